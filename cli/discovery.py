@@ -25,10 +25,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..driver.execution.arguments import leaf_key
 from ..driver.execution.call_capture import Ran, unwatched, watching
-from ..driver.execution.executable import leaf_key
 from ..driver.execution.programs import further
-from ..driver.jit.jit import Jitted, jit
+from ..driver.jit.jit import jit
+from ..driver.jit.jitted import Jitted
 from ..driver.jit.stages import Compiled, Lowered, Traced
 from ..ir.context import STATE
 from ..ir.ops.communication.collective_kinds import each_collective

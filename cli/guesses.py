@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..driver.execution.call_capture import unwatched
-from ..driver.jit.jit import Jitted
+from ..driver.jit.jitted import Jitted
 from ..ir.array import Array
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..tracer.trees import tree

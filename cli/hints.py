@@ -19,7 +19,8 @@ from typing import Any
 
 from ..driver.execution.call_capture import unwatched
 from ..driver.execution.programs import further
-from ..driver.jit.jit import Jitted, jit
+from ..driver.jit.jit import jit
+from ..driver.jit.jitted import Jitted
 from ..ir.array import Array
 from ..ir.program import Program
 from ..ir.spec import PartitionSpec

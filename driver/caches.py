@@ -4,7 +4,7 @@ from __future__ import annotations
 from ..ir.op import OPS
 from ..ir.support.buffer_pool import POOL
 from ..ir.support.caches import forget
-from .jit.jit import JITTED
+from .jit.jitted import JITTED
 
 
 def clear_caches() -> None:

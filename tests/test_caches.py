@@ -28,7 +28,7 @@ ROOMS = ("ir", "tracer", "partitioner", "runtime", "report", "driver", "api", "c
 # Module-level containers that functions write to and that are no caches: filled by declarations,
 # one entry for what the user registers, or weak.
 REGISTRIES = {
-    "driver/jit/jit.py": {"JITTED"}, "driver/jit/single_flight.py": {"CLAIMS", "_WAITING"},
+    "driver/jit/jitted.py": {"JITTED"}, "driver/jit/single_flight.py": {"CLAIMS", "_WAITING"},
     "ir/api_boundary.py": {"_BOUNDED", "_MADE"},
     "ir/support/caches.py": {"CACHES"}, "ir/device.py": {"_TABLE"}, "ir/dtypes/table.py": {"_KEYS"},
     "ir/manual_state.py": {"_states"}, "ir/mesh.py": {"_ABSTRACT_MESHES", "_MESHES"},

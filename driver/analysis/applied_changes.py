@@ -24,7 +24,7 @@ from ..execution.executable import Executable
 from ..execution.programs import asked_arguments, further
 from ..execution.transfer import device_put
 from ..jit.boundary import Boundary
-from ..jit.jit import Jitted
+from ..jit.jitted import Jitted
 from ..jit.stages import Traced
 
 TRIAL = Options(dump=False)     # of a program that is partitioned only to be costed

@@ -14,9 +14,10 @@ from ...ir.spec import PartitionSpec, spec_from_entries
 from ...runtime.storage import settled
 from ...tracer.staging.tracer import typeof
 from ...tracer.trees import tree
-from ..execution.executable import stored_value
+from ..execution.arguments import stored_value
 from ..execution.transfer import device_put
-from ..jit.jit import Jitted, jit
+from ..jit.jit import jit
+from ..jit.jitted import Jitted
 from .equivalence import first_divergence, refuse
 
 

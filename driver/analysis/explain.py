@@ -10,7 +10,8 @@ from ...report.advice.suggestions import Subject
 from ...report.cost.hardware import Hardware
 from ...report.cost.topology import Topology
 from ...report.explanation import Explanation
-from ..jit.jit import Jitted, jit
+from ..jit.jit import jit
+from ..jit.jitted import Jitted
 from ..jit.stages import Compiled, Lowered
 from .applied_changes import DecidedSubject, ProgramSubject, TracedSubject
 

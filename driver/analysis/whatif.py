@@ -20,7 +20,8 @@ from ...report.difference import Difference
 from ...report.explanation import Explanation
 from ...report.reasons.value_paths import Place, places
 from ...tracer.trees import tree
-from ..jit.jit import Jitted, jit
+from ..jit.jit import jit
+from ..jit.jitted import Jitted
 from .applied_changes import Changed
 from .explain import DEFAULT_HARDWARE, explain
 

@@ -20,8 +20,9 @@ from ...tracer.shardings import sharding_functions
 from ...tracer.staging import constants
 from ...tracer.staging.staging import record_mesh, trace_to_program
 from ...tracer.staging.tracer import Tracer, typeof
+from .arguments import leaf_key, placed_sharding
 from .call_capture import WATCH, Ran
-from .executable import Executable, leaf_key, placed_sharding
+from .executable import Executable
 from .transfer import device_put
 
 _callbacks = lazy_import("...runtime.callbacks", __package__)

@@ -4,30 +4,23 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.context import STATE, config
 from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.memory import MemorySpace, space_of_kind
-from ...ir.mesh import AbstractMesh, AxisType, Mesh
-from ...ir.ops.communication.sharding import sharding_constraint_p
-from ...ir.ops.control.call import jit_p
+from ...ir.mesh import Mesh
 from ...ir.phases import phase
 from ...ir.program import Program
 from ...ir.settings import transfer_guarded
-from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.formats import Layout
 from ...ir.shardings.refinement import Refinement
-from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
-from ...ir.spec import PartitionSpec, spec_from_entries
-from ...ir.support.caches import cached
+from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
-from ...ir.types import ArrayType, array_type
+from ...ir.types import ArrayType
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
 from ...partitioner.preparation.one_mesh import on_one_mesh
 from ...runtime import devices
@@ -38,14 +31,15 @@ from ...runtime.placement import Placed, Placement, argument_specs, resolve, spe
 from ...runtime.plans.plan import TIMED
 from ...runtime.processes.coordinator import current_coordinator
 from ...runtime.simulation.executor import Simulated, compile_simulated
-from ...runtime.storage import LocalBlocks, Stored, apart, memory_of, new_stored, on_mesh
-from ...tracer.staging.staging import canonical_value
-from ...tracer.staging.tracer import Tracer, typeof
+from ...runtime.storage import Stored, apart, memory_of, new_stored
+from .arguments import host_memory, stored_value
 from .checked_values import bad_value, report, watched
 from .guards import guard_arguments
 from .mesh_switches import on_own_mesh, refined_mesh, refinement_of, restated
 from .multiprocess import check_closure, run_together
+from .one_mesh import check_one_mesh, mesh_of_types, who_named
 from .recent import partitioned, planned
+from .result_shardings import array_aval, found_sharding, sharding_as_result
 
 logging = lazy_import("logging")
 _perdevice = lazy_import("...runtime.per_device.executor", __package__)
@@ -55,63 +49,6 @@ EXECUTORS = {"simulated": compile_simulated,
 
 
 Description = tuple[ArrayType, Any, ArrayKey]
-
-
-def placed_sharding(x: Any) -> Sharding | None:
-    """The sharding that binds a computation to devices, or None where `x` may go anywhere."""
-    if isinstance(x, ArrayImpl):
-        return x.sharding if x.committed else None
-    if isinstance(x, ShapeDtypeStruct):
-        sharding = x.sharding
-        return sharding if isinstance(sharding, Sharding) else None
-    return None
-
-
-_KEY = attrgetter("_key")
-
-
-def leaf_key(x: Any) -> Any:
-    """What a cached executable depends on, of one argument."""
-    if type(x) is ArrayImpl:
-        return x.key
-    return (typeof(x), placed_sharding(x))
-
-
-def leaf_keys(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """The same of all arguments: compared by identity where they are arrays."""
-    try:
-        return tuple(map(_KEY, leaves))
-    except AttributeError:             # numbers and numpy arrays among them
-        return tuple(map(leaf_key, leaves))
-
-
-def stored_value(x: Any, mesh: Mesh | None = None) -> Any:
-    """The value as executors take it. mesh: that of the computation; it names what is stacked."""
-    if isinstance(x, ArrayImpl):
-        whole = getattr(x, "_whole", None)
-        if whole is not None:
-            return new_stored((whole, ()))
-        storage = x.storage
-        if type(storage) is LocalBlocks:
-            if current_coordinator() is None:
-                return Stored(x.value)       # raises where blocks are missing
-            return storage
-        if mesh is not None and getattr(storage, "lead", ()):
-            own = on_mesh(x.sharding).mesh  # type: ignore[attr-defined]
-            if own is not mesh and own.shape != mesh.shape:
-                return Stored(x.value, ())
-        return storage
-    if isinstance(x, Tracer):
-        return stored_value(x.builder.outside(x), mesh)
-    if isinstance(x, Array):
-        return Stored(np.asarray(x, x.dtype), ())       # a number of a derivative
-    return Stored(canonical_value(x), ())
-
-
-def _host_memory(leaves: Sequence[Any], values: Sequence[Any]) -> set[int]:
-    """Whose memory those arguments lie in that are numpy arrays of the caller."""
-    return {memory_of(v.data) for x, v in zip(leaves, values, strict=True)
-            if isinstance(x, np.ndarray)}
 
 
 class Executable:
@@ -142,7 +79,7 @@ class Executable:
         context = STATE.mesh
         self.placement = placement = resolve(
             who or program.name, args, program.memo.get("meshes", ()), others, context,
-            devices.default_device, functools.partial(_who_named, program))
+            devices.default_device, functools.partial(who_named, program))
         refined = refinement_of(program, placement.abstract_mesh)
         as_traced = program
         devices_mesh = placement.mesh
@@ -156,10 +93,10 @@ class Executable:
         wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, placement)
                         for s, v in zip(out_shardings, program.outvars, strict=True)])
         program = on_one_mesh(program, placement.abstract_mesh)
-        _check_one_mesh(program, placement.abstract_mesh)
+        check_one_mesh(program, placement.abstract_mesh)
         with phase("partition", len(program.eqns)):
             self.partitioned: Partitioned = partitioned(
-                program, mesh=_mesh_of_types(program, placement.abstract_mesh),
+                program, mesh=mesh_of_types(program, placement.abstract_mesh),
                 in_shardings=self.arg_specs, out_shardings=wanted, options=options)
         self.committed = bool(mesh is not None or self.asked
                               or any([a.sharding is not None and a.used for a in args]))
@@ -273,7 +210,7 @@ class Executable:
         results = None if coordinator is None else run_together(self, coordinator, leaves, values)
         if results is None:
             results = self.run_whole(values)
-        theirs = None if ours else _host_memory(leaves, values)
+        theirs = None if ours else host_memory(leaves, values)
         if theirs:
             results = [x._replace(data=apart(x.data, theirs)) if type(x) is Stored else x
                        for x in results]
@@ -339,112 +276,6 @@ class Executable:
             x, (aval, sharding, _) = leaves[source], out[i]
             if isinstance(x, ArrayImpl) and x.committed and x.sharding.is_equivalent_to(
                     sharding, aval.ndim):
-                sharding = _as_result(x)
+                sharding = sharding_as_result(x)
                 out[i] = x.aval, sharding, array_key(x.aval, sharding if self.committed else None)
         return out
-
-
-def _mesh_of_types(program: Program, mesh: AbstractMesh) -> AbstractMesh:
-    """The mesh to partition for: all axes are open where the types are on no mesh at all."""
-    if not mesh.explicit_axes or program.mesh.axis_names or any(
-            t.mesh.axis_names for t in program.result_types):
-        return mesh
-    return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
-
-
-def _who_named(program: Program, mesh: Mesh) -> str:
-    """The op of a program that names a concrete mesh, which may be in a program that it holds."""
-    calls = {str(eqn.location) for eqn in program.eqns if eqn.op is jit_p}
-    for eqn in program.eqns:
-        for param in eqn.params.values():
-            if isinstance(param, NamedSharding):
-                param = param.mesh
-            if param is mesh or param is mesh.abstract_mesh:
-                if eqn.op is sharding_constraint_p and str(eqn.location) in calls:
-                    return jit_p.name                 # of in_shardings or out_shardings
-                return eqn.op.name
-        for name in eqn.op.subprograms:
-            held = eqn.params[name]
-            for inner in held if isinstance(held, tuple) else (held,):
-                if isinstance(inner, Program) and mesh in inner.memo.get("meshes", ()):
-                    return _who_named(inner, mesh)
-    return "sharding_constraint"
-
-
-def _as_result(x: ArrayImpl) -> Sharding:
-    """The sharding of an argument that is a result too: over Explicit axes with a full spec."""
-    sharding = x.sharding
-    if isinstance(sharding, NamedSharding) and x.aval.has_explicit_mesh():
-        return sharding.update(spec=sharding.spec.padded(x.aval.ndim))
-    return sharding
-
-
-def _check_one_mesh(program: Program, mesh: AbstractMesh) -> None:
-    """Raise where a value's type is on a mesh with axes that the computation's mesh lacks."""
-    if not mesh.axis_names:
-        _check_has_mesh(program)
-        return
-    names = set(mesh.axis_names)
-    if all([m is mesh or names.issuperset(m.axis_names) for m in program.result_meshes]):
-        return
-    for eqn in program.eqns:
-        for v in eqn.outvars:
-            other = v.aval.mesh
-            if other is not mesh and not names.issuperset(other.axis_names):
-                fail(ValueError,
-                     f"{program.name} works on mesh {other} inside, but its arguments and devices "
-                     f"are on mesh {mesh}: a computation has one set of axis names",
-                     code="mesh-names", location=eqn.location, label=f"this is {v.aval}",
-                     help="give the axes of both meshes the same names and sizes, or call "
-                          f"{program.name} under a mesh with the axes {other.axis_names}")
-
-
-def _check_has_mesh(program: Program) -> None:
-    """Raise where a result is split over a mesh that a computation on one device never met."""
-    if STATE.abstract_mesh.axis_names:
-        return                              # the mesh is known, its devices are not needed yet
-    for aval in (v.aval for v in program.outvars):
-        if aval.mesh.axis_names and aval.mesh.are_all_axes_explicit and aval.mesh.size > 1:
-            fail(ValueError, "Length of device assignment 1 is not equal to the size of the mesh "
-                 f"{aval.mesh.size} of aval {aval.str_short(True)}. Please enter your `jit` into a "
-                 "mesh context via `jax.set_mesh`.", code="mesh-without-devices",
-                 help="make the call under `set_mesh`, with the mesh of the arguments")
-
-
-@cached(4096)
-def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
-                    like: NamedSharding | None) -> Any:
-    """The sharding of a result for which none was asked.
-
-    like: that of the first argument on a mesh; a result that is laid out alike says it alike.
-    """
-    kind = "pinned_host" if aval.memory_space is MemorySpace.Host else None
-    if not placement.abstract_mesh.axis_names:
-        device = placement.device
-        return SingleDeviceSharding(device, memory_kind=kind) if device else None
-    mesh = placement.mesh or placement.abstract_mesh
-    types = mesh.axis_types
-    if placement.mesh is not None and aval.mesh.shape_tuple == mesh.shape_tuple:
-        types = aval.mesh.axis_types     # others than the mesh has after an op of auto_axes
-    entries = spec.entries
-    by_type = aval.mesh.axis_names and set(spec.axes()) <= set(aval.mesh.explicit_axes)
-    if not by_type or AxisType.Explicit not in types:   # as found, but for empty last entries
-        while entries and not entries[-1]:
-            entries = entries[:-1]
-    spec = spec_from_entries(entries, spec.unreduced, spec.reduced)
-    found = placement.sharding(spec, aval.ndim, types, kind)
-    if (not by_type and like is not None and kind is None and like.mesh is found.mesh  # type: ignore[union-attr]
-            and like.is_equivalent_to(found, aval.ndim)):
-        return like
-    return found
-
-
-@cached(4096)
-def array_aval(aval: ArrayType, sharding: Any) -> ArrayType:
-    """The type of an array that a value of type `aval` became, under its concrete sharding."""
-    space = aval.memory_space if sharding is None else space_of_kind(sharding.memory_kind)
-    if isinstance(sharding, NamedSharding):
-        abstract = sharding.mesh.abstract_mesh
-        sharding = NamedSharding(abstract, sharding.spec)
-        return array_type(aval.shape, aval.dtype, aval.weak_type, sharding, memory_space=space)
-    return array_type(aval.shape, aval.dtype, aval.weak_type, memory_space=space)

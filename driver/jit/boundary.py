@@ -19,7 +19,7 @@ from ...runtime.arrays.array import ArrayImpl
 from ...tracer.staging.signature import Arguments
 from ...tracer.staging.tracer import typeof
 from ...tracer.trees import tree
-from ..execution.executable import placed_sharding
+from ..execution.arguments import placed_sharding
 from .requested_shardings import (
     check_fits,
     check_one_process,

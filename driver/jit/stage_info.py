@@ -15,7 +15,7 @@ from ...ir.types import ArrayType
 from ...tracer.trees import tree
 
 if TYPE_CHECKING:
-    from .jit import Jitted
+    from .jitted import Jitted
 
 
 @immutable

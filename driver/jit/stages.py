@@ -18,7 +18,8 @@ from ...ir.types import ArrayType
 from ...runtime.arrays.array import ARRAYS
 from ...tracer.staging.tracer import typeof
 from ...tracer.trees import tree
-from ..execution.executable import Executable, leaf_keys, placed_sharding, stored_value
+from ..execution.arguments import leaf_keys, placed_sharding, stored_value
+from ..execution.executable import Executable
 from .fast_calls import MISS, QuickCalls
 from .stage_info import StageInfo, on_mesh
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ...partitioner.collectives import CollectiveRecord
     from ...report.explanation import Explanation
     from .figures import CompiledMemoryStats
-    from .jit import Jitted
+    from .jitted import Jitted
 
 # Reports load when first asked for; they try changes, hence know `jit` and this module.
 _collectives = lazy_import("...partitioner.collectives", __package__)

@@ -1,0 +1,69 @@
+"""One mesh for a computation: what its types and ops name besides, and refusing other meshes."""
+from __future__ import annotations
+
+from ...ir.context import STATE
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.ops.communication.sharding import sharding_constraint_p
+from ...ir.ops.control.call import jit_p
+from ...ir.program import Program
+from ...ir.shardings.sharding import NamedSharding
+
+
+def mesh_of_types(program: Program, mesh: AbstractMesh) -> AbstractMesh:
+    """The mesh to partition for: all axes are open where the types are on no mesh at all."""
+    if not mesh.explicit_axes or program.mesh.axis_names or any(
+            t.mesh.axis_names for t in program.result_types):
+        return mesh
+    return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+
+
+def who_named(program: Program, mesh: Mesh) -> str:
+    """The op of a program that names a concrete mesh, which may be in a program that it holds."""
+    calls = {str(eqn.location) for eqn in program.eqns if eqn.op is jit_p}
+    for eqn in program.eqns:
+        for param in eqn.params.values():
+            if isinstance(param, NamedSharding):
+                param = param.mesh
+            if param is mesh or param is mesh.abstract_mesh:
+                if eqn.op is sharding_constraint_p and str(eqn.location) in calls:
+                    return jit_p.name                 # of in_shardings or out_shardings
+                return eqn.op.name
+        for name in eqn.op.subprograms:
+            held = eqn.params[name]
+            for inner in held if isinstance(held, tuple) else (held,):
+                if isinstance(inner, Program) and mesh in inner.memo.get("meshes", ()):
+                    return who_named(inner, mesh)
+    return "sharding_constraint"
+
+
+def check_one_mesh(program: Program, mesh: AbstractMesh) -> None:
+    """Raise where a value's type is on a mesh with axes that the computation's mesh lacks."""
+    if not mesh.axis_names:
+        _check_has_mesh(program)
+        return
+    names = set(mesh.axis_names)
+    if all([m is mesh or names.issuperset(m.axis_names) for m in program.result_meshes]):
+        return
+    for eqn in program.eqns:
+        for v in eqn.outvars:
+            other = v.aval.mesh
+            if other is not mesh and not names.issuperset(other.axis_names):
+                fail(ValueError,
+                     f"{program.name} works on mesh {other} inside, but its arguments and devices "
+                     f"are on mesh {mesh}: a computation has one set of axis names",
+                     code="mesh-names", location=eqn.location, label=f"this is {v.aval}",
+                     help="give the axes of both meshes the same names and sizes, or call "
+                          f"{program.name} under a mesh with the axes {other.axis_names}")
+
+
+def _check_has_mesh(program: Program) -> None:
+    """Raise where a result is split over a mesh that a computation on one device never met."""
+    if STATE.abstract_mesh.axis_names:
+        return                              # the mesh is known, its devices are not needed yet
+    for aval in (v.aval for v in program.outvars):
+        if aval.mesh.axis_names and aval.mesh.are_all_axes_explicit and aval.mesh.size > 1:
+            fail(ValueError, "Length of device assignment 1 is not equal to the size of the mesh "
+                 f"{aval.mesh.size} of aval {aval.str_short(True)}. Please enter your `jit` into a "
+                 "mesh context via `jax.set_mesh`.", code="mesh-without-devices",
+                 help="make the call under `set_mesh`, with the mesh of the arguments")

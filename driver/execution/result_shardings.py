@@ -1,0 +1,60 @@
+"""Where results lie: the sharding of a result for which none was asked, and the type it gives."""
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.memory import MemorySpace, space_of_kind
+from ...ir.mesh import AxisType
+from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.support.caches import cached
+from ...ir.types import ArrayType, array_type
+from ...runtime.arrays.array import ArrayImpl
+from ...runtime.placement import Placement
+
+
+def sharding_as_result(x: ArrayImpl) -> Sharding:
+    """The sharding of an argument that is a result too: over Explicit axes with a full spec."""
+    sharding = x.sharding
+    if isinstance(sharding, NamedSharding) and x.aval.has_explicit_mesh():
+        return sharding.update(spec=sharding.spec.padded(x.aval.ndim))
+    return sharding
+
+
+@cached(4096)
+def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
+                    like: NamedSharding | None) -> Any:
+    """The sharding of a result for which none was asked.
+
+    like: that of the first argument on a mesh; a result that is laid out alike says it alike.
+    """
+    kind = "pinned_host" if aval.memory_space is MemorySpace.Host else None
+    if not placement.abstract_mesh.axis_names:
+        device = placement.device
+        return SingleDeviceSharding(device, memory_kind=kind) if device else None
+    mesh = placement.mesh or placement.abstract_mesh
+    types = mesh.axis_types
+    if placement.mesh is not None and aval.mesh.shape_tuple == mesh.shape_tuple:
+        types = aval.mesh.axis_types     # others than the mesh has after an op of auto_axes
+    entries = spec.entries
+    by_type = aval.mesh.axis_names and set(spec.axes()) <= set(aval.mesh.explicit_axes)
+    if not by_type or AxisType.Explicit not in types:   # as found, but for empty last entries
+        while entries and not entries[-1]:
+            entries = entries[:-1]
+    spec = spec_from_entries(entries, spec.unreduced, spec.reduced)
+    found = placement.sharding(spec, aval.ndim, types, kind)
+    if (not by_type and like is not None and kind is None and like.mesh is found.mesh  # type: ignore[union-attr]
+            and like.is_equivalent_to(found, aval.ndim)):
+        return like
+    return found
+
+
+@cached(4096)
+def array_aval(aval: ArrayType, sharding: Any) -> ArrayType:
+    """The type of an array that a value of type `aval` became, under its concrete sharding."""
+    space = aval.memory_space if sharding is None else space_of_kind(sharding.memory_kind)
+    if isinstance(sharding, NamedSharding):
+        abstract = sharding.mesh.abstract_mesh
+        sharding = NamedSharding(abstract, sharding.spec)
+        return array_type(aval.shape, aval.dtype, aval.weak_type, sharding, memory_space=space)
+    return array_type(aval.shape, aval.dtype, aval.weak_type, memory_space=space)

@@ -1,0 +1,81 @@
+"""Arguments and results of jitted functions that are no arrays: what is wrong, and what helps."""
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
+from ...ir.shape_struct import ShapeDtypeStruct
+from ...ir.types import ArrayType
+from ...tracer.staging.signature import Arguments
+from ...tracer.staging.tracer import Tracer, typeof
+
+
+def argument_type(x: Any, function: Any, name: str) -> ArrayType:
+    try:
+        return typeof(x)
+    except TypeError:
+        raise error(
+            TypeError,
+            f"Error interpreting argument to {function} as an abstract array. The problematic "
+            f"value is of type {type(x)} and was passed to the function at path {name}.\n"
+            "This typically means that a jit-wrapped function was called with a non-array "
+            "argument, and this argument was not marked as static using the static_argnums or "
+            "static_argnames parameters of jax.jit.", code="not-an-array",
+            help=_static_help(x, name)) from None
+
+
+def _static_help(x: Any, name: str) -> Help:
+    """What to do about an argument, or a part of one, that is no array."""
+    try:
+        hash(x)
+        hashable = True
+    except TypeError:
+        hashable = False
+    if name.isidentifier() and hashable:
+        return Remedy(f"mark `{name}` static, with `static_argnames`", f"static {name}")
+    whole = re.split(r"[.\[]", name)[0] or name
+    if not hashable:
+        return f"pass an array for {name}, or close over the value"
+    return (f"{name} is a part of the argument `{whole}`: pass it as an argument of its own and "
+            "mark that static, or close over it")
+
+
+def check_values(arguments: Arguments, leaves: Sequence[Any], args: Any, kwargs: Any) -> None:
+    """Raise TypeError for an argument that has a type but no value."""
+    for i, x in enumerate(leaves):
+        if isinstance(x, (ShapeDtypeStruct, ArrayType)):
+            name = arguments.leaf_names(args, kwargs)[i]
+            aval = x if isinstance(x, ArrayType) else x.aval
+            fail(TypeError, f"Argument '{name}' of shape {aval.str_short()} of type {type(x)} "
+                 "is not a valid JAX type.", code="not-an-array",
+                 help="call `lower` or `eval_shape` with types, the function with "
+                      "arrays")
+
+
+def check_results(f: Any, results: Sequence[Any]) -> None:
+    """Raise TypeError for a result of the traced function `f` that is no array."""
+    for x in results:
+        if type(x) is Tracer:
+            continue
+        try:
+            typeof(x)
+        except TypeError:
+            code = getattr(f, "__code__", None)
+            where = f" at {code.co_filename}:{code.co_firstlineno}" if code else ""
+            fail(TypeError, f"function {function_name(f)}{where} traced for jit "
+                 f"returned a value of type {type(x)}, which is not a valid JAX type",
+                 code="not-an-array", help="return arrays, or pytrees of arrays, only")
+
+
+def function_name(f: Any) -> str:
+    while isinstance(f, functools.partial):
+        f = f.func
+    return getattr(f, "__name__", type(f).__name__)
+
+
+def qualified_name(f: Any) -> str:
+    """What messages call a function: its name with where it is defined, else its repr."""
+    return getattr(f, "__qualname__", None) or str(f)

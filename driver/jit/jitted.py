@@ -1,0 +1,319 @@
+"""A jitted function: traced once per argument types, partitioned once per placements, then run.
+
+A call goes through the stages that users can also take one by one (stages.py), and keeps the last
+by the types and placements of the arguments. Inside of a trace it is one call equation.
+"""
+from __future__ import annotations
+
+import _thread
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.api_boundary import bound_class, crossed
+from ...ir.array import Array
+from ...ir.context import STATE, call_settings, config, jit_disabled, trace_settings
+from ...ir.device import Device
+from ...ir.diagnostics.location import SCOPES, warn
+from ...ir.mesh import entered_mesh
+from ...ir.ops.control.call import jit_p
+from ...ir.phases import phase
+from ...ir.process import process_identity
+from ...ir.program import DONATED, Program
+from ...ir.support.caches import Cache, tables
+from ...ir.types import ArrayType
+from ...partitioner.pipeline import DEFAULT_OPTIONS, noting
+from ...runtime.arrays.array import ArrayImpl
+from ...runtime.arrays.transfer import put
+from ...runtime.placement import Placed
+from ...tracer.autodiff.replay import evaluate
+from ...tracer.host.debug import observing
+from ...tracer.staging.bound_names import number_names
+from ...tracer.staging.name_scopes import named_scopes
+from ...tracer.staging.signature import Arguments
+from ...tracer.staging.staging import current_builder, record_mesh, trace_to_program
+from ...tracer.staging.tracer import Tracer, typeof
+from ...tracer.trees import tree
+from ..execution.arguments import leaf_keys
+from ..execution.call_capture import WATCH
+from ..execution.executable import Executable
+from .argument_checks import (
+    argument_type,
+    check_results,
+    check_values,
+    function_name,
+    qualified_name,
+)
+from .boundary import Boundary
+from .donation import donated
+from .fast_calls import MISS, QuickCalls
+from .single_flight import CLAIMS, done_by_another, wake
+from .stages import Lowered, Traced
+
+_TRACES = tables("driver.jit.jitted.Jitted._traces", "traced programs of one function", 1024)
+_EXECUTABLES = tables("driver.jit.jitted.Jitted._executables",
+                      "partitioned programs of one function", 1024)
+_ONE = tree.structure(0)         # of an array that is all
+
+
+@bound_class
+class Jitted:
+    """A jitted function, made by `jit`; called, it runs.
+
+    `.trace`, `.lower` and `.eval_shape` are its stages; `isinstance(f, stages.Wrapped)` tells it.
+    """
+
+    def __init__(self, f: Callable[..., Any], boundary: Boundary, inline: bool, keep_unused: bool,
+                 device: Device | None = None, options: dict[str, Any] | None = None) -> None:
+        functools.update_wrapper(self, f)
+        self._f = f
+        self._boundary = boundary
+        self.arguments = boundary.arguments
+        self.inline, self.keep_unused = inline, keep_unused
+        self._device, self._options = device, options
+        self._partition_options = DEFAULT_OPTIONS
+        self._traces = _traces_of(f, boundary.arguments)
+        self._executables: dict[Any, Any] = _EXECUTABLES()
+        self._quick = QuickCalls(boundary.arguments)
+        JITTED.add(self)
+
+    # -- calling -----------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before = None
+        try:
+            result = self._quick(args, kwargs)
+            if result is MISS:
+                state = STATE.__dict__
+                before = state.copy() if state["interpreter"] is None else None
+                result = self._call(args, kwargs)
+            return result
+        except BaseException as error:
+            crossed(error, self, args, kwargs, before)
+            raise
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if jit_disabled():
+            return self._f(*args, **kwargs)
+        traced_args, traced_kwargs, static = self.arguments.split(args, kwargs)
+        leaves, in_tree = tree.flatten_call(traced_args, traced_kwargs)
+        state = STATE
+        if state.interpreter is not None:
+            return self._call_inside(leaves, in_tree, static)
+        if kwargs:
+            self._boundary.check_kwargs(traced_kwargs)
+        if self._device is not None:
+            leaves = self._on_device(leaves)
+        try:
+            key = (in_tree, static, leaf_keys(leaves), state.mesh, state.abstract_mesh,
+                   entered_mesh(), call_settings(), process_identity())
+            found = self._executables.get(key)
+        except TypeError:
+            found = key = None      # a leaf that is no array: the traced call reports it
+        known = found is not None
+        if found is None:
+            check_values(self.arguments, leaves, traced_args, traced_kwargs)
+            program, out_tree, captured = self._trace(leaves, in_tree, static)
+            if WATCH.watcher is not None:
+                WATCH.watcher(Traced(self, program, in_tree, out_tree, leaves, captured, static))
+            executable = self._executable(program, leaves, in_tree, out_tree)
+            found = (executable, tree.rebuilder(out_tree))
+            if key is not None:
+                self._executables[key] = found
+        executable, rebuild = found
+        results = executable(leaves)
+        gone, unusable = donated(self.arguments, traced_args, traced_kwargs, leaves, results)
+        for i in gone:
+            leaves[i].delete()
+        if unusable:
+            warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nSee an "
+                 "explanation at https://docs.jax.dev/en/latest/faq.html#buffer-donation.")
+        elif known and self._device is None:
+            run = executable.on_data(leaves)
+            if run is not None:
+                self._quick.learn(args, kwargs, leaves, run, gone, rebuild)
+        return rebuild(results)
+
+    def _call_inside(self, leaves: list[Any], in_tree: Any, static: tuple[Any, ...]) -> Any:
+        """Inside of a trace: one call equation."""
+        if self._options and current_builder() is not None:
+            raise ValueError("`compiler_options` can only be passed to top-level `jax.jit`. Got "
+                             f"compiler_options={self._options} specified on a nested jit with "
+                             f"name: {function_name(self._f)}")
+        if self._boundary.in_shardings is not None:
+            leaves = self._boundary.constrained_arguments(leaves, in_tree)
+        program, out_tree, captured = self._trace(leaves, in_tree, static)
+        for mesh in program.memo.get("meshes", ()):
+            record_mesh(mesh)                    # traced before, perhaps: named here all the same
+        if self.inline:
+            results = evaluate(program, [*captured, *leaves])
+        else:
+            results = jit_p.bind(*captured, *leaves, name=program.name, jaxpr=program, inline=False)
+        if self._boundary.out_shardings is not None:
+            results = self._boundary.constrained_results(results, out_tree)
+        return tree.unflatten(out_tree, results)
+
+    def _on_device(self, leaves: list[Any]) -> list[Any]:
+        """The arguments on the device that jit was given, wherever they are."""
+        if STATE.mesh.axis_names:
+            raise ValueError("Mesh context manager should not be used with jit when backend or "
+                             "device is also specified as an argument to jit.")
+        return [put(x, self._device) if isinstance(x, ArrayImpl) else x for x in leaves]
+
+    # -- tracing -----------------------------------------------------------------------------
+    def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
+               ) -> tuple[Program, Any, list[Any]]:
+        avals = []
+        for i, x in enumerate(leaves):
+            try:
+                avals.append(x.aval if isinstance(x, Array) else
+                             x if isinstance(x, ArrayType) else typeof(x))
+            except TypeError:
+                names = self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
+                avals.append(argument_type(x, self._f, names[i]))
+        state = STATE
+        settings = (state.abstract_mesh, entered_mesh(), trace_settings(), state.named_axes,
+                    state.mapped_mesh_axes, state.check_vma, process_identity())
+        key: tuple[Any, ...] = (in_tree, static, *avals, settings)
+        traces = self._traces
+        found = None
+        if state.interpreter is not None and current_builder() is not None:
+            # a program of its own, with what it captures
+            outermost, key = key, (*key, "nested")
+            found = traces.get(key) or traces.get(outermost)
+        else:
+            found = traces.get(key)
+        if found is not None:
+            return found
+        claim, mark = (_thread.get_ident(), sys._getframe(), []), (id(traces), key)
+        is_mine = CLAIMS.setdefault(mark, claim) is claim
+        if is_mine:
+            found = traces.get(key)         # by a thread that was done since this one looked
+        else:
+            found = done_by_another(traces, key, mark, claim)
+            is_mine = CLAIMS.get(mark) is claim
+        try:
+            return found or self._trace_anew(key, avals, leaves, in_tree, static)
+        finally:
+            if is_mine:
+                CLAIMS.pop(mark, None)
+                if claim[2]:
+                    wake(claim)
+
+    def _trace_anew(self, key: tuple[Any, ...], avals: Sequence[ArrayType], leaves: Sequence[Any],
+                    in_tree: Any, static: tuple[Any, ...]) -> tuple[Program, Any, list[Any]]:
+        state = STATE
+        unwatched = config.unwatched and not state.overrides
+        plain = in_tree is tree.structure_of_arrays(len(leaves)) and not static
+        names = self.arguments.names_by_position(len(leaves)) if plain else (
+            self.arguments.leaf_names(*tree.unflatten(in_tree, leaves)))
+        if not unwatched and config.read("jax_no_tracing"):
+            raise RuntimeError(f"re-tracing function {function_name(self._f)} for "
+                               f"`{self._boundary.api}`, but 'no_tracing' is set")
+        trees: list[Any] = []
+
+        def flat(*tracers: Any) -> list[Any]:
+            if plain:
+                results = self._f(*tracers)
+            else:
+                inner_args, inner_kwargs = tree.unflatten(in_tree, tracers)
+                inner_args, inner_kwargs = self.arguments.merge(inner_args, inner_kwargs, static)
+                results = self._f(*inner_args, **inner_kwargs)
+            if type(results) is Tracer:
+                trees.append(_ONE)
+                return [results]
+            out, out_tree = tree.flatten(results)
+            trees.append(out_tree)
+            check_results(self._f, out)
+            return out
+
+        name = function_name(self._f)
+        if unwatched and state.phases is None and not SCOPES.path:
+            program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
+        else:
+            with phase("trace") as timed, observing(), named_scopes():
+                program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
+                timed.equations = len(program.eqns)
+        number_names(program)
+        found = (program, trees[-1], captured)
+        if not captured or not any(isinstance(x, Tracer) for x in captured):
+            self._traces[key] = found
+        return found
+
+    def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
+                    out_tree: Any) -> Executable:
+        if self.arguments.donate_nums or self.arguments.donate_names:
+            program = noting(program, DONATED, tuple(self.arguments.donated(
+                *tree.unflatten(in_tree, list(program.invars)))))
+        given = self._boundary.given_in(leaves, in_tree, program)
+        asked = self._boundary.asked_out(program, out_tree)
+        used = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
+        args = [Placed(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
+                zip(program.arg_names, program.invars, given, strict=True)]
+        others = [s for s in asked if s is not None]
+        executable = Executable(program, args, asked, others, self._partition_options,
+                                who=qualified_name(self._f))
+        executable.layouts = self._boundary.asked_layouts(program, out_tree)
+        return executable
+
+    # -- ahead of time -------------------------------------------------------------------------
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace without running: arguments may be arrays or ShapeDtypeStructs."""
+        static: tuple[Any, ...] = ()
+        if self.arguments.some_static:
+            args, kwargs, static = self.arguments.split(args, kwargs)
+        leaves, in_tree = tree.flatten_call(args, kwargs)
+        if self._boundary.asks:
+            self._boundary.check()
+        program, out_tree, captured = self._trace(leaves, in_tree, static)
+        traced = Traced(self, program, in_tree, out_tree, leaves, captured, static)
+        if WATCH.watcher is not None:
+            WATCH.watcher(traced)
+        return traced
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        self._traces.clear()
+        self._executables.clear()
+        self._quick.clear()
+
+    def _cache_size(self) -> int:
+        return len(self._executables)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jitted {function_name(self._f)}>"
+
+
+# A function is one program however often it is jitted. A function that its own trace leads back to,
+# by a callback for instance, is held until others have come; jitted functions keep their traces.
+_SHARED_TRACES: weakref.WeakKeyDictionary[Any, dict[Any, dict[Any, Any]]] = (
+    weakref.WeakKeyDictionary())
+_SHARED = Cache("driver.jit.jitted._SHARED_TRACES",
+                "traces of functions, for all their jitted forms", 1024, _SHARED_TRACES)
+
+
+def _traces_of(f: Callable[..., Any], arguments: Arguments) -> dict[Any, Any]:
+    """The traces of a function, which all its jitted forms with these static arguments share."""
+    if type(f) is not types.FunctionType:
+        return _TRACES()
+    known = _SHARED_TRACES
+    if len(known.data) >= _SHARED.most and f not in known:  # type: ignore[attr-defined]
+        for entry in known.keyrefs()[:1 + _SHARED.most // 8]:
+            known.pop(entry(), None)
+    of_function = known.setdefault(f, {})
+    return of_function.setdefault((arguments.static_nums, arguments.static_names),
+                                  _TRACES())
+
+
+JITTED: weakref.WeakSet[Jitted] = weakref.WeakSet()
+"""All jitted functions that are still in use."""
