@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import sys
 import weakref
 from collections.abc import Callable
-from types import FrameType, FunctionType, ModuleType, TracebackType
+from types import FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
 from .array import Array
@@ -22,6 +21,7 @@ from .context import STATE, config, put_back
 from .diagnostics.diagnostic import ADVISERS, Diagnostic, Remedy
 from .diagnostics.location import PACKAGE, STANDS_BETWEEN, Location
 from .diagnostics.usual_mistakes import advice
+from .diagnostics.wording import in_names_of
 from .support.immutable import replace
 
 # Libraries that the package calls: their frames below ours say nothing of the user's program.
@@ -42,11 +42,6 @@ SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "
          "divmod": "divmod", "pow": "**", "matmul": "@", "and": "&", "or": "|", "xor": "^",
          "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
          "ge": ">="}
-# What JAX's texts call things by, and its documentation.
-_NUMPY, _PACKAGE = re.compile(r"\bjax\.numpy\."), re.compile(r"\bjax\.(?=[A-Za-z])")
-_LINK = re.compile(r":?\s*(?:[Ss]ee (?:an explanation at |the documentation at )?)?"
-                   r"https://(?:docs\.jax\.dev|jax\.readthedocs\.io|github\.com/[\w-]+/jax)\S*"
-                   r"(?: for more[^.\n]*)?\.?")
 
 
 class UnfilteredStackTrace(Exception):
@@ -192,20 +187,7 @@ def _completed(told: Diagnostic, message: str, f: Any, args: tuple[Any, ...],
 
 def _in_users_names(told: Diagnostic, caller: FrameType) -> Diagnostic:
     """With the package and its numpy module called as the user's module calls them."""
-    package, numpy = PACKAGE, ""
-    for name, value in caller.f_globals.items():
-        if isinstance(value, ModuleType):
-            if value.__name__ == PACKAGE:
-                package = name
-            elif value.__name__ == f"{PACKAGE}.numpy":
-                numpy = name
-    numpy = numpy or f"{package}.numpy"
-
-    def spoken(text: object) -> str:
-        text = _LINK.sub("", str(text))
-        text = _NUMPY.sub(f"{numpy}.", text)
-        return _PACKAGE.sub(f"{package}.", text)
-
+    spoken = in_names_of(caller.f_globals)
     return replace(told, message=spoken(told.message), because=tuple(map(spoken, told.because)),
                    notes=tuple(map(spoken, told.notes)), help=tuple(map(spoken, told.help)))
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .diagnostics.location import warn
+from .diagnostics.wording import warn
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
 from .support import environment
 from .support.collector import end_pauses

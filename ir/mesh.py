@@ -19,7 +19,7 @@ import numpy as np
 
 from .axes import AxisName
 from .device import AbstractDevice, Device
-from .diagnostics.location import warn
+from .diagnostics.wording import warn
 from .mesh_axes import AxisType, BaseMesh, normalize_axis_types
 from .process import ProcessIdentity, process_identity
 from .support.caches import cached

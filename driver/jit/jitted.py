@@ -17,7 +17,8 @@ from ...ir.api_boundary import bound_class, crossed
 from ...ir.array import Array
 from ...ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ...ir.device import Device
-from ...ir.diagnostics.location import SCOPES, warn
+from ...ir.diagnostics.location import SCOPES
+from ...ir.diagnostics.wording import warn
 from ...ir.mesh import entered_mesh
 from ...ir.ops.control.call import jit_p
 from ...ir.phases import phase
@@ -128,8 +129,8 @@ class Jitted:
         for i in gone:
             leaves[i].delete()
         if unusable:
-            warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nSee an "
-                 "explanation at https://docs.jax.dev/en/latest/faq.html#buffer-donation.")
+            warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nA result takes "
+                 "the buffer of a donated argument that is as large.")
         elif known and self._device is None:
             run = executable.on_data(leaves)
             if run is not None:

@@ -14,7 +14,7 @@ from typing import Any
 from ...ir.api_boundary import bound_class
 from ...ir.context import STATE, config, mesh_context
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.location import warn
+from ...ir.diagnostics.wording import warn
 from ...ir.mesh import entered_mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec

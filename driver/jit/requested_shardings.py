@@ -12,7 +12,7 @@ from ...ir.context import STATE
 from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import DuplicateSpecError, IndivisibleError
-from ...ir.diagnostics.location import warn
+from ...ir.diagnostics.wording import warn
 from ...ir.mesh import entered_mesh
 from ...ir.process import process_identity
 from ...ir.shardings.formats import Format

@@ -15,7 +15,6 @@ import os
 import stat
 import sys
 import threading
-import warnings
 from types import CodeType
 
 from ..support.caches import cached
@@ -243,11 +242,3 @@ def capture() -> Location:
             return Location(frame.f_code, frame.f_lasti, SCOPES.path)
         frame = frame.f_back
     return UNKNOWN
-
-
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn of the user's line that is at work, however deep below it the caller is."""
-    level, frame, between = 2, sys._getframe(1), STANDS_BETWEEN
-    while frame is not None and between[frame.f_globals.get("__name__", "")]:
-        level, frame = level + 1, frame.f_back      # type: ignore[assignment]
-    warnings.warn(message, category, stacklevel=level)

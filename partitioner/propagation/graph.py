@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import Diagnostic
-from ...ir.diagnostics.location import UNKNOWN, Location, warn
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.diagnostics.wording import warn
 from ...ir.mesh import AbstractMesh, AxisType
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p

@@ -15,7 +15,7 @@ from ...ir.api_boundary import bound_methods
 from ...ir.array import Array
 from ...ir.conversions import check_bool, check_index, check_scalar
 from ...ir.diagnostics.errors import JaxRuntimeError
-from ...ir.diagnostics.location import warn
+from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import is_extended
 from ...ir.shardings.sharding import Sharding
 from .host import PYTHON_NUMBERS, python_number

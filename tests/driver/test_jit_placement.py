@@ -240,6 +240,16 @@ def test_a_donated_argument_is_used_by_a_result_of_its_size(mesh):
     assert same.is_deleted() and flat.is_deleted() and not other.is_deleted()
 
 
+def test_warnings_call_the_package_as_the_user_does():
+    with pytest.warns(DeprecationWarning) as said:
+        st.jit(lambda x: x, backend="cpu")(1.0)
+    text = str(said[0].message)
+    assert "`st.device_put(" in text and "jax" not in text
+    with pytest.warns(UserWarning) as said:
+        st.jit(lambda x: x[0], donate_argnums=0)(jnp.arange(3.0))
+    assert "http" not in str(said[0].message)
+
+
 def test_types_are_no_arguments():
     with pytest.raises(TypeError, match=r"Argument 'v\['b'\]' of shape float32\[3\] of type .*"
                        "ShapeDtypeStruct.* is not a valid JAX type"):

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.context import x64_enabled
-from ...ir.diagnostics.location import warn
+from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import ExtendedDType, canonicalize_dtype, dtype_of, issubdtype
 from ...ir.ops.elementwise.convert import (
     bitcast_convert_type_p,

@@ -5,7 +5,7 @@ from typing import Any
 
 from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import Remedy, fail
-from ...ir.diagnostics.location import warn
+from ...ir.diagnostics.wording import warn
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
 from ...ir.ops.communication.sharding import check_constraint, sharding_constraint_p
 from ...ir.shardings.gspmd import GSPMDSharding, named_on

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.diagnostics.location import warn
+from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import finfo, parse_long
 from .. import lax
 from ..autodiff.custom.custom_vjp import custom_vjp

@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import config, x64_enabled
 from ...ir.diagnostics.errors import TypePromotionError
-from ...ir.diagnostics.location import warn
+from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import (
     ALL_DTYPES,
     ExtendedDType,

@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import config
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.location import warn
+from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import KEY_FRY, KEY_RBG, KEY_URBG, KeyDType, is_extended
 from ...ir.ops.random.primitives import (
     random_clone_p,

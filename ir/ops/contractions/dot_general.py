@@ -15,7 +15,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...diagnostics.location import warn
+from ...diagnostics.wording import warn
 from ...dtypes import ALL_DTYPES, finfo, iinfo, is_narrow_float, issubdtype
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.gemm import contract, prepared

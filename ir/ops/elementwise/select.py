@@ -13,7 +13,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...diagnostics.location import warn
+from ...diagnostics.wording import warn
 from ...dtypes import issubdtype
 from ...inference import pending
 from ...mesh import empty_abstract_mesh

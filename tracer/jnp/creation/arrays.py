@@ -10,7 +10,7 @@ from ....ir.array import Array
 from ....ir.context import STATE, x64_enabled
 from ....ir.device import Device
 from ....ir.diagnostics.diagnostic import fail
-from ....ir.diagnostics.location import warn
+from ....ir.diagnostics.wording import warn
 from ....ir.dtypes import ExtendedDType, dtype_of, lattice_result_type
 from ....ir.ops.communication.sharding import reshard_p
 from ....ir.ops.elementwise.comparison import ne_p

@@ -14,7 +14,7 @@ import numpy as np
 from ....ir.api_boundary import bound_methods
 from ....ir.array import Array
 from ....ir.context import STATE, config, x64_enabled
-from ....ir.diagnostics.location import warn
+from ....ir.diagnostics.wording import warn
 from ....ir.dtypes import iinfo, issubdtype, safe_to_cast
 from ....ir.inference.infer import infer
 from ....ir.op import Op
@@ -285,7 +285,7 @@ def _check_cast(y: Any, own: Any) -> None:
         warn(
             "scatter inputs have incompatible types: cannot safely cast value from dtype="
             f"{dtype} to dtype={own} with jax_numpy_dtype_promotion="
-            f"{config.jax_numpy_dtype_promotion}. In future JAX releases this will result in an "
+            f"{config.jax_numpy_dtype_promotion}. In future releases this will result in an "
             "error.", FutureWarning)
 
 

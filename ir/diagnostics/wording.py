@@ -1,0 +1,46 @@
+"""What messages call things: the package by the name that the user imported it by."""
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from .location import PACKAGE, STANDS_BETWEEN
+
+# What JAX's texts call things by, and its documentation.
+_NUMPY, _PACKAGE = re.compile(r"\bjax\.numpy\."), re.compile(r"\bjax\.(?=[A-Za-z])")
+_LINK = re.compile(r":?\s*(?:[Ss]ee (?:an explanation at |the documentation at )?)?"
+                   r"https://(?:docs\.jax\.dev|jax\.readthedocs\.io|github\.com/[\w-]+/jax)\S*"
+                   r"(?: for more[^.\n]*)?\.?")
+
+
+def in_names_of(module: Mapping[str, Any]) -> Callable[[object], str]:
+    """A function of texts: JAX's words as a module says them. module: its globals."""
+    package, numpy = PACKAGE, ""
+    for name, value in module.items():
+        if isinstance(value, ModuleType):
+            if value.__name__ == PACKAGE:
+                package = name
+            elif value.__name__ == f"{PACKAGE}.numpy":
+                numpy = name
+    numpy = numpy or f"{package}.numpy"
+
+    def spoken(text: object) -> str:
+        text = _LINK.sub("", str(text))
+        text = _NUMPY.sub(f"{numpy}.", text)
+        return _PACKAGE.sub(f"{package}.", text)
+
+    return spoken
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of the user's line that is at work, however deep below it the caller is."""
+    level, frame, between = 2, sys._getframe(1), STANDS_BETWEEN
+    while frame is not None and between[frame.f_globals.get("__name__", "")]:
+        level, frame = level + 1, frame.f_back      # type: ignore[assignment]
+    if frame is not None:
+        message = in_names_of(frame.f_globals)(message)
+    warnings.warn(message, category, stacklevel=level)
