@@ -1,6 +1,9 @@
 """The error classes, with the names of `jax.errors` and those that JAX keeps private."""
 from shardtrace.ir.diagnostics.errors import (
+    AxisError,
     ConcretizationTypeError,
+    DeletedArrayError,
+    DumpError,
     DuplicateSpecError,
     IndivisibleError,
     InvalidInputException,
@@ -23,7 +26,10 @@ from shardtrace.ir.diagnostics.errors import (
 )
 
 __all__ = [
+    "AxisError",
     "ConcretizationTypeError",
+    "DeletedArrayError",
+    "DumpError",
     "DuplicateSpecError",
     "IndivisibleError",
     "InvalidInputException",

@@ -346,3 +346,8 @@ class JaxRuntimeError(ShardtraceError, RuntimeError):
     Fix: the message quotes the exception; declare what the function returns with
     `ShapeDtypeStruct`, and convert its results, for example `np.asarray(y, np.float32)`.
     """
+
+
+# Tracebacks and pickles call them by their public name.
+for _public in [x for x in globals().values() if isinstance(x, type) and x.__module__ == __name__]:
+    _public.__module__ = f"{__name__.partition('.')[0]}.errors"
