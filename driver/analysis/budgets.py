@@ -130,7 +130,7 @@ def _refuse(found: Explanation, chosen: Sequence[ExplainedCollective], text: str
     listed = [f"{c.kind} over {', '.join(map(str, c.mesh_axes))}: {c.received_bytes:,} B"
               f"{f' x {c.count}' if c.count != 1 else ''}{places(g)}, {c.source}\n"
               f"{excerpt(c.source)}".rstrip() for g, c in zip(groups[:8], dearest, strict=False)]
-    notes = tuple(dearest[0].cause.lines()) if dearest else ()
+    notes = (dearest[0].verdict, *dearest[0].cause.lines()) if dearest else ()
     raise error(AssertionError, f"{found.name}: {text}", code="communication-budget",
                 location=dearest[0].source if dearest else found.memory.location,
                 label="most of it is from here" if len(dearest) > 1 else "it is from here",

@@ -34,7 +34,7 @@ from ...tracer.autodiff.replay import evaluate
 from ...tracer.host.debug import observing
 from ...tracer.staging.bound_names import number_names
 from ...tracer.staging.name_scopes import named_scopes
-from ...tracer.staging.signature import Arguments
+from ...tracer.staging.signature import Arguments, result_paths
 from ...tracer.staging.staging import current_builder, record_mesh, trace_to_program
 from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
@@ -214,6 +214,7 @@ class Jitted:
             raise RuntimeError(f"re-tracing function {function_name(self._f)} for "
                                f"`{self._boundary.api}`, but 'no_tracing' is set")
         trees: list[Any] = []
+        paths: list[str] = []
 
         def flat(*tracers: Any) -> list[Any]:
             if plain:
@@ -228,6 +229,7 @@ class Jitted:
             out, out_tree = tree.flatten(results)
             trees.append(out_tree)
             check_results(self._f, out)
+            paths[:] = result_paths(results, len(out))
             return out
 
         name = function_name(self._f)
@@ -238,6 +240,7 @@ class Jitted:
                 program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
                 timed.equations = len(program.eqns)
         number_names(program)
+        program.result_names = tuple(paths)
         found = (program, trees[-1], captured)
         if not captured or not any(isinstance(x, Tracer) for x in captured):
             self._traces[key] = found

@@ -32,6 +32,7 @@ from .body_changes import Ungather, body_changes
 from .changes import Argument, Change, Constrain, Respec, Result, sharding_key
 
 _NO_PLACE = frozenset(("shard_map",))
+_AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that the user's code has
 _NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
 
 
@@ -69,6 +70,15 @@ class Candidates:
                 self.entries.setdefault(t, var.aval.entries)
         self.laid_out = [v for v, maker in self.maker.items()
                          if maker is not None and sharding_key(maker)]
+        # The expressions that read a value: one that its own expression alone reads is inside of
+        # a function of ours.
+        self.read_at: dict[Var, set[tuple]] = {}
+        for _, _, eqn in places(self.inlined):
+            for a in eqn.invars if eqn is not None else ():
+                if isinstance(a, Var):
+                    found = self.read_at.setdefault(a, set())
+                    if eqn.location.transform in _AS_WRITTEN:
+                        found.add(where(eqn.location)[:-1])
 
     def _is_manual(self, path) -> bool:
         program = self.inlined
@@ -182,7 +192,7 @@ class Candidates:
                 if new != entries:
                     name = self.partitioned.traced.arg_names[place.index]
                     yield Argument(place.index, name, spec, spec_text(spec_from_entries(entries)))
-            elif maker is not None:
+            elif maker is not None and self.is_of_user(var, maker):
                 yield Constrain(tuple(self.alike[_line(maker, place.index)]),
                                 self.name(var, maker), spec, maker.location, self.explicit)
 
@@ -204,12 +214,22 @@ class Candidates:
             if new != own:
                 yield Respec(same, spec_from_entries(new), word, maker.location, was)
 
+    def is_of_user(self, var: Var, maker: Equation) -> bool:
+        """Is it, with these dimensions, a value of the user's code: named, or of an expression?"""
+        if maker.location.transform not in _AS_WRITTEN:
+            return False
+        readers = self.read_at.get(var)
+        return bool(var.name) or readers is None or bool(
+            readers - {where(maker.location)[:-1]})
+
     def name(self, var: Var, maker: Equation) -> str:
         if var.name:
             base = _NUMBERED.fullmatch(var.name)        # `x_1` is the second value called `x`
             lines = maker.location.source_line()
             return base[1] if base and base[1] in lines and var.name not in lines else var.name
         text = maker.location.text()
+        if len(text) > 40 and text.endswith(")"):
+            text = f"{text.partition('(')[0]}(...)"
         return text if text and len(text) <= 40 else f"the result of {maker.op.name}"
 
     def specs(self, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...],

@@ -54,6 +54,15 @@ def test_out_avals_have_the_tree_of_the_result():
     assert str(traced.out_avals["b"]) == "float32[8,8]"
 
 
+def test_results_in_containers_are_called_by_their_paths():
+    def f(x):
+        return x, {"b": x + 1, "a": [x * 2, None]}
+    text = str(st.jit(f).trace(1.0).jaxpr)
+    assert """(f32[] "[0]", f32[] "[1]['a'][0]", f32[] "[1]['b']")""" in text
+    for plain in (lambda x: x, lambda x: (x, x), lambda x: [x]):
+        assert "[0]" not in str(st.jit(plain).trace(1.0).jaxpr)
+
+
 def test_a_compiled_result_says_its_sharding(mesh):
     s = NamedSharding(mesh, P("x"))
     compiled = st.jit(lambda x: x * 2).lower(st.device_put(X, s)).compile()

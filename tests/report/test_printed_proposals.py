@@ -19,6 +19,7 @@ import numpy as np
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import nn
 from shardtrace.lax import with_sharding_constraint
 from shardtrace.sharding import AxisType, NamedSharding, PartitionSpec as P, reshard
 
@@ -107,6 +108,44 @@ w1 = struct((256, 512), P(None, 'Y'))
 w2 = struct((512, 256), P(None, 'Y'))
 p = {'w1': w1, 'w2': w2}
 x = struct((64, 256), P('X'))
+""",
+    "functions made of several ops": """
+def f(x, gate, up, down):
+    weights = nn.softmax(x @ gate)
+    hidden = nn.gelu(jnp.einsum("td,edf->etf", x, up))
+    out = jnp.einsum("etf,efd->etd", hidden, down)
+    return jnp.einsum("etd,te->td", out, weights)
+
+
+x = struct((16, 32), P('X'))
+gate = struct((32, 4), P())
+up = struct((4, 32, 64), P('Y'))
+down = struct((4, 64, 32), P('Y'))
+""",
+    "gradient": """
+def f(w1, w2, x):
+    def loss(w1, w2):
+        h = nn.gelu(x @ w1)
+        y = h @ w2
+        return jnp.mean((y - x) ** 2)
+    g1, g2 = st.grad(loss, (0, 1))(w1, w2)
+    return g1.T @ g2.T
+
+
+w1 = struct((64, 256), P(None, 'Y'))
+w2 = struct((256, 64), P('Y'))
+x = struct((32, 64), P('X'))
+""",
+    "batched": """
+def f(x, w):
+    def row(v):
+        h = jnp.tanh(v @ w)
+        return nn.softmax(h @ w.T)
+    return st.vmap(row)(x)
+
+
+x = struct((16, 64), P('X'))
+w = struct((64, 128), P('X', 'Y'))
 """,
     "held whole": """
 def f(x, w):
@@ -207,6 +246,12 @@ def edited(source, text):
         elif name.isidentifier():
             lines.insert(at + 1, f"{indent}{name} = {how}({name}, {spec})")
         else:
+            if name.endswith("(...)"):      # up to where its parentheses close
+                start = lines[at].index(name[:-5])
+                ends = [i for i in range(start, len(lines[at]) + 1)
+                        if "(" in lines[at][start:i]
+                        and lines[at][start:i].count("(") == lines[at][start:i].count(")")]
+                name = lines[at][start:ends[0]]
             assert name in lines[at]
             lines[at] = lines[at].replace(name, f"{how}({name}, {spec})")
     elif match := re.fullmatch(rf"take out the `(\w+)`(?: to {SPEC})? at line (\d+)", text):

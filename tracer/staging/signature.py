@@ -222,6 +222,14 @@ def paths_of(x: Any, base: str = "") -> list[str]:
     return [base + tree.keystr(path) for path, _ in tree.leaves_with_path(x)]
 
 
+def result_paths(results: Any, count: int) -> list[str]:
+    """The path of every leaf of what a function returned; none where positions say as much."""
+    if type(results) in (tuple, list) and len(results) == count or count <= 1 and (
+            isinstance(results, Array)):
+        return []
+    return paths_of(results)
+
+
 def plain_function(f: Any) -> types.FunctionType | None:
     """The function whose code tells the parameters of `f`, so that no signature need be made: the
     innermost that `f` is wrapped around. None where there is no such function."""
