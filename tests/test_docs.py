@@ -18,3 +18,10 @@ def test_the_code_of_a_page_runs(page: pathlib.Path) -> None:
     for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         line = text[:match.start()].count("\n") + 1
         exec(compile("\n" * line + match[1], str(page), "exec"), names)
+
+
+def test_files_that_pages_name_are_there() -> None:
+    root = DOCS.parent
+    for page in (root / "README.md", root / "CONTRIBUTING.md", *DOCS.glob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"

@@ -1,4 +1,4 @@
-"""The commands of docs/cli.md and docs/profile.md print what the pages say.
+"""The commands of docs/cli.md, docs/profile.md and docs/architecture.md print what the pages say.
 
 A block of text after `<!-- file: NAME -->` is a file; in a `console` block, what follows a line
 `$ shardtrace ...` is what the command prints, `...` standing for anything.
@@ -17,7 +17,7 @@ import pytest
 from shardtrace.cli.main import main
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
-PAGES = [DOCS / "cli.md", DOCS / "profile.md"]
+PAGES = [DOCS / "cli.md", DOCS / "profile.md", DOCS / "architecture.md"]
 FILE = re.compile(r"<!-- file: (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"(?<!-->\n)^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
