@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 
 from fuzz_judge import (
     MET,
+    MORE,
     NAMES,
     REFUSED,
+    RIGHT,
     Outcome,
     TooSlow,
     foreign,
@@ -35,7 +37,8 @@ from fuzz_judge import (
 )
 from fuzz_maker import KINDS, OPS_WITH_SAMPLES, make
 from fuzz_reduce import reduced
-from fuzz_text import Body, Case
+from fuzz_slopes import judge_slopes
+from fuzz_text import CLASSES, Body, Case, calls_of, transformations
 
 import shardtrace as st
 from shardtrace.ir.dialect import OPS
@@ -44,6 +47,8 @@ SECONDS = 20
 MADE_BY_PASSES = ("all_slice", "exchange_rows", "retile", "place", "random_bits_block",
                   "random_split_block", "rng_bit_generator_block", "custom_lin", "stage")
 BESIDE = "refused, JAX runs it"
+# What JAX takes by chance: docs/differences.md.
+ONLY_JAX = ("Closing over inputs to shard_map",)
 
 
 class Failure(NamedTuple):
@@ -60,16 +65,28 @@ class Counts:
         self.refusals: collections.Counter[tuple[str, str]] = collections.Counter()
         self.signs: collections.Counter[str] = collections.Counter()
         self.failures: dict[str, Failure] = {}
+        self.judged: collections.Counter[tuple[str, str, str]] = collections.Counter()
 
     def add(self, case: Case, outcome: Outcome) -> bool:
         """Count it; True if nothing has failed in this way before."""
         self.outcomes[case.kind, outcome.kind] += 1
-        if outcome.sign:
-            self.signs[f"{outcome.kind}: {outcome.sign}"] += 1
-        if not outcome.failed or outcome.sign + case.kind in self.failures:
+        if not outcome.failed:
+            if outcome.sign:
+                self.signs[f"{outcome.kind}: {outcome.sign}"] += 1
             return False
-        self.failures[outcome.sign + case.kind] = Failure(case, outcome)
+        key = key_of(case, outcome)
+        self.signs[key] += 1
+        if key in self.failures:
+            return False
+        self.failures[key] = Failure(case, outcome)
         return True
+
+    def judge_was(self, case: Case, judge: str) -> None:
+        """Count a judgement that nothing is wrong."""
+        kinds = {*case.axis_types}
+        mode = kinds.pop() if len(kinds) == 1 else "mixed"
+        for made in transformations(case):
+            self.judged[made, mode, judge] += 1
 
     def table(self) -> str:
         """Programs by kind and outcome, and what was never drawn."""
@@ -78,12 +95,25 @@ class Counts:
         for kind in dict.fromkeys(k for k, _ in self.outcomes):
             gone = sum(n for (k, _), n in self.refusals.items() if k == kind)
             rows.append([kind, *(str(self.outcomes[kind, o]) for o in columns), str(gone)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in rows]
+        classes = sorted({(mode, judge) for _, mode, judge in self.judged})
+        found = [["found right", *(f"{mode}, {judge}" for mode, judge in classes)]]
+        found += [[made, *(str(self.judged[made, *c]) for c in classes)] for made in CLASSES
+                  if any(m == made for m, _, _ in self.judged)]
+        lines = [*aligned(rows), *aligned(found)]
         lines += [f"{n:7} {sign}" for sign, n in self.signs.most_common()]
         missing = [n for n in OPS if not MET[n] and n not in MADE_BY_PASSES]
         lines.append(f"ops in no program: {', '.join(missing) or 'none'}")
         return "\n".join(lines)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in rows]
+
+
+def key_of(case: Case, outcome: Outcome) -> str:
+    """What failures of one cause have in common: how it fails, where, and what is called."""
+    return f"{outcome.kind}: {outcome.sign}: {' '.join(sorted(calls_of(case))) or 'arguments'}"
 
 
 def _late(*_: Any) -> None:
@@ -107,11 +137,26 @@ def survey(seed: int, count: int, kinds: Sequence[str] = KINDS, jax: Any = None,
     counts = Counts()
     theirs = names_of(jax) if jax else {}
 
-    def all_of(case: Case) -> Outcome:
-        found = judge(case)
-        if jax and not found.failed and found.kind != REFUSED and "sample(" not in case.source():
-            found = judge_beside(case, jax, theirs)
-        return found
+    def judges_of(case: Case) -> Iterator[tuple[str, Callable[[Case], Outcome]]]:
+        yield "references", judge
+        if case.seed % 4 == 3:
+            yield "differences", judge_slopes
+        if jax and "sample(" not in case.source():
+            yield "JAX", lambda c: judge_beside(c, jax, theirs)
+
+    def all_of(case: Case, count: bool = False) -> Outcome:
+        """The first failure, else what the references say."""
+        first = None
+        for name, judged in judges_of(case):
+            found = judged(case)
+            if count and found.kind == RIGHT:
+                counts.judge_was(case, name)
+            if first is None or found.failed or found.kind == MORE:
+                first = found
+            if found.failed or found.kind == REFUSED:
+                break
+        assert first is not None
+        return first
 
     signal.signal(signal.SIGPROF, _late)
     for number, (at, kind, op) in enumerate(programs(seed, count, kinds)):
@@ -119,22 +164,25 @@ def survey(seed: int, count: int, kinds: Sequence[str] = KINDS, jax: Any = None,
         signal.setitimer(signal.ITIMER_PROF, SECONDS, 1)
         try:
             case, refused = make(at, kind, NAMES, trace, op)
-            outcome = all_of(case)
+            outcome = all_of(case, count=True)
             for error, part, whole in refused:
                 counts.refusals[kind, type(error).__name__] += 1
                 if foreign(error):
                     found = of_error(error, "written")
                     if counts.add(part, found):
                         tell(f"{part.text()}\n{found.detail}")
-                elif (whole and jax and "sample(" not in part.source()
-                      and runs_in(part, jax, theirs)):
+                elif (whole and jax and not str(error).startswith(ONLY_JAX)
+                      and "sample(" not in part.source() and runs_in(part, jax, theirs)):
                     sign = f"{BESIDE}: {type(error).__name__}: {str(error).splitlines()[0][:90]}"
                     if counts.add(part, Outcome(BESIDE, sign)):
                         tell(f"{part.text()}\n{sign}")
             signal.setitimer(signal.ITIMER_PROF, 0)
-            if counts.add(case, outcome):
-                signal.setitimer(signal.ITIMER_PROF, 10 * SECONDS, 1)
-                tell(reduced_text(case, outcome, all_of))
+            if outcome.failed:
+                case, again = smallest(case, outcome, all_of)
+                if counts.add(case, outcome):
+                    tell(f"{case.text()}\n{outcome.kind}: {outcome.sign}\n{again.detail}")
+            else:
+                counts.add(case, outcome)
         except TooSlow:
             counts.outcomes[kind, "slow"] += 1
             counts.signs[f"slow: seed {at}, {kind}"] += 1
@@ -159,9 +207,17 @@ def survey(seed: int, count: int, kinds: Sequence[str] = KINDS, jax: Any = None,
     return counts
 
 
-def reduced_text(case: Case, outcome: Outcome, judged: Callable[[Case], Outcome]) -> str:
-    small = reduced(case, lambda c: judged(c)[:2] == outcome[:2])
-    return f"{small.text()}\n{outcome.kind}: {outcome.sign}\n{judged(small).detail}"
+def smallest(case: Case, outcome: Outcome, judged: Callable[[Case], Outcome]
+             ) -> tuple[Case, Outcome]:
+    """The case reduced, and what is said of it; as it is if that takes too long."""
+    try:
+        signal.setitimer(signal.ITIMER_PROF, 10 * SECONDS, 1)
+        small = reduced(case, lambda c: judged(c)[:2] == outcome[:2])
+        return small, judged(small)
+    except TooSlow:
+        return case, outcome
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def main(arguments: Sequence[str]) -> int:

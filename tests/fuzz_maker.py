@@ -10,14 +10,13 @@ import functools
 import math
 import pathlib
 import random
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from fuzz_bodies import BODIES
 from fuzz_statements import ARRAYS, ENOUGH, MANUAL
-from fuzz_text import Arg, Body, Case, Statement, samples_of, spec_text
+from fuzz_text import Arg, Body, Case, Statement, samples_of, spec_text, with_names
 
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
@@ -207,9 +206,7 @@ class Writer:
                 if type(error).__name__ != "ShardingTypeError" or scope.bodies:
                     raise
                 self.refused.append((error, text, scope_body(body, [])))
-                names = [n for n in scope.values if re.search(rf"\b{n}\b", text)]
-                for n in names:
-                    text = re.sub(rf"(?<![\w.'\"]){n}\b", f"whole({n})", text)
+                text = with_names(text, lambda n: f"whole({n})" if n in scope.values else None)
                 value = scope.evaluate(text)
         except RecursionError:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from fuzz_text import Arg, Body, Case, Statement, pruned
+from fuzz_text import Arg, Body, Case, Statement, pruned, with_names
 
 MOST = 300                                  # candidates that are tried
 
@@ -44,7 +44,7 @@ def smaller(case: Case) -> Iterator[Case]:
                 for new in held.params:
                     for s in held.statements[i:]:
                         s.renamed(old, new)
-                    held.result = re.sub(rf"\b{old}\b", new, held.result)
+                    held.result = with_names(held.result, {old: new}.get)
             yield tidy(case, pruned(body))
     for k, a in enumerate(case.args):
         if any(a.entries):
@@ -90,6 +90,6 @@ def simpler_statement(case: Case, i: int, s: Statement) -> Iterator[Case]:
                 del body.statements[i]
                 for later in body.statements[i:]:
                     later.renamed(s.outs[0], other)
-                body.result = re.sub(rf"\b{s.outs[0]}\b", other, body.result)
+                body.result = with_names(body.result, {s.outs[0]: other}.get)
                 yield tidy(case, pruned(body))
                 return

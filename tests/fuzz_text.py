@@ -5,9 +5,10 @@ loops hold bodies in turn. `Case.text()` is the whole program, to be read and ru
 """
 from __future__ import annotations
 
+import ast
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -98,11 +99,25 @@ class Statement:
         return found
 
     def renamed(self, old: str, new: str) -> None:
-        self.text = re.sub(rf"(?<![\w.'\"]){old}\b", new, self.text)
+        self.text = with_names(self.text, {old: new}.get)
         for body in self.bodies:
-            body.result = re.sub(rf"(?<![\w.'\"]){old}\b", new, body.result)
+            body.result = with_names(body.result, {old: new}.get)
             for s in body.statements:
                 s.renamed(old, new)
+
+
+def with_names(text: str, instead: Callable[[str], str | None]) -> str:
+    """An expression with other expressions for some of the names that it reads."""
+    tree = ast.parse(text, mode="eval")
+    bound = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)} | {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+    class Names(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            new = None if node.id in bound else instead(node.id)
+            return node if new is None else ast.parse(new, mode="eval").body
+
+    return ast.unparse(Names().visit(tree))
 
 
 def body_words(body: Body) -> set[str]:
@@ -187,7 +202,8 @@ def elements(arg: Arg) -> np.ndarray:
     if dtype.kind in "iu":
         return rng.integers(0 if dtype.kind == "u" else -6, 9, shape).astype(dtype)
     if kind == "special" and dtype.kind != "c":
-        return rng.choice(SPECIAL, shape).astype(dtype)
+        with np.errstate(over="ignore"):
+            return rng.choice(SPECIAL, shape).astype(dtype)
 
     def part() -> np.ndarray:
         return rng.standard_normal(shape) if kind == "normal" else rng.integers(
@@ -201,3 +217,60 @@ def samples_of(op: str) -> list[Sample]:
     """What the declaration of the op shows of it."""
     made = OPS[op].samples
     return list(made()) if made else []
+
+
+# -- what a program is made of ------------------------------------------------------------------
+
+CLASSES: dict[str, tuple[str, ...]] = {
+    "arrays alone": (),
+    "derivative": ("grad", "value_and_grad", "jvp", "vjp", "linearize", "jacfwd", "jacrev",
+                   "hessian"),
+    "batch": ("vmap",), "loop": ("scan", "fori_loop", "while_loop", "map", "associative_scan"),
+    "branch": ("cond", "switch"), "shard_map": ("shard_map",),
+    "checkpoint": ("checkpoint", "remat"), "custom rule": ("with_vjp", "with_jvp"),
+    "call": ("jit", "named_call"), "callback": ("pure_callback", "io_callback", "callback"),
+    "one in another": ()}
+
+
+def calls_in(text: str) -> set[str]:
+    """What an expression calls, as it is written there."""
+    found = set()
+    for node in ast.walk(ast.parse(text, mode="eval")):
+        if isinstance(node, ast.Call):
+            f = node.func
+            if isinstance(f, ast.Name) and f.id == "sample":
+                found.add(ast.unparse(node.args[0]))
+            elif isinstance(f, ast.Name):
+                found.add(f.id)
+            elif isinstance(f, ast.Attribute):
+                dotted = re.fullmatch(r"(?:jax|jnp|lax|nn|np)\.[\w.]+", ast.unparse(f))
+                found.add(dotted.group() if dotted else f".{f.attr}")
+        elif isinstance(node, (ast.BinOp, ast.Compare, ast.UnaryOp)):
+            found.add(type(node.op if not isinstance(node, ast.Compare) else node.ops[0]).__name__)
+        elif isinstance(node, ast.Subscript):
+            found.add("[]")
+    return found
+
+
+def calls_of(case: Case) -> set[str]:
+    """What the statements of a program call, but for its own functions."""
+    own = {b.name for b in case.body.all()} | {"whole", "total", "tuple", "jax.tree.leaves"}
+    texts = [s.text for b in case.body.all() for s in b.statements]
+    return set().union(*map(calls_in, texts)) - own if texts else set()
+
+
+def transformations(case: Case) -> set[str]:
+    """The classes of transformations that a program has, of CLASSES."""
+    found: set[str] = set()
+
+    def visit(body: Body, inside: bool) -> None:
+        for s in body.statements:
+            words = {c.rsplit(".", 1)[-1] for c in calls_in(s.text)}
+            made = {name for name, of in CLASSES.items() if words & {*of}}
+            found.update(made)
+            if made and inside or len(made) > 1:
+                found.add("one in another")
+            for b in s.bodies:
+                visit(b, bool(made) or inside)
+    visit(case.body, False)
+    return found or {"arrays alone"}

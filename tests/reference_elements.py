@@ -211,6 +211,18 @@ def threefry(k0: Array, k1: Array, c0: Array, c1: Array) -> list[Array]:
     return [x, y]
 
 
+def zeta(x: Array, q: Array) -> Array:
+    """The sum comes from both sides to the same infinity at poles of even powers only."""
+    poles = (q <= 0) & (np.floor(q) == q) & (x != 1)
+    return np.where(poles, np.where(x % 2 == 0, np.inf, np.nan), special.zeta(x, q))
+
+
+def polygamma(m: Array, x: Array) -> Array:
+    order = np.where((m >= 0) & (np.floor(m) == m), m, np.nan)
+    high = (-1.0) ** (order + 1) * special.gamma(order + 1) * zeta(order + 1, x)
+    return np.where(order == 0, np.where((x == 0) | (x == -np.inf), np.nan, special.psi(x)), high)
+
+
 special = scipy.special
 DOUBLE = {name: in_double(f) for name, f in {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh,
@@ -221,10 +233,10 @@ DOUBLE = {name: in_double(f) for name, f in {
     "erfc": special.erfc, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1,
     "igamma": special.gammainc, "igammac": special.gammaincc,
     "lgamma": lambda x: np.where(np.isinf(x), np.inf, special.gammaln(x)),
-    "log": np.log, "log1p": np.log1p, "logistic": logistic, "polygamma": special.polygamma,
+    "log": np.log, "log1p": np.log1p, "logistic": logistic, "polygamma": polygamma,
     "regularized_incomplete_beta": special.betainc, "rsqrt": lambda x: 1 / np.sqrt(x),
     "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh,
-    "zeta": special.zeta, "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc,
+    "zeta": zeta, "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc,
     "is_finite": np.isfinite}.items()}
 ELEMENTS: dict[str, Reference] = {
     **DOUBLE,

@@ -38,6 +38,9 @@ SUMS = {"dot_general", "reduce_sum", "cumsum", "conv_general_dilated", "reduce_w
 COARSE = {"regularized_incomplete_beta": 200, "polygamma": 200, "zeta": 200, "igamma": 20,
           "igammac": 20, "igamma_grad_a": 100, "digamma": 20, "lgamma": 20, "erf_inv": 20,
           "bessel_i0e": 20, "bessel_i1e": 20, "random_gamma_grad": 100}
+# By elimination, rotations and the like: off as by roundings of the largest that is given.
+SOLVED = {"cholesky", "cholesky_update", "eig", "eigh", "geqrf", "hessenberg", "lu", "qr", "schur",
+          "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve"}
 MOST_ROUNDS = 10_000
 WIDER = {np.dtype(a): np.dtype(b) for a, b in ((np.float32, np.float64),
                                                (np.complex64, np.complex128))}
@@ -121,6 +124,8 @@ class Interpreter:
             xs = [v[k] for v in operands]
             key = tuple(map(id, xs))
             if key not in done:
+                if self.noise is not None and name in SOLVED:
+                    xs = [self.moved(x, largest(x)) for x in xs]
                 done[key] = [self.result(eqn, x, t, xs) for x, t in zip(
                     self.applied(eqn, xs), types, strict=True)]
             for out, x in zip(outs, done[key], strict=True):
@@ -149,6 +154,9 @@ class Interpreter:
             params = {**params, "out_dtype": self.dtype(params["out_dtype"])}
         if op.name == "gather" and params["mode"].name == "PROMISE_IN_BOUNDS":
             params = {**params, "mode": type(params["mode"]).CLIP}      # as XLA reads what is kept
+        if (op.name == "conv_general_dilated" and self.noise is not None
+                and self.noise.random() < 0.5):
+            xs, params = [with_zeros(xs[0], params), xs[1]], unpadded(params)
         out = REFERENCES[op.name](*xs, **params)
         return out if op.multiple_results else [out]
 
@@ -164,16 +172,20 @@ class Interpreter:
             return x
         scale = np.abs(x)
         if eqn.op.name in SUMS:
-            largest = [float(np.nanmax(np.where(np.isfinite(y), np.abs(y), 0), initial=0.0))
-                       for y in (o.astype(np.complex128) for o in operands)]
-            largest = largest[:1 if eqn.op.name.startswith("scatter") else 2]
+            of = [largest(o) for o in operands][:1 if eqn.op.name.startswith("scatter") else 2]
             product = eqn.op.name in ("dot_general", "conv_general_dilated", "ragged_dot_general")
             terms = max([1, *(o.size for o in operands)]) / max(1, x.size)
-            scale = scale + (math.prod(largest) if product else max(largest)) * math.sqrt(
-                max(1.0, terms))
+            scale = scale + (math.prod(of) if product else max(of)) * math.sqrt(max(1.0, terms))
+        return self.moved(x, scale * COARSE.get(eqn.op.name, 1))
+
+    def moved(self, x: Array, scale: Any) -> Array:
+        """Off by a few roundings of numbers of this size."""
+        assert self.noise is not None
+        if x.dtype.kind not in "fcV":
+            return x
         unit = max(epsilon(x.dtype), epsilon(np.dtype(np.float32)))
-        off = self.noise.uniform(-4, 4, x.shape) * unit * scale * COARSE.get(eqn.op.name, 1)
-        moved = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) + off
+        moved = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) + (
+            self.noise.uniform(-4, 4, x.shape) * unit * scale)
         return np.where(np.isfinite(moved), moved, x).astype(x.dtype)
 
     def reduced(self, xs: list[Array], *, jaxpr: Program, dimensions: Sequence[int]) -> list[Array]:
@@ -191,6 +203,26 @@ class Interpreter:
                     x[index] = f[0]
             out = each
         return out
+
+
+def largest(x: Array) -> float:
+    """The largest finite magnitude in it."""
+    y = np.abs(x.astype(np.complex128))
+    return float(np.max(np.where(np.isfinite(y), y, 0), initial=0.0))
+
+
+def with_zeros(x: Array, params: Any) -> Array:
+    """A convolution's operand with its padding, which times an infinity may be NaN or nothing."""
+    config = [(0, 0, 0)] * x.ndim
+    for d, (low, high), apart in zip(params["dimension_numbers"].lhs_spec[2:], params["padding"],
+                                     params["lhs_dilation"], strict=True):
+        config[d] = (low, high, apart - 1)
+    return REFERENCES["pad"](x, np.zeros((), x.dtype), padding_config=config)
+
+
+def unpadded(params: Any) -> Any:
+    return {**params, "padding": [(0, 0) for _ in params["padding"]],
+            "lhs_dilation": [1 for _ in params["padding"]]}
 
 
 def constant(x: Any) -> Array:

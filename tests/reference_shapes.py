@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -125,8 +126,11 @@ def scatter(step: Reference) -> Reference:
 
 def window_places(shape: Any, window_dimensions: Any, window_strides: Any, padding: Any,
                   base_dilation: Any = None, window_dilation: Any = None
-                  ) -> tuple[list[int], Callable[[tuple], Iterator[tuple[int, ...]]]]:
-    """How many windows there are, and the elements of x that the window at an index holds."""
+                  ) -> tuple[list[int], Callable[..., Iterator[Any]]]:
+    """How many windows there are, and the elements of x that the window at an index holds.
+
+    padding_too: with None for each that lies outside of x.
+    """
     ones = (1,) * len(shape)
     base, apart = base_dilation or ones, window_dilation or ones
     spans = [(k - 1) * w + 1 for k, w in zip(window_dimensions, apart, strict=True)]
@@ -134,12 +138,14 @@ def window_places(shape: Any, window_dimensions: Any, window_strides: Any, paddi
               for n, b, (low, high), span, s in
               zip(shape, base, padding, spans, window_strides, strict=True)]
 
-    def elements(index: tuple) -> Iterator[tuple[int, ...]]:
+    def elements(index: tuple, padding_too: bool = False) -> Iterator[Any]:
         for offset in np.ndindex(*window_dimensions):
             where = [divmod(i * s - low + o * w, b) for i, s, (low, _), o, w, b in
                      zip(index, window_strides, padding, offset, apart, base, strict=True)]
             if all(not rest and 0 <= q < n for (q, rest), n in zip(where, shape, strict=True)):
                 yield tuple(q for q, _ in where)
+            elif padding_too:
+                yield None
     return counts, elements
 
 
@@ -158,32 +164,42 @@ def reduce_window(kind: str) -> Reference:
     return reduce
 
 
-def chosen(x: Array, places: Iterator[tuple[int, ...]], prim: Any) -> tuple[int, ...] | None:
-    best = None
-    larger = str(getattr(prim, "name", prim)) == "ge"
-    for place in places:
-        if best is None or not ((x[best] >= x[place]) if larger else (x[best] <= x[place])):
-            best = place
-    return best
+def stays(prim: Any) -> Callable[[Any, Any], bool]:
+    """Does an element stay selected before another?"""
+    return operator.ge if str(getattr(prim, "name", prim)) == "ge" else operator.le
+
+
+def worst(x: Array, prim: Any) -> Any:
+    return FOLDS["max" if stays(prim) is operator.ge else "min"][1](x.dtype)
 
 
 def select_and_gather_add(tangents: Array, x: Array, *, select_prim: Any, **params: Any) -> Array:
+    """A window begins with the worst number, whose tangent is 0."""
     counts, elements = window_places(x.shape, **params)
 
     def item(index: tuple) -> Any:
-        best = chosen(x, elements(index), select_prim)
-        return 0 if best is None else tangents[best]
+        best, tangent = worst(x, select_prim), 0
+        for place in elements(index):
+            if not stays(select_prim)(best, x[place]):
+                best, tangent = x[place], tangents[place]
+        return tangent
     return filled(counts, tangents, item)
 
 
 def select_and_scatter_add(source: Array, x: Array, *, select_prim: Any, **params: Any) -> Array:
+    """Padding is selected like other elements, and what it is given is lost."""
     counts, elements = window_places(x.shape, **params)
     assert tuple(counts) == source.shape
     out = np.zeros(x.shape, np.float64)
     for index in np.ndindex(*counts):
-        best = chosen(x, elements(index), select_prim)
-        if best is not None:
-            out[best] += source[index]
+        places = list(elements(index, padding_too=True))
+        values = [worst(x, select_prim) if p is None else x[p] for p in places]
+        best = 0
+        for k in range(1, len(places)):
+            if not stays(select_prim)(values[best], values[k]):
+                best = k
+        if places[best] is not None:
+            out[places[best]] += source[index]
     return out
 
 

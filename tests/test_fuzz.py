@@ -17,9 +17,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import fuzz
 import fuzz_judge
+import fuzz_slopes
 from fuzz_maker import KINDS, make
 from fuzz_reduce import reduced
-from fuzz_text import Arg, Body, Case, Statement
+from fuzz_text import Arg, Body, Case, Statement, with_names
 from reference_interpreter import interpret
 
 
@@ -76,6 +77,37 @@ def test_an_error_from_inside_is_foreign_and_a_refusal_is_not() -> None:
     with fuzz_judge.placed(case_of("a")), pytest.raises(TypeError) as error:
         lax.broadcast_in_dim(np.ones(3, np.float32), (4,), (0,))
     assert not fuzz_judge.foreign(error.value)
+
+
+def test_failures_are_kept_apart_by_what_they_call() -> None:
+    counts = fuzz.Counts()
+    wrong = fuzz_judge.Outcome("wrong", "simulated")
+    assert counts.add(case_of("jnp.sum(a, axis=0)"), wrong)
+    assert counts.add(case_of("a @ a.T"), wrong)
+    assert not counts.add(case_of("jnp.sum(a, axis=1)"), wrong)
+    assert len(counts.failures) == 2
+
+
+def test_names_are_replaced_where_they_are_read() -> None:
+    text = "jnp.einsum('i,i', i, f(lambda i: i, k=i)) if (j := i) else x.i[i]"
+    assert with_names(text, {"i": "whole(i)"}.get) == text     # a parameter has the name, too
+    assert with_names("jnp.einsum('i,i', i)[i:j].i", {"i": "whole(i)"}.get) \
+        == "jnp.einsum('i,i', whole(i))[whole(i):j].i"
+
+
+def test_a_wrong_slope_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_of("jnp.sin(a) * a")
+    assert fuzz_slopes.judge_slopes(case).kind == fuzz_judge.RIGHT
+
+    @st.custom_jvp
+    def sine(x: Any) -> Any:
+        return jnp.sin(x)
+
+    sine.defjvp(lambda xs, ts: (jnp.sin(*xs), 0.99 * jnp.cos(*xs) * ts[0]))
+    monkeypatch.setitem(fuzz_judge.NAMES, "sine", sine)
+    case = case_of("sine(a) * a")
+    assert fuzz_judge.judge(case).kind == fuzz_judge.RIGHT
+    assert fuzz_slopes.judge_slopes(case).kind == "wrong"
 
 
 def test_the_interpreter_runs_control_flow_and_exchanges() -> None:

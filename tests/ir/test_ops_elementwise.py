@@ -423,3 +423,15 @@ def test_an_op_without_a_derivative_says_so() -> None:
     x = np.ones(3)
     with pytest.raises(NotImplementedError, match="Differentiation rule for 'zeta' not implement"):
         push_forward(OPS["zeta"], [x, x], [x, None], {})
+
+
+def test_zeta_and_polygamma_at_poles() -> None:
+    """As in XLA: infinite where both sides are, otherwise not a number."""
+    poles = np.array([-2, -1, 0], np.float32)
+    with interpreter_context(Evaluating()):
+        for power, want in ((1, np.inf), (2, np.inf), (3, np.nan), (1.5, np.nan), (-1, np.nan)):
+            got = OPS["zeta"].bind(np.full(3, power, np.float32), poles)
+            np.testing.assert_array_equal(got, np.full(3, want))
+        for order, want in ((0, np.nan), (1, np.inf), (2, np.nan), (-1, np.nan), (0.5, np.nan)):
+            got = OPS["polygamma"].bind(np.full(3, order, np.float32), poles)
+            np.testing.assert_array_equal(got, np.full(3, want))

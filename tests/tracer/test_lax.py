@@ -67,6 +67,25 @@ def test_windows(function, init, combine, padding):
     near(got, want)
 
 
+@pytest.mark.parametrize(("function", "init", "x", "pushed", "pulled"), [
+    # What JAX 0.10.2 gives for windows of two, padded by one on both sides.
+    (lax.max, -np.inf, [1, 2, np.nan], [1, 2, 3, 3], [1, 2, 3]),
+    (lax.max, -np.inf, [np.nan, 1], [1, 2, 2], [1, 5]),
+    (lax.min, np.inf, [1, np.nan, 2, np.nan, np.nan], [1, 2, 3, 4, 5, 5], [1, 2, 3, 4, 5]),
+    (lax.max, -np.inf, [-np.inf, -np.inf, np.inf, np.inf], [0, 0, 3, 3, 4], [2, 0, 7, 5]),
+    (lax.min, np.inf, [3, 1, 1], [1, 2, 2, 3], [1, 5, 4])])
+def test_slopes_of_window_extremes_of_nan_and_infinities(function, init, x, pushed, pulled):
+    x = np.array(x, np.float32)
+
+    def pooled(v):
+        return lax.reduce_window(v, init, function, (2,), (1,), [(1, 1)])
+
+    _, tangents = st.jvp(pooled, (x,), (np.arange(1, x.size + 1, dtype=np.float32),))
+    np.testing.assert_array_equal(tangents, pushed)
+    _, back = st.vjp(pooled, x)
+    np.testing.assert_array_equal(back(np.arange(1, x.size + 2, dtype=np.float32))[0], pulled)
+
+
 # -- convolutions ----------------------------------------------------------------------------------
 
 def test_convolution():

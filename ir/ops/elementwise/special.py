@@ -72,11 +72,19 @@ def _lgamma(x: np.ndarray) -> np.ndarray:
     return np.where(np.equal(x, -np.inf), np.asarray(np.inf, x.dtype), scipy_special.gammaln(x))
 
 
+def _zeta(x: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """At a pole infinite from both sides, or not a number, as in XLA."""
+    pole = np.less_equal(q, 0) & np.equal(q, np.floor(q)) & np.not_equal(x, 1)
+    there = np.where(np.equal(np.remainder(x, 2), 0), np.inf, np.nan)
+    found = scipy_special.zeta(x, q)
+    return np.where(pole, there, found).astype(found.dtype)
+
+
 def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
     m, wide = np.asarray(m, np.float64), np.asarray(x, np.float64)
-    sign_of_order = np.where(np.remainder(m, 2) == 0, -1.0, np.where(
-        np.remainder(m, 2) == 1, 1.0, np.nan))
-    general = sign_of_order * scipy_special.gamma(m + 1) * scipy_special.zeta(m + 1, wide)
+    m = np.where((m >= 0) & np.equal(m, np.floor(m)), m, np.nan)
+    sign_of_order = np.where(np.remainder(m, 2) == 0, -1.0, 1.0)
+    general = sign_of_order * scipy_special.gamma(m + 1) * _zeta(m + 1, wide)
     return np.where(m == 0, _digamma(wide), general).astype(x.dtype)
 
 
@@ -99,7 +107,7 @@ polygamma_p = nary(
          lambda g, out, m, x: mul(g, polygamma_p.bind(add(m, const(1, m)), x))),
     samples=lambda: [Sample((np.arange(24, dtype=np.float32).reshape(4, 6) % 4,
                              values((4, 6), np.float32, 0.3, 4)))])
-zeta_p = nary("zeta", (FLOAT, FLOAT), lambda x, q: scipy_special.zeta(x, q),
+zeta_p = nary("zeta", (FLOAT, FLOAT), _zeta,
               "The Hurwitz zeta function: the sum of (k + q) ** -x over k >= 0.",
               samples=sampled(2, None, 1.2, 4))
 

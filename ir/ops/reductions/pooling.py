@@ -2,7 +2,8 @@
 
 reduce_window_sum, _max and _min reduce each window. The tangent of a maximum is the tangent at the
 position of the maximum (select_and_gather_add), its transpose puts a cotangent there
-(select_and_scatter_add); of equal elements the first counts. Dimensions without a window pass
+(select_and_scatter_add); of equal elements the first counts, as in XLA, which also says what
+becomes of NaN (`_chosen`). Dimensions without a window pass
 through, along the others windows reach to neighbouring blocks (halo).
 """
 from __future__ import annotations
@@ -259,12 +260,33 @@ def _flat_windows(views: np.ndarray, window: Ints) -> np.ndarray:
 
 
 def _chosen(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, padding: Padding,
-            base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
-    """Flat position in its window of the element that each window selects."""
-    spread = padded(lead, x, extremum(x.dtype, select == "le"), padding, base_dilation)
-    views = windows(spread, window, strides, window_dilation)
-    flat = _flat_windows(views, window)
-    return np.argmax(flat, -1) if select == "ge" else np.argmin(flat, -1)
+            base_dilation: Ints, window_dilation: Ints, skip_padding: bool = False
+            ) -> tuple[np.ndarray, np.ndarray]:
+    """Flat position in its window of the element that each window selects; where it is a number
+    that is no better than what a window starts from.
+
+    An element stays selected while it compares `select` with the next: NaN never stays before
+    another, so what follows the last NaN decides. skip_padding: padding is not compared.
+    """
+    neutral = extremum(x.dtype, select == "le")
+    spread = padded(lead, x, neutral, padding, base_dilation)
+    flat = _flat_windows(windows(spread, window, strides, window_dilation), window)
+    best = np.argmax if select == "ge" else np.argmin
+    at = best(flat, -1)
+    nan = np.isnan(flat) if x.dtype.kind not in "biu" else np.zeros((), bool)
+    if nan.any():
+        size = flat.shape[-1]
+        last = np.where(nan.any(-1), size - 1 - np.argmax(nan[..., ::-1], -1), -1)
+        later = np.arange(size) > last[..., None]
+        if skip_padding:
+            real = padded(lead, np.ones(x.shape, bool), False, padding, base_dilation)
+            later &= _flat_windows(windows(real, window, strides, window_dilation), window)
+        following = best(np.where(later, flat, np.asarray(neutral, x.dtype)), -1)
+        taken = np.take_along_axis(later, following[..., None], -1)[..., 0]
+        first = np.where(later.any(-1), np.argmax(later, -1), np.maximum(last, 0))
+        at = np.where(taken, following, first)
+    at_neutral = np.take_along_axis(flat, at[..., None], -1)[..., 0] == neutral
+    return at, at_neutral & ~nan.any(-1)
 
 
 def _gather_infer(tangents: ArrayType, x: ArrayType, *, select_prim: str, **params: Any) -> tuple:
@@ -288,14 +310,15 @@ def _gather_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape]
 def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_prim: str,
                      window_dimensions: Ints, window_strides: Ints, padding: Padding,
                      base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
-    at = _chosen(lead, x, select_prim, window_dimensions, window_strides, padding, base_dilation,
-                 window_dilation)
+    at, none = _chosen(lead, x, select_prim, window_dimensions, window_strides, padding,
+                       base_dilation, window_dilation, skip_padding=True)
     views = windows(padded(lead, tangents, 0, padding, base_dilation), window_dimensions,
                     window_strides, window_dilation)
     views = _flat_windows(views, window_dimensions)
     devices = lead_sizes(lead, (tangents, x))
-    return np.take_along_axis(with_lead(views, lead, devices),
-                              with_lead(at, lead, devices)[..., None], -1)[..., 0]
+    found = np.take_along_axis(with_lead(views, lead, devices),
+                               with_lead(at, lead, devices)[..., None], -1)[..., 0]
+    return np.where(none, np.zeros((), found.dtype), found)
 
 
 def _gather_transpose(ct: Any, tangents: Any, x: Any, *, select_prim: str, window_dimensions: Ints,
@@ -369,8 +392,8 @@ def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_pr
     local = x.shape[lead:]
     ones = (1,) * len(local)
     devices = lead_sizes(lead, (source, x))
-    at = with_lead(_chosen(lead, x, select_prim, window_dimensions, window_strides, padding, ones,
-                           ones), lead, devices)
+    at, _ = _chosen(lead, x, select_prim, window_dimensions, window_strides, padding, ones, ones)
+    at = with_lead(at, lead, devices)
     spread = [spread_size(n, 1) + lo + hi for n, (lo, hi) in zip(local, padding, strict=True)]
     within = np.unravel_index(at, window_dimensions)
     rank = at.ndim

@@ -58,9 +58,7 @@ def _path(subscripts: Any, operands: Sequence[Any], optimize: Any) -> tuple[list
         call = [_Shaped(x) if i % 2 == 0 and i < 2 * len(arrays) else x
                 for i, x in enumerate(flat)]
     check_arraylike("einsum", *arrays)
-    _, contractions = opt_einsum.contract_path(*call, einsum_call=True, use_blas=True,
-                                               optimize=kind)
-    return [unwrapped(x) for x in arrays], [c[:3] for c in contractions]
+    return [unwrapped(x) for x in arrays], _planned(call, kind)
 
 
 class _OfShape:
@@ -79,8 +77,15 @@ def _contractions(subscripts: str, shapes: tuple[tuple[int, ...], ...], kind: st
         only = _only_contraction(subscripts, shapes)
         if only is not None:
             return [only]
-    _, found = opt_einsum.contract_path(subscripts, *map(_OfShape, shapes), einsum_call=True,
-                                        use_blas=True, optimize=kind)
+    return _planned([subscripts, *map(_OfShape, shapes)], kind)
+
+
+def _planned(call: Sequence[Any], kind: Any) -> list[Any]:
+    """The contractions that opt_einsum plans for the arguments of an einsum."""
+    try:
+        _, found = opt_einsum.contract_path(*call, einsum_call=True, use_blas=True, optimize=kind)
+    except ValueError as error:
+        raise ValueError(*error.args) from error
     return [c[:3] for c in found]
 
 
