@@ -56,7 +56,11 @@ MODULES = {
     for path in SOURCES
 }
 BY_NAME = {name: path for path, name in MODULES.items()}
-ids = [str(path.relative_to(ROOT)) for path in SOURCES]
+
+
+@functools.cache
+def _tree(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
 
 
 def _level(path: pathlib.Path) -> str:
@@ -70,13 +74,19 @@ def _is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
-def _walk(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+@functools.cache
+def _nodes(path: pathlib.Path) -> list[tuple[ast.AST, bool]]:
     """All nodes but those under `if TYPE_CHECKING`, each with whether it runs in a function."""
-    yield node, in_function
-    inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    for child in ast.iter_child_nodes(node):
-        if not _is_type_checking(child):
-            yield from _walk(child, inside)
+    found: list[tuple[ast.AST, bool]] = []
+    left: list[tuple[ast.AST, bool]] = [(_tree(path), False)]
+    while left:
+        node, in_function = left.pop()
+        found.append((node, in_function))
+        inside = in_function or isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        left += [(child, inside) for child in ast.iter_child_nodes(node)
+                 if not _is_type_checking(child)]
+    return found
 
 
 def _public_module(parts: tuple[str, ...]) -> tuple[str, ...]:
@@ -111,28 +121,29 @@ def _targets(path: pathlib.Path, node: ast.AST) -> Iterator[tuple[str, ...]]:
 
 @functools.cache
 def _imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
-    tree = ast.parse(path.read_text(), str(path))
     return [
         (target, node.lineno)
-        for node, _ in _walk(tree)
+        for node, _ in _nodes(path)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for target in _targets(path, node)
     ]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=ids)
-def test_imports_point_down(path: pathlib.Path) -> None:
-    allowed = BELOW[_level(path)]
-    for target, line in _imports(path):
-        floor = _level(ROOT.joinpath(*target)) if target else "__init__"
-        assert floor in allowed, f"{path}:{line} imports {'.'.join(target) or 'shardtrace'}"
+def test_imports_point_down() -> None:
+    for path in SOURCES:
+        allowed = BELOW[_level(path)]
+        for target, line in _imports(path):
+            floor = _level(ROOT.joinpath(*target)) if target else "__init__"
+            assert floor in allowed, f"{path}:{line} imports {'.'.join(target) or 'shardtrace'}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=ids)
-def test_what_loads_late_lies_below_too(path: pathlib.Path) -> None:
-    allowed = BELOW[_level(path)]
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_import":
+def test_what_loads_late_lies_below_too() -> None:
+    for path in SOURCES:
+        allowed = BELOW[_level(path)]
+        for node in ast.walk(_tree(path)):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+                    and node.func.id == "lazy_import"):
+                continue
             name = ast.literal_eval(node.args[0])
             if not name.startswith("."):
                 assert not name.startswith("shardtrace"), f"{path}:{node.lineno}"
@@ -175,29 +186,29 @@ def test_rooms_are_built_on_each_other(floor: str) -> None:
     assert [part for part in networkx.strongly_connected_components(graph) if len(part) > 1] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=ids)
-def test_no_import_inside_a_function(path: pathlib.Path) -> None:
-    if str(path.relative_to(ROOT)) in LAZY_LOADERS:
-        return
-    for node, in_function in _walk(ast.parse(path.read_text(), str(path))):
-        if in_function:
-            assert not isinstance(node, ast.Import | ast.ImportFrom), f"{path}:{node.lineno}"
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            assert called not in ("__import__", "importlib.import_module", "import_module"), (
-                f"{path}:{node.lineno} loads a module; ir/support/lazy.py does that"
-            )
+def test_no_import_inside_a_function() -> None:
+    loaders = ("__import__", "importlib.import_module", "import_module")
+    for path in SOURCES:
+        if str(path.relative_to(ROOT)) in LAZY_LOADERS:
+            continue
+        for node, in_function in _nodes(path):
+            if in_function:
+                assert not isinstance(node, ast.Import | ast.ImportFrom), f"{path}:{node.lineno}"
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+                assert ast.unparse(node.func) not in loaders, (
+                    f"{path}:{node.lineno} loads a module; ir/support/lazy.py does that")
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=ids)
-def test_imports_across_folders_are_relative(path: pathlib.Path) -> None:
-    if _level(path) == "api":
-        return
-    for node, _ in _walk(ast.parse(path.read_text(), str(path))):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            names = [node.module]
-        assert "shardtrace" not in [name.split(".")[0] for name in names], f"{path}:{node.lineno}"
+def test_imports_across_folders_are_relative() -> None:
+    for path in SOURCES:
+        if _level(path) == "api":
+            continue
+        for node, _ in _nodes(path):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                names = [node.module]
+            assert "shardtrace" not in [name.split(".")[0] for name in names], (
+                f"{path}:{node.lineno}")
 
 
 def test_api_only_imports_and_names() -> None:
@@ -206,7 +217,7 @@ def test_api_only_imports_and_names() -> None:
     for path in SOURCES:
         if _level(path) != "api":
             continue
-        for node in ast.parse(path.read_text()).body:
+        for node in _tree(path).body:
             lazy = isinstance(node, ast.FunctionDef) and node.name in ("__getattr__", "__dir__")
             assert isinstance(node, allowed) or lazy or _is_type_checking(node), (
                 f"{path}:{node.lineno}")
