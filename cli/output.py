@@ -8,6 +8,7 @@ and `"command"`; docs/cli.md lists the fields of each.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import re
@@ -39,6 +40,19 @@ _PATTERNS = tuple(re.compile(p, re.MULTILINE) for p in (
     r"(?P<word>^\s*(because|avoided by|less by|note|help|warning|fix):)",
     r"(?P<code>`[^`\n]+`)",
     r"(?P<removed>^\s*- .*$)", r"(?P<added>^\s*\+ .*$)"))
+
+
+class Visible(io.TextIOBase):
+    """A stream that writes what a terminal would act upon as escapes, to another."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return self.stream.write(visible(text))
+
+    def flush(self) -> None:
+        self.stream.flush()
 
 
 class Output:

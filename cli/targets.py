@@ -25,12 +25,13 @@ from ..ir.dtypes import short_name
 from ..ir.program import Level, Program, Requests
 from ..ir.support.scopes import changed
 from ..ir.text.names import name_variables
-from ..ir.text.parse import load_program, parse_program
+from ..ir.text.parse import decoded, load_program, parse_program
 from ..ir.verify import verify
 from ..report.explanation import Explanation
 from ..tracer.trees import tree
 from .arguments import specs_of
 from .hints import layout_option
+from .output import Visible
 from .problems import Problem, failure
 
 
@@ -45,6 +46,11 @@ class Found:
         """The context that it was traced in, for what traces it again; nobody watches that."""
         with unwatched():
             yield
+
+    def printing(self) -> contextlib.AbstractContextManager[Any]:
+        """A block in which the program runs, for what it prints: the user's own is left as it is.
+        """
+        return contextlib.nullcontext()
 
     def stages(self) -> dict[str, Program]:
         """The programs by stage, from what was given to the per-device program."""
@@ -149,6 +155,10 @@ class FoundProgram(Found):
     def given(self) -> Program:
         return self.program
 
+    def printing(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.redirect_stdout(Visible(sys.stdout)) if self.is_text else super(
+            ).printing()
+
     def check_layouts(self) -> None:
         """Raise Problem where nothing says how the arguments lie: figures would mean nothing."""
         program = self.program
@@ -218,7 +228,7 @@ def read_program(target: str, options: argparse.Namespace) -> FoundProgram:
     """The program in a text file, verified."""
     try:
         if target == "-":
-            program = parse_program(sys.stdin.read(), filename="<stdin>")
+            program = parse_program(standard_input(), filename="<stdin>")
         else:
             path = Path(target)
             if path.is_dir():
@@ -236,6 +246,12 @@ def read_program(target: str, options: argparse.Namespace) -> FoundProgram:
                       "--in out, or give the traced program")
     return FoundProgram(program, target, specs_of(parameter_names(program), specs),
                         is_text=True)
+
+
+def standard_input() -> str:
+    """The text that is piped in."""
+    raw = getattr(sys.stdin, "buffer", None)
+    return sys.stdin.read() if raw is None else decoded(raw.read(), "<stdin>")
 
 
 def parameter_names(program: Program) -> list[str]:

@@ -35,6 +35,7 @@ from .diagnostics.diagnostic import clipped, error
 from .diagnostics.errors import VerificationError
 from .diagnostics.location import UNKNOWN
 from .factor_axes import canonical_axes, covered
+from .inference.form import misfit
 from .inference.levels import LEVEL_RULES, Violation, check_collective
 from .kernels.key_data import storage_dtype
 from .mesh import AbstractMesh, empty_abstract_mesh
@@ -46,7 +47,6 @@ from .support.lazy import lazy_import
 from .text.missing_constant import MissingConstant
 from .types import ArrayType
 
-inspect = lazy_import("inspect")
 _text = lazy_import(".text.print", __package__)
 
 # Ops that a level does not have: sharding is settled before the per-device program is made.
@@ -315,9 +315,9 @@ def check_use(eqn: Equation, place: _Place) -> None:
     op, pair, level, mesh = eqn.op, eqn.known_types or eqn.types, place.level, place.mesh
     if op.name in place.refused:
         _check_level(op, level)
-    _check_form(op, len(pair[0]), tuple(use.params))
-    for name in op.subprograms:
-        _check_programs(eqn.params[name])
+    _check_form(op, len(pair[0]), use.params)
+    for value in use.params.values():
+        _check_programs(value)
     types, declared = pair
     for aval in declared:
         check_type(aval, level, mesh)
@@ -333,26 +333,11 @@ def check_use(eqn: Equation, place: _Place) -> None:
         right[pair] = None
 
 
-@cached(4096)
-def _check_form(op: Op, count: int, names: tuple[str, ...]) -> None:
+def _check_form(op: Op, count: int, params: dict[str, Any]) -> None:
     """The op takes so many operands and these params, as the functions that it is made of say."""
-    wanted = getattr(op.infer, "operands", count)
-    if count != wanted:
-        raise Violation(f"`{op.name}` takes {wanted} operands, not {count}", "operand-count")
-    params = dict.fromkeys(names)
-    for function, lead in ((op.infer, 0), (op.evaluate, 1)):
-        if function is None:
-            continue
-        signature = inspect.signature(function)
-        kinds = signature.parameters.values()
-        try:
-            signature.bind(*(None,) * (lead + count), **params)
-            if not any(p.kind is p.VAR_POSITIONAL for p in kinds) and lead + count > sum(
-                    p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty for p in kinds):
-                raise TypeError("too many operands")
-        except TypeError as problem:
-            raise Violation(f"`{op.name}` with {count} operands and params "
-                            f"{', '.join(names) or '(none)'}: {problem}", "form") from None
+    wrong = misfit(op, count, params)
+    if wrong:
+        raise Violation(wrong, "form")
 
 
 def _holds_right(eqn: Equation, place: _Place) -> bool:
@@ -364,7 +349,7 @@ def _holds_right(eqn: Equation, place: _Place) -> bool:
         hash(tuple(params.values()))
         for aval in declared:
             check_type(aval, place.level, place.mesh)
-        _check_form(op, len(types), tuple(params))
+        _check_form(op, len(types), params)
         given = op.infer(*types, **params)
         if not (op.multiple_results and tuple(given) == declared):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..ir.diagnostics.diagnostic import shown_part
+from ..ir.diagnostics.diagnostic import shown_part, visible
 from ..ir.diagnostics.location import Location
 from ..ir.support.html import escaped, grid, listed, page
 from ..ir.support.lazy import lazy_import
@@ -156,14 +156,17 @@ def _count(n: int, word: str) -> str:
 
 def table(e: Explanation, advised: int = 3) -> Any:
     """Rich: one row for collectives that are alike, then the totals as a caption."""
-    out = rich_table.Table(title=f"{e.name} on {e.topology}", title_justify="left",
-                           caption="\n".join(f"{n}: {v}" for n, v in totals(e)),
+    def plain(text: str) -> Any:            # no mark-up, whatever names it has
+        return rich_text.Text(visible(text))
+
+    out = rich_table.Table(title=plain(f"{e.name} on {e.topology}"), title_justify="left",
+                           caption=plain("\n".join(f"{n}: {v}" for n, v in totals(e))),
                            caption_justify="left", show_lines=True)
     for name, justify in (("collective", "left"), ("bytes", "right"), ("time", "right"),
                           ("where, why, and what avoids it", "left")):
         out.add_column(name, justify=justify, overflow="fold")
     for cells in _cells(e, advised):
-        out.add_row(*(rich_text.Text(cell) for cell in cells))
+        out.add_row(*map(plain, cells))
     return out
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.diagnostics.diagnostic import visible
 from ..ir.diagnostics.location import Location
 from ..ir.program import Equation, Program
 from ..ir.support.immutable import immutable
@@ -234,15 +235,19 @@ class Profile:
 
     def table(self, count: int = 20, width: int = 100) -> Any:
         """A rich table of the `count` longest equations; in a narrow one columns are left out."""
-        out = _table.Table(title=self._heading(), caption="\n".join(self._closing()) or None,
-                           caption_justify="left")
+        def plain(text: str) -> Any:        # no mark-up, whatever names it has
+            return _text.Text(visible(text))
+
+        closing = self._closing()
+        out = _table.Table(title=plain(self._heading()), caption_justify="left",
+                           caption=plain("\n".join(closing)) if closing else None)
         rows = self._cells(count)
         kept = _prose.columns_that_fit([_COLUMNS, *rows], width, _DROPPED, gap=3)
         for i in kept:
             out.add_column(_COLUMNS[i], justify="right" if i in _RIGHT else "left",
                            overflow="fold")
         for cells in rows:
-            out.add_row(*(_text.Text(cells[i]) for i in kept))
+            out.add_row(*(plain(cells[i]) for i in kept))
         return out
 
     def text(self, width: int = 100) -> str:

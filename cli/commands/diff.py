@@ -96,7 +96,7 @@ def _directories(options: argparse.Namespace) -> Pairs:
     found = []
     for folder in (Path(options.target), Path(options.other)):
         programs: dict[str, dict[str, Path]] = {}
-        for path in sorted(folder.glob("*.st")):
+        for path in sorted(p for p in folder.glob("*.st") if p.is_file()):
             match = _DUMP.fullmatch(path.name)
             name, stage = (match[1], match[3]) if match else (path.stem, "")
             programs.setdefault(name, {})[stage] = path

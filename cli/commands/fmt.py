@@ -9,7 +9,6 @@ import argparse
 import difflib
 import itertools
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,13 @@ from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.diagnostics.location import UNKNOWN
 from ...ir.program import SAID, Program, programs_equal
 from ...ir.text.folding import unfold_comment
-from ...ir.text.parse import load_program, parse_program
+from ...ir.text.parse import decoded, load_program, parse_program
 from ...ir.text.print import print_program
 from ...ir.text.remarks import read_remark
 from ...report.reasons.value_paths import inner_programs
 from ..output import Output
 from ..problems import FINDING, Problem
+from ..targets import standard_input
 
 _LINE = re.compile(r"""((?:[^"'#\n]|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')*)(#.*)?""")
 _KEY = re.compile(r"\s*((?:const\s+)?%?[A-Za-z_]\w*(?:[.%]\w+)*|@|\}|\))")
@@ -50,8 +50,9 @@ def fmt(options: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     for path in _files(options.files):
         name = "<stdin>" if path is None else str(path)
-        text = sys.stdin.read() if path is None else path.read_text(encoding="utf-8")
         try:
+            text = standard_input() if path is None else decoded(path.read_bytes(), name)
+            text = text.replace("\r\n", "\n")
             new = formatted(text, path)
         except (ShardtraceError, ValueError, TypeError, KeyError) as error:
             raise Problem(f"{name}: {type(error).__name__}: {error}") from error
@@ -83,7 +84,7 @@ def _files(names: list[str]) -> Iterator[Path | None]:
         if name == "-":
             yield None
         elif path.is_dir():
-            yield from sorted(path.rglob("*.st"))
+            yield from sorted(p for p in path.rglob("*.st") if p.is_file())
         elif path.exists():
             yield path
         else:

@@ -62,7 +62,8 @@ def reduce(options: argparse.Namespace) -> int:
     shows, what = _property(options, found.stages()["traced"].mesh if isinstance(
         found, FoundFunction) else program.mesh)
     try:
-        made = reduce_program(program, specs, shows, options.most)
+        with found.printing():
+            made = reduce_program(program, specs, shows, options.most)
     except ValueError as problem:
         if "in the first place" not in str(problem):
             raise

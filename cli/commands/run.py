@@ -48,12 +48,14 @@ def run(options: argparse.Namespace) -> int:
     values = arguments(found, names, types, options)
     profiled: Profile | None = None
     try:
-        with steps(f"running {found.name}"):
-            results = run_program(local, values, options.executor)
-        if options.profile or options.trace:
-            profiled = profile(local, *values, executor=options.executor, repeat=options.repeat)
-        other = "per_device" if options.executor == "simulated" else "simulated"
-        compared = run_program(local, values, other) if options.compare else []
+        with found.printing():
+            with steps(f"running {found.name}"):
+                results = run_program(local, values, options.executor)
+            if options.profile or options.trace:
+                profiled = profile(local, *values, executor=options.executor,
+                                   repeat=options.repeat)
+            other = "per_device" if options.executor == "simulated" else "simulated"
+            compared = run_program(local, values, other) if options.compare else []
     except Exception as error:
         raise failure(error, f"running `{found.name}`") from error
     if options.trace and profiled is not None:

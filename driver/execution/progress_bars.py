@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...ir.context import config
+from ...ir.diagnostics.diagnostic import visible
 from ...ir.support import progress
 from ...ir.support.lazy import lazy_import
 
 _rich_progress = lazy_import("rich.progress")
 _console = lazy_import("rich.console")
+_markup = lazy_import("rich.markup")
 
 DELAY = 2.0         # seconds before anything is shown
 BRIEF = 0.5         # seconds that a piece of work inside of another is not shown for
@@ -62,7 +64,8 @@ class Bars:
     def _draw(self, bar: Bar) -> None:
         """Show a bar, unless it has hardly begun: what is done at once would only flicker."""
         if time.monotonic() - bar.begun > BRIEF:
-            bar.task = self._display.add_task(bar.text, total=bar.total, completed=bar.done)
+            text = _markup.escape(visible(bar.text))
+            bar.task = self._display.add_task(text, total=bar.total, completed=bar.done)
 
     def advance(self, bar: Bar, n: int) -> None:
         with self._lock:

@@ -43,15 +43,19 @@ def load_program(path: str | Path, constants: Mapping[str, Any] | None = None, *
                  callables: Mapping[str, Callable[..., Any]] | None = None) -> Program:
     """Read a program that `save_program` wrote, or that was written by hand."""
     path = Path(path)
-    data = path.read_bytes()
+    text = decoded(path.read_bytes(), str(path))
+    return _parse(text, "start", str(path), constants, callables, path.parent)
+
+
+def decoded(data: bytes, filename: str) -> str:
+    """The text of a file, without a byte order mark; ProgramSyntaxError where it is no UTF-8."""
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         text = data.decode("utf-8", "replace")
-        at = len(data[:error.start].decode("utf-8"))
-        raise syntax_error(text, str(path), Mistake(
+        at = len(data[:error.start].decode("utf-8", "replace"))
+        raise syntax_error(text, filename, Mistake(
             f"byte {data[error.start]:#04x} is no UTF-8: {error.reason}", at)) from None
-    return _parse(text, "start", str(path), constants, callables, path.parent)
 
 
 def parse_type(text: str, mesh: AbstractMesh = empty_abstract_mesh) -> ArrayType:

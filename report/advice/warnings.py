@@ -199,6 +199,7 @@ def _redundant(e: Explanation) -> Iterator[Waste]:
     """Equations that the devices along an axis compute alike, by line and axis."""
     p = e.partitioned
     mesh = p.mesh
+    sizes = {str(axis): n for axis, n in mesh.shape.items()}
     idle = {w.text.split("`")[1] for w in _idle_axes(e)}
     flops: dict[tuple, float] = {}
     example: dict[tuple, Equation] = {}
@@ -212,7 +213,7 @@ def _redundant(e: Explanation) -> Iterator[Waste]:
             continue
         varies = {_base(a) for v in eqn.outvars for a in (*v.aval.varying, *v.aval.unreduced)}
         for axis, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
-            if n > 1 and str(axis) not in varies and axis not in idle:
+            if n > 1 and str(axis) not in varies and str(axis) not in idle:
                 key = (eqn.location.file, eqn.location.line, str(axis))
                 flops[key] = flops.get(key, 0.0) + own * (1 - 1 / n)
                 if key not in example or equation_flops(example[key]) < equation_flops(eqn):
@@ -221,7 +222,7 @@ def _redundant(e: Explanation) -> Iterator[Waste]:
         if lost < LEAST * e.flops:
             continue
         eqn, axis = example[key], key[2]
-        n = mesh.axis_size(axis)
+        n = sizes[axis]
         t = eqn.outvars[0].aval
         free = [d for d, size in enumerate(t.shape) if size % n == 0 and size >= n]
         fix = f"split one of its operands over `{axis}`"

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -17,6 +18,7 @@ from shardtrace.ir.verify import verify
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from mutants import survey
+from mutants_corpus import corpus
 
 PRINT = """mesh (X=1)
 program @f(x: f32[2]) -> f32[2] {{
@@ -183,6 +185,68 @@ def test_equations_that_lack_what_their_op_needs_are_refused_with_their_line(
 
 
 def test_mutants_of_programs_are_refused_or_run() -> None:
-    counts, failures = survey(400, seed=20)
-    assert not failures, next(iter(failures.values()))
-    assert counts["ran"] and counts["refused"]
+    counts, failures = survey(400, 20, [corpus()])
+    assert not failures, "\n".join(next(iter(failures.values())))
+    assert counts["ran alone"] and counts["refused"] and counts["invalid"]
+
+
+
+# -- what a terminal sees --------------------------------------------------------------------------
+
+MARKED = PRINT.format(fmt="\x1b[2J{x}").replace("@f", r'@"[/x] [red]\x1b[31m"').replace(
+    "\n  return", "\n  y: f32[2] = exp x\n  return")
+
+
+@pytest.mark.parametrize("words", [
+    ("run",), ("run", "--profile", "--color", "always"), ("explain", "--table"),
+    ("run", "--compare"), ("explain", "--color", "always"), ("reduce", "--error", "nothing"),
+    ("diff", "p.st")])
+def test_names_and_prints_of_a_text_are_neither_mark_up_nor_terminal_codes(
+        words: tuple[str, ...], tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.st").write_text(MARKED)
+    assert main([words[0], "p.st", *words[1:]]) in (0, 1)
+    said = capsys.readouterr()
+    shown = re.sub(r"\x1b\[[\d;]*m", "", said.out) if "always" in words else said.out
+    assert "\x1b" not in shown + said.err and "\x1b[31m[bold" not in said.out
+    if words[0] == "run":
+        assert "\\x1b[2J[" in said.out
+
+
+def test_bytes_that_are_no_text_are_named_by_fmt_too(tmp_path, capsys) -> None:
+    (tmp_path / "p.st").write_bytes(b"# one\n# two \xff\n")
+    assert main(["fmt", str(tmp_path / "p.st")]) == 2
+    assert "byte 0xff" in capsys.readouterr().err
+
+
+def test_only_files_of_a_folder_are_formatted(tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe.st")
+    assert main(["fmt", str(tmp_path)]) == 0
+
+
+def test_axes_may_be_numbers(tmp_path) -> None:
+    (tmp_path / "p.st").write_text(
+        "mesh (4=2)\nlevel resharded\nprogram @f(x: f32[4,6]) -> f32[4,6] {\n"
+        "  y: f32[4,6] = erf_inv x\n  return y\n}\n")
+    assert main(["explain", str(tmp_path / "p.st")]) == 0
+
+
+@pytest.mark.parametrize("equation", [
+    "roll[dimension=None, shift=1] x", "cummax[axis=0.5, reverse=False] x",
+    "cummax[axis=0, reverse=2] x", f"roll[dimension=0, shift={2**70}] x",
+    "transpose[permutation=(0, 'X')] x", "transpose[permutation=0] x"])
+def test_params_of_another_class_than_the_op_declares_are_refused(equation: str) -> None:
+    text = f"program @f(x: f32[2,2]) -> f32[2,2] {{\n  y: f32[2,2] = {equation}\n  return y\n}}\n"
+    with pytest.raises(st.errors.VerificationError, match="of type|does not accept") as refused:
+        verify(st.parse_program(text, filename="p.st"))
+    assert refused.value.diagnostic.location.line == 2
+
+
+@pytest.mark.parametrize("inside", ["integer_pow a b", "psum[axes=('X',)] a", "add a"])
+def test_programs_in_any_param_are_verified(inside: str) -> None:
+    text = ("mesh (X=2)\nprogram @f(x: f32[4,6], i: f32[]) -> f32[] {\n"
+            "  y: f32[] = reduce[dimensions=(0, 1)] x i\n"
+            "    jaxpr = mesh () level traced @sum(a: f32[], b: f32[]) -> f32[] {\n"
+            f"      c: f32[] = {inside}\n      return c\n    }}\n  return y\n}}\n")
+    with pytest.raises(st.errors.ShardtraceError):
+        verify(st.parse_program(text, filename="p.st"))

@@ -64,8 +64,9 @@ def run(program: Program, arguments: Sequence[Any], apply: Callable[..., Sequenc
     for eqn in program.eqns:
         operands = [read(a) for a in eqn.invars]
         inner = [eqn.params[name] for name in eqn.op.subprograms]
-        if inner and (len(inner) > 1 or len(inner[0].invars) != len(operands)
-                      or eqn.op.evaluate is not None):
+        if eqn.op.evaluate is None and not inner or inner and (
+                len(inner) > 1 or len(inner[0].invars) != len(operands)
+                or eqn.op.evaluate is not None):
             fail(TypeError, f"the computation of a reduce may not contain `{eqn.op.name}`",
                  code="reduce-computation", location=eqn.location,
                  help="write it with elementwise functions and `jnp.where`")
