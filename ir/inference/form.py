@@ -92,7 +92,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is bool:
         return isinstance(value, bool | np.bool_)
     if hint is int:
-        return isinstance(value, int | np.integer) and -_BEYOND <= value < _BEYOND
+        return bool(isinstance(value, int | np.integer) and -_BEYOND <= value < _BEYOND)
     kind, parts = get_origin(hint), get_args(hint)
     if kind is Union or kind is types.UnionType:
         return any(fits(value, part) for part in parts)
