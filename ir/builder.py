@@ -6,6 +6,7 @@ from typing import Any
 
 from .diagnostics.location import UNKNOWN, Location
 from .inference.infer import infer
+from .inference.levels import together
 from .mesh import AbstractMesh
 from .op import Op
 from .program import Atom, Equation, Level, Var
@@ -30,7 +31,10 @@ class ProgramBuilder:
         """Append an equation; its result variables."""
         params = {} if params is None else params
         if types is None:
-            types = infer(op, tuple(v.aval for v in operands), params, self.mesh)
+            given = tuple([v.aval for v in operands])
+            if self.level is Level.LOCAL and op.manual is None and not op.subprograms:
+                given = together(given)
+            types = infer(op, given, params, self.mesh)
         out = [Var(t, names[i] if i < len(names) else None) for i, t in enumerate(types)]
         self.eqns.append(Equation(op, operands, out, params, location, reason))
         return out

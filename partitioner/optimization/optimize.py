@@ -16,9 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ir.manual_state import ManualState
 from ...ir.ops.communication.collective import (
-    all_gather_invariant_p,
     all_slice_p,
     axis_index_p,
     psum_invariant_p,
@@ -27,7 +25,9 @@ from ...ir.ops.communication.collective import (
 )
 from ...ir.ops.communication.exchange_rows import exchange_rows_p
 from ...ir.phases import in_phase
-from ...ir.program import Atom, Equation, Program, Var
+from ...ir.program import Atom, Equation, Program
+from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.rewriting.unread import drop_dead
 from ..redistribution.moves import group_size
 from ..regions import inside
 from ..resharding.delay import joined_reasons
@@ -51,11 +51,11 @@ def _simplified(program: Program) -> Program:
         program = inside(program, _simplified)
         rewrites = (hoist, *rewrites)
     if all_slice_p in ops:                  # what the other two end with
-        rewrites = (*rewrites[:-1], fold_gathers, form_scatters, drop_dead)
+        rewrites = (*rewrites[:-1], FOLD_GATHERS, FORM_SCATTERS, drop_dead)
     if exchange_rows_p in ops:
         rewrites = (*rewrites, share_rows)
     for rewrite in rewrites:
-        program = in_phase(rewrite.__name__, rewrite, program)
+        program = in_phase(getattr(rewrite, "__name__", "rw"), rewrite, program)
     return program
 
 
@@ -112,100 +112,32 @@ def dedupe(program: Program) -> Program:
     return out.program(program)
 
 
-def fold_gathers(program: Program) -> Program:
-    gathered: dict[Atom, Equation] = {
-        eqn.outvars[0]: eqn for eqn in program.eqns
-        if eqn.op is all_gather_invariant_p and eqn.params["tiled"]}
-    if not any([eqn.op is all_slice_p and eqn.invars[0] in gathered for eqn in program.eqns]):
-        return program
-    out = _Rewriting()
-    for eqn in program.eqns:
-        eqn = out.renamed(eqn)
-        if eqn.outvars and eqn.outvars[0] in gathered:
-            gathered[eqn.outvars[0]] = eqn
-        elif eqn.op is all_slice_p and eqn.invars[0] in gathered:
-            made = gathered[eqn.invars[0]]
-            if (made.params["axis_name"] == eqn.params["axes"]
-                    and made.params["all_gather_dimension"] == eqn.params["dimension"]):
-                out.now[eqn.outvars[0]] = made.invars[0]
-                continue
-        out.eqns.append(eqn)
-    return out.program(program)
+FOLD_GATHERS = Rewrites(Rewrite(
+    "own-block-of-gathered", """
+    gathered = all_gather_invariant x {axis_name=axes, all_gather_dimension=dimension, tiled=True}
+    out = all_slice gathered {axes, dimension}
+    """, "x", why="a device has the block that it would take of what all have gathered"))
 
 
-def _uses(program: Program) -> dict[Atom, list[Equation | None]]:
-    """The equations that read each variable; None stands for the program's results."""
-    uses: dict[Atom, list[Equation | None]] = {}
-    for eqn in program.eqns:
-        for atom in eqn.invars:
-            uses.setdefault(atom, []).append(eqn)
-    for atom in program.outvars:
-        uses.setdefault(atom, []).append(None)
-    return uses
+def _scattered(m: Match) -> Atom:
+    total, x = m.maker(m.total), m.x
+    assert total is not None
+    missing = tuple([a for a in m.axes if a not in x.aval.varying])
+    if missing:
+        x = m.emit(pvary_p, x, like=total, axes=missing)
+    out = m.emit(reduce_scatter_p, x, like=total, reason="; ".join(dict.fromkeys(
+        r for r in (total.reason, m.eqn.reason) if r)), axis_name=m.axes,
+        axis_size=group_size(m.mesh, m.axes), scatter_dimension=m.dimension, tiled=True)
+    rest = tuple([a for a in m.summed if a not in m.axes])
+    return m.emit(psum_invariant_p, out, like=total, axes=rest) if rest else out
 
 
-def form_scatters(program: Program) -> Program:
-    if psum_invariant_p not in program.ops:
-        return program
-    uses = _uses(program)
-    out = _Rewriting()
-    cut: dict[Equation, Equation] = {}        # the slice of an all-reduce -> the all-reduce
-    for eqn in program.eqns:
-        if eqn.op is not psum_invariant_p:
-            continue
-        readers = uses.get(eqn.outvars[0], [])
-        if len(readers) == 1 and readers[0] is not None and readers[0].op is all_slice_p:
-            if set(readers[0].params["axes"]) <= set(eqn.params["axes"]):
-                cut[readers[0]] = eqn
-    if not cut:
-        return program
-    dropped = set(cut.values())
-    for eqn in program.eqns:
-        if eqn in dropped:
-            continue
-        if eqn not in cut:
-            out.eqns.append(eqn)
-            continue
-        total = cut[eqn]
-        axes = eqn.params["axes"]
-        rest = tuple(a for a in total.params["axes"] if a not in axes)
-        operand = total.invars[0]
-        mesh = program.mesh
-        missing = tuple(a for a in axes if a not in operand.aval.varying)
-        if missing:
-            m = operand.aval.manual
-            cast = Var(operand.aval.update(manual=ManualState(
-                m.varying | frozenset(missing), m.unreduced, m.reduced)))
-            out.eqns.append(Equation(pvary_p, (operand,), (cast,), {"axes": missing},
-                                     total.location, total.reason))
-            operand = cast
-        result = eqn.outvars[0]
-        if rest:
-            m = result.aval.manual
-            result = Var(result.aval.update(manual=ManualState(
-                m.varying | (frozenset(rest) & operand.aval.varying), m.unreduced, m.reduced)))
-        reason = "; ".join(dict.fromkeys(r for r in (total.reason, eqn.reason) if r))
-        out.eqns.append(Equation(reduce_scatter_p, (operand,), (result,), {
-            "axis_name": axes, "axis_size": group_size(mesh, axes),
-            "scatter_dimension": eqn.params["dimension"], "tiled": True}, total.location, reason))
-        if rest:
-            out.eqns.append(Equation(psum_invariant_p, (result,), eqn.outvars, {"axes": rest},
-                                     total.location, total.reason))
-    return program.replace(eqns=out.eqns)
-
-
-def drop_dead(program: Program) -> Program:
-    live: set[Atom] = set(program.outvars)
-    kept: list[Equation] = []
-    for eqn in reversed(program.eqns):
-        results = eqn.outvars
-        if not (results and live.isdisjoint(results)) or eqn.effects:
-            kept.append(eqn)
-            live.update(eqn.invars)
-    if len(kept) == len(program.eqns):
-        return program
-    kept.reverse()
-    return program.replace(eqns=kept)
+FORM_SCATTERS = Rewrites(Rewrite(
+    "own-block-of-sum", """
+    total = psum_invariant x {axes=summed}
+    out = all_slice total {axes, dimension}
+    """, _scattered, once=("total",), where=lambda m: {*m.axes} <= {*m.summed},
+    why="a reduce-scatter moves half of what an all-reduce does"))
 
 
 _USUAL = (dedupe, drop_dead)        # of programs without loops

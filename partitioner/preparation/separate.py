@@ -5,47 +5,35 @@ split meanwhile, and its axes move from the one to the other instead of being ga
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from ...ir.inference.infer import infer
-from ...ir.mesh import AbstractMesh
-from ...ir.op import Op
 from ...ir.ops.contractions.fft import FftType, fft_p
 from ...ir.ops.movement.shape import transpose_p
-from ...ir.program import Atom, Equation, Var
+from ...ir.program import Atom
+from ...ir.rewriting.rewrite import Match, Rewrite
+from .splitting import may_be_split
 
 
-def is_joint(eqn: Equation) -> bool:
-    """Is the equation a transform over more than one dimension?"""
-    return eqn.op is fft_p and len(eqn.params["fft_lengths"]) > 1
-
-
-def separated(eqn: Equation, mesh: AbstractMesh) -> Iterator[Equation]:
+def _separated(m: Match) -> Atom:
     """Transforms of one dimension each: the last one first, but last where it becomes real."""
-    kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
-    rank = eqn.outvars[0].aval.ndim
+    rank = m.eqn.outvars[0].aval.ndim
     last = rank - 1
-    others = [(d, lengths[d - rank]) for d in reversed(range(rank - len(lengths), last))]
-    back = kind in (FftType.IFFT, FftType.IRFFT)
+    others = [(d, m.lengths[d - rank]) for d in reversed(range(rank - len(m.lengths), last))]
+    back = m.kind in (FftType.IFFT, FftType.IRFFT)
     complex_kind = FftType.IFFT if back else FftType.FFT
     turns = [(d, n, complex_kind) for d, n in others]
-    turns.insert(len(turns) if kind is FftType.IRFFT else 0, (last, lengths[-1], kind))
-    x: Atom = eqn.invars[0]
-    made: list[Equation] = []
-
-    def add(op: Op, x: Atom, **params: object) -> Var:
-        (aval,) = infer(op, (x.aval,), params, mesh)
-        out = Var(aval)
-        made.append(eqn.replace(op=op, invars=(x,), outvars=(out,), params=params))
-        return out
-
+    turns.insert(len(turns) if m.kind is FftType.IRFFT else 0, (last, m.lengths[-1], m.kind))
+    x = m.x
     for d, n, turn in turns:
         swap = list(range(rank))
         swap[d], swap[last] = last, d
         if d != last:
-            x = add(transpose_p, x, permutation=tuple(swap))
-        x = add(fft_p, x, fft_type=turn, fft_lengths=(n,))
+            x = m.emit(transpose_p, x, permutation=tuple(swap))
+        x = m.emit(fft_p, x, fft_type=turn, fft_lengths=(n,))
         if d != last:
-            x = add(transpose_p, x, permutation=tuple(swap))
-    made[-1] = made[-1].replace(outvars=eqn.outvars)
-    yield from made
+            x = m.emit(transpose_p, x, permutation=tuple(swap))
+    return x
+
+
+SEPARATE = (Rewrite(
+    "joint-transform", "out = fft x {fft_type=kind, fft_lengths=lengths}", _separated,
+    where=lambda m: len(m.lengths) > 1 and may_be_split(m),
+    why="while one dimension is transformed, another one may be split"),)

@@ -20,10 +20,10 @@ from ...ir.ops.movement.placing import place_p, roll_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.rewriting.unread import without_unread
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType, array_type
-from ..unread import without_unread
-from .compose import aligned
+from .compose import ALIGN_STRIDES
 
 _HOLDERS = ("scan", "while", "cond")
 _REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod",
@@ -51,7 +51,7 @@ def evened(program: Program) -> Program:
             program = program.replace(eqns=eqns)
     if slice_p not in program.ops:
         return program
-    program = aligned(program)
+    program = ALIGN_STRIDES(program)
     groups = _Groups(program, sizes)
     return _Writer(program, groups).program() if groups.alive else program
 

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.rewriting.unread import without_unread
 from ...ir.types import ArrayType
 from ..choice.alternatives import Passed, bytes_between, passed
 from ..propagation.resolve import name_of_form, reshard_equation
-from ..unread import without_unread
 from .reshards import fold_reshards, takes
 
 # Less than any number of bytes: preferred among plans that move the same.

@@ -65,15 +65,3 @@ def every_equation(eqns: Iterable[Equation]) -> Iterator[Equation]:
             held = eqn.params[name]
             for program in held if isinstance(held, tuple) else (held,):
                 yield from every_equation(program.eqns)
-
-
-def needed(eqns: Sequence[Equation], outvars: Iterable[Any]) -> list[Equation]:
-    """The equations without those whose results nobody reads and that nobody hears of."""
-    read = set(outvars)
-    kept = []
-    for eqn in reversed(eqns):
-        if not read.isdisjoint(eqn.outvars) or eqn.effects:
-            kept.append(eqn)
-            read.update(eqn.invars)
-    kept.reverse()
-    return kept

@@ -15,10 +15,10 @@ from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.placing import place_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.rewriting.unread import drop_dead
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import array_type, unsharded
 from .equations import makes_zeros, of_shape, repeating
-from .inline_calls import needed
 
 MOST = 1024             # pieces of one array
 
@@ -80,7 +80,7 @@ def join_slices(program: Program) -> Program:
             _concatenate(eqns, eqn, known[out])                       # type: ignore[index]
         else:
             eqns.append(eqn)
-    return program.replace(eqns=needed(eqns, program.outvars))
+    return drop_dead(program.replace(eqns=eqns))
 
 
 def _padded(eqn: Equation) -> Pieces | None:

@@ -5,40 +5,26 @@
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
-from ...ir.program import Equation, Program, Var
-from .equations import makers
-from .inline_calls import needed
+from ...ir.program import Atom
+from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 
 
-def narrow_updates(program: Program) -> Program:
-    """Choose between parts of arrays where the program chooses between the arrays."""
-    updates = makers([e for e in program.eqns if e.op is dynamic_update_slice_p])
-    eqns: list[Equation] = []
-    for eqn in program.eqns:
-        eqns += _by_parts(eqn, updates) or (eqn,)
-    if len(eqns) == len(program.eqns):
-        return program
-    return program.replace(eqns=needed(eqns, program.outvars))
+def _is_small(m: Match) -> bool:
+    return not m.which.aval.shape and 2 * m.part.aval.size <= m.x.aval.size
 
 
-def _by_parts(eqn: Equation, updates: Mapping[Var, Equation]) -> list[Equation]:
-    """Equations that do what this one does, if it chooses between an array and the same updated."""
-    if eqn.op is not select_n_p or len(eqn.invars) != 3 or eqn.invars[0].aval.shape:
-        return []
-    which, *cases = eqn.invars
-    for k, case in enumerate(cases):
-        update = updates.get(case)          # type: ignore[arg-type]
-        if update is None or update.invars[0] is not cases[1 - k]:
-            continue
-        x, part, *starts = update.invars
-        if 2 * part.aval.size <= x.aval.size:
-            before, chosen = Var(part.aval), Var(part.aval)
-            sizes = {"slice_sizes": part.aval.shape}
-            return [Equation(dynamic_slice_p, (x, *starts), (before,), sizes, eqn.location),
-                    eqn.on((which, part, before) if k == 0 else (which, before, part), (chosen,)),
-                    update.on((x, chosen, *starts), eqn.outvars)]
-    return []
+def _by_part(m: Match) -> Atom:
+    before = m.emit(dynamic_slice_p, m.x, *m.starts, slice_sizes=m.part.aval.shape)
+    cases = [m.part if case is m.updated else before for case in m.eqn.invars[1:]]
+    return m.emit(dynamic_update_slice_p, m.x, m.emit(select_n_p, m.which, *cases), *m.starts,
+                  like=m.maker(m.updated))
+
+
+NARROW_UPDATES = Rewrites(*[
+    Rewrite(f"update-{order}", f"""
+        updated = dynamic_update_slice x part *starts
+        out = select_n which {cases}
+        """, _by_part, where=_is_small, why="x is changed in place instead of copied twice")
+    for order, cases in (("or-not", "updated x"), ("if", "x updated"))])

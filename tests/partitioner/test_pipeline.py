@@ -17,10 +17,10 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.optimization.optimize import (
+    FOLD_GATHERS,
+    FORM_SCATTERS,
     dedupe,
     drop_dead,
-    fold_gathers,
-    form_scatters,
 )
 from shardtrace.partitioner.pipeline import Options, Pass, partition
 from shardtrace.partitioner.preparation.inline import inline
@@ -202,9 +202,9 @@ def test_equal_collectives_are_done_once():
 
 def test_a_slice_of_what_was_gathered_is_the_block():
     p = local_program(lambda b, x: own(b, gather(b, x, "x", 2, 0), "x", 2, 0))
-    assert names(drop_dead(fold_gathers(p))) == []
+    assert names(drop_dead(FOLD_GATHERS(p))) == []
     p = local_program(lambda b, x: own(b, gather(b, x, "x", 2, 0), "x", 2, 1))
-    assert names(fold_gathers(p)) == ["all_gather_invariant", "all_slice"]
+    assert names(FOLD_GATHERS(p)) == ["all_gather_invariant", "all_slice"]
 
 
 def test_an_all_reduce_of_which_one_block_is_kept_is_a_reduce_scatter():
@@ -212,7 +212,7 @@ def test_an_all_reduce_of_which_one_block_is_kept_is_a_reduce_scatter():
         return own(b, b.op("psum_invariant", x, axes=("x", "y")), "y", 4, 1)
 
     p = local_program(f)
-    q = form_scatters(p)
+    q = FORM_SCATTERS(p)
     assert names(q) == ["reduce_scatter", "psum_invariant"]
     assert q.eqns[-1].outvars[0].aval is p.eqns[-1].outvars[0].aval
     devices = lockstep.devices_of(MESH)
@@ -227,7 +227,7 @@ def test_an_all_reduce_that_is_read_whole_stays():
         s = b.op("psum_invariant", x, axes=("y",))
         return own(b, s, "y", 4, 1), s
 
-    assert names(form_scatters(local_program(f))) == ["psum_invariant", "all_slice"]
+    assert names(FORM_SCATTERS(local_program(f))) == ["psum_invariant", "all_slice"]
 
 
 def test_what_nothing_reads_is_dropped():

@@ -1,0 +1,67 @@
+"""What a rewrite is declared with: equations in text, with names for values and params.
+
+    total = psum_invariant x {axes=everywhere}
+    out = all_slice total {axes, dimension}
+
+is a pattern of two equations: the last is the one that is replaced, the one before it computes its
+operand. `x` is any value; a name that stands twice is one value. A number is a literal of this
+value, `*rest` all operands that are left, `add|add_any` one of two ops. A param in braces gets a
+name (`{axes}` is short for `{axes=axes}`) or has to be what is written; others may be anything.
+A replacement is written alike, or is a value that the pattern names.
+"""
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from ..op import OPS, Op
+from ..support.named_tuple import NamedTuple
+
+_LINE = re.compile(r"(\*?\w+) = ([\w|]+)((?: +[^\s{]+)*)(?: *\{(.*)\})?")
+_PARAM = re.compile(r"(\w+)(?:=(.+))?")
+
+
+class Named(NamedTuple):
+    """A name in a pattern. rest: it stands for all operands that are left."""
+    name: str
+    rest: bool = False
+
+
+class Step(NamedTuple):
+    """An equation of a pattern. operands, params: names, or what has to stand there."""
+    result: Named
+    ops: tuple[Op, ...]
+    operands: tuple[Any, ...]
+    params: tuple[tuple[str, Any], ...]
+
+
+def read(text: str) -> tuple[Step, ...]:
+    """The equations of a pattern. Raises ValueError where a line is none."""
+    return tuple([_step(line.strip()) for line in text.strip().splitlines()])
+
+
+def _step(line: str) -> Step:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise ValueError(f"not an equation of a pattern: {line!r}")
+    result, ops, operands, params = found.groups()
+    return Step(_atom(result), tuple([OPS[name] for name in ops.split("|")]),
+                tuple(map(_atom, operands.split())),
+                tuple(map(_param, filter(None, re.split(r", *(?=\w+(?:=|,|$))", params or "")))))
+
+
+def _atom(word: str) -> Any:
+    name = word.removeprefix("*")
+    return Named(name, name != word) if name.isidentifier() else ast.literal_eval(word)
+
+
+def _param(text: str) -> tuple[str, Any]:
+    found = _PARAM.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a param of a pattern: {text!r}")
+    name, value = found[1], found[2] or found[1]
+    known = {"True": True, "False": False, "None": None}
+    if value in known:
+        return name, known[value]
+    return name, Named(value) if value.isidentifier() else ast.literal_eval(value)

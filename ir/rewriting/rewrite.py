@@ -1,0 +1,280 @@
+"""The engine: one walk over the equations of a program applies a list of rewrites to the end.
+
+    HALVES = Rewrites(Rewrite(
+        "halved twice", "half = div x 2\nout = div half 2", "out = div x 4",
+        why="one division instead of two", where=lambda m: m.x.aval.dtype.kind == "f"))
+    program = HALVES(program)
+
+Rewrites are found by the op that they replace, so a program without it costs one look at its ops.
+Equations of a replacement are looked at in turn. They stand where the replaced one stood, have its
+location and its reason unless they say otherwise, and the last gives its variables: names stay, and
+so do types, or the rewrite is at fault. What nobody reads then is dropped.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..builder import ProgramBuilder
+from ..op import Op
+from ..program import Atom, Equation, Level, Literal, Program, Var
+from .pattern import Named, Step, read
+from .unread import without_unread
+
+_MOST = 1000            # rewrites of what one equation has become
+
+
+class Rewrite:
+    """A shape in a program, and what stands there better.
+
+    pattern: see pattern.py. replacement: text, or from the match the value to read instead (or
+    several, for the results of an op with several); None where it turns out that there is none.
+    why: what is gained, in a line. where: a condition. once: values that nothing else may read.
+    """
+
+    def __init__(self, name: str, pattern: str, replacement: str | Callable[[Match], Any], *,
+                 why: str, where: Callable[[Match], Any] | None = None,
+                 once: tuple[str, ...] = ()) -> None:
+        self.name, self.pattern, self.replacement = name, pattern, replacement
+        self.why, self.where, self.once = why, where, once
+        self._steps: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The pattern, read when it is first needed."""
+        if not self._steps:
+            self._steps = read(self.pattern)
+        return self._steps
+
+    def apply(self, match: Match) -> Any:
+        """The value or values to read instead; None if it does not apply."""
+        if not match.reads_as(self.steps) or not match.alone(self.once):
+            return None
+        if self.where is not None and not self.where(match):
+            return None
+        if callable(self.replacement):
+            return self.replacement(match)
+        return match.written(self.replacement)
+
+    def __repr__(self) -> str:
+        return f"Rewrite({self.name!r})"
+
+
+class Rewrites:
+    """Rewrites that are applied together; the first of a list that applies to an equation is.
+
+    Equations whose results only they read are dropped where their op stands in a pattern, or among
+    `looks_at`: ops that replacements look for by themselves (`Match.maker`).
+    """
+
+    def __init__(self, *rewrites: Rewrite, looks_at: tuple[Op, ...] = ()) -> None:
+        self.rewrites, self._looks_at = rewrites, looks_at
+        self._by_op: dict[Op, list[Rewrite]] = {}
+        self._counts = any([r.once for r in rewrites])
+
+    @property
+    def by_op(self) -> dict[Op, list[Rewrite]]:
+        """By the op that they replace."""
+        if not self._by_op:
+            for rewrite in self.rewrites:
+                for op in rewrite.steps[-1].ops:
+                    self._by_op.setdefault(op, []).append(rewrite)
+        return self._by_op
+
+    def __call__(self, program: Program) -> Program:
+        """The program after all that apply, itself if none does. (Not the programs in it.)"""
+        ops = program.ops
+        if self.by_op.keys().isdisjoint(ops) or not any([
+                all([not ops.isdisjoint(step.ops) for step in r.steps]) for r in self.rewrites]):
+            return program
+        drops = {*self._looks_at, *[
+            op for r in self.rewrites for step in r.steps[:-1] for op in step.ops]}
+        return _Walk(program, self.by_op, self._counts).program(drops)
+
+
+class Match:
+    """An equation as a rewrite sees it: names of the pattern are attributes.
+
+    mesh: of the program. eqn: the equation that would be replaced.
+    """
+
+    def __init__(self, walk: _Walk, eqn: Equation) -> None:
+        self._walk, self.eqn, self.mesh = walk, eqn, walk.source.mesh
+        self._named: dict[str, Any] = {}
+        self._builder = ProgramBuilder(
+            eqn.outvars[0].aval.mesh if walk.source.level is Level.TRACED else self.mesh,
+            walk.source.level)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._named[name]
+        except KeyError:
+            raise AttributeError(f"the pattern names no {name!r}") from None
+
+    def maker(self, atom: Atom) -> Equation | None:
+        """The equation that computes a value; None if it is a parameter or a literal."""
+        return None if atom.__class__ is Literal else self._walk.made.get(atom)  # type: ignore
+
+    def emit(self, op: Op, *operands: Atom, like: Equation | None = None, reason: str | None = None,
+             **params: Any) -> Any:
+        """Write an equation into the replacement; its result, or a list of them.
+
+        like: where it comes from, if not from the equation that is replaced; it has its location
+        and, where none is given, its reason.
+        """
+        like = like or self.eqn
+        results = self._builder.emit(op, operands, params, location=like.location,
+                                     reason=like.reason if reason is None else reason)
+        return results if op.multiple_results else results[0]
+
+    # -- of the engine ---------------------------------------------------------------------------
+
+    def alone(self, names: Sequence[str]) -> bool:
+        """Are these values read by the pattern alone?"""
+        reads = self._walk.reads or {}
+        return all([reads[self._named[name]] == 1 for name in names])
+
+    def reads_as(self, steps: Sequence[Step]) -> bool:
+        """Is the equation the last of the pattern, and what it reads what stands before?"""
+        makers = {step.result.name: step for step in steps[:-1]}
+        return self._is(self.eqn, steps[-1], makers)
+
+    def _is(self, eqn: Equation, step: Step, makers: dict[str, Step]) -> bool:
+        operands, given = step.operands, eqn.invars
+        if eqn.op not in step.ops:
+            return False
+        if operands and operands[-1].__class__ is Named and operands[-1].rest:
+            if len(given) < len(operands) - 1:
+                return False
+            given = (*given[:len(operands) - 1], given[len(operands) - 1:])
+        if len(operands) != len(given):
+            return False
+        for name, wanted in step.params:
+            if name not in eqn.params or not self._binds(wanted, eqn.params[name]):
+                return False
+        for wanted, atom in zip(operands, given, strict=True):
+            if not self._binds(wanted, atom):
+                return False
+            before = makers.get(wanted.name) if wanted.__class__ is Named else None
+            if before is not None:
+                made = self.maker(atom)                 # type: ignore[arg-type]
+                if made is None or not self._is(made, before, makers):
+                    return False
+        return True
+
+    def _binds(self, wanted: Any, value: Any) -> bool:
+        """Can what the pattern says stand for this value?"""
+        if wanted.__class__ is not Named:
+            return _same(wanted, value)
+        known = self._named.setdefault(wanted.name, value)
+        return known is value or _same(known, value)
+
+    def written(self, text: str) -> Any:
+        """What a replacement in text gives."""
+        if text.isidentifier():
+            return self._named[text]
+        result: Any = None
+        for step in read(text):
+            operands = [atom for a in step.operands for atom in self._meant(a)]
+            result = self.emit(step.ops[0], *operands, **{
+                name: self._named[value.name] if isinstance(value, Named) else value
+                for name, value in step.params})
+            self._named[step.result.name] = result
+        return result
+
+    def _meant(self, operand: Any) -> Sequence[Atom]:
+        if not isinstance(operand, Named):
+            raise ValueError(f"a replacement in text has no literal of a type: {operand!r}")
+        found = self._named[operand.name]
+        return found if operand.rest else (found,)
+
+    def finished(self, given: Any) -> list[Equation]:
+        """The equations of the replacement, which bind the variables of the replaced one."""
+        eqns, outvars = self._builder.eqns, self.eqn.outvars
+        values = given if isinstance(given, (tuple, list)) else (given,)
+        names: dict[Atom, Var] = {}
+        mine = {v for e in eqns for v in e.outvars}
+        for var, value in zip(outvars, values, strict=True):
+            assert value.aval is var.aval or value.aval == var.aval, (
+                f"{self.eqn} would be {value.aval} instead of {var.aval}")
+            if value in mine and value not in names:
+                names[value] = var
+            else:
+                self._walk.rename(var, value)
+        return [e if names.keys().isdisjoint((*e.invars, *e.outvars)) else e.on(
+            [names.get(a, a) for a in e.invars],
+            [names.get(v, v) for v in e.outvars]) for e in eqns]
+
+
+class _Walk:
+    """One walk over a program. made: by value, the equation that computes it, so far."""
+
+    def __init__(self, program: Program, by_op: dict[Op, list[Rewrite]], counts: bool) -> None:
+        self.source, self.by_op = program, by_op
+        self.made: dict[Var, Equation] = {}
+        self.eqns: list[Equation] = []
+        self.now: dict[Atom, Atom] = {}         # values that are read as others
+        self.reads: Counter[Atom] | None = None     # how often each is read, if that matters
+        if counts:
+            self.reads = Counter([a for e in program.eqns for a in e.invars])
+            self.reads.update(program.outvars)
+
+    def program(self, drops: set[Op]) -> Program:
+        by_op, made, now, changed = self.by_op, self.made, self.now, False
+        for eqn in self.source.eqns:
+            if now and not now.keys().isdisjoint(eqn.invars):
+                eqn = eqn.on([now.get(a, a) for a in eqn.invars], eqn.outvars)
+            if eqn.op in by_op:
+                changed |= self.rewritten(eqn)
+                continue
+            self.eqns.append(eqn)
+            for v in eqn.outvars:
+                made[v] = eqn
+        if not changed:
+            return self.source
+        outvars = [now.get(a, a) for a in self.source.outvars]
+        return self.source.replace(eqns=without_unread(self.eqns, outvars, drops),
+                                   outvars=outvars)
+
+    def rewritten(self, eqn: Equation) -> bool:
+        """Write down what an equation becomes in the end; whether that is not itself."""
+        waiting, steps = [eqn], 0
+        while waiting:
+            eqn = waiting.pop()
+            for rewrite in self.by_op.get(eqn.op, ()):
+                match = Match(self, eqn)
+                found = rewrite.apply(match)
+                if found is None:
+                    continue
+                steps += 1
+                assert steps < _MOST, f"{rewrite} does not end"
+                new = match.finished(found)
+                if self.reads is not None:
+                    self.reads.subtract(eqn.invars)
+                    self.reads.update([a for e in new for a in e.invars])
+                waiting += reversed(new)
+                break
+            else:
+                self.eqns.append(eqn)
+                for v in eqn.outvars:
+                    self.made[v] = eqn
+        return steps > 0
+
+    def rename(self, old: Var, new: Atom) -> None:
+        self.now[old] = new
+        if self.reads is not None:
+            self.reads[new] += self.reads.pop(old, 0)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Are these the same value or param? (A number stands for a literal.)"""
+    if one is other:
+        return True
+    if isinstance(other, Literal):
+        if other.aval.shape or isinstance(one, Var):
+            return False
+        if isinstance(one, Literal):
+            return one.aval.dtype == other.aval.dtype and bool(one.val == other.val)
+        return isinstance(one, (int, float)) and bool(other.val == one)
+    return not isinstance(one, (Var, Literal)) and not isinstance(other, Var) and bool(one == other)

@@ -1,0 +1,14 @@
+"""What a mesh may do to dimensions before it is known what it does."""
+from __future__ import annotations
+
+from ...ir.mesh import AbstractMesh
+from ...ir.rewriting.rewrite import Match
+
+
+def splitting_sizes(mesh: AbstractMesh) -> list[int]:
+    """The sizes of the axes by which dimensions may be split."""
+    return [n for a, n in mesh.shape.items() if n > 1 and a not in mesh.manual_axes]
+
+
+def may_be_split(m: Match) -> bool:
+    return bool(splitting_sizes(m.mesh))
