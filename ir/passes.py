@@ -16,8 +16,9 @@ from .support.named_tuple import NamedTuple
 class Pass(NamedTuple):
     """A step: `run(program, ...)` gives a program with equal results, which the verifier accepts.
 
-    stage: the name of what it leaves, in dumps. doc: what is so afterwards. ops: where there is
-    none of these in a program the step has nothing to do; empty: it always may have.
+    stage: the stage that it belongs to, which its last pass leaves, in dumps and by name. doc: what
+    is so afterwards. ops: where there is none of these in a program the step has nothing to do;
+    empty: it always may have. (Those that may be left out: `SKIPPABLE`, support/environment.py.)
     """
     name: str
     stage: str

@@ -1,16 +1,20 @@
 """The pipeline: from a traced program to the program that every device runs.
 
-Each pass is a function from program to program with a name. After each the program is verified at
-its level and kept, so that every stage can be read; `SHARDTRACE_DUMP=dir` writes them as numbered
-text files, each beginning with a line that says where it comes from. A pass that leaves an invalid
-program is reported by name, with its input in `repro.st` under SHARDTRACE_DUMP.
+Each pass is a function from program to program with a name; those of one stage follow each other.
+After each stage the program is verified at its level and kept, so that it can be read;
+`SHARDTRACE_DUMP=dir` writes them as numbered text files (`layer.04-local.st`), each beginning with
+a line that says where it comes from, and where several passes of a stage changed the program what
+each of them left (`passes/layer.04b-hoist.st`, on the way from 04 to 05). A pass that leaves an
+invalid program is reported by name, with its input in `repro.st` under SHARDTRACE_DUMP.
 """
 from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import pathlib
 import re
+import string
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -25,10 +29,11 @@ from ..ir.ops.communication.retiling import joined_axes
 from ..ir.passes import Pass
 from ..ir.phases import in_phase
 from ..ir.program import DONATED, NEXT_PASS, SAID, WITHOUT, Level, Program, Requests
+from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.support.caches import cached
 from ..ir.support.collector import collector_paused
-from ..ir.support.environment import skipped
+from ..ir.support.environment import OPTIMIZE, SKIPPABLE, skipped
 from ..ir.support.immutable import immutable
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
@@ -36,12 +41,16 @@ from ..ir.support.progress import counted
 from ..ir.types import ArrayType
 from ..ir.verify import verify
 from .lowering.localize import localize
-from .optimization.optimize import optimize
+from .optimization.combine import combine
+from .optimization.hoist import hoist
+from .optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
+from .optimization.shared_rows import share_rows
 from .preparation.arrange import arrange
 from .preparation.inline import inline
 from .preparation.uneven import evened
 from .propagation.decided import decide, is_decided
 from .propagation.resolve import frozen_mesh, propagate, typed
+from .regions import inside
 from .resharding.loop_sums import move_sums
 from .resharding.reshards import insert_reshards
 
@@ -50,17 +59,16 @@ _text = lazy_import("..ir.text.print", __package__)
 
 
 class Job(NamedTuple):
-    """What is asked of the pipeline besides the program; see `partition`."""
+    """What is asked of the pipeline besides the program; see `partition`. skip: passes that are
+    left out, by name; `optimize` stands for several.
+    """
     mesh: AbstractMesh
     in_shardings: tuple[PartitionSpec | None, ...]
     out_shardings: tuple[PartitionSpec | None, ...]
-    optimize: bool = True
+    skip: frozenset[str] = frozenset()
 
-
-def reshard(program: Program, optimize: bool = True) -> Program:
-    """The RESHARDED program; with `optimize`, its reshards stand where they cost least."""
-    program = insert_reshards(program)
-    return move_sums(program) if optimize else program
+    def skips(self, step: Pass) -> bool:
+        return step.name in self.skip or step.name in OPTIMIZE and "optimize" in self.skip
 
 
 def _before(local: Program, name: str) -> Program:
@@ -75,19 +83,63 @@ def _before(local: Program, name: str) -> Program:
     return local
 
 
-PIPELINE: tuple[Pass, ...] = (
-    Pass("inline", "inlined", lambda p, job: arrange(evened(inline(p))),
+def _inside_loops(program: Program, job: Job) -> Program:
+    """The programs in a program after the passes from this one to the last before `combine`."""
+    def simplified(body: Program) -> Program:
+        for step in SIMPLIFY:
+            if not job.skips(step):
+                body = in_phase(step.name, step.run, body, job)
+        return body
+    return inside(program, simplified)
+
+
+def _combined(program: Program, job: Job) -> Program:
+    return combine(inside(program, lambda body: _combined(body, job)))
+
+
+PREPARE: tuple[Pass, ...] = (
+    Pass("inline", "inlined", lambda p, job: inline(p),
          "calls are replaced by what they call"),
+    Pass("even-slices", "inlined", lambda p, job: evened(p),
+         "arithmetic on slices that no mesh divides is done on what they are slices of"),
+    Pass("arrange", "inlined", lambda p, job: arrange(p),
+         "concatenations, splits and updates of rows say how far rows are moved"),
+)
+
+# One makes room for the next.
+SIMPLIFY: tuple[Pass, ...] = (
+    Pass("inside-loops", "optimized", _inside_loops,
+         "programs of loops and branches have been through the passes that follow"),
+    Pass("hoist", "optimized", lambda p, job: hoist(p),
+         "collectives that a loop repeats on the same values are done once, before it"),
+    Pass("dedupe", "optimized", lambda p, job: dedupe(p),
+         "equal equations are computed once, and so their collectives done once"),
+    Pass("fold-gathers", "optimized", lambda p, job: FOLD_GATHERS(p),
+         "the own block of what was gathered along the same axes is the block itself"),
+    Pass("form-scatters", "optimized", lambda p, job: FORM_SCATTERS(p),
+         "an all-reduce of which every device keeps its own block is a reduce-scatter"),
+    Pass("drop-dead", "optimized", lambda p, job: drop_dead(p),
+         "what nothing reads is not computed"),
+    Pass("share-rows", "optimized", lambda p, job: share_rows(p),
+         "rows of one value that devices lack come in one exchange"),
+)
+
+PIPELINE: tuple[Pass, ...] = (
+    *PREPARE,
     Pass("propagate", "resolved",
          lambda p, job: (decide if is_decided(p, job.mesh) else propagate)(
              p, job.mesh, job.in_shardings, job.out_shardings),
          "open dimensions get the axes that their factors have elsewhere"),
-    Pass("insert-reshards", "resharded", lambda p, job: reshard(p, job.optimize),
+    Pass("insert-reshards", "resharded", lambda p, job: insert_reshards(p),
          "operands are brought to what each equation can run with, where that moves least"),
-    Pass("localize", "local", lambda p, job: _before(localize(p), "optimize" * job.optimize),
+    Pass("move-sums", "resharded", lambda p, job: move_sums(p),
+         "reshards stand where they cost least: later, and outside of loops"),
+    Pass("localize", "local", lambda p, job: localize(p),
          "blocks instead of whole values, collectives instead of reshards"),
-    Pass("optimize", "optimized", lambda p, job: _before(optimize(p), ""),
-         "collectives are merged, folded and dropped"),
+    *SIMPLIFY,
+    # it hides parts from the others, so it comes last, in all programs
+    Pass("combine", "optimized", _combined,
+         "small exchanges that do not wait for each other are one"),
 )
 
 
@@ -101,6 +153,10 @@ class Options(NamedTuple):
 
 
 DEFAULT_OPTIONS = Options()
+STAGES = tuple(dict.fromkeys([step.stage for step in PIPELINE]))
+# what the stage is the work of, in a word
+_MADE_BY = {step.stage: step.name for step in reversed(PIPELINE)} | {"optimized": "optimize"}
+_OURS = frozenset(("optimize", *[step.name for step in PIPELINE if step.name in SKIPPABLE]))
 
 
 @immutable
@@ -154,54 +210,91 @@ def partition(program: Program, *, mesh: AbstractMesh,
     if known is not None:
         in_shardings = in_shardings or _spec_of(known.arguments)
         out_shardings = out_shardings or _spec_of(known.results)
+    skip = left_out(program) | skipped(config.read("shardtrace_skip"))
+    if not options.optimize:
+        skip |= {"optimize"}
     job = Job(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
-              _specs(out_shardings, len(program.outvars), "out_shardings"),
-              options.optimize and optimizes(program)
-              and "optimize" not in skipped(config.read("shardtrace_skip")))
+              _specs(out_shardings, len(program.outvars), "out_shardings"), skip & _OURS)
     requests = _requests(program, job)
     if not program.mesh.axis_names and mesh.axis_names:
         said = {k: v for k, v in program.memo.items() if k in SAID}
         program = program.replace(mesh=mesh)     # its text says on which mesh it is partitioned
         program.memo.update(said)
     program = noting(program, Requests.KEY, requests)
-    if not job.optimize:
-        program = noting(program, WITHOUT, ("optimize",))
+    if job.skip:
+        program = noting(program, WITHOUT, tuple(sorted(job.skip)))
     stages = {"traced": program}
     timings: dict[str, float] = {}
-    checking = 0.0
     dump = (Dump.of(config.read("shardtrace_dump"), program, job) if options.dump
             else Dump(None, keeps=False))
-    check, clock = config.read("shardtrace_check"), time.perf_counter
     with collector_paused():
         dump.write("traced", program)
-        for step in counted(PIPELINE, f"partitioning {program.name}"):
-            if step.name == "optimize" and not job.optimize:
-                continue
-            start = clock()
-            after = run_pass(step, program, job, dump)
-            timings[step.name] = clock() - start
-            if step.name == "inline":
-                after = noting(after, Requests.KEY, requests)
-            after = carrying(after, program)
-            dump.write(step.stage, after)
-            if check:
-                start = clock()
-                try:
-                    in_phase("verify", verify, after, program)
-                except VerificationError as problem:
-                    where = dump.repro(step, program)
-                    problem.args = (
-                        f"pass `{step.name}` left an invalid program{where}\n{problem}",)
-                    raise
-                checking += clock() - start
-            stages[step.stage] = program = after
-    if check:
-        timings["verify"] = checking
+        for stage, after in counted(staged(program, job, PIPELINE, dump, timings),
+                                    f"partitioning {program.name}", len(STAGES)):
+            stages[stage] = program = after
     resolved = stages["resolved"]
     local = stages["local"]
     dump.remember(program)
     return Partitioned(resolved.mesh, stages, _whole(local.global_in), _whole(local.global_out),
                        timings)
+
+
+def staged(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None = None,
+           timings: dict[str, float] | None = None) -> Iterator[tuple[str, Program]]:
+    """What each stage leaves, by name, verified: one that no pass of was left out of is not there.
+
+    timings: gets the seconds of each pass.
+    """
+    timings = {} if timings is None else timings
+    clock = time.perf_counter
+    for stage, steps in itertools.groupby(passes, lambda step: step.stage):
+        first, done, ran = program, [], False
+        for letter, step in zip(string.ascii_lowercase, steps, strict=False):
+            if job.skips(step):
+                continue
+            ran, start = True, clock()
+            try:
+                after = run_pass(step, program, job, dump)
+            except Exception:
+                _blame(done, dump)
+                raise
+            timings[step.name] = clock() - start
+            if after is not program:
+                after = carrying(after, program)
+                if stage == "inlined":
+                    after = noting(after, Requests.KEY, program.memo.get(Requests.KEY))
+                elif after.level is Level.LOCAL:
+                    after = _before(after, "" if "optimize" in job.skip else "optimize")
+                done.append((letter, step, program, after))
+                program = after
+        if not ran:
+            continue
+        if stage == "optimized":
+            program = _before(program, "")
+        if config.read("shardtrace_check"):
+            start = clock()
+            try:
+                in_phase("verify", verify, program, first)
+            except VerificationError:
+                _blame(done, dump)
+                raise
+            timings["verify"] = timings.get("verify", 0.0) + clock() - start
+        if dump is not None:
+            for letter, step, _, after in done[:-1]:
+                dump.write_step(letter, step, after)
+            dump.write(stage, program)
+        yield stage, program
+
+
+def _blame(done: Sequence[tuple[str, Pass, Program, Program]], dump: Dump | None) -> None:
+    """Raise VerificationError for the first pass that left an invalid program, if one did."""
+    for _, step, before, after in done if config.read("shardtrace_check") else ():
+        try:
+            verify(after, before)
+        except VerificationError as problem:
+            where = dump.repro(step, before) if dump else ""
+            problem.args = (f"pass `{step.name}` left an invalid program{where}\n{problem}",)
+            raise
 
 
 def run_pass(step: Pass, program: Program, job: Job, dump: Dump | None = None) -> Program:
@@ -245,12 +338,13 @@ def carrying(after: Program, before: Program) -> Program:
     return after
 
 
-def optimizes(program: Program) -> bool:
-    """Is it to be optimized? Raises VerificationError where its text leaves out another pass."""
+def left_out(program: Program) -> frozenset[str]:
+    """The passes that its text leaves out. Raises VerificationError for one that is needed."""
     without = program.memo.get(WITHOUT, ())
-    for name in {*without} - {"optimize"}:
-        raise VerificationError(f"pass {name!r} cannot be left out; only `without optimize` can")
-    return not without
+    for name in {*without} - _OURS:
+        raise VerificationError(f"pass {name!r} cannot be left out; those that can are "
+                                f"{', '.join(sorted(_OURS))}")
+    return frozenset(without)
 
 
 def _requests(program: Program, job: Job) -> Requests | None:
@@ -307,12 +401,16 @@ def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
     return tuple(given)
 
 
+PASSES = "passes"
+
+
 class Dump:
     """Writes the stages of one program into a directory, numbered; does nothing without one.
 
     Files are `layer.00-traced.st`, `layer.01-inlined.st`, ...; when another program of that name
     is partitioned in this process, its files are `layer.2.00-traced.st`, ... The same program is
-    written once.
+    written once. What passes within a stage leave, and the executor's in bodies of loops, lies in
+    a folder of its own, PASSES.
     """
 
     KEY: ClassVar = "dump"          # in the memo of the last stage
@@ -330,7 +428,7 @@ class Dump:
         with _into(folder):
             folder.mkdir(parents=True, exist_ok=True)
         name = re.sub(r"\W+", "", program.name) or "program"
-        known, own = cls._written[directory, name], (_text.print_program(program), job.optimize)
+        known, own = cls._written[directory, name], (_text.print_program(program), job.skip)
         if own in known:
             return cls(None)
         known.add(own)
@@ -340,23 +438,35 @@ class Dump:
     def write(self, stage: str, program: Program) -> None:
         if self.folder is None:
             return
-        path = self.folder / f"{self.name}.{self.count:02d}-{stage}.st"
-        with _into(self.folder):
-            _text.save_program(program, path, comment=provenance(stage, program))
+        self._save(f"{self.name}.{self.count:02d}-{stage}.st", program, provenance(stage, program))
         self.count += 1
+
+    def write_step(self, letter: str, step: Pass, program: Program) -> None:
+        """What a pass within a stage left: `04b-hoist` is on the way from 04 to 05."""
+        if self.folder is not None:
+            self._save(f"{PASSES}/{self.name}.{self.count - 1:02d}{letter}-{step.name}.st", program,
+                       f"after {step.name}, {len(program.eqns)} equations; {step.doc}")
+
+    def _save(self, file: str, program: Program, comment: str) -> None:
+        assert self.folder is not None
+        with _into(self.folder):
+            path = self.folder / file
+            path.parent.mkdir(exist_ok=True)
+            _text.save_program(program, path, comment=comment)
 
     def remember(self, local: Program) -> None:
         """Let the last stage know where it was dumped, for who goes on with it."""
         if self.folder is not None:
             local.memo[Dump.KEY] = self
 
-    def execution(self, number: int, step: Pass, program: Program) -> None:
-        """Write what pass `number` of the executor's left."""
-        assert self.folder is not None
-        path = self.folder / f"{self.name}.{self.count + number:02d}-{step.stage}.st"
-        with _into(self.folder):
-            _text.save_program(program, path, comment=f"after {step.name}, "
-                               f"{len(program.eqns)} equations; {step.doc}")
+    def execution(self, number: int, step: Pass, program: Program, body: str = "") -> None:
+        """Write what pass `number` of the executor's left; of the body of a loop, with its name."""
+        file = f"{self.name}.{self.count + number:02d}-{step.stage}.st"
+        if body:
+            file = f"{PASSES}/{file.removesuffix('st')}{body}.st"
+        of = f" in the program of `{body}`" if body else ""
+        self._save(file, program, f"after {step.name}{of}, {len(program.eqns)} equations; "
+                   f"{step.doc}")
 
     def repro(self, step: Pass, before: Program) -> str:
         """Write the input of a pass that failed, as a file to run it on, into the folder of
@@ -387,6 +497,6 @@ def _into(folder: pathlib.Path) -> Iterator[None]:
 
 def provenance(stage: str, program: Program) -> str:
     """`after propagate, 14 equations, 0 collectives`."""
-    after = next((step.name for step in PIPELINE if step.stage == stage), "trace")
+    after = _MADE_BY.get(stage, "trace")
     count = len(_collectives.collectives(program)) if program.level is Level.LOCAL else 0
     return f"after {after}, {len(program.eqns)} equations, {count} collectives"

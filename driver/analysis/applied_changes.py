@@ -14,7 +14,7 @@ from ...ir.mesh import AbstractMesh
 from ...ir.program import DONATED, Program, Requests
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
-from ...partitioner.pipeline import PIPELINE, Job, Options, Partitioned, carrying, partition
+from ...partitioner.pipeline import PREPARE, Job, Options, Partitioned, carrying, partition
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
@@ -32,7 +32,9 @@ TRIAL = Options(dump=False)     # of a program that is partitioned only to be co
 
 def inlined(program: Program) -> Program:
     """The program as changes see it: every call replaced by what it calls."""
-    new = PIPELINE[0].run(program, Job(program.mesh, (), ()))
+    new, job = program, Job(program.mesh, (), ())
+    for step in PREPARE:
+        new = step.run(new, job)
     if "meshes" in program.memo:
         new.memo["meshes"] = program.memo["meshes"]
     return new

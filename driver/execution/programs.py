@@ -15,8 +15,7 @@ from ...ir.diagnostics.errors import JaxRuntimeError, ShardtraceError, Verificat
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import NEXT_PASS, Level, Program, Requests
 from ...ir.spec import PartitionSpec
-from ...ir.verify import verify
-from ...partitioner.pipeline import PIPELINE, Job, carrying, optimizes, partition, run_pass
+from ...partitioner.pipeline import PIPELINE, Job, left_out, partition, staged
 from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import Stored, settled
 from .executable import EXECUTORS
@@ -39,18 +38,15 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
     if any(s is not None for s in in_shardings):
         raise ValueError(f"a {program.level.value} program has its shardings already")
     stages = {program.level.value: program}
-    job = Job(program.mesh, (), (), optimizes(program))
-    names = [p.name for p in PIPELINE]
     first = program.memo.get(NEXT_PASS) or _FIRST[program.level]
+    job = Job(program.mesh, (), (), left_out(program))
+    names = [step.name for step in PIPELINE]
+    if first == "optimize":
+        first = next(step.name for step in PIPELINE if step.stage == "optimized")
     if first and first not in names:
         raise VerificationError(f"no pass is called {first!r}; there are {', '.join(names)}")
-    for step in PIPELINE[names.index(first):] if first else ():
-        if step.name == "optimize" and not job.optimize:
-            continue
-        program = carrying(run_pass(step, program, job), program)
-        verify(program)
-        stages[step.stage] = program
-    return stages
+    passes = PIPELINE[names.index(first):] if first else ()
+    return {**stages, **dict(staged(program, job, passes))}
 
 
 def asked_arguments(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()

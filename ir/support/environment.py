@@ -15,8 +15,12 @@ from .spelling import close_match, none_such
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "", "false", "off", "no")
 
 
-SKIPPABLE = ("optimize", "narrow-updates", "join-slices", "round-integers", "rematerialize-scans",
-             "rematerialize")
+OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "form-scatters",
+            "drop-dead", "share-rows", "combine")
+"""The passes that `optimize` stands for."""
+
+SKIPPABLE = ("even-slices", "arrange", *OPTIMIZE, "narrow-updates", "join-slices", "round-integers",
+             "rematerialize-scans", "rematerialize")
 """The passes that may be left out, in their order."""
 
 
@@ -52,8 +56,9 @@ def _passes(text: str) -> str:
 def skipped(names: str) -> frozenset[str]:
     """The passes of a list of names with commas. Raises ValueError for one that is needed."""
     found = frozenset(filter(None, map(str.strip, names.split(","))))
-    for name in sorted(found.difference(SKIPPABLE)):
-        raise ValueError(none_such(name, SKIPPABLE, "pass that can be left out called"))
+    known = ("optimize", *SKIPPABLE)
+    for name in sorted(found.difference(known)):
+        raise ValueError(none_such(name, known, "pass that can be left out called"))
     return found
 
 

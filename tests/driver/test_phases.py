@@ -34,7 +34,7 @@ def test_a_first_call_has_every_phase_and_a_second_one_only_runs() -> None:
     assert [p for p in paths if len(p) == 1] == [("trace",), ("partition",), ("plan",), ("run",)]
     assert {("trace", "linearize"), ("trace", "transpose"), ("partition", "propagate"),
             ("partition", "insert-reshards", "choose"), ("partition", "verify"),
-            ("partition", "optimize", "dedupe")} <= set(paths)
+            ("partition", "dedupe")} <= set(paths)
     assert [row.path for row in second.rows] == [("run",)]
 
 

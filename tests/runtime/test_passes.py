@@ -8,7 +8,7 @@ import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
 from shardtrace.ir.program import Level
-from shardtrace.ir.support.environment import SKIPPABLE, skipped
+from shardtrace.ir.support.environment import OPTIMIZE, SKIPPABLE, skipped
 from shardtrace.partitioner.pipeline import PIPELINE
 from shardtrace.runtime.rewrites.pipeline import EXECUTION, prepared
 
@@ -47,6 +47,8 @@ def test_those_that_may_be_left_out_are_those_of_the_pipelines_that_are_not_need
     assert [name for name in names if name in SKIPPABLE] == list(SKIPPABLE)
     assert {*names} - {*SKIPPABLE} == {"inline", "propagate", "insert-reshards", "localize",
                                        "inline-calls"}
+    assert {*OPTIMIZE} == {*[step.name for step in PIPELINE if step.stage == "optimized"],
+                           "move-sums"}
     assert list(CASES) == [step.name for step in EXECUTION][1:]
 
 
