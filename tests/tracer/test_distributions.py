@@ -82,3 +82,8 @@ def test_the_derivative_of_cdf_is_the_density(name):
         pytest.skip("has no cdf")
     slope = st.grad(lambda x: distribution.cdf(x, *shape))(x)
     np.testing.assert_allclose(slope, distribution.pdf(x, *shape), rtol=1e-4)
+
+
+def test_numbers_of_python_are_divided_as_arrays_are() -> None:
+    assert jnp.isnan(stats.norm.pdf(1.0, 0.0, 0.0)) and jnp.isnan(stats.t.logpdf(1.0, 0, 1))
+    assert jnp.isinf(st.random.weibull_min(st.random.key(0), 1.0, 0.0, (2,))).all()

@@ -245,7 +245,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *,
 def sample_weibull_min(key: Array, scale: Any, concentration: Any, *, shape: Shape,
                        dtype: np.dtype) -> Array:
     u = plain_uniform(key, shape, dtype)
-    return jnp.power(-lax.log1p(-u), 1.0 / concentration) * scale
+    return jnp.power(-lax.log1p(-u), jnp.divide(1.0, concentration)) * scale
 
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None

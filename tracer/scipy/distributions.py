@@ -35,7 +35,7 @@ class _LocationScale:
     @classmethod
     def _standard(cls, name, x, loc, scale):
         x, loc, scale = promote_args_inexact(f"{cls.__name__}.{name}", x, loc, scale)
-        return (x - loc) / scale, scale
+        return (as_array(x) - loc) / scale, scale
 
     @classmethod
     def logpdf(cls, x: Any, loc: Any = 0, scale: Any = 1) -> Any:
@@ -205,7 +205,7 @@ class _Shaped:
     def _split(cls, name, x, *rest):
         x, *rest = promote_args_inexact(f"{cls.__name__}.{name}", x, *rest)
         *shape, loc, scale = rest
-        return shape, (x - loc) / scale, scale
+        return shape, (as_array(x) - loc) / scale, scale
 
 
 class gamma(_Shaped):
