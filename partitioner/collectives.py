@@ -10,7 +10,7 @@ from ..ir.diagnostics.location import Location
 from ..ir.ops.communication.collective_kinds import each_collective, total_received
 from ..ir.program import Equation, Program
 from ..ir.support.immutable import immutable
-from .choice.verdicts import Alternative, kind_of_reason
+from .choice.comparisons import Alternative, kind_of_reason
 
 
 @immutable

@@ -30,15 +30,15 @@ class RuleInfo:
       "broadcast" where factors pass through and some are new in the result, else "other".
     flows: per factor, whether sharding may flow along it at all. is_product: whether operands are
       multiplied and summed (a dot product, a convolution).
-    spots: per factor, where sharding flows along it, as (tensor, dim, is_minor). flowing, passing:
-      the factors along which it flows, and those of them that pass through. simple: whether no
-      dimension has several factors; plain: per tensor the factor of each dimension (-1 for none),
-      or None where a dimension has several. carried: per tensor its factors.
+    positions: per factor, where sharding flows along it, as (tensor, dim, is_minor). flowing,
+      passing: the factors along which it flows, and those of them that pass through. simple:
+      whether no dimension has several factors; plain: per tensor the factor of each dimension
+      (-1 for none), or None where a dimension has several. carried: per tensor its factors.
     """
 
     __slots__ = ("carried", "count", "factors", "flowing", "flows", "has_halos", "has_other_kinds",
                  "is_product", "kind", "maps", "operands", "passing", "places", "plain", "rule",
-                 "simple", "split_ok", "spots")
+                 "simple", "split_ok", "positions")
 
     def __init__(self, rule: FactorRule) -> None:
         self.rule = rule
@@ -58,11 +58,11 @@ class RuleInfo:
         self.has_other_kinds, self.is_product = like.has_other_kinds, like.is_product
         self.kind, self.passing, self.places = like.kind, like.passing, like.places
         self.plain, self.simple = like.plain, like.simple
-        self.split_ok, self.spots = like.split_ok, like.spots
+        self.split_ok, self.positions = like.split_ok, like.positions
 
     def carries(self, factor: int, tensor: int) -> bool:
         """Does sharding flow along this factor in this tensor? (Not in what is read at indices.)"""
-        return any(t == tensor for t, _, _ in self.spots[factor])
+        return any(t == tensor for t, _, _ in self.positions[factor])
 
 
 Place = tuple[tuple[int, int, bool], ...]
@@ -96,7 +96,7 @@ class _Structure:
 
     __slots__ = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds",
                  "is_product", "kind", "operands", "passing", "places", "plain", "simple",
-                 "split_ok", "spots")
+                 "split_ok", "positions")
 
     def __init__(self, maps: tuple, operands: int, factors: tuple[Factor, ...],
                  sizes: tuple[int, ...], plain: bool) -> None:
@@ -109,12 +109,12 @@ class _Structure:
         # in the results, no sharding flows along what is read at indices
         hidden = () if plain else {f for f, factor in enumerate(factors)
                                    if factor.kind == INDEXED and factor.operator != "own"}
-        spots: list[tuple[tuple[int, int, bool], ...]] = [()] * count
+        positions: list[tuple[tuple[int, int, bool], ...]] = [()] * count
         for t, place in enumerate(self.places):
             for f, d, minor in place:
                 if t < operands or f not in hidden:
-                    spots[f] += ((t, d, minor),)
-        self.spots = tuple(spots)
+                    positions[f] += ((t, d, minor),)
+        self.positions = tuple(positions)
         self.has_halos = self.has_other_kinds = self.is_product = False
         if plain and not twice:
             self.flows = self.split_ok = (True,) * count
@@ -144,7 +144,7 @@ class _Structure:
             for f, factor in enumerate(factors)])
         for f, factor in enumerate(factors):
             if factor.kind == REDUCE and factor.operator == "sum":
-                if len({t for t, _, _ in self.spots[f] if t < operands}) > 1:
+                if len({t for t, _, _ in self.positions[f] if t < operands}) > 1:
                     self.is_product = True
 
     def _kind(self, maps: tuple, operands: int, factors: tuple[Factor, ...]) -> str:

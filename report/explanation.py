@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir.diagnostics.location import Location
-from ..partitioner.choice.verdicts import Alternative
+from ..partitioner.choice.comparisons import Alternative
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.pipeline import Partitioned
 from . import render

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from ...ir.rule import PASS, REDUCE
 from ...ir.support.named_tuple import NamedTuple
 from ..factors import Axes, RuleInfo, project
-from .choose import Pending
-from .layouts import Held, Layouts
-from .prices import parts_of
+from .costs import Pending, parts_of
+from .layouts import LayoutIds, LayoutTable
 
 _EMPTY: Pending = frozenset()
 _WHOLE = ((),)
@@ -27,7 +26,7 @@ Pair = tuple[int, Axes]                 # a factor, and axes that a layout gives
 Part = tuple[tuple[Pair, ...], Axes]    # of one layout; and overflow
 
 
-class Way:
+class Candidate:
     """One way of splitting factors. parts: of those that are split, into how many; product: of
     these. layouts, cuts: per map what splits its dimensions, and into how many blocks; at the end
     of a tensor without dimensions. pending: axes over which it leaves a sum. All but
@@ -36,11 +35,11 @@ class Way:
 
     __slots__ = ("axes_of", "cuts", "layouts", "parts", "pending", "product")
 
-    def __init__(self, ways: Ways, axes_of: dict[int, Axes]) -> None:
+    def __init__(self, candidates: CandidateTable, axes_of: dict[int, Axes]) -> None:
         self.axes_of = axes_of
-        if not ways.simple:
+        if not candidates.simple:
             return
-        mesh, summed = ways.layouts.mesh, ways.summed
+        mesh, summed = candidates.layouts.mesh, candidates.summed
         self.pending, self.product, self.parts = _EMPTY, 1, {}
         parts = self.parts
         for f in axes_of:
@@ -49,7 +48,7 @@ class Way:
             if summed >> f & 1:
                 self.pending = self.pending.union(axes_of[f])
         layouts, cuts = (), ()
-        for plain in ways.plain:
+        for plain in candidates.plain:
             entries, cut = (), 1
             for f in plain:                                     # type: ignore[union-attr]
                 if f in parts:
@@ -65,16 +64,16 @@ class Way:
 # What the layouts of a tensor give to the factors, as a set of (axis, factor), where what overflows
 # is given to a factor after the last; what they lack: factors that the tensor has, with axes that
 # one of the layouts does not give to any; and the pairs in order.
-_Given = tuple[int, int, tuple[Pair, ...]]
+_FactorAxes = tuple[int, int, tuple[Pair, ...]]
 
 
-class _Met(NamedTuple):
+class _KnownAxes(NamedTuple):
     """What is known while there are so many axes. order: `Layouts.order` then. lacking: per map,
     what a tensor lacks where it is whole; given: by (map, layouts).
     """
     order: list[tuple[str, int]]
     lacking: list[int]
-    given: dict[tuple[int, Held], _Given]
+    given: dict[tuple[int, LayoutIds], _FactorAxes]
 
 
 class _Shared(NamedTuple):
@@ -84,10 +83,10 @@ class _Shared(NamedTuple):
     picks: list[int]
     order: list[tuple[str, int]]
     factors: int
-    by_orders: dict[tuple[Pair, ...], list[Way]]
+    by_orders: dict[tuple[Pair, ...], list[Candidate]]
 
 
-class Ways:
+class CandidateTable:
     """What is tried of rules that agree in maps, and in all of their factors but sizes.
 
     maps: the different ones that tensors with dimensions have, numbered. simple: whether no
@@ -97,10 +96,11 @@ class Ways:
     element.
     """
 
-    __slots__ = ("alike", "by_pick", "can_split", "carried", "found", "info", "layouts", "maps",
-                 "met", "other", "parts", "passing", "plain", "simple", "summed", "ways", "width")
+    __slots__ = ("elementwise", "by_pick", "can_split", "carried", "found", "info", "layouts",
+                 "maps", "known", "other", "parts", "passing", "plain", "simple", "summed",
+                 "candidates", "width")
 
-    def __init__(self, layouts: Layouts, info: RuleInfo) -> None:
+    def __init__(self, layouts: LayoutTable, info: RuleInfo) -> None:
         self.layouts, self.info = layouts, info
         self.maps: dict[tuple, int] = {(): -1}
         self.plain: list[tuple[int, ...] | None] = []
@@ -128,29 +128,30 @@ class Ways:
                 elif factor.size > 1:
                     self.passing |= self.can_split & 1 << f
         self.simple = info.simple and self.other == self.summed and not info.has_halos
-        self.alike = (self.simple and not self.other and m < 2
-                      and self.can_split == (1 << self.width - 1) - 1
-                      and not (m and -1 in (self.plain[0] or ())))
+        self.elementwise = (self.simple and not self.other and m < 2
+                            and self.can_split == (1 << self.width - 1) - 1
+                            and not (m and -1 in (self.plain[0] or ())))
         self.parts: dict[tuple[int, int], Part] = {}
-        self.ways: dict[tuple[Pair, ...], Way] = {}
-        self.by_pick: dict[int, Way] = {}
-        self.met = _Met([], [], {})     # replaced as a whole, as other threads read it
-        self.found: dict[tuple[int, int, Pending], list[Way] | _Shared] = {}   # by what is given
+        self.candidates: dict[tuple[Pair, ...], Candidate] = {}
+        self.by_pick: dict[int, Candidate] = {}
+        self.known = _KnownAxes([], [], {})     # replaced as a whole, as other threads read it
+        # by the axes that layouts give to factors, and that some of them lack
+        self.found: dict[tuple[int, int, Pending], list[Candidate] | _Shared] = {}
 
-    def way(self, axes_of: dict[int, Axes]) -> Way:
+    def candidate(self, axes_of: dict[int, Axes]) -> Candidate:
         """The way of splitting factors so; these are in order."""
-        places, pick, met = self.layouts.places, 0, False
+        places, pick, several = self.layouts.places, 0, False
         for f in axes_of:
             axes = axes_of[f]
             pick |= 1 << places[axes[0]] * self.width + f
-            met = met or bool(axes[1:])
-        if met:
+            several = several or bool(axes[1:])
+        if several:
             key = tuple(axes_of.items())
-            if key not in self.ways:
-                self.ways[key] = Way(self, axes_of)
-            return self.ways[key]
+            if key not in self.candidates:
+                self.candidates[key] = Candidate(self, axes_of)
+            return self.candidates[key]
         if pick not in self.by_pick:
-            self.by_pick[pick] = Way(self, axes_of)
+            self.by_pick[pick] = Candidate(self, axes_of)
         return self.by_pick[pick]
 
     def part(self, m: int, layout: int) -> Part:
@@ -180,23 +181,24 @@ class Ways:
         self.parts[key] = pairs, overflow
         return pairs, overflow
 
-    def meet(self) -> _Met:
+    def rebuild(self) -> _KnownAxes:
         """What is known while there are as many axes as now."""
         order = self.layouts.order()
         every = 0
         for _, place in order:
             every |= 1 << place * self.width
-        self.met = met = _Met(order, [every * own for own in self.carried], {})
-        return met
+        self.known = known = _KnownAxes(order, [every * own for own in self.carried], {})
+        return known
 
-    def give(self, met: _Met, m: int, held: Held) -> _Given:
+    def factor_axes(self, known: _KnownAxes, m: int, held: LayoutIds) -> _FactorAxes:
         """What these layouts of a tensor with this map give; noted in `met`."""
         if len(held) != 1:
             has = lacks = 0
             together: tuple[Pair, ...] = ()
             for n in held:
                 key = m, (n,)
-                own, lack, pairs = met.given[key] if key in met.given else self.give(met, *key)
+                own, lack, pairs = (known.given[key] if key in known.given
+                                    else self.factor_axes(known, *key))
                 has |= own
                 lacks |= lack
                 for pair in pairs:
@@ -205,7 +207,7 @@ class Ways:
         else:
             places, width = self.layouts.places, self.width
             together, overflow = self.part(m, held[0])
-            has, lacks = 0, met.lacking[m]
+            has, lacks = 0, known.lacking[m]
             for f, axes in together:
                 for a in axes:
                     place = places[a] * width
@@ -213,11 +215,11 @@ class Ways:
                     lacks &= ~((1 << width) - 1 << place)
             for a in overflow:
                 has |= 1 << (places[a] + 1) * width - 1
-        found = met.given[m, held] = has, lacks, together
+        found = known.given[m, held] = has, lacks, together
         return found
 
-    def tried(self, met: _Met, has: int, lacks: int, kept: Pending, given: Sequence[_Given]
-              ) -> tuple[list[Way], tuple[Pair, ...]]:
+    def enumerated(self, known: _KnownAxes, has: int, lacks: int, kept: Pending,
+                   given: Sequence[_FactorAxes]) -> tuple[list[Candidate], tuple[Pair, ...]]:
         """What is tried for (axis, factor) that layouts give, and that some of them lack; and what
         it depends on besides: the orders of axes in what is given, where axes may meet. kept: axes
         over which operands are unfinished sums.
@@ -226,7 +228,7 @@ class Ways:
         if key in self.found:
             found = self.found[key]
         else:
-            found = self.found[key] = self._tried(met, *key)
+            found = self.found[key] = self._enumerate(known, *key)
         if found.__class__ is list:
             return found, ()                                    # type: ignore[return-value]
         shared: _Shared = found                                 # type: ignore[assignment]
@@ -234,21 +236,23 @@ class Ways:
         orders = tuple({pair: None for _, _, pairs in given for pair in pairs
                         if factors >> pair[0] & 1})
         if orders not in shared.by_orders:
-            ways, by_pick = [], self.by_pick
+            candidates, by_pick = [], self.by_pick
             for pick in shared.picks:
-                ways += ((by_pick[pick],) if pick in by_pick else
-                         self._ordered(pick, shared.order, orders))
-            shared.by_orders[orders] = ways
+                candidates += ((by_pick[pick],) if pick in by_pick else self._ordered(pick,
+                                                                                      shared.order,
+                                                                                      orders))
+            shared.by_orders[orders] = candidates
         return shared.by_orders[orders], orders
 
-    def _tried(self, met: _Met, has: int, lacks: int, kept: Pending) -> list[Way] | _Shared:
+    def _enumerate(self, known: _KnownAxes, has: int, lacks: int, kept: Pending
+                   ) -> list[Candidate] | _Shared:
         """An axis that passes through, and that all which could have it have, stays; one that some
         tensor has not on the factor, or that has no factor or several, is tried without, too.
         """
         width, other = self.width, self.other
         every = (1 << width - 1) - 1
         choices: list[tuple[int, int, bool]] = []       # (place, factors, is none tried)
-        for a, place in met.order:
+        for a, place in known.order:
             mine = has >> place * width
             if mine & (every << 1 | 1) and a not in kept:
                 factors = mine & every
@@ -279,11 +283,12 @@ class Ways:
         if first:
             picks = [0, *picks]             # in case that none of the others is possible
         if shared:
-            return _Shared(picks, met.order, shared, {})
-        ways, by_pick = [], self.by_pick
+            return _Shared(picks, known.order, shared, {})
+        candidates, by_pick = [], self.by_pick
         for pick in picks:
-            ways += (by_pick[pick],) if pick in by_pick else self._ordered(pick, met.order, ())
-        return ways
+            candidates += (by_pick[pick],) if pick in by_pick else self._ordered(pick, known.order,
+                                                                                 ())
+        return candidates
 
     def _fewer(self, choices: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
         """These choices, or where there are too many, some of them."""
@@ -298,11 +303,11 @@ class Ways:
                 for (place, _, _), some in zip(choices, lists, strict=True)]
 
     def _ordered(self, pick: int, order: list[tuple[str, int]], orders: tuple[Pair, ...]
-                 ) -> list[Way]:
+                 ) -> list[Candidate]:
         """The ways of splitting factors so: axes that meet on one in an order that some tensor has.
         """
         sets: dict[int, Axes] = {}
-        met, ordered, last = False, True, -1
+        several, ordered, last = False, True, -1
         every = (1 << self.width - 1) - 1
         for a, place in order:
             own = pick >> place * self.width & every
@@ -312,22 +317,22 @@ class Ways:
                     f += 1
                 if f in sets:
                     sets[f] += (a,)
-                    met = True
+                    several = True
                 else:
                     sets[f] = (a,)
                     ordered = ordered and f > last
                     last = f
         if not ordered:
             sets = {f: sets[f] for f in sorted(sets)}
-        if not met:
-            way = self.by_pick[pick] = Way(self, sets)
-            return [way]
-        return [self.way(dict(zip(sets, combination, strict=True))) for combination in
+        if not several:
+            candidate = self.by_pick[pick] = Candidate(self, sets)
+            return [candidate]
+        return [self.candidate(dict(zip(sets, combination, strict=True))) for combination in
                 itertools.product(*[_orders(members, [axes for g, axes in orders if g == f])
                                     for f, members in sets.items()])]
 
 
-def ways_of(layouts: Layouts, info: RuleInfo) -> Ways:
+def candidates_of(layouts: LayoutTable, info: RuleInfo) -> CandidateTable:
     """What is tried of a rule."""
     memo = layouts.memo
     if info in memo:
@@ -344,7 +349,7 @@ def ways_of(layouts: Layouts, info: RuleInfo) -> Ways:
                     maps += (dims,)
             key = maps, info.split_ok
     if key not in memo:
-        memo[key] = Ways(layouts, info)
+        memo[key] = CandidateTable(layouts, info)
     memo[info] = memo[key]
     return memo[key]
 

@@ -17,15 +17,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from ...ir.support.named_tuple import NamedTuple
-from .decisions import Task
-from .layouts import Expected, Goal, Held, Layouts
-from .options import Option
-from .transitions import outcomes
+from .decisions import Decision
+from .layouts import ExpectedCost, LayoutIds, LayoutTable, Preference
+from .strategies import Strategy
+from .transitions import transitions
 
-Row = tuple[Held, ...]
+Row = tuple[LayoutIds, ...]
 
 
-class Effort(NamedTuple):
+class SearchBudget(NamedTuple):
     """How widely is searched.
 
     kept: rows side by side: so many by their price with all that is expected to be paid for what
@@ -37,9 +37,9 @@ class Effort(NamedTuple):
     """
     kept: tuple[int, int, int]
     compared: int
-    outcomes: int
+    transitions: int
     joined: int
-    all_wishes: bool
+    all_preferences: bool
     doubt: int
 
 
@@ -47,16 +47,16 @@ _WEIGHTS = (2, 1, 0)            # halves of what is expected to be paid
 _WIDEST = 24                    # values of a cluster
 
 
-class Content:
+class ClusterTable:
     """The table of a cluster. values: what is expected to be paid for each. prices: above that of
     the first row.
     """
 
-    __slots__ = ("prices", "rows", "values")
+    __slots__ = ("costs", "rows", "values")
 
-    def __init__(self, values: tuple[Expected, ...], rows: tuple[Row, ...], prices: tuple[int, ...]
-                 ) -> None:
-        self.values, self.rows, self.prices = values, rows, prices
+    def __init__(self, values: tuple[ExpectedCost, ...], rows: tuple[Row, ...],
+                 costs: tuple[int, ...]) -> None:
+        self.values, self.rows, self.costs = values, rows, costs
 
 
 class Step(NamedTuple):
@@ -67,117 +67,122 @@ class Step(NamedTuple):
     of an old cluster, (READ, number of a variable) or (MADE, number of a result). parents: per row
     the rows of the old clusters that it comes from. options: that are taken, per row.
     """
-    content: Content | None
+    content: ClusterTable | None
     values: tuple[tuple[int, int], ...]
-    agreed: tuple[tuple[tuple[int, int], Held], ...]
+    agreed: tuple[tuple[tuple[int, int], LayoutIds], ...]
     parents: tuple[tuple[int, ...], ...]
-    options: tuple[Option | None, ...]
+    options: tuple[Strategy | None, ...]
 
 
 READ, MADE = -1, -2
 
 
-class Reading(NamedTuple):
+class StepContext(NamedTuple):
     """How an equation meets clusters; what a step depends on besides the task.
 
     sources: per variable that it reads, its (cluster, place), or (READ, what it is held in).
     ends: per variable, whether nothing reads it later. unread: per result, whether nothing does.
     later: per variable, what those like that read it later; goals: per result.
     """
-    contents: tuple[Content, ...]
-    sources: tuple[tuple[int, Held | int], ...]
+    contents: tuple[ClusterTable, ...]
+    sources: tuple[tuple[int, LayoutIds | int], ...]
     ends: tuple[bool, ...]
     unread: tuple[bool, ...]
-    later: tuple[Goal, ...]
-    goals: tuple[Goal, ...]
+    later: tuple[Preference, ...]
+    preferences: tuple[Preference, ...]
     repeats: tuple[int, ...]
-    effort: Effort
+    budget: SearchBudget
 
 
-def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
+def step(layouts: LayoutTable, decision: Decision, context: StepContext) -> Step:
     """The clusters that an equation reads, after it."""
-    contents, sources, effort = reading.contents, reading.sources, reading.effort
+    contents, sources, budget = context.contents, context.sources, context.budget
     read_at = {s: i for i, s in enumerate(sources) if s[0] >= 0}
     # the values that live on: those of the clusters that are not read, then operands and results
     places: list[tuple[int, int]] = []
-    values: list[Expected] = []
+    values: list[ExpectedCost] = []
     for c, content in enumerate(contents):
         for place, value in enumerate(content.values):
             if (c, place) not in read_at:
                 places.append((c, place))
                 values.append(value)
     kept = tuple(places)
-    living = [i for i, ends in enumerate(reading.ends) if not ends]
+    living = [i for i, ends in enumerate(context.ends) if not ends]
     for i in living:
         c, place = sources[i]
         places.append((c, place) if c >= 0 else (READ, i))       # type: ignore
-        values.append(layouts.expected[task.var_kinds[i], task.var_homes[i], reading.later[i]])
-    made = [k for k, unread in enumerate(reading.unread) if not unread]
-    count = task.count
+        values.append(layouts.expected[decision.var_kinds[i], decision.var_homes[i],
+                                       context.later[i]])
+    made = [k for k, unread in enumerate(context.unread) if not unread]
+    count = decision.count
     for k in made:
         places.append((MADE, k))
-        values.append(layouts.expected[task.kinds[count + k], task.homes[count + k],
-                                    reading.goals[k]])
+        values.append(layouts.expected[decision.kinds[count + k], decision.homes[count + k],
+                                       context.preferences[k]])
 
-    found: dict[Row, tuple[int, tuple[int, ...], Option | None]] = {}
-    outs = outcomes(layouts, task, reading.goals, reading.repeats, reading.ends, effort.outcomes)
-    for price, parents in _joined(contents, effort.joined):
-        held: tuple[Held, ...] = ()
+    found: dict[Row, tuple[int, tuple[int, ...], Strategy | None]] = {}
+    outs = transitions(layouts, decision, context.preferences, context.repeats, context.ends,
+                       budget.transitions)
+    for cost, parents in _joined(contents, budget.joined):
+        held: tuple[LayoutIds, ...] = ()
         for c, place in sources:
             held += (contents[c].rows[parents[c]][place] if c >= 0 else place,)     # type: ignore
         stay: Row = ()
         for c, place in kept:
             stay += (contents[c].rows[parents[c]][place],)
-        for more, option, operands, results in outs[held]:
+        for more, strategy, operands, results in outs[held]:
             row = stay
             for i in living:
                 row += (operands[i],)
             for k in made:
                 row += ((results[k],),)
-            total = price + more
+            total = cost + more
             if row not in found or total < found[row][0]:
-                found[row] = total, parents, option
-    return _settled(layouts, places, values, found, effort)
+                found[row] = total, parents, strategy
+    return _settled(layouts, places, values, found, budget)
 
 
-def _joined(contents: Sequence[Content], most: int) -> list[tuple[int, tuple[int, ...]]]:
+def _joined(contents: Sequence[ClusterTable], most: int) -> list[tuple[int, tuple[int, ...]]]:
     """(price, row of each) of clusters taken together, the most promising first."""
     if not contents:
         return [(0, ())]
     if len(contents) < 2:
-        return [(price, (i,)) for i, price in enumerate(contents[0].prices)]
+        return [(cost, (i,)) for i, cost in enumerate(contents[0].costs)]
     found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
     for content in contents:
-        gaps = _aheads(content.values, content.rows)
+        gaps = _expected_costs(content.values, content.rows)
         # the price of each twice, with what is expected to be paid
-        found = [(rank + 2 * more + gap, price + more, (*parents, i))
-                 for rank, price, parents in found
-                 for i, (more, gap) in enumerate(zip(content.prices, gaps, strict=True))]
+        found = [(rank + 2 * more + gap, cost + more, (*parents, i))
+                 for rank, cost, parents in found
+                 for i, (more, gap) in enumerate(zip(content.costs, gaps, strict=True))]
         if found[most:]:
             found.sort(key=itemgetter(0))
             del found[most:]
-    return [(price, parents) for _, price, parents in found]
+    return [(cost, parents) for _, cost, parents in found]
 
 
-def _aheads(values: Sequence[Expected], rows: Iterable[Row]) -> list[int]:
+def _expected_costs(values: Sequence[ExpectedCost], rows: Iterable[Row]) -> list[int]:
     """What is expected to be paid for what each row holds."""
-    aheads: list[int] = []
+    expected_costs: list[int] = []
     for row in rows:
         ahead = 0
         for expected, held in zip(values, row):  # noqa: B905 (speed)
             ahead += expected[held]
-        aheads.append(ahead)
-    return aheads
+        expected_costs.append(ahead)
+    return expected_costs
 
 
-def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequence[Expected],
-             found: dict[Row, tuple[int, tuple[int, ...], Option | None]], effort: Effort) -> Step:
+def _settled(layouts: LayoutTable, places: Sequence[tuple[int, int]],
+             values: Sequence[ExpectedCost], found: dict[Row,
+                                                         tuple[int, tuple[int, ...],
+                                                               Strategy | None]],
+             budget: SearchBudget) -> Step:
     """What goes on of these rows, and what all of them agree on."""
-    ranked = _promising(layouts.gaps, values, found, effort)
+    ranked = _promising(layouts.gaps, values, found, budget)
     first = ranked[0]
     if len(ranked) < 2:
-        _, parents, option = found[first]
-        return Step(None, (), tuple(zip(places, first, strict=True)), (parents,), (option,))
+        _, parents, strategy = found[first]
+        return Step(None, (), tuple(zip(places, first, strict=True)), (parents,), (strategy,))
     while True:
         differ: list[int] = []
         for c, held in enumerate(first):
@@ -199,22 +204,22 @@ def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequen
     content = None
     if len(ranked) > 1:
         content = _content(layouts, tuple(values), rows,
-                           tuple([price - least for price, _, _ in entries]))
+                           tuple([cost - least for cost, _, _ in entries]))
     return Step(content, tuple(places), agreed, tuple([parents for _, parents, _ in entries]),
-                tuple([option for _, _, option in entries]))
+                tuple([strategy for _, _, strategy in entries]))
 
 
-def _content(layouts: Layouts, values: tuple[Expected, ...], rows: tuple[Row, ...],
-             prices: tuple[int, ...]) -> Content:
-    key = ("content", values, rows, prices)
+def _content(layouts: LayoutTable, values: tuple[ExpectedCost, ...], rows: tuple[Row, ...],
+             costs: tuple[int, ...]) -> ClusterTable:
+    key = ("content", values, rows, costs)
     memo = layouts.memo
     if key not in memo:
-        memo[key] = Content(values, rows, prices)
+        memo[key] = ClusterTable(values, rows, costs)
     return memo[key]
 
 
-def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expected],
-               found: dict[Row, tuple], effort: Effort) -> list[Row]:
+def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Sequence[ExpectedCost],
+               found: dict[Row, tuple], budget: SearchBudget) -> list[Row]:
     """The rows to go on with, the cheapest first.
 
     Left out are rows that are as dear as it is to come to them from one that is taken.
@@ -222,33 +227,34 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
     rows = list(found)
     if len(rows) < 2:
         return rows
-    prices = [entry[0] for entry in found.values()]
-    aheads = _aheads(values, rows)
+    costs = [entry[0] for entry in found.values()]
+    expected_costs = _expected_costs(values, rows)
     kinds = [v.kind for v in values]
     # what rows cost at least and at most, if what is ahead turns out otherwise than expected
     hoped: list[int] = []
-    least, doubt = 0, effort.doubt
+    least, doubt = 0, budget.doubt
     if doubt:
         dearest: list[int] = []
-        for price, ahead in zip(prices, aheads, strict=True):
-            mean, wrong = 4 * (price + ahead), doubt * (ahead if ahead > 0 else -ahead)
+        for cost, ahead in zip(costs, expected_costs, strict=True):
+            mean, wrong = 4 * (cost + ahead), doubt * (ahead if ahead > 0 else -ahead)
             hoped.append(mean - wrong)
             dearest.append(mean + wrong)
         least = min(dearest)
     chosen: list[int] = []
     dropped: set[int] = set()       # as dear as it is to come to them from one that is taken
     numbers = range(len(rows))
-    for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
+    for weight, count in zip(_WEIGHTS, budget.kept, strict=True):
         if not count:
             continue
-        ranks = [2 * price + weight * ahead for price, ahead in zip(prices, aheads, strict=True)]
+        ranks = [2 * cost + weight * ahead for cost, ahead in zip(costs, expected_costs,
+                                                                  strict=True)]
         order = sorted(numbers, key=ranks.__getitem__)
-        for i in order[:effort.compared]:
+        for i in order[:budget.compared]:
             if i in dropped or i in chosen or (hoped and hoped[i] > least):
                 continue
-            row, price = rows[i], prices[i]
+            row, cost = rows[i], costs[i]
             for j in chosen:
-                left = price - prices[j]
+                left = cost - costs[j]
                 if left < 0:
                     continue
                 for kind, held, have in zip(kinds, row, rows[j]):  # noqa: B905 (speed)
@@ -264,5 +270,5 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
                 count -= 1
                 if not count:
                     break
-    chosen.sort(key=prices.__getitem__)
+    chosen.sort(key=costs.__getitem__)
     return [rows[i] for i in chosen]

@@ -16,12 +16,11 @@ from ...ir.rule import PASS, FactorRule
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo, rule_info
-from .alternatives import BY_CONSTANTS, is_nonzero_constant, sums_through
-from .candidates import Way, ways_of
-from .choose import Choice
-from .layouts import Goal, Held, Layouts
-from .options import Option, Table
-from .prices import parts_of
+from .candidates import Candidate, candidates_of
+from .costs import parts_of
+from .layouts import LayoutIds, LayoutTable, Preference
+from .sinking import BY_CONSTANTS, is_nonzero_constant, partial_sum_sets
+from .strategies import Strategy, StrategySpec, StrategyTable
 
 _EMPTY: frozenset[str] = frozenset()
 _RANGE = tuple(range(64))
@@ -31,10 +30,10 @@ _FREE = ()          # all results of an equation are
 
 # An option where its variables were held in something: its price with that of bringing them to it,
 # itself (None where there is none), what they are held in then, and what the results are.
-Outcome = tuple[int, Option | None, tuple[Held, ...], Held]
+Transition = tuple[int, Strategy | None, tuple[LayoutIds, ...], LayoutIds]
 
 
-class Task:
+class Decision:
     """What is to be decided about one equation, or a part of it that shares no dimension with the
     rest; one per case, told apart by identity.
 
@@ -49,17 +48,17 @@ class Task:
     variables, and of results, where they take them as they are.
     """
 
-    __slots__ = ("alone", "count", "goals", "homes", "info", "kinds", "layouts",
-                 "linear", "needs", "nothing", "outcomes", "pinned", "places", "read", "rest",
-                 "results", "settled", "spots", "sums", "table", "unliked", "var_homes",
-                 "var_kinds", "way")
+    __slots__ = ("at_home", "count", "preferences", "homes", "info", "kinds", "layouts", "linear",
+                 "needs", "no_preferences", "transitions", "pinned", "places", "read", "rest",
+                 "results", "settled", "positions", "sums", "table", "no_result_preferences",
+                 "var_homes", "var_kinds", "candidate")
 
-    table: Table
-    spots: tuple[int, ...]
+    table: StrategyTable
+    positions: tuple[int, ...]
 
-    def __init__(self, layouts: Layouts, info: RuleInfo | None, kinds: tuple[int, ...],
-                 homes: Held, places: tuple[int, ...], sums: tuple[frozenset[str], ...],
-                 linear: tuple[tuple[int, ...], ...], pinned: tuple[bool, ...], needs: Held
+    def __init__(self, layouts: LayoutTable, info: RuleInfo | None, kinds: tuple[int, ...],
+                 homes: LayoutIds, places: tuple[int, ...], sums: tuple[frozenset[str], ...],
+                 linear: tuple[tuple[int, ...], ...], pinned: tuple[bool, ...], needs: LayoutIds
                  ) -> None:
         self.layouts, self.info, self.kinds, self.homes = layouts, info, kinds, homes
         self.places, self.sums, self.linear = places, sums, linear
@@ -67,25 +66,25 @@ class Task:
         self.count = count = len(places)
         if places == _RANGE[:count]:
             self.read, self.var_kinds, self.var_homes = None, kinds[:count], homes[:count]
-            self.spots = places
+            self.positions = places
         else:
             first = {p: i for i, p in reversed(list(enumerate(places))) if p >= 0}
             self.read = read = tuple([first[p] for p in range(len(first))])
             self.var_kinds = tuple([kinds[i] for i in read])
             self.var_homes = tuple([homes[i] for i in read])
-            self.spots = read if len([p for p in places if p >= 0]) == len(read) else ()
-        self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
-        self.nothing: tuple[Goal, ...] = ((),) * len(self.var_homes)
+            self.positions = read if len([p for p in places if p >= 0]) == len(read) else ()
+        self.at_home = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
+        self.no_preferences: tuple[Preference, ...] = ((),) * len(self.var_homes)
         self.results = homes[count:]
-        self.unliked = ((),) * len(pinned)
-        self.outcomes: dict[tuple, Any] = {}                   # see transitions.py
-        self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
-        self.way: Way | None = None
-        self.settled: tuple[tuple[Held, ...], Held] | None = (
+        self.no_result_preferences = ((),) * len(pinned)
+        self.transitions: dict[tuple, Any] = {}                   # see transitions.py
+        self.preferences: dict[tuple[tuple[Preference, ...], bool], tuple[Preference, ...]] = {}
+        self.candidate: Candidate | None = None
+        self.settled: tuple[tuple[LayoutIds, ...], LayoutIds] | None = (
             self._settled(info) if info is not None else None)
-        self.rest = self.settled is not None and self.settled[0] == self.alone
+        self.rest = self.settled is not None and self.settled[0] == self.at_home
 
-    def __getattr__(self, name: str) -> Table:
+    def __getattr__(self, name: str) -> StrategyTable:
         """The table is made when it is first asked for: most settled tasks need none."""
         if name != "table":
             raise AttributeError(name)
@@ -93,35 +92,35 @@ class Task:
         assert info is not None
         table = layouts.memo.get((info, self.kinds))
         if table is None:
-            table = layouts.memo[info, self.kinds] = Table(layouts, info, self.kinds)
+            table = layouts.memo[info, self.kinds] = StrategyTable(layouts, info, self.kinds)
         self.table = table
         return table
 
     @property
-    def choice(self) -> Choice:
+    def spec(self) -> StrategySpec:
         """The choice of a settled task, which is seldom asked for: its equation stays as it is."""
-        return self.option.choice
+        return self.strategy.spec
 
     @property
-    def option(self) -> Option:
+    def strategy(self) -> Strategy:
         """The option of a settled task."""
         table = self.table
-        if self.way is None:
+        if self.candidate is None:
             home = dict(zip(table.maps, self.homes, strict=True)).get(0)    # of all of them
-            pairs = () if home is None else table.ways.part(0, home)[0]
-            self.way = table.ways.way(dict(pairs))
-        return table.option(self.way, self.sums)               # type: ignore[return-value]
+            pairs = () if home is None else table.candidates.part(0, home)[0]
+            self.candidate = table.candidates.candidate(dict(pairs))
+        return table.strategy(self.candidate, self.sums)               # type: ignore[return-value]
 
-    def _settled(self, info: RuleInfo) -> tuple[tuple[Held, ...], Held] | None:
+    def _settled(self, info: RuleInfo) -> tuple[tuple[LayoutIds, ...], LayoutIds] | None:
         """What variables and results are held in where nothing is moved, all values being where
         propagation has them; None if something must be.
         """
         homes, layouts, count = self.homes, self.layouts, self.count
         if self.needs or (layouts.waiting and not layouts.waiting.isdisjoint(homes)):
             return None
-        ways = ways_of(layouts, info)
-        tensors = [(ways.maps[dims], n) for dims, n in zip(info.maps, homes)]  # noqa: B905 (speed)
-        if ways.alike:
+        candidates = candidates_of(layouts, info)
+        tensors = [(candidates.maps[dims], n) for dims, n in zip(info.maps, homes)]  # noqa: B905 (speed)
+        if candidates.elementwise:
             same, home, shape = True, -1, ()
             for (m, n), kind in zip(tensors, self.kinds):  # noqa: B905 (speed)
                 if not m:
@@ -132,10 +131,10 @@ class Task:
                     for n, names in zip(shape, layouts.table[home][0]):  # noqa: B905 (speed)
                         if names and n % parts_of(layouts.mesh, names):
                             return None
-                return self.alone, homes[count:]
+                return self.at_home, homes[count:]
         axes_of: dict[int, Axes] = {}
         for m, home in tensors[count:]:
-            axes, overflow = ways.part(m, home)
+            axes, overflow = candidates.part(m, home)
             if overflow:
                 return None
             for f, names in axes:
@@ -146,7 +145,7 @@ class Task:
                 elif axes_of[f] != names:
                     return None
         for m, home in tensors[:count]:
-            axes, overflow = ways.part(m, home)
+            axes, overflow = candidates.part(m, home)
             if overflow:
                 return None
             for f, names in axes:
@@ -162,18 +161,19 @@ class Task:
             seen += axes_of[f]
             ordered = ordered and f > last
             last = f
-        self.way = ways.way(axes_of if ordered else {f: axes_of[f] for f in sorted(axes_of)})
-        option = self.table.option(self.way, self.sums)
-        if option is None or option.received or option.results != homes[count:]:
+        self.candidate = candidates.candidate(axes_of if ordered else {f: axes_of[f]
+                                                                       for f in sorted(axes_of)})
+        strategy = self.table.strategy(self.candidate, self.sums)
+        if strategy is None or strategy.received or strategy.results != homes[count:]:
             return None
-        needs = option.needs
+        needs = strategy.needs
         if needs == homes[:count]:
-            return self.alone, homes[count:]
-        held: list[Held] = list(self.alone)
+            return self.at_home, homes[count:]
+        held: list[LayoutIds] = list(self.at_home)
         for place, need, kind in zip(self.places, needs, self.kinds, strict=False):
             if place >= 0 and need not in held[place]:
-                price, held[place] = layouts.moved[kind, held[place]][need]
-                if price:
+                cost, held[place] = layouts.moved[kind, held[place]][need]
+                if cost:
                     return None
         return tuple(held), homes[count:]
 
@@ -186,23 +186,24 @@ def declared_sums(types: Sequence[ArrayType], operands: int) -> tuple[frozenset[
     return tuple([t.sharding.spec.unreduced & wanted for t in types[:operands]])
 
 
-class Member(NamedTuple):
+class SubDecision(NamedTuple):
     """A part of an equation: its task, and which of the operands and results belong to it."""
-    task: Task
+    decision: Decision
     operands: tuple[int, ...]
     results: tuple[int, ...]
 
 
-Members = Task | tuple[Member, ...]     # of an equation that is one part, or of several
+# Of an equation that is decided as a whole, or in several parts.
+EquationDecision = Decision | tuple[SubDecision, ...]
 
 
-class Tasks:
+class DecisionBuilder:
     """Makes the tasks of equations. fixed: the values that stay as typed, None for all."""
 
-    def __init__(self, layouts: Layouts, fixed: frozenset[Var] | None) -> None:
+    def __init__(self, layouts: LayoutTable, fixed: frozenset[Var] | None) -> None:
         self.layouts, self.fixed = layouts, fixed
 
-    def of(self, eqns: Sequence[Equation]) -> list[Members]:
+    def of(self, eqns: Sequence[Equation]) -> list[EquationDecision]:
         """Per equation its task, or its parts where it has several."""
         fixed, memo, found = self.fixed, self.layouts.memo, []
         free = None
@@ -232,7 +233,8 @@ class Tasks:
             found.append(members)
         return found
 
-    def _members(self, eqn: Equation, places: tuple[int, ...], free: tuple[bool, ...]) -> Members:
+    def _members(self, eqn: Equation, places: tuple[int, ...], free: tuple[bool, ...]
+                 ) -> EquationDecision:
         op, (operands, results) = eqn.op, eqn.types
         types = operands + results
         if -2 in places:
@@ -252,12 +254,12 @@ class Tasks:
         if waiting or True not in free:
             pinned, linear = (True,) * len(free), ()
         else:
-            pinned, linear = tuple([not f for f in free]), sums_through(eqn)
+            pinned, linear = tuple([not f for f in free]), partial_sum_sets(eqn)
         groups = groups_of(rule) if len(free) > 1 and not waiting else ()
         if len(groups) < 2:
             return self._task(rule_info(rule), types, places, sums, linear, pinned,
                               operands if op.effect else ())
-        return tuple([Member(self._task(
+        return tuple([SubDecision(self._task(
             rule_info(part_of(rule, some, made)),
             (*[operands[i] for i in some], *[results[k] for k in made]),
             _renumbered([places[i] for i in some]), tuple([sums[i] for i in some]),
@@ -265,17 +267,17 @@ class Tasks:
 
     def _task(self, info: RuleInfo | None, types: tuple[ArrayType, ...], places: tuple[int, ...],
               sums: tuple[frozenset[str], ...], linear: tuple[tuple[int, ...], ...],
-              pinned: tuple[bool, ...], taken: tuple[ArrayType, ...]) -> Task:
+              pinned: tuple[bool, ...], taken: tuple[ArrayType, ...]) -> Decision:
         """taken: the types that operands are taken in in any case."""
         memo, kinds_of, homes_of = self.layouts.memo, self.layouts.kinds_of, self.layouts.homes
         kinds, homes = tuple([kinds_of[t] for t in types]), tuple([homes_of[t] for t in types])
-        needs: Held = ()
+        needs: LayoutIds = ()
         if taken:
             needs = tuple({p: homes_of[t] for p, t in zip(places, taken, strict=False)
                            if p >= 0}.values())
         key = info, kinds, homes, places, sums, linear, pinned, needs
         if key not in memo:
-            memo[key] = Task(self.layouts, *key)
+            memo[key] = Decision(self.layouts, *key)
         return memo[key]
 
 

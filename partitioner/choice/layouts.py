@@ -17,17 +17,16 @@ from ...ir.support.caches import Cache, cached
 from ...ir.types import ArrayType, Entries, Shape
 from ..redistribution.joint_axes import Joined, Row, joint_axes
 from ..redistribution.redistribute import Share, share_received
-from .choose import Choice, Layout, bridge
-from .prices import EXCHANGE
+from .costs import EXCHANGE, Layout, reshard_cost
 
-Held = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
+LayoutIds = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
 # What readers are expected to gain, per layout that they would like a value in: its price from then
 # on, less that of having it as its type says. First perhaps (WAITS, share of what it costs to
 # finish a sum that is expected to be paid if it waits, in 1024 parts).
-Goal = tuple[tuple[int, int], ...]
-WAITS, ALL = -1, 1024
-WANTED = 3                      # layouts of a goal
-HELD = 4                        # layouts of one value that are remembered
+Preference = tuple[tuple[int, int], ...]
+DEFERRED, WHOLE_SHARE = -1, 1024
+MOST_PREFERRED = 3                      # layouts of a goal
+MOST_HELD = 4                        # layouts of one value that are remembered
 UNIT = 10 ** 9                  # in a byte
 _ONE_EXCHANGE = round(EXCHANGE * UNIT)
 _EMPTY: frozenset[str] = frozenset()
@@ -38,15 +37,15 @@ _LOCK = threading.RLock()        # while a number is given
 
 # What is found out about programs is kept for the next one on the same mesh, but not for ever:
 # while there are not more answers than this, and of no longer program.
-_KEPT = Cache("partitioner.choice.layouts.Layouts.memo",
+_KEPT = Cache("partitioner.choice.layouts.LayoutTable.memo",
               "answers about the equations of programs on one mesh", 8192)
 
 
-def layouts_for(program: Program) -> Layouts:
+def layouts_for(program: Program) -> LayoutTable:
     """The numbers of a program's mesh."""
     mesh, rows = program.mesh, joint_axes(program)
     if len(program.eqns) > _KEPT.most:
-        return Layouts(mesh, rows)
+        return LayoutTable(mesh, rows)
     found = _shared(mesh, rows)
     if len(found.memo) > _KEPT.most:
         _shared.cache_clear()
@@ -54,7 +53,7 @@ def layouts_for(program: Program) -> Layouts:
     return found
 
 
-class Layouts:
+class LayoutTable:
     """The numbers of one mesh, and the prices between them; shared by programs (`layouts_for`).
 
     rows: axes of it that go together; they are one axis of `mesh` (joint_axes.py), and `joint`
@@ -66,7 +65,7 @@ class Layouts:
     """
 
     __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
-                 "numbers", "ordered", "places", "prices", "shapes", "shares", "sizes",
+                 "numbers", "ordered", "places", "costs", "shapes", "shares", "sizes",
                  "table", "waiting")
 
     def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
@@ -82,30 +81,17 @@ class Layouts:
         self.numbers = _Numbers(self)
         self.homes = _Homes(self)
         self.kinds_of = _Kinds(self)
-        self.prices = _Prices(self)
+        self.costs = _Costs(self)
         self.shares = _Shares(self)
         self.moved = _Moved(self)
         self.gaps = _Gaps(self)
-        self.expected = _Expectations(self)
+        self.expected = _ExpectedCosts(self)
         self.memo: dict[Any, Any] = {}
 
     def named(self, entries: Entries, pending: frozenset[str]) -> int:
         """The number of a layout by the names that the program has for axes."""
         joint = self.joint
         return self.numbers[(entries, pending) if joint is None else joint.joined(entries, pending)]
-
-    def spelled(self, choice: Choice) -> Choice:
-        """A choice by the names that the program has for axes."""
-        joint = self.joint
-        if joint is None:
-            return choice
-        spelled = joint.spelled
-        return Choice({f: spelled(axes) for f, axes in choice.axes_of.items()},
-                      tuple([tuple(map(spelled, entries)) for entries in choice.layouts]),
-                      tuple([frozenset(spelled(sums)) for sums in choice.sums]),
-                      frozenset(spelled(choice.pending)),
-                      tuple([(reducer, spelled(axes)) for reducer, axes in choice.finish]),
-                      choice.price, choice.received)
 
     def order(self) -> list[tuple[str, int]]:
         """(axis, its place) of all axes of layouts up to now, as in the mesh."""
@@ -116,18 +102,18 @@ class Layouts:
                 found = self.ordered = [(a, places[a]) for a in self.mesh.sort_axes(places)]
         return found
 
-    def nearest(self, kind: int, held: Held, target: int) -> tuple[int, int]:
+    def nearest(self, kind: int, held: LayoutIds, target: int) -> tuple[int, int]:
         """(price, layout) of the cheapest source among those held."""
         if target in held:
             return 0, target
-        prices = self.prices
+        costs = self.costs
         best = held[0]
-        price = prices[kind, best, target]
+        cost = costs[kind, best, target]
         for n in held[1:]:
-            other = prices[kind, n, target]
-            if other < price:
-                price, best = other, n
-        return price, best
+            other = costs[kind, n, target]
+            if other < cost:
+                cost, best = other, n
+        return cost, best
 
     def left(self, amount: int, kind: int, source: int, target: int, home: int) -> int:
         """What is left of an amount that pays for bringing a value from one layout to another;
@@ -136,30 +122,30 @@ class Layouts:
         The price of a sum over some axes as a sum over others takes a plan, which is not made where
         the amount pays for the way by `home`.
         """
-        prices = self.prices
+        costs = self.costs
         pending, other = self.table[source][1], self.table[target][1]
         if not (other <= pending or pending <= other):
-            by_home = prices[kind, source, home] + prices[kind, home, target]
+            by_home = costs[kind, source, home] + costs[kind, home, target]
             if by_home <= amount:
                 return amount - by_home
-        return amount - prices[kind, source, target]
+        return amount - costs[kind, source, target]
 
-    def together(self, kind: int, home: int, first: Goal, second: Goal, all_of_them: bool
-                 ) -> Goal:
+    def combined_preference(self, kind: int, home: int, first: Preference, second: Preference,
+                            all_of_them: bool) -> Preference:
         """What the readers of two goals like; a value is brought once to what both of them like.
 
         all_of_them: also what gains nothing over bringing the value back.
         """
-        key = ("goal", kind, home, first, second, all_of_them)
+        key = ("preference", kind, home, first, second, all_of_them)
         found = self.memo.get(key)
         if found is None:
-            ranked, prices = [], self.prices
+            ranked, costs = [], self.costs
             one, other = self.expected[kind, home, first], self.expected[kind, home, second]
             seen: tuple[int, ...] = ()
             for n, _ in (*first, *second):
                 if n >= 0 and n not in seen:
                     seen += (n,)
-                    back, there = prices[kind, n, home], prices[kind, home, n]
+                    back, there = costs[kind, n, home], costs[kind, home, n]
                     gain = one[n,] + other[n,]
                     if gain < -there:
                         gain = -there
@@ -169,8 +155,8 @@ class Layouts:
             if len(ranked) > 1:
                 ranked.sort()
             share = share_of(first) + share_of(second)
-            found = self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
-                                      *[(n, gain) for _, n, gain in ranked[:WANTED]])
+            found = self.memo[key] = (*(((DEFERRED, share),) if share < WHOLE_SHARE else ()),
+                                      *[(n, gain) for _, n, gain in ranked[:MOST_PREFERRED]])
         return found
 
 
@@ -179,7 +165,7 @@ class _Answers(dict[Key, Found]):
 
     __slots__ = ("layouts",)
 
-    def __init__(self, layouts: Layouts) -> None:
+    def __init__(self, layouts: LayoutTable) -> None:
         super().__init__()
         self.layouts = layouts
 
@@ -230,7 +216,7 @@ class _Kinds(_Answers[ArrayType, int]):
         return n
 
 
-class _Prices(_Answers[tuple[int, int, int], int]):
+class _Costs(_Answers[tuple[int, int, int], int]):
     __slots__ = ()
 
     def __missing__(self, key: tuple[int, int, int]) -> int:
@@ -250,8 +236,8 @@ class _Prices(_Answers[tuple[int, int, int], int]):
             least = whole // parts - (whole // common if common else 0)
             found = least * itemsize * UNIT + _ONE_EXCHANGE if least else 0
         else:
-            found = round(UNIT * bridge(layouts.mesh, shape, itemsize, layouts.table[source],
-                                        layouts.table[target]))
+            found = round(UNIT * reshard_cost(layouts.mesh, shape, itemsize, layouts.table[source],
+                                              layouts.table[target]))
         self[key] = found
         return found
 
@@ -271,41 +257,41 @@ class _Shares(_Answers[tuple[int, int], Share]):
         return found
 
 
-class Moves(_Answers[int, tuple[int, Held]]):
+class Moves(_Answers[int, tuple[int, LayoutIds]]):
     """Of a value that is held in something: the price of bringing it to a layout from the nearest,
     and what it is held in then.
     """
     __slots__ = ("held", "kind")
 
-    def __init__(self, layouts: Layouts, kind: int, held: Held) -> None:
+    def __init__(self, layouts: LayoutTable, kind: int, held: LayoutIds) -> None:
         super().__init__(layouts)
         self.kind, self.held = kind, held
 
-    def __missing__(self, need: int) -> tuple[int, Held]:
-        held, kind, prices = self.held, self.kind, self.layouts.prices
+    def __missing__(self, need: int) -> tuple[int, LayoutIds]:
+        held, kind, costs = self.held, self.kind, self.layouts.costs
         if need in held:
             found = 0, held
         elif len(held) != 1:
-            found = (min([prices[kind, n, need] for n in held]),
-                     with_layout(held, need) if held[HELD - 1:] else (*held, need))
+            found = (min([costs[kind, n, need] for n in held]),
+                     with_layout(held, need) if held[MOST_HELD - 1:] else (*held, need))
         else:
-            found = prices[kind, held[0], need], (*held, need)
+            found = costs[kind, held[0], need], (*held, need)
         self[need] = found
         return found
 
 
-class _Moved(_Answers[tuple[int, Held], Moves]):
+class _Moved(_Answers[tuple[int, LayoutIds], Moves]):
     __slots__ = ()
 
-    def __missing__(self, key: tuple[int, Held]) -> Moves:
+    def __missing__(self, key: tuple[int, LayoutIds]) -> Moves:
         found = self[key] = Moves(self.layouts, *key)
         return found
 
 
-class _Gaps(_Answers[tuple[int, Held, Held], int]):
+class _Gaps(_Answers[tuple[int, LayoutIds, LayoutIds], int]):
     __slots__ = ()
 
-    def __missing__(self, key: tuple[int, Held, Held]) -> int:
+    def __missing__(self, key: tuple[int, LayoutIds, LayoutIds]) -> int:
         kind, have, want = key
         moved = self.layouts.moved[kind, have]
         found = 0
@@ -316,20 +302,20 @@ class _Gaps(_Answers[tuple[int, Held, Held], int]):
         return found
 
 
-class Expected(_Answers[Held, int]):
+class ExpectedCost(_Answers[LayoutIds, int]):
     """What is expected to be paid for a value from now on, by what it is held in, less what it is
     where it is held as its type says. goal: what its readers would like.
     """
-    __slots__ = ("goal", "home", "kind")
+    __slots__ = ("preference", "home", "kind")
 
-    def __init__(self, layouts: Layouts, kind: int, home: int, goal: Goal) -> None:
+    def __init__(self, layouts: LayoutTable, kind: int, home: int, preference: Preference) -> None:
         super().__init__(layouts)
-        self.kind, self.home, self.goal = kind, home, goal
+        self.kind, self.home, self.preference = kind, home, preference
 
-    def __missing__(self, held: Held) -> int:
+    def __missing__(self, held: LayoutIds) -> int:
         if len(held) != 1:
             found = 0
-            if self.goal or self.home not in held:
+            if self.preference or self.home not in held:
                 found = self[held[:1]]
                 for n in held[1:]:
                     other = self[n,]
@@ -337,18 +323,18 @@ class Expected(_Answers[Held, int]):
                         found = other
         else:
             (layout,) = held
-            kind, prices = self.kind, self.layouts.prices
-            found = prices[kind, layout, self.home]
-            for n, gain in self.goal:
-                if n == WAITS:
+            kind, costs = self.kind, self.layouts.costs
+            found = costs[kind, layout, self.home]
+            for n, gain in self.preference:
+                if n == DEFERRED:
                     if layout in self.layouts.waiting:
-                        found = found * gain // ALL
+                        found = found * gain // WHOLE_SHARE
                 elif n == layout:
                     if gain < found:
                         found = gain
                     break
                 elif gain < found:              # a price is never negative
-                    there = prices[kind, layout, n] + gain
+                    there = costs[kind, layout, n] + gain
                     if there < found:
                         found = there
         self[held] = found
@@ -359,30 +345,30 @@ class Expected(_Answers[Held, int]):
     __eq__ = object.__eq__
 
 
-class _Expectations(_Answers[tuple[int, int, Goal], Expected]):
+class _ExpectedCosts(_Answers[tuple[int, int, Preference], ExpectedCost]):
     __slots__ = ()
 
-    def __missing__(self, key: tuple[int, int, Goal]) -> Expected:
-        return self.setdefault(key, Expected(self.layouts, *key))
+    def __missing__(self, key: tuple[int, int, Preference]) -> ExpectedCost:
+        return self.setdefault(key, ExpectedCost(self.layouts, *key))
 
 
-def with_layout(held: Held, layout: int) -> Held:
+def with_layout(held: LayoutIds, layout: int) -> LayoutIds:
     """What a value is held in when it is brought to one more layout."""
     if layout in held:
         return held
-    return (*held, layout) if len(held) < HELD else (held[0], *held[2:], layout)
+    return (*held, layout) if len(held) < MOST_HELD else (held[0], *held[2:], layout)
 
 
-def share_of(goal: Goal) -> int:
-    return goal[0][1] if goal and goal[0][0] == WAITS else ALL
+def share_of(preference: Preference) -> int:
+    return preference[0][1] if preference and preference[0][0] == DEFERRED else WHOLE_SHARE
 
 
-def likes(goals: tuple[Goal, ...]) -> bool:
+def any_preferred(preferences: tuple[Preference, ...]) -> bool:
     """Would readers like any of these values otherwise than its type says, finished?"""
-    for goal in goals:
-        if goal and goal[-1][0] != WAITS:
+    for preference in preferences:
+        if preference and preference[-1][0] != DEFERRED:
             return True
     return False
 
 
-_shared = cached(8)(Layouts)
+_shared = cached(8)(LayoutTable)

@@ -14,19 +14,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from ...ir.program import Equation, Program, Var
-from .alternatives import sums_through
-from .choose import Choice
-from .clusters import MADE, READ, Content, Effort, Reading, Step, step
-from .decisions import Member, Members, Outcome, Task
-from .gains import goals_before
-from .layouts import WAITS, Goal, Held, Layouts, likes
-from .options import Option
-from .transitions import outcomes
+from .clusters import MADE, READ, ClusterTable, SearchBudget, Step, StepContext, step
+from .decisions import Decision, EquationDecision, SubDecision, Transition
+from .layouts import DEFERRED, LayoutIds, LayoutTable, Preference, any_preferred
+from .preferences import operand_preferences
+from .sinking import partial_sum_sets
+from .strategies import Strategy, StrategySpec
+from .transitions import transitions
 
 # By the number of equations, up to which; short programs are searched more widely.
-EFFORTS = ((48, Effort((4, 4, 0), 12, 4, 32, True, 0)),
-           (400, Effort((3, 2, 0), 12, 4, 16, False, 2)),
-           (math.inf, Effort((2, 1, 0), 8, 3, 16, False, 2)))
+BUDGETS = ((48, SearchBudget((4, 4, 0), 12, 4, 32, True, 0)),
+           (400, SearchBudget((3, 2, 0), 12, 4, 16, False, 2)),
+           (math.inf, SearchBudget((2, 1, 0), 8, 3, 16, False, 2)))
 
 
 def repeats_of(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
@@ -64,7 +63,7 @@ def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
                     found.add(k)
                 break
             at = eqn.invars.index(v)
-            if not any(at in members for members in sums_through(eqn)):
+            if not any(at in members for members in partial_sum_sets(eqn)):
                 break
             v = eqn.outvars[0]
     return found
@@ -77,7 +76,7 @@ class _Cluster:
 
     __slots__ = ("after", "content", "joined", "part", "variables")
 
-    content: Content
+    content: ClusterTable
 
     def __init__(self, part: int, joined: list[_Cluster], after: Step) -> None:
         self.part, self.joined, self.after = part, joined, after
@@ -86,47 +85,47 @@ class _Cluster:
 
 
 # A part of an equation: its task (see Member), the distinct variables that it reads, its results.
-_Part = tuple[Task, tuple[Var, ...], tuple[Var, ...]]
+_Part = tuple[Decision, tuple[Var, ...], tuple[Var, ...]]
 # What readers would like: of a part's results, whether they would like any otherwise, and of the
 # variables that it reads, those that come after it. () where nothing is liked of any.
-_Wishes = tuple[tuple[Goal, ...], bool, tuple[Goal, ...]]
-_NO_WISHES: _Wishes = (), False, ()
+_ReaderPreferences = tuple[tuple[Preference, ...], bool, tuple[Preference, ...]]
+_NO_PREFERENCES: _ReaderPreferences = (), False, ()
 
 
-def _parts(program: Program, members: Sequence[Members]) -> list[_Part]:
+def _parts(program: Program, members: Sequence[EquationDecision]) -> list[_Part]:
     """The parts of all equations, in order."""
     parts: list[_Part] = []
     for eqn, own in zip(program.eqns, members, strict=True):
         invars, made = eqn.invars, eqn.outvars
-        if own.__class__ is Task:
+        if own.__class__ is Decision:
             if own.read is not None:                                            # type: ignore
                 invars = tuple([invars[i] for i in own.read])                   # type: ignore
             parts.append((own, invars, made))                                     # type: ignore
         else:
-            for task, operands, results in own:                                 # type: ignore
-                read = operands if task.read is None else [operands[i] for i in task.read]
-                parts.append((task, tuple([invars[i] for i in read]),              # type: ignore
+            for decision, operands, results in own:                                 # type: ignore
+                read = operands if decision.read is None else [operands[i] for i in decision.read]
+                parts.append((decision, tuple([invars[i] for i in read]),              # type: ignore
                            tuple([made[k] for k in results])))
     return parts
 
 
-Waits = Callable[[], Mapping[int, int]]         # see `Planner`
+LoopTrips = Callable[[], Mapping[int, int]]         # see `LookaheadSearch`
 
 
-class Planner:
+class LookaheadSearch:
     """Decides one program. members: the tasks of each equation. repeats: per value that a loop does
     not change, how often equations run for one reshard of it. waits: gives, per result that a loop
     may carry as a sum, how often the loop runs until it is finished.
     """
 
-    def __init__(self, layouts: Layouts, program: Program,
-                 members: Sequence[Members], repeats: Mapping[Var, int],
-                 waits: Waits) -> None:
-        self.waits = waits
+    def __init__(self, layouts: LayoutTable, program: Program,
+                 members: Sequence[EquationDecision], repeats: Mapping[Var, int],
+                 loop_trips: LoopTrips) -> None:
+        self.loop_trips = loop_trips
         self.waiting: Mapping[int, int] | None = None       # what it gives, once it was asked
         self.layouts = layouts
         self.program = program
-        self.effort = next(e for n, e in EFFORTS if len(program.eqns) <= n)
+        self.budget = next(e for n, e in BUDGETS if len(program.eqns) <= n)
         self.repeats = repeats_of(program, repeats)
         self.members = members
         self.parts = _parts(program, members)
@@ -138,25 +137,25 @@ class Planner:
         for atom in program.outvars:
             if isinstance(atom, Var):
                 last[atom] = len(self.parts)
-        self.wishes: list[_Wishes] = [_NO_WISHES] * len(self.parts)
-        self.base: dict[Var, Held] = {}     # what values are held in, where not as typed alone
+        self.reader_preferences: list[_ReaderPreferences] = [_NO_PREFERENCES] * len(self.parts)
+        self.base: dict[Var, LayoutIds] = {}     # what values are held in, where not as typed alone
         # values that are not, and the place of each in its cluster
         self.clusters: dict[Var, tuple[_Cluster, int]] = {}
-        self.found: list[Option | Task | None] = [None] * len(self.parts)
+        self.found: list[Strategy | Decision | None] = [None] * len(self.parts)
 
-    def run(self) -> list[Option | Choice | Task | None]:
+    def run(self) -> list[Strategy | StrategySpec | Decision | None]:
         """What every equation takes: an option, the choice of one that has several parts, or its
         task where that is settled; None where there is nothing to choose.
         """
-        self._look_back()
+        self._collect_preferences()
         self._search()
-        found: list[Option | Choice | Task | None] = []
+        found: list[Strategy | StrategySpec | Decision | None] = []
         if len(self.parts) == len(self.members):
             found += self.found
             return found
         at = 0
         for eqn, members in zip(self.program.eqns, self.members, strict=True):
-            if isinstance(members, Task):
+            if isinstance(members, Decision):
                 found.append(self.found[at])
                 at += 1
             else:
@@ -166,60 +165,65 @@ class Planner:
 
     # -- backward: what readers would gain -----------------------------------------------------
 
-    def _look_back(self) -> None:
-        layouts, every, last, wishes = self.layouts, self.effort.all_wishes, self.last, self.wishes
-        goals: dict[Var, Goal] = {}         # of the readers that have been seen
-        k = len(wishes)
-        for task, read, made in reversed(self.parts):
+    def _collect_preferences(self) -> None:
+        layouts, every, last = self.layouts, self.budget.all_preferences, self.last
+        reader_preferences = self.reader_preferences
+        preferences: dict[Var, Preference] = {}         # of the readers that have been seen
+        k = len(reader_preferences)
+        for decision, read, made in reversed(self.parts):
             k -= 1
-            after: tuple[Goal, ...] = ()
-            liked = False
-            if goals:
+            after: tuple[Preference, ...] = ()
+            preferred = False
+            if preferences:
                 for v in made:
-                    if v in goals:
+                    if v in preferences:
                         if len(made) > 1:
-                            after = tuple([goals[r] if r in goals else () for r in made])
-                            liked = likes(after)
+                            after = tuple([preferences[r] if r in preferences else ()
+                                           for r in made])
+                            preferred = any_preferred(after)
                         else:
-                            goal = goals[v]
-                            after = (goal,)
-                            liked = bool(goal) and goal[-1][0] != WAITS
+                            preference = preferences[v]
+                            after = (preference,)
+                            preferred = bool(preference) and preference[-1][0] != DEFERRED
                         break
-            before: tuple[Goal, ...] = ()
-            if liked or task.settled is None or task.linear:
-                key = after or task.unliked, every
-                before = task.goals.get(key) or goals_before(layouts, task, *key, liked)
-            elif not goals:
+            before: tuple[Preference, ...] = ()
+            if preferred or decision.settled is None or decision.linear:
+                key = after or decision.no_result_preferences, every
+                before = decision.preferences.get(key) or operand_preferences(layouts, decision,
+                                                                              *key, preferred)
+            elif not preferences:
                 continue
-            later: tuple[Goal, ...] = ()
+            later: tuple[Preference, ...] = ()
             for i, v in enumerate(read):
-                goal: Goal = before[i] if before else ()
-                if v in goals:
-                    others = goals[v]
+                preference: Preference = before[i] if before else ()
+                if v in preferences:
+                    others = preferences[v]
                     if others:
-                        later = later or task.nothing
+                        later = later or decision.no_preferences
                         later = (*later[:i], others, *later[i + 1:])
-                elif not goal:
+                elif not preference:
                     continue
                 elif last[v] == k:
-                    goals[v] = goal
+                    preferences[v] = preference
                     continue
                 else:                                 # others read it as it is
                     others = ()
-                goals[v] = layouts.together(task.var_kinds[i], task.var_homes[i], goal, others,
-                                            every)
+                preferences[v] = layouts.combined_preference(decision.var_kinds[i],
+                                                             decision.var_homes[i], preference,
+                                                             others, every)
             if after or later:
-                wishes[k] = after, liked, later
+                reader_preferences[k] = after, preferred, later
 
     # -- forward: clusters -----------------------------------------------------------------------
 
     def _search(self) -> None:
         base, clusters, last, found = self.base, self.clusters, self.last, self.found
         k = -1
-        for (task, read, made), (wanted, liked, _) in zip(self.parts, self.wishes):  # noqa: B905
+        for (decision, read, made), (wanted, preferred, _) in zip(  # noqa: B905 (speed)
+                self.parts, self.reader_preferences):
             k += 1
             # whether no reader would like a result elsewhere than where propagation has it
-            calm = task.settled is not None and not liked
+            calm = decision.settled is not None and not preferred
             home, undecided = calm, False
             if base or clusters:
                 for v in read:
@@ -229,58 +233,59 @@ class Planner:
                     if v in base:
                         home = False
             if home:
-                found[k] = task
-                if task.rest:
+                found[k] = decision
+                if decision.rest:
                     continue
-                operands, results = task.settled                        # type: ignore[misc]
+                operands, results = decision.settled                        # type: ignore[misc]
             else:
-                held = () if undecided else self._held(task, read)
-                if calm and held == task.alone:
-                    found[k] = task
-                    operands, results = task.settled                    # type: ignore[misc]
+                held = () if undecided else self._held(decision, read)
+                if calm and held == decision.at_home:
+                    found[k] = decision
+                    operands, results = decision.settled                    # type: ignore[misc]
                 else:
-                    only = None if undecided else self._alone(k, wanted, held)
+                    only = None if undecided else self._only_transition(k, wanted, held)
                     if only is None:
                         self._step(k)
                         continue
                     _, found[k], operands, results = only
-            for v, now, alone in zip(read, operands, task.alone):  # noqa: B905 (speed)
-                if now != alone and last[v] != k:
+            for v, now, at_home in zip(read, operands, decision.at_home):  # noqa: B905 (speed)
+                if now != at_home and last[v] != k:
                     base[v] = now
                 elif v in base:
                     del base[v]
-            if results != task.results:
-                for v, n, own in zip(made, results, task.results):  # noqa: B905 (speed)
+            if results != decision.results:
+                for v, n, own in zip(made, results, decision.results):  # noqa: B905 (speed)
                     if n != own and v in last:
                         base[v] = (n,)
-        self._leave()
+        self._finish()
 
-    def _held(self, task: Task, read: Sequence[Var]) -> tuple[Held, ...]:
+    def _held(self, decision: Decision, read: Sequence[Var]) -> tuple[LayoutIds, ...]:
         """What the variables of a part are held in, where all are decided."""
         base = self.base
         return tuple([base[v] if v in base else own
-                      for v, own in zip(read, task.alone)])  # noqa: B905 (speed)
+                      for v, own in zip(read, decision.at_home)])  # noqa: B905 (speed)
 
     def _repeats(self, read: Sequence[Var]) -> tuple[int, ...]:
         return tuple([self.repeats.get(v, 1) for v in read])
 
-    def _alone(self, k: int, wanted: tuple[Goal, ...], held: tuple[Held, ...]) -> Outcome | None:
+    def _only_transition(self, k: int, wanted: tuple[Preference, ...], held: tuple[LayoutIds, ...]
+                         ) -> Transition | None:
         """The outcome of a part that reads no cluster; None if there are several."""
-        task, read, _ = self.parts[k]
+        decision, read, _ = self.parts[k]
         last = self.last
-        found = outcomes(self.layouts, task, wanted or task.unliked,
-                         self._repeats(read) if self.repeats else (),
-                         tuple([last[v] == k for v in read]), self.effort.outcomes)[held]
+        found = transitions(self.layouts, decision, wanted or decision.no_result_preferences,
+                            self._repeats(read) if self.repeats else (),
+                            tuple([last[v] == k for v in read]), self.budget.transitions)[held]
         return found[0] if len(found) == 1 else None
 
     def _step(self, k: int) -> None:
-        task, read, made = self.parts[k]
-        wanted, _, later = self.wishes[k]
+        decision, read, made = self.parts[k]
+        wanted, _, later = self.reader_preferences[k]
         base, last, clusters = self.base, self.last, self.clusters
         joined: list[_Cluster] = []
-        sources: tuple[tuple[int, Held | int], ...] = ()
+        sources: tuple[tuple[int, LayoutIds | int], ...] = ()
         ends: tuple[bool, ...] = ()
-        for v, own in zip(read, task.alone):  # noqa: B905 (speed)
+        for v, own in zip(read, decision.at_home):  # noqa: B905 (speed)
             end = last[v] == k
             ends += (end,)
             if v in clusters:
@@ -295,13 +300,14 @@ class Planner:
                     del base[v]
             else:
                 sources += ((READ, own),)
-        key = (task, tuple([c.content for c in joined]), sources, ends,
-               tuple([v not in last for v in made]), later or task.nothing,
-               wanted or task.unliked, self._repeats(read) if self.repeats else (), self.effort)
+        key = (decision, tuple([c.content for c in joined]), sources, ends,
+               tuple([v not in last for v in made]), later or decision.no_preferences, wanted
+               or decision.no_result_preferences, self._repeats(read) if self.repeats else (),
+               self.budget)
         memo = self.layouts.memo
         after = memo.get(key)
         if after is None:
-            after = memo[key] = step(self.layouts, task, Reading(*key[1:]))
+            after = memo[key] = step(self.layouts, decision, StepContext(*key[1:]))
         for (c, place), held in after.agreed:
             v = (read[place] if c == READ else made[place] if c == MADE
                  else joined[c].variables[place])
@@ -328,7 +334,7 @@ class Planner:
             found[at.part] = after.options[i]
             stack += zip(at.joined, after.parents[i])  # noqa: B905 (speed)
 
-    def _leave(self) -> None:
+    def _finish(self) -> None:
         """Decide what is left, by what it costs to bring results to where they must be."""
         results: dict[Var, int] = {}
         for k, v in enumerate(self.program.outvars):
@@ -336,33 +342,33 @@ class Planner:
                 results.setdefault(v, k)
         for cluster in dict.fromkeys([cluster for cluster, _ in self.clusters.values()]):
             content = cluster.content
-            best = min(range(len(content.rows)), key=lambda i: content.prices[i] + sum(
-                [self._leaving(results[v], value.kind, value.home, held) for v, value, held in
+            best = min(range(len(content.rows)), key=lambda i: content.costs[i] + sum(
+                [self._finish_cost(results[v], value.kind, value.home, held) for v, value, held in
                  zip(cluster.variables, content.values, content.rows[i], strict=True)]))
             self._take(cluster, best)
 
-    def _leaving(self, result: int, kind: int, home: int, held: Held) -> int:
-        price, source = self.layouts.nearest(kind, held, home)
-        if price and self.layouts.table[source][1]:
-            self.waiting = self.waits() if self.waiting is None else self.waiting
-            price //= self.waiting.get(result, 1)
-        return price
+    def _finish_cost(self, result: int, kind: int, home: int, held: LayoutIds) -> int:
+        cost, source = self.layouts.nearest(kind, held, home)
+        if cost and self.layouts.table[source][1]:
+            self.waiting = self.loop_trips() if self.waiting is None else self.waiting
+            cost //= self.waiting.get(result, 1)
+        return cost
 
 
-def _merged(eqn: Equation, members: Sequence[Member],
-            options: Sequence[Option | Task | None]) -> Choice | None:
+def _merged(eqn: Equation, members: Sequence[SubDecision],
+            options: Sequence[Strategy | Decision | None]) -> StrategySpec | None:
     """The choices of an equation's parts as one."""
     count = len(eqn.invars)
     axes_of: dict = {}
     layouts: list = [()] * (count + len(eqn.outvars))
-    price = 0.0
-    for member, option in zip(members, options, strict=True):
-        if option is None:
+    cost = 0.0
+    for member, strategy in zip(members, options, strict=True):
+        if strategy is None:
             return None
-        choice = option.choice
-        axes_of.update(choice.axes_of)
+        spec = strategy.spec
+        axes_of.update(spec.axes_of)
         for i, entries in zip((*member.operands, *(count + k for k in member.results)),
-                              choice.layouts, strict=True):
+                              spec.layouts, strict=True):
             layouts[i] = entries
-        price += choice.price
-    return Choice(axes_of, tuple(layouts), (frozenset(),) * count, frozenset(), (), price)
+        cost += spec.cost
+    return StrategySpec(axes_of, tuple(layouts), (frozenset(),) * count, frozenset(), (), cost)

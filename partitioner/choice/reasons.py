@@ -2,7 +2,7 @@
 
 An equation *needs* what no layout of it can do without by its factor rule; of what the planner
 preferred to other layouts, or the user asked for, it is said that the equation *takes* it. Which of
-these it is, verdicts.py finds out.
+these it is, comparisons.py finds out.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...ir.rule import REDUCE
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo
-from .choose import Choice
+from .strategies import StrategySpec
 
 _MOST = 8
 WRITTEN = "`reshard` is written here"
@@ -49,17 +49,17 @@ def _carrier(info: RuleInfo, f: int, besides: int) -> str:
 
 
 @cached(4096)
-def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[ArrayType, ...],
+def operand_reason(op: Op, info: RuleInfo, i: int, spec: StrategySpec, types: tuple[ArrayType, ...],
                    needed: bool) -> str:
     """Why operand i is moved: "`add` takes dimension 0 of operand 1 over X, as operand 0 has".
 
     needed: whether the equation can do with no layout in which it stays.
     """
     name, verb = op.name, "needs" if needed else "takes"
-    finished = types[i].sharding.spec.unreduced - choice.pending
+    finished = types[i].sharding.spec.unreduced - spec.pending
     if finished:
         return f"`{name}` {verb} the finished sum over {', '.join(sorted(finished))}"
-    for d, (have, need) in enumerate(zip(types[i].entries, choice.layouts[i], strict=True)):
+    for d, (have, need) in enumerate(zip(types[i].entries, spec.layouts[i], strict=True)):
         if have == need:
             continue
         what = f"`{name}` {verb} dimension {d} of operand {i} {_over(need)}"
@@ -71,7 +71,7 @@ def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[
         if merged and lost and verb == "needs":
             return f"{what}: a block of a merged or split dimension must be contiguous"
         for a in lost:
-            taken = next((f for f, axes in choice.axes_of.items() if a in axes), None)
+            taken = next((f for f, axes in spec.axes_of.items() if a in axes), None)
             if taken is not None and taken not in factors:
                 return f"{what}: {a} splits {_carrier(info, taken, i)}"
         for t, other in enumerate(types):
@@ -85,13 +85,13 @@ def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[
 
 
 @cached(4096)
-def result_reason(op: Op, info: RuleInfo, choice: Choice, k: int, aval: ArrayType, asked: bool
+def result_reason(op: Op, info: RuleInfo, spec: StrategySpec, k: int, aval: ArrayType, asked: bool
                   ) -> str:
     """Why a result is moved after it was computed. asked: whether the user wants it so."""
     name = op.name
-    summed = choice.pending - aval.sharding.spec.unreduced
+    summed = spec.pending - aval.sharding.spec.unreduced
     if summed:
-        factors = [f for f, axes in sorted(choice.axes_of.items())
+        factors = [f for f, axes in sorted(spec.axes_of.items())
                    if set(axes) & summed and info.factors[f].kind == REDUCE]
         along = ""
         for f in factors:
@@ -101,7 +101,7 @@ def result_reason(op: Op, info: RuleInfo, choice: Choice, k: int, aval: ArrayTyp
                         over = ", ".join(sorted(summed))
                         along = f": dimension {d} of operand {i} is over {over}"
         return f"`{name}` leaves partial sums{along}"
-    have = choice.layouts[info.operands + k]
+    have = spec.layouts[info.operands + k]
     for d, (a, b) in enumerate(zip(have, aval.entries, strict=True)):
         if a != b:
             so = "is asked for" if asked else "is laid out"

@@ -56,7 +56,7 @@ def _differing(info: RuleInfo, layouts: Sequence[Layout | None], factors: Sequen
     found = []
     for f in factors:
         held: Axes | None = None
-        for t, d, _ in info.spots[f]:
+        for t, d, _ in info.positions[f]:
             axes = layouts[t].entries[d]  # type: ignore[union-attr]
             if held is None:
                 held = axes
@@ -89,10 +89,10 @@ def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int
     rows: list[Any] = [layout and [*layout.entries] for layout in layouts]
     origins: dict[int, list[tuple[int, str, int, int]]] = {}
     for f in factors:
-        spots = info.spots[f]
+        positions = info.positions[f]
         wanted: Axes = ()
         holders, sends, from_t, from_d = 0, direction == BOTH, -1, -1
-        for t, d, _ in spots:
+        for t, d, _ in positions:
             axes = rows[t][d]
             if axes:
                 if not holders:
@@ -103,7 +103,7 @@ def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int
                 sends = sends or (t < info.operands) == (direction == FORWARD)
         if not sends:
             continue
-        if aggressive and info.kind == "structural" and spots[-1][0] < info.operands:
+        if aggressive and info.kind == "structural" and positions[-1][0] < info.operands:
             return None                     # operands follow results, which lack the factor
         seen = 0
         for row in rows:
@@ -116,7 +116,7 @@ def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int
         parts = 1
         for a in wanted:
             parts *= size(a)
-        for t, d, _ in spots:
+        for t, d, _ in positions:
             if rows[t][d]:
                 continue
             layout = layouts[t]
@@ -166,8 +166,8 @@ class _Step:
 
     def differ(self, f: int) -> bool:
         """Do tensors hold different axes for a factor? Only then is there something to add."""
-        spots = self.info.spots[f]
-        return any(self.axes[t][f] != self.axes[spots[0][0]][f] for t, _, _ in spots)
+        positions = self.info.positions[f]
+        return any(self.axes[t][f] != self.axes[positions[0][0]][f] for t, _, _ in positions)
 
     def run(self, aggressive: bool) -> tuple[Extension, ...]:
         if not self.active:
@@ -194,12 +194,12 @@ class _Step:
     def compatible(self, f: int) -> Axes:
         """The longest list of axes of a factor that its tensors agree on."""
         n, direction = self.info.operands, self.direction
-        spots = self.info.spots[f]
+        positions = self.info.positions[f]
         if direction == BACKWARD:
-            spots = sorted(spots, key=lambda spot: spot[0] < n)
+            positions = sorted(positions, key=lambda position: position[0] < n)
         best: Axes = ()
         can_grow = True
-        for t, _, _ in spots:
+        for t, _, _ in positions:
             axes = self.axes[t][f]
             if not axes:
                 continue
@@ -239,10 +239,10 @@ class _Step:
         info = self.info
         for f in self.active:
             agreed: Axes = ()
-            spots = info.spots[f]
-            carriers = [t for t, _, _ in spots]
+            positions = info.positions[f]
+            carriers = [t for t, _, _ in positions]
             for axis in self.compatible(f):
-                if (all([self.fits(axis, t, f, d, agreed) for t, d, _ in spots])
+                if (all([self.fits(axis, t, f, d, agreed) for t, d, _ in positions])
                         and not any([self.taken(axis, t, f) for t in carriers])
                         and not any([axis in busy for t, busy in enumerate(self.busy)
                                      if t not in carriers])):

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.types import ArrayType, Entries
-from ..choice.alternatives import bytes_between
-from ..choice.verdicts import Alternative, spelled
+from ..choice.comparisons import Alternative, spelled
+from ..choice.sinking import bytes_between
 from ..propagation.resolve import reshard_equation, typed
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .reshards import fold_reshards

@@ -3,7 +3,7 @@
 The sum of two finished sums is the finished sum of the terms' sums; a finished sum that is only
 reduced further, sliced, scaled or multiplied by a matrix can be finished after that; what was
 gathered and then cut or rounded can be gathered after that. A value behind a reshard thus has an
-*earlier form*, and so has what is computed from it (alternatives.py). From the last equation to
+*earlier form*, and so has what is computed from it (sinking.py). From the last equation to
 the first the pass counts the bytes that it takes to finish a value, or all that is computed from
 it; then the equations are written anew, each on the forms that its operands are held in.
 
@@ -19,7 +19,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rewriting.unread import without_unread
 from ...ir.types import ArrayType
-from ..choice.alternatives import Passed, bytes_between, passed
+from ..choice.sinking import Sunk, bytes_between, sunk
 from ..propagation.resolve import name_of_form, reshard_equation
 from .reshards import fold_reshards, takes
 
@@ -54,7 +54,7 @@ class Delay:
         # result -> where and why it would have been finished, of those that left in another form
         self.left: dict[int, tuple[Location, tuple[str, ...]]] = {}
         self.earlier: dict[Atom, ArrayType] = {}
-        self.touched: list[tuple[int, Equation, Passed | None]] = []
+        self.touched: list[tuple[int, Equation, Sunk | None]] = []
         self._plan(frozenset())
         # values that are finished where they arise, of which some reshard had better start
         ready = self.earlier.keys() - self.later
@@ -64,7 +64,7 @@ class Delay:
                 break
 
     def _plan(self, ready: frozenset[Atom],
-              before: Sequence[tuple[int, Equation, Passed | None]] = (), start: int = 0) -> None:
+              before: Sequence[tuple[int, Equation, Sunk | None]] = (), start: int = 0) -> None:
         """ready: the values that are known to be finished where they arise. before: what is
         touched up to equation `start`, where that is known; `earlier` has the forms of results.
 
@@ -108,7 +108,7 @@ class Delay:
             invars = eqn.invars
             if untouched(invars):
                 continue
-            found = passed(eqn, tuple([earlier[a] if a in earlier else None for a in invars]))
+            found = sunk(eqn, tuple([earlier[a] if a in earlier else None for a in invars]))
             if found is not None and (len(found.used) == len(invars) or _apart(eqn, found)):
                 earlier[eqn.outvars[0]] = found.result
             else:
@@ -178,7 +178,7 @@ def _nearer(move: Equation, earlier: Mapping[Atom, ArrayType]) -> bool:
     return bytes_between(x.aval, target) < bytes_between(earlier[x], target)
 
 
-def _apart(eqn: Equation, way: Passed) -> bool:
+def _apart(eqn: Equation, way: Sunk) -> bool:
     """No value is wanted in its earlier form and as it is."""
     invars = eqn.invars
     if len(invars) == 2 and invars[0] is not invars[1] or len(set(invars)) == len(invars):
@@ -231,7 +231,7 @@ class _Writer:
         eqns, results = fold_reshards(without_unread(self.eqns, outvars, (reshard_p,)), outvars)
         return program.replace(invars=invars, eqns=eqns, outvars=results)
 
-    def equation(self, eqn: Equation, way: Passed | None) -> None:
+    def equation(self, eqn: Equation, way: Sunk | None) -> None:
         if way is not None:
             later, forms, finished = self.plan.later, self.forms, self.finished
             for a in eqn.invars:
@@ -241,7 +241,7 @@ class _Writer:
             finished.add(eqn.outvars[0])
         self.eqns.append(eqn)
 
-    def passing(self, eqn: Equation, way: Passed) -> None:
+    def passing(self, eqn: Equation, way: Sunk) -> None:
         """An equation on the earlier forms of its operands."""
         operands = [self._operand(eqn, way, i, a) for i, a in enumerate(eqn.invars)]
         result = eqn.outvars[0]
@@ -256,7 +256,7 @@ class _Writer:
         where = [self.where[o] for o in sources if self.why[o] != (CARRIED,)]
         self._hold(result, form, reasons, (where or [self.where[sources[0]]])[0])
 
-    def _operand(self, eqn: Equation, way: Passed, i: int, atom: Atom) -> Atom:
+    def _operand(self, eqn: Equation, way: Sunk, i: int, atom: Atom) -> Atom:
         want = way.needed[i]
         if i in way.used and atom in self.forms:
             return self.forms[atom]

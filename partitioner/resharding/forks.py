@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
-from ..choice.alternatives import bytes_between
+from ..choice.sinking import bytes_between
 
 _MOST = 8       # layouts of one value that are compared
 

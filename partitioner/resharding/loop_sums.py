@@ -13,7 +13,7 @@ import math
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..choice.alternatives import bytes_between, exchanges_between
+from ..choice.sinking import bytes_between, exchanges_between
 from ..propagation.resolve import reshard_equation, typed
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .carry_layouts import lay_out_carries

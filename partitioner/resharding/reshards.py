@@ -17,17 +17,16 @@ from ...ir.phases import phase
 from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
-from ..choice.choose import Choice
-from ..choice.decisions import Members, Task, Tasks
-from ..choice.layouts import Held, Layouts, layouts_for
-from ..choice.lookahead import Planner, Waits, carried_sums
-from ..choice.options import Option
+from ..choice.comparisons import ASKED, CHOSEN, NEEDED
+from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
+from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
+from ..choice.lookahead import LookaheadSearch, LoopTrips, carried_sums
 from ..choice.reasons import WRITTEN, joined, operand_reason, result_reason
-from ..choice.verdicts import ASKED, CHOSEN, NEEDED
+from ..choice.strategies import Strategy, StrategySpec
 from ..factors import RuleInfo, rule_info
 from ..propagation.resolve import name_of_form, reshard_equation, typed
 from ..regions import Region, has_region, region_of, trips_of, with_programs
-from .kinds import Kinds, Turn
+from .reason_kinds import PlannedEquation, ReasonKinds
 
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
 
@@ -42,19 +41,19 @@ _ALL_FIXED = Demands(None, {})
 _OPEN = "?"                 # a reason that is said when all is known
 
 
-def _resharded(program: Program, layouts: Layouts, demands: Demands,
-               repeats: dict[Var, int], waits: Waits) -> Program:
-    """repeats, waits: as of `Planner`."""
+def _resharded(program: Program, layouts: LayoutTable, demands: Demands,
+               repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
+    """repeats, waits: as of `LookaheadSearch`."""
     with phase("choose", len(program.eqns)):
-        members = Tasks(layouts, demands.fixed).of(program.eqns)
+        members = DecisionBuilder(layouts, demands.fixed).of(program.eqns)
         for parts in members:
-            if parts.__class__ is not Task or not parts.rest:          # type: ignore
+            if parts.__class__ is not Decision or not parts.rest:          # type: ignore
                 break
         else:
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
-        planner = Planner(layouts, program, members, repeats, waits)
-        plan = planner.run()
-    return _Chooser(program, demands, planner).run(plan)
+        search = LookaheadSearch(layouts, program, members, repeats, loop_trips)
+        plan = search.run()
+    return _Chooser(program, demands, search).run(plan)
 
 
 def form(aval: ArrayType) -> Form:
@@ -65,7 +64,7 @@ class _Made(NamedTuple):
     """A variable that was produced otherwise than its type says: result k of an equation, with the
     operands that it runs on.
     """
-    turn: Turn
+    planned: PlannedEquation
     k: int
     operands: Sequence[Atom]
 
@@ -74,20 +73,20 @@ class _Open(NamedTuple):
     """A reason that is given when all is known. at: operand `at` of an equation, or its result
     `~at`; source: what the operand was; more: other equations that take it so.
     """
-    turn: Turn
+    planned: PlannedEquation
     at: int
     source: Var | None
-    more: list[tuple[Turn, int]]
+    more: list[tuple[PlannedEquation, int]]
 
 
 class _Chooser:
     """One program."""
 
-    def __init__(self, program: Program, demands: Demands, planner: Planner) -> None:
+    def __init__(self, program: Program, demands: Demands, search: LookaheadSearch) -> None:
         self.program = program
         self.mesh = program.mesh
-        self.planner = planner
-        self.layouts, self.demands, self.repeats = planner.layouts, demands, planner.repeats
+        self.search = search
+        self.layouts, self.demands, self.repeats = search.layouts, demands, search.repeats
         self.eqns: list[Equation] = []
         self.env: dict[Var, Var] = {}
         # per value, the variables that hold it; per variable that was not produced as its type
@@ -97,20 +96,20 @@ class _Chooser:
         self.moved: set[Var] = set()
         self.open: list[_Open] = []
         self.brought: dict[Var, _Open] = {}     # by what was brought
-        self.kinds = Kinds(program, demands, planner)
+        self.kinds = ReasonKinds(program, demands, search)
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
 
-    def run(self, plan: Sequence[Option | Choice | Task | None]) -> Program:
-        """plan: as of `Planner.run`."""
+    def run(self, plan: Sequence[Strategy | StrategySpec | Decision | None]) -> Program:
+        """plan: as of `LookaheadSearch.run`."""
         program = self.program
         env, eqns = self.env, self.eqns
         part = 0
-        for eqn, members, taken in zip(program.eqns, self.planner.members, plan, strict=True):
+        for eqn, members, taken in zip(program.eqns, self.search.members, plan, strict=True):
             if taken is not None:
-                if taken.__class__ is Task:
+                if taken.__class__ is Decision:
                     same = taken.rest                                   # type: ignore[union-attr]
                 else:
-                    same = taken.__class__ is Option and (
+                    same = taken.__class__ is Strategy and (
                         *taken.needs, *taken.results) == members.homes  # type: ignore[union-attr]
                 if env and same:
                     for a in eqn.invars:
@@ -120,12 +119,12 @@ class _Chooser:
                     eqns.append(eqn)
                 else:
                     self.chosen(eqn, members, part,
-                                taken if taken.__class__ is Choice else taken.choice)  # type: ignore
+                                taken if taken.__class__ is StrategySpec else taken.spec)  # type: ignore
             elif eqn.op is reshard_p:
                 self.reshard(eqn)
             else:
                 self.holding(eqn)
-            part += 1 if members.__class__ is Task else len(members)    # type: ignore[arg-type]
+            part += 1 if members.__class__ is Decision else len(members)    # type: ignore[arg-type]
         outvars = [self.as_typed(atom, UNKNOWN, "") for atom in program.outvars]
         if self.open:
             self.explain(outvars)
@@ -133,9 +132,9 @@ class _Chooser:
             eqns, outvars = fold_reshards(eqns, outvars)
         return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
 
-    def nested(self, program: Program, repeats: dict[Var, int], waits: Waits) -> Program:
+    def nested(self, program: Program, repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(program)
-        return _resharded(program, layouts, self.demands, repeats, waits)
+        return _resharded(program, layouts, self.demands, repeats, loop_trips)
 
     def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:
         """The type of a value in another layout."""
@@ -190,65 +189,66 @@ class _Chooser:
 
     # -- equations -------------------------------------------------------------------------------
 
-    def chosen(self, eqn: Equation, members: Members, part: int, choice: Choice) -> None:
-        if members.__class__ is Task:
+    def chosen(self, eqn: Equation, members: EquationDecision, part: int, spec: StrategySpec
+               ) -> None:
+        if members.__class__ is Decision:
             pinned = members.pinned                                     # type: ignore[union-attr]
             info: RuleInfo = members.info                               # type: ignore
         else:
             pinned = {k: p for m in members                             # type: ignore[union-attr]
-                      for k, p in zip(m.results, m.task.pinned, strict=True)}
+                      for k, p in zip(m.results, m.decision.pinned, strict=True)}
             info = rule_info(eqn.use.rule(*eqn.types))
         env, held = self.env, self.held
         operands: list[Atom] = [*eqn.invars]
         results = [*eqn.outvars]
-        turn = Turn(eqn, info, choice, members, part, self.numbers(eqn), results)
+        planned = PlannedEquation(eqn, info, spec, members, part, self.numbers(eqn), results)
         same = True
         for i, atom in enumerate(eqn.invars):
             if atom.__class__ is not Literal:
-                layout, sums = choice.layouts[i], choice.sums[i]
+                layout, sums = spec.layouts[i], spec.sums[i]
                 now = env[atom] if atom in env else atom                        # type: ignore
                 aval = now.aval
                 if (atom in held or aval.entries != layout
                         or aval.sharding.spec.unreduced != sums):
                     now = self.source(atom, (layout, sums))                     # type: ignore
                     if form(now.aval) != (layout, sums):
-                        now = self.take(turn, i, atom, now, (layout, sums))     # type: ignore
+                        now = self.take(planned, i, atom, now, (layout, sums))     # type: ignore
                     elif now in self.brought:
-                        self.brought[now].more.append((turn, i))                # type: ignore
+                        self.brought[now].more.append((planned, i))                # type: ignore
                 if now is not atom:
                     operands[i] = now
                     same = False
         after: list[tuple[Var, Var]] = []
-        pending = choice.pending
+        pending = spec.pending
         for k, var in enumerate(eqn.outvars):
-            made, aval = choice.layouts[info.operands + k], var.aval
+            made, aval = spec.layouts[info.operands + k], var.aval
             if made != aval.entries or pending != aval.sharding.spec.unreduced:
                 given = self.laid_out(aval, made, pending)
                 result = Var(given, None if pinned[k] else name_of_form(var, given))
                 env[var] = results[k] = result
                 same = False
-                made_by = _Made(turn, k, operands)
+                made_by = _Made(planned, k, operands)
                 if pinned[k]:
                     self.produced[result] = self.cause(*made_by)
                     after.append((var, result))
                 else:
                     self.produced[result] = made_by
-        if choice.received:
-            eqn = eqn.replace(reason=self.opened(turn, ~0))
+        if spec.received:
+            eqn = eqn.replace(reason=self.opened(planned, ~0))
         self.eqns.append(eqn if same else eqn.on(operands, results))
         for var, result in after:
             sharding = var.aval.sharding
             self.eqns.append(Equation(reshard_p, (result,), (var,), {"dst_sharding": sharding},
                                       *self.why(result)))
-            self.loose = self.loose or var not in self.planner.last
+            self.loose = self.loose or var not in self.search.last
             self.moved.add(var)
             self.held[var] = {form(var.aval): var}
             env[var] = var
 
-    def take(self, turn: Turn, i: int, atom: Var, source: Var, need: Form) -> Var:
+    def take(self, planned: PlannedEquation, i: int, atom: Var, source: Var, need: Form) -> Var:
         """Operand i of an equation, brought to where it takes it."""
-        why = self.opened(turn, i, source)
-        now = self.bring(atom, need, turn.eqn.location, why, None, source)
+        why = self.opened(planned, i, source)
+        now = self.bring(atom, need, planned.eqn.location, why, None, source)
         if why in self.eqns[-1].reason.split("; "):
             self.brought[now] = self.open[-1]
         return now
@@ -269,26 +269,27 @@ class _Chooser:
             waiting.pop()
         return produced[var]                                              # type: ignore[return-value]
 
-    def cause(self, turn: Turn, k: int, operands: Sequence[Atom]) -> tuple[Location, str]:
+    def cause(self, planned: PlannedEquation, k: int, operands: Sequence[Atom]) -> tuple[Location,
+                                                                                         str]:
         """Where and why result k is not as its type says: here, or where its sums come from."""
-        eqn, info, choice = turn.eqn, turn.info, turn.choice
+        eqn, info, spec = planned.eqn, planned.info, planned.spec
         before: list[tuple[Location, str]] = []
-        own = choice.pending
-        for a, sums in zip(operands, choice.sums, strict=True):
+        own = spec.pending
+        for a, sums in zip(operands, spec.sums, strict=True):
             if sums:
                 own = own - sums
                 if a in self.produced:
                     before.append(self.why(a))                            # type: ignore[arg-type]
         own = own or not before
         asked = None
-        if not before and not choice.pending:
+        if not before and not spec.pending:
             asked = self.asked_at(eqn.outvars[k])
             if asked is None:
-                before = self.passed_on(eqn, choice.layouts[info.operands + k], k, operands)
+                before = self.passed_on(eqn, spec.layouts[info.operands + k], k, operands)
                 own = not before
         reason = ""
         if own:
-            reason = self.opened(turn, ~k)
+            reason = self.opened(planned, ~k)
         where = before[0][0] if before else asked or eqn.location
         return where, joined([*[why for _, why in before], reason] if before else [reason])
 
@@ -304,16 +305,16 @@ class _Chooser:
                 if isinstance(a, Var) and a in self.produced
                 and axes <= _differing(a.aval.entries, was.aval.entries)][:1]
 
-    def numbers(self, eqn: Equation) -> dict[Atom, Held]:
+    def numbers(self, eqn: Equation) -> dict[Atom, LayoutIds]:
         """What the variables of an equation are held in."""
         named, env = self.layouts.named, self.env
         return {v: tuple([named(*f) for f in self.held[v]]) if v in self.held
                 else (named(*form((env[v] if v in env else v).aval)),)          # type: ignore
                 for v in eqn.invars if v.__class__ is not Literal}
 
-    def opened(self, turn: Turn, at: int, source: Var | None = None) -> str:
+    def opened(self, planned: PlannedEquation, at: int, source: Var | None = None) -> str:
         """What stands for a reason until all is known."""
-        self.open.append(_Open(turn, at, source, []))
+        self.open.append(_Open(planned, at, source, []))
         return f"{_OPEN}{len(self.open) - 1}"
 
     def explain(self, outvars: Sequence[Atom]) -> None:
@@ -329,25 +330,25 @@ class _Chooser:
                 eqn.reason = joined([found.get(c, c) for c in clauses])
 
     def said(self, where: Equation, why: _Open) -> str:
-        turn, at = why.turn, why.at
-        eqn, info, choice = turn.eqn, turn.info, turn.choice
-        kind, said = self.kinds.verdict(turn, at, why.more)
+        planned, at = why.planned, why.at
+        eqn, info, spec = planned.eqn, planned.info, planned.spec
+        kind, said = self.kinds.verdict(planned, at, why.more)
         if where.op is not reshard_p:           # it exchanges something itself
             return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
         if at < 0:
-            return result_reason(eqn.op, info, choice, ~at, eqn.outvars[~at].aval,
+            return result_reason(eqn.op, info, spec, ~at, eqn.outvars[~at].aval,
                                  kind == ASKED) + said
         types = []
         for j, atom in enumerate(eqn.invars):
             if j == at:
                 types.append(why.source.aval)                           # type: ignore[union-attr]
             elif isinstance(atom, Var):
-                types.append(self.source(atom, (choice.layouts[j], choice.sums[j])).aval)
+                types.append(self.source(atom, (spec.layouts[j], spec.sums[j])).aval)
             else:
                 types.append(atom.aval)
-        types += [self.laid_out(v.aval, choice.layouts[info.operands + k], choice.pending)
+        types += [self.laid_out(v.aval, spec.layouts[info.operands + k], spec.pending)
                   for k, v in enumerate(eqn.outvars)]
-        return operand_reason(eqn.op, info, at, choice, tuple(types), kind == NEEDED) + said
+        return operand_reason(eqn.op, info, at, spec, tuple(types), kind == NEEDED) + said
 
     def reshard(self, eqn: Equation) -> None:
         (operand,), (result,) = eqn.invars, eqn.outvars
@@ -355,7 +356,7 @@ class _Chooser:
                 or operand.aval.sharding.spec.reduced:
             self.eqns.append(eqn.replace(invars=(self.as_typed(operand, eqn.location, ""),)))
             return
-        self.loose = self.loose or result not in self.planner.last
+        self.loose = self.loose or result not in self.search.last
         self.env[result] = self.bring(operand, form(result.aval), eqn.location, eqn.reason,
                                       result.name)
 

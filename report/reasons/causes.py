@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ...ir.diagnostics.location import Location
 from ...ir.program import Equation, Program
-from ...partitioner.choice.verdicts import ASKED, CHOSEN, Alternative
+from ...partitioner.choice.comparisons import ASKED, CHOSEN, Alternative
 from ..words import quantity
 from .value_paths import inner_programs
 

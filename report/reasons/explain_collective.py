@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Atom, Demands, Equation, Var
-from ...partitioner.choice.verdicts import ASKED, bare, kind_of, told
+from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative, without_alternative
 from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.propagation.origins import vetoes
 from .axis_paths import AxisPaths
@@ -36,7 +36,7 @@ class Reasons(AxisPaths):
         if other is None:
             return replace(cause, kind=kind, rule=rule_of(cause.equation))
         equation = cause.equation
-        clause = next(c for c in record.reason.split("; ") if told(c) == other)
+        clause = next(c for c in record.reason.split("; ") if parse_alternative(c) == other)
         if cause.move is not None:
             equation = self.context(cause.move, clause) or equation
         if equation is not None:
@@ -62,7 +62,7 @@ class Reasons(AxisPaths):
 
     @functools.cached_property
     def asked_at(self) -> dict[str, Location]:
-        """The places where the user said how values are laid out, by how they are told."""
+        """The places where the user said how values are laid out, by how they are named."""
         places = [m.location for moves in self.moves.values() for m in moves]
         places += self.resolved.memo.get(Demands.KEY, Demands(None, {})).places.values()
         return {str(at): at for at in places}
@@ -75,12 +75,12 @@ class Reasons(AxisPaths):
             if equation is None:
                 return Cause(None, None, record.reason or f"`{record.op}` is written here")
             axes = frozenset(map(str, record.mesh_axes))
-            return Cause(None, equation, self.named(bare(record.reason), equation),
+            return Cause(None, equation, self.named(without_alternative(record.reason), equation),
                          tuple(self.operand_paths(equation, axes)))
         operand, result = move.invars[0], move.outvars[0]
         summed = operand.aval.sharding.spec.unreduced - result.aval.sharding.spec.unreduced
         reason = move.reason or record.reason or "`reshard` is written here"
-        clauses = list(dict.fromkeys(bare(reason).split("; ")))
+        clauses = list(dict.fromkeys(without_alternative(reason).split("; ")))
         spoken = [self.context(move, clause) for clause in clauses]
         equation = spoken[0]
         text = "; ".join(dict.fromkeys(self.named(clause, eqn) if eqn is not None else clause

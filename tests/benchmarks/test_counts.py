@@ -137,7 +137,7 @@ def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: fl
     with lib.context():
         traced = lib.root.jit(make(lib)).trace(*args)
         resolved = traced.lower().compile().stages["resolved"]
-        forget("partitioner.choice.layouts.Layouts")
+        forget("partitioner.choice.layouts.LayoutTable")
         found = calls_of(lambda: insert_reshards(resolved))
     equations = worker.count_equations(traced.jaxpr)
     assert found <= per_equation * equations, f"{found} calls for {equations} equations"

@@ -10,9 +10,8 @@ from building import Build, auto, literal
 
 from shardtrace.ir.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner.choice.choose import legal_choice
-from shardtrace.partitioner.choice.layouts import Layouts
-from shardtrace.partitioner.choice.options import Table
+from shardtrace.partitioner.choice.layouts import LayoutTable
+from shardtrace.partitioner.choice.strategies import StrategyTable, legal_strategy
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.factors import dim_axes, project, rule_info, tensor_entries
 from shardtrace.partitioner.pipeline import partition
@@ -129,35 +128,35 @@ def test_reasons_name_what_is_in_the_way():
 
 
 def test_options_are_laid_out_as_their_factors_say():
-    layouts = Layouts(auto(2, 2, names="xy"))
+    layouts = LayoutTable(auto(2, 2, names="xy"))
     rule = make_rule("i k, k j -> i j | k:sum", ((16, 16), (16, 16)), ((16, 16),))
     info = rule_info(rule)
     layouts.shapes.append(((16, 16), 4))
     layouts.sizes.append(256)
-    table = Table(layouts, info, (0, 0, 0))
+    table = StrategyTable(layouts, info, (0, 0, 0))
     specs = [((), ()), (("x",), ()), ((), ("x",)), (("x",), ("y",)), (("y",), ("x",))]
     for entries in itertools.product(specs, repeat=3):
         hints = [(layouts.numbers[e, frozenset()],) for e in entries]
         options = table.suggested(hints, (frozenset(),) * 2)
         assert options
         for option in options:
-            choice = option.choice
-            for dims, layout in zip(info.maps, choice.layouts, strict=True):
-                assert tensor_entries(dims, (16, 16), info.factors, choice.axes_of,
+            spec = option.spec
+            for dims, layout in zip(info.maps, spec.layouts, strict=True):
+                assert tensor_entries(dims, (16, 16), info.factors, spec.axes_of,
                                       layouts.mesh.axis_size) == layout
 
 
 def test_what_is_tried_are_the_factors_that_layouts_give_and_none():
     """x on i of one operand and on j of the other: each of them, none, and what both have stays."""
-    layouts = Layouts(M24)
+    layouts = LayoutTable(M24)
     rule = make_rule("i k, k j -> i j | k:sum", ((16, 16), (16, 16)), ((16, 16),))
     layouts.shapes.append(((16, 16), 4))
     layouts.sizes.append(256)
-    table = Table(layouts, rule_info(rule), (0, 0, 0))
+    table = StrategyTable(layouts, rule_info(rule), (0, 0, 0))
 
     def tried(*entries):
         hints = [(layouts.numbers[e, frozenset()],) for e in entries]
-        return [o.choice.axes_of for o in table.suggested(hints, (frozenset(),) * 2)]
+        return [o.spec.axes_of for o in table.suggested(hints, (frozenset(),) * 2)]
     i, k, j = (next(f for f, factor in enumerate(rule.factors) if factor.name == n) for n in "ikj")
     whole = ((), ())
     assert tried((("x",), ()), ((), ("x",)), whole) == [{i: ("x",)}, {j: ("x",)}, {}]
@@ -168,7 +167,7 @@ def test_what_is_tried_are_the_factors_that_layouts_give_and_none():
     meet = tried((("y", "x"), ()), whole, (("y", "x"), ()))
     assert {i: ("y", "x")} in meet and {i: ("x", "y")} not in meet
     assert table.suggested([(layouts.numbers[whole, frozenset()],)] * 3, (frozenset(),) * 2)[0] \
-        .choice.axes_of == {}
+        .spec.axes_of == {}
 
 
 def test_projection_fills_factors_major_to_minor():
@@ -198,5 +197,5 @@ def test_a_factor_of_two_is_not_cut_in_four():
     r1 = next(f for f, factor in enumerate(info.factors) if factor.name == "r1")
     cube = auto(2, 2, 2)
     options = [[(5, 8), (5, 16)], [4, 4]]
-    assert legal_choice(cube, info, *options, {r1: ("x", "y")}, (frozenset(),)) is None
-    assert legal_choice(cube, info, *options, {r1: ("x",)}, (frozenset(),)) is not None
+    assert legal_strategy(cube, info, *options, {r1: ("x", "y")}, (frozenset(),)) is None
+    assert legal_strategy(cube, info, *options, {r1: ("x",)}, (frozenset(),)) is not None

@@ -12,7 +12,7 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.choice import lookahead
 from shardtrace.partitioner.choice.decisions import groups_of
-from shardtrace.partitioner.choice.layouts import Layouts, with_layout
+from shardtrace.partitioner.choice.layouts import LayoutTable, with_layout
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.pipeline import partition
 
@@ -46,7 +46,7 @@ def layers(count: int) -> tuple[Program, list]:
 
 
 def work(program: Program, specs: list, monkeypatch: pytest.MonkeyPatch) -> Counted:
-    forget("partitioner.choice.layouts.Layouts")
+    forget("partitioner.choice.layouts.LayoutTable")
     with monkeypatch.context() as patched:
         counted = Counted(patched)
         partition(program, mesh=program.mesh, in_shardings=specs)
@@ -101,15 +101,15 @@ def test_parts_of_an_equation_share_no_factor(text, operands, results, want):
     assert groups_of(make_rule(text, operands, results)) == want
 
 
-def test_a_goal_is_worth_no_more_than_going_there():
-    layouts = Layouts(M8)
+def test_a_preference_is_worth_no_more_than_going_there():
+    layouts = LayoutTable(M8)
     aval = Build(M8).arg(64, 64, dtype=np.float32).aval
     kind, home = layouts.kinds_of[aval], layouts.homes[aval]
     split = layouts.numbers[(("x",), ()), frozenset()]
-    there, back = layouts.prices[kind, home, split], layouts.prices[kind, split, home]
+    there, back = layouts.costs[kind, home, split], layouts.costs[kind, split, home]
     assert there == 0 < back
-    (goal,) = layouts.together(kind, home, ((split, -5),), ((split, -7),), False)
-    assert goal == (split, 0)                      # cutting it is free: nothing can be gained
+    (preference,) = layouts.combined_preference(kind, home, ((split, -5),), ((split, -7),), False)
+    assert preference == (split, 0)                      # cutting it is free: nothing can be gained
     assert layouts.expected[kind, home, ()][split,] == back
     assert layouts.expected[kind, home, ((split, 3),)][split,] == 3
 

@@ -60,13 +60,13 @@ def step(mesh: AbstractMesh, batch: tuple[str, ...]):
 def test_a_batch_over_several_axes_is_a_batch_over_one():
     found = []
     for sizes in ((64,), (8, 8), (2, 4, 8), (2,) * 6):
-        forget("partitioner.choice.layouts.Layouts")
+        forget("partitioner.choice.layouts.LayoutTable")
         names = tuple("abcdef"[:len(sizes)])
         _, done = step(auto(*sizes, names="abcdef"[:len(sizes)]), names)
         assert joint_axes(done.resolved) == ((names,) if len(names) > 1 else ())
         layouts = layouts_for(done.resolved)
         moved = collectives(done.local)
-        found.append((len(layouts.prices), len(layouts.memo), bytes_received(done.local),
+        found.append((len(layouts.costs), len(layouts.memo), bytes_received(done.local),
                       [c.op for c in moved]))
         assert [c.mesh_axes for c in moved] == [names] * len(moved)
     assert all(other == found[0] for other in found)

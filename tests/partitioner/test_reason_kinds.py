@@ -22,7 +22,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.text.print import print_program
-from shardtrace.partitioner.choice.verdicts import Alternative, kind_of_reason, told
+from shardtrace.partitioner.choice.comparisons import Alternative, kind_of_reason, parse_alternative
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.sharding import AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
@@ -393,7 +393,8 @@ def test_the_runner_up_is_a_plan_that_can_be_written_down(name, forced):
     Alternative("bringing operand 0 to P('X', None) and moving its result from P()", 4096, 1024),
     Alternative("exchanging blocks", 12, 0), Alternative("summing its result over X, Y", 10, -5)])
 def test_reasons_tell_the_runner_up_so_that_it_is_read_back(other):
-    assert told(f"`add` takes dimension 0 of operand 1 over X, {other} (train.py:3:1)") == other
+    text = f"`add` takes dimension 0 of operand 1 over X, {other} (train.py:3:1)"
+    assert parse_alternative(text) == other
 
 
 def explained(f, *args, **options):

@@ -4,7 +4,7 @@ An exchange was *asked for* where the equation could run without any, and only t
 user wrote for its result brings one about. It is *needed* where no way of running the equation does
 without it: an operand can stay in none, or each that leaves all operands where they are exchanges
 something. Else it was *chosen*: the cheapest way without it is the runner-up, and what it would
-cost is said, in the units in which the planner compares (prices.py).
+cost is said, in the units in which the planner compares (costs.py).
 """
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...ir.support.named_tuple import NamedTuple
-from .choose import Pending
-from .decisions import Task
-from .layouts import UNIT, Held, Layouts
-from .options import Option
+from .costs import Pending
+from .decisions import Decision
+from .layouts import UNIT, LayoutIds, LayoutTable
 from .reasons import WRITTEN
+from .strategies import Strategy
 
 _EMPTY: Pending = frozenset()
 ASKED, NEEDED, CHOSEN = "asked", "needed", "chosen"
@@ -59,7 +59,7 @@ _REMARK = re.compile(r"^(?:the same in every iteration of|finished once for all|
 _OF_A_SUM = re.compile(r" leaves partial | finished sum | the sum that ")
 
 
-def told(clause: str) -> Alternative | None:
+def parse_alternative(clause: str) -> Alternative | None:
     """The runner-up that a reason names."""
     found = _ALTERNATIVE.search(clause)
     if found is None:
@@ -71,7 +71,7 @@ def told(clause: str) -> Alternative | None:
     return Alternative(found[6], _number(found[7]), _number(found[7]) - _number(found[8]))
 
 
-def bare(reason: str) -> str:
+def without_alternative(reason: str) -> str:
     """The reason without the runner-up, and without the place where it was asked for."""
     return _PLACE.sub("", _ALTERNATIVE.sub("", reason))
 
@@ -102,7 +102,7 @@ def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternat
     for kind in (NEEDED, ASKED):
         if kind in kinds:
             return kind, None
-    found = [a for a in map(told, clauses) if a is not None]
+    found = [a for a in map(parse_alternative, clauses) if a is not None]
     return CHOSEN, found[0]
 
 
@@ -112,8 +112,8 @@ class Row(NamedTuple):
     it, other than to finish a sum where it is; after: results that are. summed: axes over which its
     results are sums that it made itself; inner: whether its blocks exchange something.
     """
-    option: Option
-    price: int
+    strategy: Strategy
+    cost: int
     moved: tuple[int, ...]
     after: tuple[int, ...]
     summed: Pending
@@ -130,36 +130,36 @@ class Row(NamedTuple):
         return self.ends and not self.moved
 
 
-class Ballot:
+class Comparison:
     """What one equation could have done. task, taken: it, and the option that it took; held: what
     its variables were held in; ends: where its results were wanted.
     """
 
-    __slots__ = ("held", "layouts", "rows", "taken", "task")
+    __slots__ = ("held", "layouts", "rows", "taken", "decision")
 
-    def __init__(self, layouts: Layouts, task: Task, taken: Option, held: tuple[Held, ...],
-                 ends: Held) -> None:
-        self.layouts, self.task, self.held = layouts, task, held
-        options = dict.fromkeys(_options(layouts, task, taken, held, ends))
+    def __init__(self, layouts: LayoutTable, decision: Decision, taken: Strategy,
+                 held: tuple[LayoutIds, ...], ends: LayoutIds) -> None:
+        self.layouts, self.decision, self.held = layouts, decision, held
+        options = dict.fromkeys(_options(layouts, decision, taken, held, ends))
         self.rows = [self._row(o, ends) for o in options]
-        self.taken = next(r for r in self.rows if r.option is taken)
+        self.taken = next(r for r in self.rows if r.strategy is taken)
 
-    def _row(self, option: Option, ends: Held) -> Row:
-        task, layouts = self.task, self.layouts
-        price, moved, after = option.price, (), ()
-        for p, need in dict.fromkeys(zip(task.places, option.needs, strict=False)):
+    def _row(self, strategy: Strategy, ends: LayoutIds) -> Row:
+        decision, layouts = self.decision, self.layouts
+        cost, moved, after = strategy.cost, (), ()
+        for p, need in dict.fromkeys(zip(decision.places, strategy.needs, strict=False)):
             if p >= 0:
-                more = layouts.moved[task.var_kinds[p], self.held[p]][need][0]
-                price += more
+                more = layouts.moved[decision.var_kinds[p], self.held[p]][need][0]
+                cost += more
                 if more > self._finishing(p, need) and p not in moved:
                     moved += (p,)
-        for k, (made, end) in enumerate(zip(option.results, ends, strict=True)):
-            more = layouts.prices[task.kinds[task.count + k], made, end]
-            price += more
+        for k, (made, end) in enumerate(zip(strategy.results, ends, strict=True)):
+            more = layouts.costs[decision.kinds[decision.count + k], made, end]
+            cost += more
             if more:
                 after += (k,)
-        summed = option.pending.difference(*option.sums)
-        return Row(option, price, moved, after, summed, option.received > 0)
+        summed = strategy.pending.difference(*strategy.sums)
+        return Row(strategy, cost, moved, after, summed, strategy.received > 0)
 
     def _finishing(self, p: int, need: int) -> int:
         """What it takes to finish the sum that variable p is, where it stays, if that is needed."""
@@ -168,7 +168,7 @@ class Ballot:
         if not pending or layouts.table[need][1]:
             return 0
         there = layouts.numbers[entries, _EMPTY]
-        return layouts.moved[self.task.var_kinds[p], held][there][0]
+        return layouts.moved[self.decision.var_kinds[p], held][there][0]
 
     # -- verdicts --------------------------------------------------------------------------------
 
@@ -206,24 +206,24 @@ class Ballot:
 
     def alternative(self, row: Row, rest: int = 0) -> Alternative:
         """A runner-up, with its price. rest: what else it would cost."""
-        price = round((row.price + rest) / UNIT)
-        return Alternative(" and ".join(self._words(row)), price,
-                           price - round(self.taken.price / UNIT))
+        cost = round((row.cost + rest) / UNIT)
+        return Alternative(" and ".join(self._words(row)), cost,
+                           cost - round(self.taken.cost / UNIT))
 
-    def price_of(self, p: int) -> int:
+    def cost_of(self, p: int) -> int:
         """What it took to bring variable p to where it is taken."""
-        task = self.task
-        need = self.taken.option.needs[task.places.index(p)]
-        return self.layouts.moved[task.var_kinds[p], self.held[p]][need][0]
+        decision = self.decision
+        need = self.taken.strategy.needs[decision.places.index(p)]
+        return self.layouts.moved[decision.var_kinds[p], self.held[p]][need][0]
 
     def _words(self, row: Row) -> Iterator[str]:
-        task, table = self.task, self.layouts.table
-        spelled, option = self._spelled, row.option
+        decision, table = self.decision, self.layouts.table
+        spelled, strategy = self._spelled, row.strategy
         for p in row.moved:
-            i = task.places.index(p)
-            yield f"bringing operand {i} to {spelled(table[option.needs[i]][0])}"
-        passed = {a for sums in option.sums for a in sums}
-        if passed - {a for sums in self.taken.option.sums for a in sums}:
+            i = decision.places.index(p)
+            yield f"bringing operand {i} to {spelled(table[strategy.needs[i]][0])}"
+        passed = {a for sums in strategy.sums for a in sums}
+        if passed - {a for sums in self.taken.strategy.sums for a in sums}:
             yield f"passing on the sum over {', '.join(spelled.names(passed))}"
         if row.inner:
             yield "exchanging blocks"
@@ -231,11 +231,11 @@ class Ballot:
             yield f"summing its result over {', '.join(spelled.names(row.summed))}"
         elif row.after:
             (k, *_) = row.after
-            which = "its result" if len(option.results) == 1 else f"its result {k}"
-            yield f"moving {which} from {spelled(table[option.results[k]][0])}"
+            which = "its result" if len(strategy.results) == 1 else f"its result {k}"
+            yield f"moving {which} from {spelled(table[strategy.results[k]][0])}"
         if not (row.moved or passed or row.inner or row.summed or row.after):
-            mine = {a for axes in self.taken.option.way.axes_of.values() for a in axes}
-            own = {a for axes in option.way.axes_of.values() for a in axes}
+            mine = {a for axes in self.taken.strategy.candidate.axes_of.values() for a in axes}
+            own = {a for axes in strategy.candidate.axes_of.values() for a in axes}
             more = spelled.names(mine - own)
             yield f"computing it alike over {', '.join(more)}" if more else "no exchange at all"
 
@@ -247,7 +247,7 @@ class Ballot:
 class _Spelling:
     """Layouts and axes in the names that the program has for them."""
 
-    def __init__(self, layouts: Layouts) -> None:
+    def __init__(self, layouts: LayoutTable) -> None:
         self.layouts = layouts
 
     def names(self, axes: Iterable[str]) -> list[str]:
@@ -277,24 +277,24 @@ def spelled(entries: Sequence[Sequence[str]]) -> str:
 
 
 def _cheapest(rows: Sequence[Row]) -> Row:
-    return min(rows, key=lambda r: r.price)
+    return min(rows, key=lambda r: r.cost)
 
 
-def _options(layouts: Layouts, task: Task, taken: Option, held: tuple[Held, ...], ends: Held
-             ) -> Iterator[Option]:
+def _options(layouts: LayoutTable, decision: Decision, taken: Strategy, held: tuple[LayoutIds, ...],
+             ends: LayoutIds) -> Iterator[Strategy]:
     """The option that was taken, what was compared with it, and how each operand could stay."""
-    table = task.table
-    ways = table.ways
+    table = decision.table
+    candidates = table.candidates
     yield taken
-    hints = [*[() if p < 0 else held[p] for p in task.places],
-             *[(home, end) for home, end in zip(task.results, ends, strict=True)]]
-    for sums in dict.fromkeys((task.sums, taken.sums)):
+    hints = [*[() if p < 0 else held[p] for p in decision.places],
+             *[(home, end) for home, end in zip(decision.results, ends, strict=True)]]
+    for sums in dict.fromkeys((decision.sums, taken.sums)):
         yield from table.suggested(hints, sums)
-    for i, (p, m) in enumerate(zip(task.places, table.maps, strict=False)):
+    for i, (p, m) in enumerate(zip(decision.places, table.maps, strict=False)):
         for n in held[p] if p >= 0 and m >= 0 else ():
-            pairs, overflow = ways.part(m, n)
-            if overflow or not all([ways.can_split >> f & 1 for f, _ in pairs]):
+            pairs, overflow = candidates.part(m, n)
+            if overflow or not all([candidates.can_split >> f & 1 for f, _ in pairs]):
                 continue
-            option = table.option(ways.way(dict(pairs)), task.sums)
-            if option is not None and option.needs[i] == n:
-                yield option
+            strategy = table.strategy(candidates.candidate(dict(pairs)), decision.sums)
+            if strategy is not None and strategy.needs[i] == n:
+                yield strategy

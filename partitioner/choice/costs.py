@@ -17,8 +17,9 @@ from ...ir.ops.communication.neighbours import plan_of
 from ...ir.ops.communication.row_exchange_plan import joined, lacking
 from ...ir.rule import HALO, ORDERED, REDUCE, SCAN
 from ...ir.types import Entries, Shape
-from ..factors import RuleInfo
+from ..factors import Axes, RuleInfo
 from ..redistribution.effects import tile_count as parts_of
+from ..redistribution.redistribute import least_received, plan
 
 # Operations per byte received, dense bf16 over one-way bandwidth of all links: TPU v5e
 # 197e12 / (4 x 45e9) = 1,094; v5p 459e12 / (6 x 90e9) = 850; H100 989e12 / 450e9 = 2,200
@@ -26,6 +27,9 @@ from ..redistribution.effects import tile_count as parts_of
 FLOPS_PER_BYTE = 1000
 EXCHANGE = 1e-3          # bytes that one more exchange counts, among plans of equal bytes
 WORK = 1e-9              # bytes that one more element of local work counts
+
+Pending = frozenset[str]         # axes over which a value is an unfinished sum
+Layout = tuple[Entries, Pending]
 
 
 def block_elements(mesh: AbstractMesh, shape: Shape, entries: Entries) -> int:
@@ -37,9 +41,9 @@ def block_elements(mesh: AbstractMesh, shape: Shape, entries: Entries) -> int:
     return n
 
 
-def inside(info: RuleInfo, shapes: Sequence[Shape], itemsizes: Sequence[int],
-           parts: Mapping[int, int], blocks: Sequence[int], finish: Sequence[tuple[str, int]]
-           ) -> tuple[float, int]:
+def compute_cost(info: RuleInfo, shapes: Sequence[Shape], itemsizes: Sequence[int],
+                 parts: Mapping[int, int], blocks: Sequence[int], finish: Sequence[tuple[str, int]]
+                 ) -> tuple[float, int]:
     """The price of running an equation with its factors in so many `parts`, without any reshards.
 
     blocks: elements of each tensor's block. finish: (monoid, parts) of reductions that are finished
@@ -67,8 +71,8 @@ def inside(info: RuleInfo, shapes: Sequence[Shape], itemsizes: Sequence[int],
         flops = 2 * math.prod([f.size for f in info.factors]) // math.prod(parts.values())
     else:
         flops = max(blocks, default=0)
-    price = received + flops / FLOPS_PER_BYTE + EXCHANGE * exchanges + WORK * sum(blocks)
-    return price, received
+    cost = received + flops / FLOPS_PER_BYTE + EXCHANGE * exchanges + WORK * sum(blocks)
+    return cost, received
 
 
 def _halo(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int, operand: int
@@ -87,7 +91,7 @@ def _halo(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int, operand
     return (plan.received if plan else 0), block
 
 
-def possible(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int) -> bool:
+def can_split_into(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int) -> bool:
     """Whether an emitter can work with factor f in so many parts, as far as sizes matter."""
     factor = info.factors[f]
     if not factor.splittable_over(devices):
@@ -119,3 +123,75 @@ def _summary(info: RuleInfo, f: int, local: int, devices: int) -> int:
     if factor.kind == REDUCE and factor.operator in ("argmax", "argmin"):
         return 2 * local                       # its best element and the position of that
     return 0
+
+
+def reshard_cost(mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout, target: Layout
+                 ) -> float:
+    """The price of bringing a value from one layout to another; no plan is made for it.
+
+    Of a sum it may be a little too high, since it is finished straight to where it is wanted.
+    """
+    if source == target:
+        return 0.0
+    if source[1] == target[1]:
+        received: float = least_received(mesh, shape, source[0], target[0])
+        return received * itemsize + EXCHANGE * (received > 0)
+    received, exchanges = _finished(mesh, shape, source, target)
+    return received * itemsize + EXCHANGE * exchanges
+
+
+def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
+              ) -> tuple[float, int]:
+    """Elements received, and exchanges, where a sum is finished, or a value becomes one."""
+    finish, have = source[1] - target[1], source[0]
+    start = target[1] - source[1]
+    if start:                               # a value becomes a sum: free along minor axes
+        whole = tuple([_without_tail(axes, start) for axes in have])
+        if finish or not start.isdisjoint({a for axes in whole for a in axes}):
+            steps = plan(mesh, shape, have, target[0], source[1], target[1])
+            return steps.received, steps.exchanges
+        moved = least_received(mesh, shape, whole, target[0])
+        return moved, moved > 0
+    wanted = target[0]
+    cut, placed = [*have], {a for axes in have for a in axes}
+    if have != wanted:
+        # blocks that the target wants are cut first, and sums are scattered to them or elsewhere
+        used = placed
+        for d, (own, want) in enumerate(zip(have, wanted)):  # noqa: B905 (speed)
+            if (want != own and want[:len(own)] == own
+                    and used.isdisjoint(want[len(own):])):
+                cut[d] = want
+                placed = placed.union(want)
+    summed = scattered = 1
+    homes = {a: d for d, axes in enumerate(wanted) for a in axes}
+    waiting: Sequence[str] = [a for a in finish if a not in placed]
+    if len(waiting) > 1:
+        waiting = mesh.sort_axes(waiting)
+    dims = range(len(shape)) if waiting else ()
+    for a in waiting:
+        for d in (homes[a], *dims) if a in homes else dims:
+            if shape[d] % parts_of(mesh, (*cut[d], a)) == 0:
+                cut[d] += (a,)
+                break
+        else:
+            summed *= parts_of(mesh, (a,))
+    for a in finish:
+        scattered *= parts_of(mesh, (a,))
+    scattered //= summed
+    reached = tuple(cut)
+    local = block_elements(mesh, shape, reached)
+    moved = 0 if reached == wanted else least_received(mesh, shape, reached, wanted)
+    received = local * (scattered - 1) + 2 * local * (summed - 1) / summed + moved
+    exchanges = (scattered > 1) + (summed > 1) + (moved > 0)
+    if moved:
+        away = [a for a in finish if a not in homes]
+        if [tuple([a for a in axes if a not in away]) for axes in reached] == list(wanted):
+            exchanges -= 1                      # scattered and gathered again: an all-reduce
+    return received, exchanges
+
+
+def _without_tail(axes: Axes, gone: Pending) -> Axes:
+    count = len(axes)
+    while count and axes[count - 1] in gone:
+        count -= 1
+    return axes[:count]

@@ -1,7 +1,8 @@
-"""Kinds of reasons: was a change of layout asked for, is it needed, or was it chosen?
+"""Why an exchange is there: requested by the user, required by the op, or preferred for its cost.
 
-What an equation could have done is weighed by verdicts.py; here it is found out what its variables
-were held in then, and whether the user said how its results are laid out, or what becomes of them.
+`comparisons.py` compares the strategies that an equation had. Here the state before the equation is
+looked up: in which layouts its operands were available, and whether the user fixed the sharding of
+its results, or of what is computed from them.
 """
 from __future__ import annotations
 
@@ -13,100 +14,101 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Demands, Equation, Literal, Program, Var
 from ...ir.rule import PASS
 from ...ir.support.named_tuple import NamedTuple
-from ..choice.choose import Choice
-from ..choice.decisions import Members, Task
-from ..choice.layouts import Held
-from ..choice.lookahead import Planner
-from ..choice.verdicts import ASKED, CHOSEN, Ballot, kind_of
+from ..choice.comparisons import ASKED, CHOSEN, Comparison, kind_of
+from ..choice.decisions import Decision, EquationDecision
+from ..choice.layouts import LayoutIds
+from ..choice.lookahead import LookaheadSearch
+from ..choice.strategies import StrategySpec
 from ..factors import RuleInfo
 
 _FAR = 16           # how many equations what was asked for may be away
 
 
-class Turn(NamedTuple):
+class PlannedEquation(NamedTuple):
     """An equation that runs otherwise than its types say. part: the number of its first task; held:
     what its variables were held in before; results: its results as they are made.
     """
     eqn: Equation
     info: RuleInfo
-    choice: Choice
-    members: Members
+    spec: StrategySpec
+    members: EquationDecision
     part: int
-    held: dict[Atom, Held]
+    held: dict[Atom, LayoutIds]
     results: Sequence[Var]
 
 
-class Kinds:
+class ReasonKinds:
     """Of one program that was decided."""
 
-    def __init__(self, program: Program, demands: Demands, planner: Planner) -> None:
-        self.program, self.demands, self.planner = program, demands, planner
-        self.layouts = planner.layouts
+    def __init__(self, program: Program, demands: Demands, search: LookaheadSearch) -> None:
+        self.program, self.demands, self.search = program, demands, search
+        self.layouts = search.layouts
 
-    def verdict(self, turn: Turn, at: int, more: Sequence[tuple[Turn, int]] = ()
-                ) -> tuple[str, str]:
+    def verdict(self, planned: PlannedEquation, at: int,
+                more: Sequence[tuple[PlannedEquation, int]] = ()) -> tuple[str, str]:
         """What kind of reason there is for moving operand `at` of an equation, or result `~at`, and
         what is to be said of that. more: others that take the operand so.
         """
         k = ~at
-        ballot, at = self.ballot(turn, at)
+        comparison, at = self.comparison(planned, at)
         if at < 0:
-            result = turn.eqn.outvars[k]
-            summed = ballot.taken.summed or ballot.taken.inner
-            kind, row = ballot.of_sum() if summed else ballot.of_result(
+            result = planned.eqn.outvars[k]
+            summed = comparison.taken.summed or comparison.taken.inner
+            kind, row = comparison.of_sum() if summed else comparison.of_result(
                 ~at, self.asked_for(result) is not None)
-            if summed and self.demands.places.get(result) == turn.eqn.location:
+            if summed and self.demands.places.get(result) == planned.eqn.location:
                 kind, row = ASKED, None          # by the out_sharding of the equation
-            return kind, f", {ballot.alternative(row)}" if row is not None else (
+            return kind, f", {comparison.alternative(row)}" if row is not None else (
                 ", asked for here" if kind == ASKED and summed else "")
-        place = ballot.task.places[at]
-        if not ballot.price_of(place):
+        place = comparison.decision.places[at]
+        if not comparison.cost_of(place):
             return CHOSEN, ""                   # a slice: there is nothing to weigh
-        places = map(self.asked_for, turn.eqn.outvars if ballot.only_ends else ())
+        places = map(self.asked_for, planned.eqn.outvars if comparison.only_ends else ())
         asked = next((p for p in places if p is not None), None)
-        kind, row = ballot.of_operand(place, asked is not None)
+        kind, row = comparison.of_operand(place, asked is not None)
         if kind == ASKED:
             return kind, f", asked for at {asked}" if asked.line else ", as asked for"  # type: ignore
         rest = 0
         for other, i in more:
-            again, j = self.ballot(other, i, turn.held[turn.eqn.invars[at]])
-            found, without = again.of_operand(again.task.places[j], False)
+            again, j = self.comparison(other, i, planned.held[planned.eqn.invars[at]])
+            found, without = again.of_operand(again.decision.places[j], False)
             if without is None:
                 return found, ""
-            rest += without.price - again.taken.price + again.price_of(again.task.places[j])
-        return kind, "" if row is None else f", {ballot.alternative(row, rest)}"
+            rest += without.cost - again.taken.cost + again.cost_of(again.decision.places[j])
+        return kind, "" if row is None else f", {comparison.alternative(row, rest)}"
 
-    def ballot(self, turn: Turn, at: int, before: Held = ()) -> tuple[Ballot, int]:
+    def comparison(self, planned: PlannedEquation, at: int, before: LayoutIds = ()
+                   ) -> tuple[Comparison, int]:
         """What the equation could have done, or the part of it to which operand `at`, or result
         `~at`, belongs; and its place there. before: what the operand is held in, if that is not to
         count which came later.
         """
-        eqn, members, part = turn.eqn, turn.members, turn.part
+        eqn, members, part = planned.eqn, planned.members, planned.part
         own: Sequence[int] = range(len(eqn.invars))
         made: Sequence[int] = ()
-        if members.__class__ is not Task:
+        if members.__class__ is not Decision:
             for member in members:                                      # type: ignore[union-attr]
                 places = member.results if at < 0 else member.operands
                 if (~at if at < 0 else at) in places:
                     at = ~places.index(~at) if at < 0 else places.index(at)
-                    members, own, made = member.task, member.operands, member.results
+                    members, own, made = member.decision, member.operands, member.results
                     break
                 part += 1
-        task: Task = members                                            # type: ignore[assignment]
-        taken = self.planner.found[part]
-        if taken.__class__ is Task:
-            taken = task.option
-        read = range(task.count) if task.read is None else task.read
-        own_held = [turn.held[eqn.invars[own[i]]] for i in read]
+        decision: Decision = members                                            # type: ignore[assignment]
+        taken = self.search.found[part]
+        if taken.__class__ is Decision:
+            taken = decision.strategy
+        read = range(decision.count) if decision.read is None else decision.read
+        own_held = [planned.held[eqn.invars[own[i]]] for i in read]
         if before:
-            own_held[task.places[at]] = before
-        mine = turn.results if members is turn.members else [turn.results[k] for k in made]
+            own_held[decision.places[at]] = before
+        mine = planned.results if members is planned.members else [planned.results[k] for k in made]
         ends = tuple([home if pinned else self.end(result, home)
-                      for home, pinned, result in zip(task.results, task.pinned, mine,
+                      for home, pinned, result in zip(decision.results, decision.pinned, mine,
                                                       strict=True)])
-        memo, key = self.layouts.memo, ("ballot", task, taken, tuple(own_held), ends)
+        memo, key = self.layouts.memo, ("comparison", decision, taken, tuple(own_held), ends)
         if key not in memo:
-            memo[key] = Ballot(self.layouts, *key[1:])                  # type: ignore[arg-type]
+            memo[key] = Comparison(self.layouts, *key[1:])                  # type: ignore[arg-type]
         return memo[key], at
 
     def finished(self, eqns: Sequence[Equation], outvars: Sequence[Atom]) -> None:

@@ -35,7 +35,7 @@ _NEVER = frozenset(("triangular_solve", "tridiagonal_solve", "scatter_mul", "sca
                     "ragged_dot_general"))
 
 
-class Passed(NamedTuple):
+class Sunk(NamedTuple):
     """used: operands that are taken in their earlier form; needed: types of all operands then;
     result: type of the result.
     """
@@ -62,7 +62,7 @@ def between(source: ArrayType, target: ArrayType) -> tuple[int, int]:
     return steps.received * target.dtype.itemsize, steps.exchanges
 
 
-def may_pass(eqn: Equation) -> bool:
+def can_sink(eqn: Equation) -> bool:
     """Is it an equation with one result and a factor rule, that computes and nothing else?"""
     op = eqn.op
     return (len(eqn.outvars) == 1 and bool(eqn.invars) and not op.subprograms and not op.effect
@@ -70,12 +70,12 @@ def may_pass(eqn: Equation) -> bool:
             and not eqn.outvars[0].aval.sharding.spec.unreduced)
 
 
-def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
+def partial_sum_sets(eqn: Equation) -> tuple[tuple[int, ...], ...]:
     """Operand sets through each of which an unfinished sum may pass: taken together they come as
     sums over the same axes, and the result is one.
     """
     op = eqn.op
-    if not op.linear or not may_pass(eqn):
+    if not op.linear or not can_sink(eqn):
         return ()
     types = eqn.types[0]
     for t in types:
@@ -86,7 +86,7 @@ def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
     return tuple([tuple(s) for s in sets if _exact(eqn, types, s, constant)])
 
 
-def passed(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Passed | None:
+def sunk(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Sunk | None:
     """The equation with operands in these earlier types; None where it cannot run so.
 
     earlier: per operand the type before its reshard, or None. Where not all can be taken, one of
@@ -97,14 +97,14 @@ def passed(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Passed | Non
         return None
     constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
     key, tables = (eqn.known_types or eqn.types, earlier, constant), eqn.use.tables
-    if passed in tables:
-        known = tables[passed]
+    if sunk in tables:
+        known = tables[sunk]
         if key in known:
             return known[key]
     if op.effect or op.collective is not None:
         return None
-    found = eqn.use.table(passed)[key] = _first_that_works(
-        eqn, eqn.types[0], earlier, constant) if may_pass(eqn) else None
+    found = eqn.use.table(sunk)[key] = _first_that_works(
+        eqn, eqn.types[0], earlier, constant) if can_sink(eqn) else None
     return found
 
 
@@ -125,19 +125,19 @@ def is_nonzero_constant(atom: Atom) -> bool:
 
 def _first_that_works(eqn: Equation, types: tuple[ArrayType, ...],
                       earlier: tuple[ArrayType | None, ...], constant: tuple[bool, ...]
-                      ) -> Passed | None:
+                      ) -> Sunk | None:
     have = [i for i, t in enumerate(earlier) if t is not None]
     sets = [have, *([i] for i in have)] if len(have) > 1 else [have]
     for used in sets:
         some = tuple(t if i in used else None for i, t in enumerate(earlier))
-        found = _passed(eqn, types, some, constant)
+        found = _sunk(eqn, types, some, constant)
         if found is not None:
             return found
     return None
 
 
-def _passed(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType | None, ...],
-            constant: tuple[bool, ...]) -> Passed | None:
+def _sunk(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType | None, ...],
+          constant: tuple[bool, ...]) -> Sunk | None:
     result = eqn.outvars[0].aval
     mesh, size = result.mesh, result.mesh.axis_size
     pendings = {t.sharding.spec.unreduced for t in earlier if t is not None}
@@ -201,7 +201,7 @@ def _passed(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayTyp
             if not t.mesh.empty and bytes_between(t, want):
                 return None
         needed.append(want)
-    return Passed(used, tuple(needed), typed(result, mesh, layouts[-1], pending | sums))
+    return Sunk(used, tuple(needed), typed(result, mesh, layouts[-1], pending | sums))
 
 
 def _by_factor(info: RuleInfo, i: int, t: ArrayType, size: AxisSize) -> Iterable[tuple[int, Axes]]:

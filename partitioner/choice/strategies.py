@@ -1,0 +1,247 @@
+"""Options: what is tried of one rule (candidates.py) for values of certain sizes.
+
+What is legal of it, in numbers of layouts, and at what price.
+"""
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from ...ir.mesh import AbstractMesh
+from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import Entries, Shape
+from ..factors import Axes, RuleInfo, tensor_entries
+from ..redistribution.joint_axes import Joined
+from .candidates import Candidate, candidates_of
+from .costs import FLOPS_PER_BYTE, WORK, Pending, can_split_into, compute_cost, parts_of
+from .layouts import UNIT, LayoutIds, LayoutTable
+
+_EMPTY: Pending = frozenset()
+_FLOP, _WORK = UNIT // FLOPS_PER_BYTE, round(WORK * UNIT)
+
+_WHOLE: Entries = ((),)
+
+
+class StrategySpec(NamedTuple):
+    """axes_of: factor -> axes. layouts: operands as needed, then results as produced.
+
+    sums: per operand, the axes over which it is taken as an unfinished sum. pending: axes over
+    which the results are unfinished sums. finish: (monoid, axes) of reductions
+    that are not sums, which are finished at once. price: of running it so (costs.py); received:
+    bytes that its blocks exchange.
+    """
+    axes_of: dict[int, Axes]
+    layouts: tuple[Entries, ...]
+    sums: tuple[Pending, ...]
+    pending: Pending
+    finish: tuple[tuple[str, Axes], ...] = ()
+    cost: float = 0.0
+    received: int = 0
+
+    # one per option; its parts cannot be hashed
+    __hash__ = object.__hash__                  # type: ignore[assignment]
+
+
+class Strategy:
+    """A choice in numbers. needs: per operand the layout that it is taken in; results: the layouts
+    that come out. price: in `UNIT`s. received, pending, choice: as of `Choice`, and the choice
+    itself, which is made when it is asked for.
+    """
+
+    __slots__ = ("spec", "needs", "pending", "cost", "received", "results", "sums", "table",
+                 "candidate")
+
+    spec: StrategySpec
+
+    def __init__(self, table: StrategyTable, candidate: Candidate, sums: tuple[Pending, ...],
+                 tensors: LayoutIds, cost: int, pending: Pending, received: int) -> None:
+        count = table.count
+        self.table, self.candidate, self.sums = table, candidate, sums
+        self.needs, self.results = tensors[:count], tensors[count:]
+        self.cost, self.pending, self.received = cost, pending, received
+
+    def __getattr__(self, name: str) -> StrategySpec:
+        if name != "spec":
+            raise AttributeError(name)
+        table = self.table
+        spec = table.spec(self.candidate, self.sums)
+        assert spec is not None
+        self.spec = spec = _in_program_axes(spec, table.layouts.joint)
+        return spec
+
+
+class StrategyTable:
+    """The options of one rule for values of certain kinds."""
+
+    __slots__ = ("count", "flops", "found", "info", "kinds", "layouts", "lengths", "maps",
+                 "options", "ranked", "candidates", "whole", "wholes")
+
+    def __init__(self, layouts: LayoutTable, info: RuleInfo, kinds: tuple[int, ...]) -> None:
+        self.layouts, self.info, self.kinds = layouts, info, kinds
+        self.candidates = candidates = candidates_of(layouts, info)
+        self.count = info.operands
+        self.whole = (_EMPTY,) * self.count         # no operand is a sum
+        maps, sizes = candidates.maps, layouts.sizes
+        self.maps: tuple[int, ...] = ()             # of each tensor
+        self.ranked: tuple[tuple[int, int], ...] = ()   # (tensor, map) of those with dimensions
+        self.wholes: tuple[tuple[int, int], ...] = ()   # (map, elements) of each
+        for t, dims in enumerate(info.maps):
+            m = maps[dims]
+            self.maps += (m,)
+            self.wholes += ((m, sizes[kinds[t]]),)
+            if m >= 0:
+                self.ranked += ((t, m),)
+        # of a product, on one device; of others the elements of the largest block count
+        self.flops = 2 * math.prod([f.size for f in info.factors]) if info.is_product else 0
+        self.lengths: dict[int, set[int]] = {}      # of the dimensions that a factor has
+        self.options: dict[tuple[Candidate, tuple[Pending, ...]], Strategy | None] = {}
+        self.found: dict[tuple, list[Strategy]] = {}  # by what is given
+
+    def suggested(self, hints: Sequence[LayoutIds], sums: tuple[Pending, ...]) -> list[Strategy]:
+        """All legal options that these layouts of the tensors suggest."""
+        candidates = self.candidates
+        known = candidates.known
+        if known.order is not self.layouts.ordered:
+            known = candidates.rebuild()
+        given = known.given
+        has = lacks = 0
+        for t, m in self.ranked:
+            key = m, hints[t]
+            mine = given[key] if key in given else candidates.factor_axes(known, *key)
+            has |= mine[0]
+            lacks |= mine[1]
+        wanted = has, has & lacks, sums
+        if wanted in self.found:
+            return self.found[wanted]
+        kept = _EMPTY if sums == self.whole else _EMPTY.union(*sums)
+        enumerated, orders = candidates.enumerated(known, has, has & lacks, kept, [
+            given[m, hints[t]] for t, m in self.ranked])
+        by_orders = (*wanted, orders) if orders else wanted
+        if by_orders in self.found:
+            return self.found[by_orders]
+        found: list[Strategy] = []
+        options, simple = self.options, candidates.simple
+        for candidate in enumerated:
+            key = candidate, sums
+            if key not in options:
+                options[key] = (self._simple if simple else self._general)(*key)
+            strategy = options[key]
+            if strategy is not None:
+                found.append(strategy)
+        self.found[by_orders] = found
+        return found
+
+    def strategy(self, candidate: Candidate, sums: tuple[Pending, ...]) -> Strategy | None:
+        """The option that splits factors so; None where it is not legal."""
+        key = candidate, sums
+        if key not in self.options:
+            self.options[key] = (self._simple if self.candidates.simple else self._general)(*key)
+        return self.options[key]
+
+    def _general(self, candidate: Candidate, sums: tuple[Pending, ...]) -> Strategy | None:
+        spec = self.spec(candidate, sums)
+        if spec is None:
+            return None
+        numbers, pending = self.layouts.numbers, itertools.repeat(spec.pending)
+        tensors = zip(spec.layouts, itertools.chain(sums, pending), strict=False)
+        return Strategy(self, candidate, sums, tuple([numbers[t] for t in tensors]),
+                        round(spec.cost * UNIT), spec.pending, spec.received)
+
+    def _simple(self, candidate: Candidate, sums: tuple[Pending, ...]) -> Strategy | None:
+        """What `legal_choice` and `prices.inside` would say of a way that is simple."""
+        parts, lengths = candidate.parts, self.lengths
+        for f in parts:
+            if f not in lengths:
+                shapes, kinds = self.layouts.shapes, self.kinds
+                lengths[f] = {shapes[kinds[t]][0][d] for t, d, _ in self.info.positions[f]}
+            for n in lengths[f]:
+                if n % parts[f]:
+                    return None
+        cuts = candidate.cuts
+        most = total = 0
+        for m, n in self.wholes:
+            n //= cuts[m]
+            total += n
+            if n > most:
+                most = n
+        if self.flops:
+            most = self.flops // candidate.product
+        entries, numbers, pending = candidate.layouts, self.layouts.numbers, candidate.pending
+        if pending or sums != self.whole:
+            pending = pending if sums == self.whole else pending.union(*sums)
+            tensors = zip(self.maps, itertools.chain(sums, itertools.repeat(pending)), strict=False)
+            held = [numbers[entries[m], axes] for m, axes in tensors]
+        else:
+            held = [numbers[entries[m], _EMPTY] for m in self.maps]
+        return Strategy(self, candidate, sums, tuple(held), most * _FLOP + total * _WORK, pending,
+                        0)
+
+    def spec(self, candidate: Candidate, sums: tuple[Pending, ...]) -> StrategySpec | None:
+        """The choice that splits factors so, by the names of the layouts' mesh."""
+        layouts = self.layouts
+        shapes = [layouts.shapes[k] for k in self.kinds]
+        return legal_strategy(layouts.mesh, self.info, [shape for shape, _ in shapes],
+                              [size for _, size in shapes], candidate.axes_of, sums)
+
+
+def _in_program_axes(spec: StrategySpec, joint: Joined | None) -> StrategySpec:
+    """A strategy by the axes that the program names, where the search took some of them as one."""
+    if joint is None:
+        return spec
+    spelled = joint.spelled
+    return StrategySpec({f: spelled(axes) for f, axes in spec.axes_of.items()},
+                        tuple([tuple(map(spelled, entries)) for entries in spec.layouts]),
+                        tuple([frozenset(spelled(sums)) for sums in spec.sums]),
+                        frozenset(spelled(spec.pending)),
+                        tuple([(reducer, spelled(axes)) for reducer, axes in spec.finish]),
+                        spec.cost, spec.received)
+
+
+def legal_strategy(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
+                   itemsizes: Sequence[int], axes_of: dict[int, Axes], sums: tuple[Pending, ...]
+                   ) -> StrategySpec | None:
+    """The choice that splits factors so; None where blocks would be strided or do not fit.
+
+    sums: per operand, axes over which it is taken as an unfinished sum and the equation passes it
+    on.
+    """
+    parts = {f: parts_of(mesh, axes) for f, axes in axes_of.items() if axes}
+    layouts, blocks = [], list(map(math.prod, shapes))
+    for t, plain in enumerate(info.plain):
+        shape = shapes[t]
+        if plain is None:
+            dims = info.maps[t]
+            entries = tensor_entries(dims, shape, info.factors, axes_of, mesh.axis_size)
+            if entries is None or any([
+                    info.factors[f].size % parts[f]
+                    for split in dims if len(split) > 1 for f in split if f in parts]):
+                return None
+            for split in dims:
+                for f in split:
+                    if f in parts:
+                        blocks[t] //= parts[f]
+        else:
+            entries = ()
+            for f, n in zip(plain, shape):  # noqa: B905 (speed)
+                if f in parts:
+                    if n % parts[f]:
+                        return None
+                    blocks[t] //= parts[f]
+                    entries += (axes_of[f],)
+                else:
+                    entries += _WHOLE
+        layouts.append(entries)
+    if info.has_other_kinds and not all(
+            [can_split_into(info, shapes, f, n) for f, n in parts.items()]):
+        return None
+    pending, finish = _EMPTY.union(*sums), []
+    for f in parts if info.has_other_kinds else ():
+        factor = info.factors[f]
+        if factor.leaves_sum:
+            pending = pending.union(axes_of[f])
+        elif factor.reducer:
+            finish.append((factor.reducer, axes_of[f]))
+    cost = compute_cost(info, shapes, itemsizes, parts, blocks, [
+        (reducer, parts_of(mesh, axes)) for reducer, axes in finish])
+    return StrategySpec(axes_of, tuple(layouts), sums, pending, tuple(finish), *cost)
