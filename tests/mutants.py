@@ -38,7 +38,7 @@ from shardtrace.ir.verify import verify
 from shardtrace.runtime.rewrites.inline_calls import every_equation
 
 command = importlib.import_module("shardtrace.cli.main")
-SECONDS = 10
+SECONDS = 10                      # of processor time
 MEMORY = 1 << 30
 MOST = 1e6                        # elements of a parameter that are still made
 ALONE = 1e5                       # of all parameters, on all devices: those run one by one
@@ -325,13 +325,13 @@ def survey(count: int, seed: int, groups: Sequence[Sequence[str]]
     rng = random.Random(seed)
     counts: collections.Counter = collections.Counter()
     failures: dict[str, tuple[str, str]] = {}
-    before = signal.signal(signal.SIGALRM, _late)
+    before = signal.signal(signal.SIGPROF, _late)
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(count):
             texts = rng.choice(groups)
             text = mutant(rng.choice(texts), rng, texts)
             words = rng.choice(COMMANDS) if rng.random() < 0.4 else None
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 counts[outcome(text) if words is None else
                        commanded(text, words, Path(folder), rng.choice(texts))] += 1
@@ -347,8 +347,8 @@ def survey(count: int, seed: int, groups: Sequence[Sequence[str]]
                 failures.setdefault(kind, (text, f"{words}\n" + "".join(
                     traceback.format_exception(error))))
             finally:
-                signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+                signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, before)
     return counts, failures
 
 

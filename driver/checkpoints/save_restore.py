@@ -29,12 +29,15 @@ from ...runtime.arrays.host import PYTHON_NUMBERS
 from ...runtime.arrays.transfer import check_fits, concrete_sharding
 from ...runtime.arrays.wholes import PENDING_SUM
 from ...runtime.checkpoint import folder
-from ...runtime.checkpoint.blocks import BlockReader, covers, host_block, own_blocks
+from ...runtime.checkpoint.blocks import BlockReader, host_block, own_blocks
+from ...runtime.checkpoint.index_checks import covers
 from ...runtime.checkpoint.record import (
+    NUMBERS,
     Index,
     LeafRecord,
     describe_sharding,
     leaf_from_json,
+    number_from_text,
     saved_sharding,
 )
 from ...runtime.devices import default_device
@@ -42,7 +45,6 @@ from ...runtime.processes.coordinator import Call, current_coordinator
 from ...tracer.trees import tree
 from .trees import all_nodes, describe, numbers_under, rebuilt
 
-_NUMBERS = {kind.__name__: kind for kind in PYTHON_NUMBERS}
 _PLACES = (Sharding, PartitionSpec, Device)
 
 
@@ -264,7 +266,7 @@ def _target_text(target: Any) -> str:
 def _load(reader: BlockReader, index: Index, leaf: LeafRecord, target: Any) -> Any:
     """One leaf, as `target` asks for it."""
     name = leaf.path or "the value"
-    if leaf.kind in _NUMBERS:
+    if leaf.kind in NUMBERS:
         return _load_number(leaf, target, name)
     _check_type(leaf, target, name)
     on_host = leaf.kind == "numpy" if target is None else isinstance(
@@ -291,17 +293,16 @@ def _load(reader: BlockReader, index: Index, leaf: LeafRecord, target: Any) -> A
     if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
         fail(ValueError, f"{name} cannot be restored as a partial sum, with {sharding}",
              code="checkpoint-sharding", help="restore it without unreduced axes")
-    return reader.array(leaf, sharding, committed)
+    try:
+        return reader.array(leaf, sharding, committed)
+    except MemoryError as problem:
+        fail(MemoryError, f"{name} was saved as {leaf.type_text()}, for which there is not enough "
+             f"memory: {problem}", code="checkpoint-memory",
+             help="restore it onto more processes, or only what you need of the tree, by `like`")
 
 
 def _load_number(leaf: LeafRecord, target: Any, name: str) -> Any:
-    kind = _NUMBERS[leaf.kind]
-    if kind is float:
-        value: Any = float.fromhex(leaf.value)
-    elif kind is complex:
-        value = complex(*map(float.fromhex, leaf.value.split()))
-    else:
-        value = int(leaf.value) if kind is int else leaf.value == "True"
+    kind, value = NUMBERS[leaf.kind], number_from_text(leaf.kind, leaf.value)
     if target is None or type(target) is kind or isinstance(target, _PLACES):
         return value
     fail(ValueError, f"{name} was saved as the Python number {value!r}, and `like` asks for "

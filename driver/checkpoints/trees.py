@@ -9,7 +9,8 @@ import collections
 from collections.abc import Mapping
 from typing import Any
 
-from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.diagnostic import clipped, fail
+from ...runtime.checkpoint.record import MOST_NESTED
 from ...tracer.trees import tree
 
 _NODES = {dict: "dict", list: "list", tuple: "tuple", type(None): "None",
@@ -20,19 +21,24 @@ def describe(root: Any) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     """A tree as JSON, in which leaves are numbers, and the leaves with their key paths."""
     leaves: list[tuple[str, Any]] = []
 
-    def visit(x: Any, path: str) -> dict[str, Any]:
+    def visit(x: Any, path: str, depth: int) -> dict[str, Any]:
         children, _ = tree.flatten_with_path(x, lambda y: y is not x)
         if len(children) == 1 and not children[0][0]:
             leaves.append((path, x))
             return {"leaf": len(leaves) - 1, "path": path}
+        if depth == MOST_NESTED:
+            fail(ValueError, f"The tree is nested in more than {MOST_NESTED} levels, at "
+                 f"{clipped(path, 80)}", code="checkpoint-nesting",
+                 help="save a flatter tree, such as a dictionary by key paths")
         kind = _NODES.get(type(x), f"{type(x).__module__}.{type(x).__qualname__}")
         keys = [keys[0].key for keys, _ in children] if isinstance(x, dict) else []
         if not all(isinstance(k, (str, int, float, bool, type(None))) for k in keys):
             kind, keys = "dict with keys that are no text or numbers", []
         return {"node": kind, "keys": keys, "path": path,
-                "children": [visit(y, path + tree.keystr(keys)) for keys, y in children]}
+                "children": [visit(y, path + tree.keystr(keys), depth + 1)
+                             for keys, y in children]}
 
-    return visit(root, ""), leaves
+    return visit(root, "", 0), leaves
 
 
 def rebuilt(node: dict[str, Any], leaves: Mapping[int, Any]) -> Any:

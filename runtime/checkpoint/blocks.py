@@ -6,7 +6,6 @@ stored blocks only what overlaps with what it needs.
 """
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.device import Device, process_index
+from ...ir.diagnostics.diagnostic import clipped, fail
 from ...ir.dtypes import is_extended
 from ...ir.dtypes.table import float0, parse_long
 from ...ir.kernels.key_data import key_words, pack_keys, storage_dtype
@@ -23,8 +23,7 @@ from ...ir.support.lazy import lazy_import
 from ..arrays.array import ArrayImpl
 from ..arrays.host import aval_for
 from ..storage import LocalBlocks, Storage, Stored, frozen
-from .folder import block_file
-from .record import BlockRecord, LeafRecord
+from .record import BlockRecord, LeafRecord, block_file
 
 safetensors = lazy_import("safetensors")
 
@@ -167,8 +166,7 @@ class BlockReader:
         """The elements from `start` on, in the dtype that keeps them in memory."""
         for block in leaf.blocks:
             if block.start == start and block.shape == shape:
-                return decoded(self._slice(block, _slices((0,) * len(shape), shape)),
-                               parse_long(leaf.dtype))
+                return self._slice(leaf, block, _slices((0,) * len(shape), shape))
         dtype = parse_long(leaf.dtype)
         data = np.zeros(shape, dtype) if dtype == float0 else np.empty(shape, storage_dtype(dtype))
         self._read_into(leaf, start, shape, data)
@@ -176,17 +174,28 @@ class BlockReader:
 
     def _read_into(self, leaf: LeafRecord, start: tuple[int, ...], shape: tuple[int, ...],
                    out: np.ndarray) -> None:
-        dtype = parse_long(leaf.dtype)
         for block, inside, here in overlaps(leaf.blocks, start, shape):
-            out[here] = decoded(self._slice(block, inside), dtype)
+            out[here] = self._slice(leaf, block, inside)
 
-    def _slice(self, block: BlockRecord, inside: tuple[slice, ...]) -> np.ndarray:
-        file = self._files.get(block.file)
-        if file is None:
-            file = safetensors.safe_open(os.path.join(self._folder, block.file), framework="np")
-            self._files[block.file] = file.__enter__()
-        # A tensor without dimensions cannot be sliced.
-        return file.get_slice(block.name)[inside] if inside else file.get_tensor(block.name)
+    def _slice(self, leaf: LeafRecord, block: BlockRecord, inside: tuple[slice, ...]) -> np.ndarray:
+        """The part of a block, as numbers of the leaf. Raises ValueError for a damaged file."""
+        name, dtype = os.path.join(self._folder, block.file), parse_long(leaf.dtype)
+        try:
+            file = self._files.get(block.file)
+            if file is None:
+                file = safetensors.safe_open(name, framework="np")
+                self._files[block.file] = file.__enter__()
+            # A tensor without dimensions cannot be sliced.
+            raw = file.get_slice(block.name)[inside] if inside else file.get_tensor(block.name)
+            found = decoded(raw, dtype)
+            if found.shape != tuple(s.stop - s.start for s in inside):
+                raise ValueError(f"{block.name} has shape {list(found.shape)} there")
+            return found
+        except (safetensors.SafetensorError, ValueError, TypeError, IndexError, OSError) as problem:
+            fail(ValueError, f"{name} is damaged, and {leaf.path or 'the value'} cannot be read: "
+                 f"{clipped(str(problem), 500)}", code="checkpoint-damaged",
+                 help="copy the whole folder again from where it came from, or restore an earlier "
+                      "checkpoint")
 
 
 def overlaps(blocks: tuple[BlockRecord, ...], start: tuple[int, ...], shape: tuple[int, ...]
@@ -212,12 +221,3 @@ def _between(lows: list[int], highs: list[int], origin: tuple[int, ...]) -> tupl
 
 def _slices(start: tuple[int, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(a, a + n) for a, n in zip(start, shape, strict=True))
-
-
-def covers(leaf: LeafRecord) -> bool:
-    """Whether the blocks of a leaf, which do not overlap, are all of it."""
-    if parse_long(leaf.dtype) == float0:
-        return True
-    have = sum(int(np.prod(b.shape, dtype=np.int64)) for b in leaf.blocks)
-    return have == int(np.prod(leaf.shape, dtype=np.int64)) and not any(
-        a == b for a, b in itertools.pairwise(sorted(x.start for x in leaf.blocks)))

@@ -16,17 +16,21 @@ import json
 import os
 import re
 import shutil
+import stat
+from typing import Any
 
 import numpy as np
 
-from ...ir.diagnostics.diagnostic import error, fail
+from ...ir.diagnostics.diagnostic import clipped, error, fail
 from ...ir.support.lazy import lazy_import
-from .record import Index, index_from_json
+from .index_checks import Damage, check_index, check_raw, expect
+from .record import Index, block_file, check_version, generation_folder, index_from_json
 
 safetensors_numpy = lazy_import("safetensors.numpy")
 
 INDEX = "index.json"
 _NEW_INDEX = "index.json.new"
+_LARGEST_INDEX = 1 << 28
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BLOCKS = re.compile(r"shards-\d{6,}")
 
@@ -38,15 +42,29 @@ def read_index(path: str) -> Index | None:
     """
     name = os.path.join(path, INDEX)
     try:
-        with open(name, encoding="utf-8") as file:
-            text = file.read()
+        found = os.lstat(name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return index_from_json(json.loads(text), name)
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        fail(ValueError, f"{name} is damaged: {type(error).__name__}: {error}",
+        expect(stat.S_ISREG(found.st_mode), "it is no regular file")
+        expect(found.st_size <= _LARGEST_INDEX, f"it has {found.st_size:,} bytes")
+        raw = _json(name)
+        check_version(raw, name)
+        check_raw(raw)
+        index = index_from_json(raw)
+        check_index(index)
+        return index
+    except Damage as error:
+        fail(ValueError, f"{name} is damaged: {clipped(str(error), 500)}",
              code="checkpoint-index", help="copy the whole folder again from where it came from")
+
+
+def _json(name: str) -> Any:
+    try:
+        with open(name, encoding="utf-8") as file:
+            return json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise Damage(str(error)) from error
 
 
 def require_index(path: str) -> Index:
@@ -68,15 +86,24 @@ def require_index(path: str) -> Index:
 
 
 def check_whole(path: str, index: Index) -> None:
-    """Raise ValueError unless all files of the checkpoint are there with the sizes they had."""
+    """Raise ValueError unless all files of the checkpoint are there with the sizes they had, in
+    its own folder: no links, which may lead anywhere."""
+    folder = os.path.join(path, index.folder)
     for name, size in index.sizes.items():
-        file = os.path.join(path, index.folder, name)
+        file = os.path.join(folder, name)
         try:
-            found = os.path.getsize(file)
+            found = os.lstat(file)
         except OSError:
-            found = -1
-        if found != size:
-            was = "is missing" if found < 0 else f"has {found} bytes"
+            found = None
+        if os.path.islink(folder):
+            was = "is in a folder that is a link"
+        elif found is None:
+            was = "is missing"
+        elif not stat.S_ISREG(found.st_mode):
+            was = "is no regular file"
+        else:
+            was = f"has {found.st_size} bytes"
+        if was != f"has {size} bytes":
             fail(ValueError, f"The checkpoint at {path} is damaged: {file} {was}, and had {size} "
                  "when it was saved", code="checkpoint-damaged",
                  help="copy the whole folder again from where it came from, or restore an earlier "
@@ -84,10 +111,6 @@ def check_whole(path: str, index: Index) -> None:
 
 
 # -- saving ----------------------------------------------------------------------------------------
-
-def generation_folder(generation: int) -> str:
-    return f"shards-{generation:06d}"
-
 
 def check_may_save(path: str, current: Index | None, overwrite: bool) -> None:
     """Raise FileExistsError where a save would destroy what is not, or shall not be, replaced."""
@@ -141,10 +164,6 @@ def write_blocks(path: str, generation: int, process: int, tensors: dict[str, np
     _sync(file)
     _sync_folder(folder)
     return {name: os.path.getsize(file)}
-
-
-def block_file(process: int) -> str:
-    return f"process-{process}.safetensors"
 
 
 def commit(path: str, index: Index) -> None:

@@ -11,16 +11,38 @@ from typing import Any
 
 from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.mesh import AxisType, Mesh
 from ...ir.shardings.gspmd import GSPMDSharding
 from ...ir.shardings.hlo_sharding import HloSharding
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from ..arrays.host import PYTHON_NUMBERS
 from ..devices import devices as all_devices
 from ..mesh_utils import create_device_mesh
 
 FORMAT = "shardtrace checkpoint"
 VERSION = 1
+MOST_NESTED = 200        # levels of containers: JSON is read by a parser that calls itself
+NUMBERS = {kind.__name__: kind for kind in PYTHON_NUMBERS}
+
+
+def generation_folder(generation: int) -> str:
+    """Where the blocks are, by the number of the save."""
+    return f"shards-{generation:06d}"
+
+
+def block_file(process: int) -> str:
+    return f"process-{process}.safetensors"
+
+
+def number_from_text(kind: str, text: str) -> bool | int | float | complex:
+    """A Python number, from the name of its class and what a leaf says of it."""
+    if kind == "float":
+        return float.fromhex(text)
+    if kind == "complex":
+        return complex(*map(float.fromhex, text.split()))
+    return int(text) if kind == "int" else text == "True"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +101,18 @@ def leaf_from_json(d: dict[str, Any]) -> LeafRecord:
     return LeafRecord(**{**d, "shape": tuple(d["shape"]), "blocks": blocks})
 
 
-def index_from_json(d: dict[str, Any], path: str) -> Index:
-    """Raises ValueError for JSON that is no index, or of a later version."""
-    if d.get("format") != FORMAT:
-        fail(ValueError, f"{path} is no index of a checkpoint", code="checkpoint-index")
+def check_version(d: Any, path: str) -> None:
+    """Raise ValueError for JSON that is no index, or of a later version."""
+    if not isinstance(d, dict) or d.get("format") != FORMAT or type(d.get("version")) is not int:
+        fail(ValueError, f"{path} is no index of a checkpoint", code="checkpoint-index",
+             help="give the folder that `save` was called with")
     if d["version"] > VERSION:
         fail(ValueError, f"{path} is of version {d['version']}; this release reads up to "
              f"{VERSION}", code="checkpoint-version", help="restore it with the release it was "
              "saved with, or update shardtrace")
+
+
+def index_from_json(d: dict[str, Any]) -> Index:
     return Index(d["tree"], tuple(map(leaf_from_json, d["leaves"])), tuple(d["shardings"]),
                  d["folder"], d["generation"], d["sizes"])
 
@@ -116,7 +142,8 @@ def describe_sharding(sharding: Sharding) -> dict[str, Any]:
 def saved_sharding(described: dict[str, Any], path: str) -> Sharding:
     """The sharding that was described, on the devices of the same ids.
 
-    path: the leaf's, for messages. Raises ValueError if there are no such devices.
+    path: the leaf's, for messages. Raises ValueError if there are no such devices,
+    or no such sharding of them.
     """
     have = {d.id: d for d in all_devices()}
     missing = [i for i in described["devices"] if i not in have]
@@ -127,7 +154,15 @@ def saved_sharding(described: dict[str, Any], path: str) -> Sharding:
              notes=(f"there are {len(have)} devices, and none with ids {missing}",) if missing
              else (),
              help="say where it shall go: give `like` a `NamedSharding`, or a tree of shardings")
-    devices: list[Device] = [have[i] for i in described["devices"]]
+    try:
+        return _made(described, [have[i] for i in described["devices"]])
+    except (ValueError, TypeError, KeyError, ShardtraceError) as problem:
+        fail(ValueError, f"{path} was saved with the sharding {_text(described)}, which there "
+             f"cannot be: {str(problem).splitlines()[0]}", code="checkpoint-sharding",
+             help="say where it shall go: give `like` a `NamedSharding`, or a tree of shardings")
+
+
+def _made(described: dict[str, Any], devices: list[Device]) -> Sharding:
     memory = described["memory_kind"]
     if described["kind"] == "device":
         return SingleDeviceSharding(devices[0], memory_kind=memory)
