@@ -80,7 +80,40 @@ def sign(x: Array, **params: Any) -> Array:
 
 
 def logistic(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+    return quotient(np.ones_like(x), 1 + np.exp(-x))
+
+
+def quotient(x: Array, y: Array) -> Array:
+    """Complex numbers are divided as in annex G of the C standard."""
+    found = np.divide(x, y)
+    if x.dtype.kind != "c":
+        return found
+
+    def unit(v: Any) -> float:
+        return math.copysign(1.0 if math.isinf(v) else 0.0, v)
+
+    out = np.array(found)
+    for at, q in np.ndenumerate(found):
+        p, r = complex(np.broadcast_to(x, found.shape)[at]), complex(
+            np.broadcast_to(y, found.shape)[at])
+        if r == 0 and not (math.isnan(p.real) and math.isnan(p.imag)):
+            edge = np.float64(math.copysign(math.inf, r.real))
+            out[at] = complex(edge * p.real, edge * p.imag)
+        elif not (np.isnan(q.real) and np.isnan(q.imag)):
+            continue
+        elif (math.isinf(p.real) or math.isinf(p.imag)) and np.isfinite(r):
+            w = complex(unit(p.real), unit(p.imag)) * r.conjugate()
+            out[at] = complex(np.float64(math.inf) * w.real, np.float64(math.inf) * w.imag)
+        elif (math.isinf(r.real) or math.isinf(r.imag)) and np.isfinite(p):
+            out[at] = 0
+    return out
+
+
+def power(x: Array, y: Array) -> Array:
+    """An exponent that is an integer becomes a float of 32 bits."""
+    if x.dtype.kind in "iu":
+        return each(lambda x, y, dtype: wrapped(x ** y, dtype) if y >= 0 else 0)(x, y)
+    return np.power(wide(x), wide(y.astype(np.float32) if y.dtype.kind in "iu" else y))
 
 
 def cube_root(x: Array) -> Array:
@@ -244,11 +277,10 @@ ELEMENTS: dict[str, Reference] = {
     "add_any": by_kind(np.add, np.add), "sub": by_kind(np.subtract, np.subtract),
     "mul": lambda x, y, out_dtype=None: by_kind(np.multiply, np.multiply)(
         x.astype(out_dtype or x.dtype), y.astype(out_dtype or y.dtype)),
-    "div": by_kind(np.divide, each(truncated)), "rem": by_kind(np.fmod, each(remainder)),
+    "div": by_kind(quotient, each(truncated)), "rem": by_kind(np.fmod, each(remainder)),
     "floor_div": lambda x, y: np.floor_divide(x, y), "neg": by_kind(np.negative, np.negative),
     "square": by_kind(lambda x: x * x, lambda x: x * x),
-    "pow": by_kind(lambda x, y: np.power(x, y), each(
-        lambda x, y, dtype: wrapped(x ** y, dtype) if y >= 0 else 0)),
+    "pow": power,
     "integer_pow": integer_power, "sign": sign, "round": rounded, "nextafter": next_float,
     "mulhi": each(lambda x, y, dtype: x * y >> 8 * dtype.itemsize),
     "max": MAXIMUM, "min": MINIMUM,

@@ -153,7 +153,12 @@ class Interpreter:
         elif self.wide and params.get("out_dtype") is not None:
             params = {**params, "out_dtype": self.dtype(params["out_dtype"])}
         if op.name == "gather" and params["mode"].name == "PROMISE_IN_BOUNDS":
-            params = {**params, "mode": type(params["mode"]).CLIP}      # as XLA reads what is kept
+            read = params["mode"]
+            params = {**params, "mode": type(read).CLIP}        # as XLA reads what is kept
+            if self.wide and not np.array_equal(
+                    *(REFERENCES["gather"](*xs, **{**params, "mode": m, "fill_value": np.nan})
+                      for m in (type(read).CLIP, type(read).FILL_OR_DROP)), equal_nan=True):
+                raise NoReference("an index out of bounds")
         if (op.name == "conv_general_dilated" and self.noise is not None
                 and self.noise.random() < 0.5):
             xs, params = [with_zeros(xs[0], params), xs[1]], unpadded(params)

@@ -80,16 +80,20 @@ def svd(lead: int, a: np.ndarray, *, full_matrices: bool, compute_uv: bool, subs
 
 
 def apply_pivots(pivots: np.ndarray, size: int) -> np.ndarray:
-    """Row i was exchanged with row pivots[i], in order; where each row of the result comes from."""
+    """Row i was exchanged with row pivots[i], in order; where each row of the result comes from.
+
+    A row that there is not is read as the nearest one, and not written, as in XLA.
+    """
     batch = pivots.shape[:-1]
     flat = pivots.reshape(math.prod(batch), pivots.shape[-1])
     order = np.tile(np.arange(size, dtype=np.int32), (len(flat), 1))
     stack = np.arange(len(flat))
     for i in range(flat.shape[1]):
-        other = flat[:, i]
-        mine, theirs = order[:, i].copy(), order[stack, other]
-        order[stack, other] = mine
+        other = np.where(flat[:, i] < 0, flat[:, i] + size, flat[:, i])
+        mine, theirs = order[:, i].copy(), order[stack, other.clip(0, size - 1)]
         order[:, i] = theirs
+        there = (other >= 0) & (other < size)
+        order[stack[there], other[there]] = mine[there]
     return order.reshape(*batch, size)
 
 

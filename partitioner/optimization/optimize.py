@@ -47,11 +47,19 @@ def dedupe(program: Program) -> Program:
     return program.replace(eqns=eqns, outvars=[now.get(a, a) for a in program.outvars])
 
 
+def _block(m: Match) -> Atom:
+    """What was gathered, which may be the same on all devices where its block is said to vary."""
+    missing = m.eqn.outvars[0].aval.varying - m.x.aval.varying
+    if not missing:
+        return m.x
+    return m.emit(pvary_p, m.x, like=m.maker(m.gathered), axes=tuple(sorted(missing)))
+
+
 FOLD_GATHERS = Rewrites(Rewrite(
     "own-block-of-gathered", """
     gathered = all_gather_invariant x {axis_name=axes, all_gather_dimension=dimension, tiled=True}
     out = all_slice gathered {axes, dimension}
-    """, "x", why="a device has the block that it would take of what all have gathered"))
+    """, _block, why="a device has the block that it would take of what all have gathered"))
 
 
 def _scattered(m: Match) -> Atom:

@@ -435,3 +435,19 @@ def test_zeta_and_polygamma_at_poles() -> None:
         for order, want in ((0, np.nan), (1, np.inf), (2, np.nan), (-1, np.nan), (0.5, np.nan)):
             got = OPS["polygamma"].bind(np.full(3, order, np.float32), poles)
             np.testing.assert_array_equal(got, np.full(3, want))
+
+
+def test_complex_quotients_by_zero_and_infinities() -> None:
+    """As in annex G of the C standard, and in JAX."""
+    inf, nan = np.inf, np.nan
+    cases = [(1e4 + 5j, 0, complex(inf, inf)), (1e4 + 5j, -0.0, complex(-inf, -inf)),
+             (1 + 1j, complex(inf, -inf), 0), (complex(inf, 1), 0, complex(inf, inf)),
+             (complex(inf, 1), 1 + 1j, complex(inf, -inf)), (0, 0, complex(nan, nan)),
+             (complex(inf, 1), complex(inf, 1), complex(nan, nan)), (0, 2, 0),
+             (1 + 1j, complex(inf, nan), 0), (3 + 4j, 2j, 2 - 1.5j)]
+    x, y, want = (np.array(v, np.complex64) for v in zip(*cases, strict=True))
+    with interpreter_context(Evaluating()), np.errstate(all="ignore"):
+        np.testing.assert_array_equal(OPS["div"].bind(x, y), want)
+        np.testing.assert_array_equal(OPS["div"].bind(x[0], y[0]), want[0])
+        far = OPS["logistic"].bind(np.array([-200 + 1j, 200 + 1j], np.complex64))
+        np.testing.assert_array_equal(far, [0, 1])

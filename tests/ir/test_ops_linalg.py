@@ -11,6 +11,7 @@ from shardtrace.ir.context import interpreter_context
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS, Op
 from shardtrace.ir.inference.infer import infer
+from shardtrace.ir.kernels.linalg import apply_pivots
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions.fft import FftType
 from shardtrace.ir.ops.derivatives import push_forward
@@ -216,3 +217,11 @@ def test_what_is_not_finite_gives_nan_and_does_not_spoil_others(name, params, wr
     for x in OPS[name].evaluate(0, a, **params):
         if x.dtype.kind in "fc":
             assert np.isfinite(x[0]).all() and np.isnan(x[1]).all()
+
+
+def test_pivots_that_are_no_rows_are_read_as_the_nearest_and_not_written() -> None:
+    """What JAX gives."""
+    for pivots, want in (([4, 1, 2, 3], [3, 1, 2, 3]), ([9, -1, 2, 3], [3, 3, 2, 1]),
+                         ([-1, -2], [3, 2, 1, 0]), ([0, 9, -9], [0, 3, 0, 3])):
+        got = apply_pivots(np.array(pivots, np.int32), 4)
+        np.testing.assert_array_equal(got, want)

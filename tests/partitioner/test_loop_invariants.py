@@ -191,3 +191,18 @@ program @f(
 }}""", W)
     assert sorted((r.op, r.bytes) for r in collectives(after)) == [
         ("pmax", 24), ("pmax", 24), ("psum_invariant", 24), ("psum_invariant", 48)]
+
+
+def test_a_block_that_was_the_same_on_all_devices_varies_where_the_gather_is_undone():
+    check(f"""
+program @f(w: f32[2,4] <- f32[2,4]) -> f32[2,4]{{V:x}} => f32[8@x,4] {{
+  g: f32[8,4] = {GATHER} w
+  s: f32[2,4]{{V:x}} = all_slice[axes=('x',), axis_size=4, dimension=0] g
+  t: f32[2,4]{{V:x}} = sin[accuracy=None] s
+  return t
+}}""", """
+program @f(w: f32[2,4] <- f32[2,4]) -> f32[2,4]{V:x} => f32[8@x,4] {
+  s: f32[2,4]{V:x} = pvary[axes=('x',)] w
+  t: f32[2,4]{V:x} = sin[accuracy=None] s
+  return t
+}""", W[:2])

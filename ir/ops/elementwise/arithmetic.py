@@ -181,12 +181,41 @@ def _truncated_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(y == 0, np.invert(np.zeros((), x.dtype)), quotient)
 
 
+def complex_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x / y as in annex G of the C standard: infinite over finite is infinite, finite over infinite
+    is zero, where numpy has NaN."""
+    out = np.asarray(np.divide(x, y))
+    zero = np.equal(y, 0)
+    odd = zero | np.isnan(out.real) & np.isnan(out.imag)
+    if not odd.any():
+        return out
+    (a, b), (c, d) = ([np.broadcast_to(v, out.shape)[odd] for v in (z.real, z.imag)]
+                      for z in (x, y))
+    infinite, below = np.isinf(a) | np.isinf(b), np.isinf(c) | np.isinf(d)
+    at_zero, edge = np.broadcast_to(zero, out.shape)[odd], np.copysign(np.inf, c)
+    over_zero = edge * a, edge * b
+    grows = infinite & np.isfinite(c) & np.isfinite(d)
+    fades = below & np.isfinite(a) & np.isfinite(b)
+    a, b = (np.where(grows, np.copysign(np.isinf(v).astype(v.dtype), v), v) for v in (a, b))
+    c, d = (np.where(fades, np.copysign(np.isinf(v).astype(v.dtype), v), v) for v in (c, d))
+    factor = np.where(grows, np.inf, 0)
+    real = np.where(grows | fades, factor * (a * c + b * d), out.real[odd])
+    imag = np.where(grows | fades, factor * (b * c - a * d), out.imag[odd])
+    parts = np.empty(real.shape, out.dtype)
+    parts.real, parts.imag = (np.where(at_zero, *v) for v in zip(over_zero, (real, imag),
+                                                                 strict=True))
+    out[odd] = parts
+    return out
+
+
 def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype.kind == "c":
+        return complex_quotient(x, y)
     return np.divide(x, y) if x.dtype.kind not in "iu" else _truncated_quotient(x, y)
 
 
 _div.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
-    None if dtype.kind in "iu" else np.divide)
+    None if dtype.kind in "iuc" else np.divide)
 
 
 def _div_transpose(ct: Any, x: Any, y: Any) -> list[Any]:

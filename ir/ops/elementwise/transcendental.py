@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..derivatives import add, const, div, mul, neg, rsqrt, square, sub
+from .arithmetic import complex_quotient
 from .declaration import INEXACT, nary, sampled, unary
 
 F32, C64 = np.float32, np.complex64
@@ -44,6 +45,8 @@ log1p_p = unary("log1p", INEXACT, np.log1p, "log(1 + x), accurate near 0.",
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:
+    if x.dtype.kind == "c":
+        return complex_quotient(np.ones((), x.dtype), np.add(np.exp(np.negative(x)), 1))
     return np.reciprocal(np.add(np.exp(np.negative(x)), np.ones((), x.dtype)))
 
 
