@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
@@ -266,6 +266,9 @@ class _Region:
                 make=self._builder(mesh, axes, values, specs))
         finally:
             STATE.check_vma, STATE.named_axes = outer_check, outer_names
+        for v in program.outvars:
+            if v.aval.mesh is not inner and any(v.aval.entries):
+                _refuse_captured(v.aval)    # such as the derivative by a value outside
         outs = OPS["shard_map"].bind(
             *captured, *values, jaxpr=program, mesh=mesh, manual_axes=axes,
             in_specs=(PartitionSpec(),) * len(captured) + specs, out_specs=wanted,
@@ -287,10 +290,7 @@ class _Region:
 
     def _captured_type(self, inner: AbstractMesh, t: ArrayType) -> ArrayType:
         if t.mesh.explicit_axes and not inner.explicit_axes:
-            fail(NotImplementedError, "Closing over inputs to shard_map where the input is sharded "
-                 "on `Explicit` axes is not implemented. As a workaround, please pass those inputs "
-                 f"as an argument to shard_map. Got input with shape {t.str_short(True, True)}",
-                 code="captured-array", help="add it to the function's parameters and to in_specs")
+            _refuse_captured(t)
         return t.update(sharding=named_sharding_abstract(
             inner, spec_from_entries(((),) * t.ndim)))
 
@@ -301,6 +301,13 @@ class _Region:
         if mesh.empty or self.axis_names and self.axis_names != frozenset(mesh.axis_names):
             return [None] * len(specs)
         return [NamedSharding(mesh, spec) for spec in specs]
+
+
+def _refuse_captured(t: ArrayType) -> NoReturn:
+    fail(NotImplementedError, "Closing over inputs to shard_map where the input is sharded "
+         "on `Explicit` axes is not implemented. As a workaround, please pass those inputs "
+         f"as an argument to shard_map. Got input with shape {t.str_short(True, True)}",
+         code="captured-array", help="add it to the function's parameters and to in_specs")
 
 
 @cached(256)
