@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fuzz_judge import (
+    BESIDE_ITSELF,
     MET,
     MORE,
     NAMES,
@@ -151,7 +152,7 @@ def survey(seed: int, count: int, kinds: Sequence[str] = KINDS, jax: Any = None,
             found = judged(case)
             if count and found.kind == RIGHT:
                 counts.judge_was(case, name)
-            if first is None or found.failed or found.kind == MORE:
+            if first is None or found.failed or found.kind in (MORE, BESIDE_ITSELF):
                 first = found
             if found.failed or found.kind == REFUSED:
                 break

@@ -124,9 +124,12 @@ def ragged_dot_general(x: Array, y: Array, sizes: Array, *, ragged_dot_dimension
         if not count:           # the shape is that of one example
             x, y, sizes = (np.zeros([1 if d == at else n for d, n in enumerate(v.shape)], v.dtype)
                            for v, at in ((x, left), (y, right), (sizes, 0)))
-        return np.stack([ragged_dot_general(
-            rows(x, left, i), rows(y, right, i), sizes[i],
-            ragged_dot_dimension_numbers=fewer) for i in range(max(1, count))])[:count]
+        out = [ragged_dot_general(rows(x, left, i), rows(y, right, i), sizes[i],
+                                  ragged_dot_dimension_numbers=fewer)
+               for i in range(max(1, count))]
+        if ragged in contracting[0]:            # groups come first
+            return np.stack(out, 1)[:, :count]
+        return np.stack(out)[:count]
     groups = list(itertools.pairwise([0, *np.cumsum(sizes).tolist()]))
     if ragged in contracting[0]:
         other = contracting[1][contracting[0].index(ragged)]

@@ -181,10 +181,10 @@ def _truncated_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(y == 0, np.invert(np.zeros((), x.dtype)), quotient)
 
 
-def complex_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def complex_quotient(x: Any, y: Any) -> Any:
     """x / y as in annex G of the C standard: infinite over finite is infinite, finite over infinite
     is zero, where numpy has NaN."""
-    out = np.asarray(np.divide(x, y))
+    out: Any = np.asarray(np.divide(x, y))
     zero = np.equal(y, 0)
     odd = zero | np.isnan(out.real) & np.isnan(out.imag)
     if not odd.any():
@@ -201,10 +201,8 @@ def complex_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     factor = np.where(grows, np.inf, 0)
     real = np.where(grows | fades, factor * (a * c + b * d), out.real[odd])
     imag = np.where(grows | fades, factor * (b * c - a * d), out.imag[odd])
-    parts = np.empty(real.shape, out.dtype)
-    parts.real, parts.imag = (np.where(at_zero, *v) for v in zip(over_zero, (real, imag),
-                                                                 strict=True))
-    out[odd] = parts
+    out.real[odd] = np.where(at_zero, over_zero[0], real)
+    out.imag[odd] = np.where(at_zero, over_zero[1], imag)
     return out
 
 
