@@ -36,7 +36,7 @@ REGISTRIES = {
     "ir/shardings/sharding.py": {"_NAMED", "_SINGLE"}, "ir/spec.py": {"_TABLE"},
     "ir/types.py": {"_types", "_no_sharding"}, "partitioner/propagation/graph.py": {"_given"},
     "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/buffer_protocol.py": {"_kept"},
-    "runtime/arrays/live.py": {"_known"}, "runtime/blocks/cores.py": {"_JOBS"},
+    "runtime/arrays/live.py": {"_known"}, "runtime/threads.py": {"_POOL"},
     "tracer/autodiff/nested/rules.py": {"CALLS"},
 }
 WRITES = {"append", "add", "setdefault", "update", "extend", "insert"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -34,6 +34,21 @@ class Call(NamedTuple):
 def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> Counter[int]:
     """How often each slot is read that calls read, or that is among the outputs."""
     return Counter(chain(chain.from_iterable(map(_INPUTS, calls)), outputs))
+
+
+def last_reads(calls: Sequence[Call], kept: Iterable[int]) -> list[tuple[int, ...]]:
+    """For each call the slots that nobody reads after it. kept: slots that are read at the end."""
+    seen = set(kept)
+    dead: list[tuple[int, ...]] = []
+    for _, read, made, _, _, _, _ in reversed(calls):
+        last: tuple[int, ...] = ()
+        for s in (*read, *made):
+            if s not in seen:
+                seen.add(s)
+                last += (s,)
+        dead.append(last)
+    dead.reverse()
+    return dead
 
 
 def kernels(calls: Iterable[Call]) -> set[Kernel]:

@@ -1,6 +1,6 @@
 """What an evaluator does, found by running it once on symbols: a list of numpy calls.
 
-The executor evaluates large arrays block by block (runtime/blocks/blocked.py). For this it must
+The executor evaluates large arrays block by block (runtime/plans/blocks.py). For this it must
 know of which element-by-element calls and reductions an op consists, and that without a table of
 ops: the function that would compute the result is called with `Symbol`s, which note the ufuncs that
 they are given to, selections, casts and reshapes, in their order. Whatever else is done to a symbol
@@ -76,8 +76,7 @@ class Kernel:
     """How a call computes its one result, for those who would do it in blocks.
 
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
-    of the largest. sizes: in bytes. cut: what runtime/blocks/fusion.py knows of it, once it has
-    asked.
+    of the largest. sizes: in bytes. cut: what runtime/plans/blocks.py knows of it, once asked.
     orders: the same with the result's dimensions in other orders, as runtime/plans/products.py made
     them.
     permutes: whether there are such. changes: whether it can write over its first operand. fresh:
@@ -119,6 +118,10 @@ class Kernel:
             self._recording = record(self.function, self.shapes, self.dtypes)
             self._known = True
         return self._recording
+
+    def set_recording(self, recording: Recording) -> None:
+        """Say what the numpy calls are, of a function that is never called itself."""
+        self._recording, self._known = recording, True
 
 
 def record(function: Function, shapes: Sequence[Shape], dtypes: Sequence[np.dtype]

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks.cores import CHEAP
 from ..calls.call import Call
 from ..calls.recording import CALL, CAST, WHERE, Recording
 from ..calls.rows import Taken
@@ -22,7 +21,12 @@ from ..layout import Reshaped
 from ..plans.plan import Plan
 
 MOST = 1 << 18       # elements that a value may have for all iterations
-_EXACT = CHEAP | {np.divide, np.true_divide}    # alike for one number and for many, to the last bit
+# Alike for one number and for many, to the last bit.
+_EXACT = frozenset({
+    np.absolute, np.add, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.conjugate, np.divide,
+    np.equal, np.greater, np.greater_equal, np.invert, np.less, np.less_equal, np.logical_and,
+    np.logical_not, np.logical_or, np.maximum, np.minimum, np.multiply, np.negative, np.not_equal,
+    np.positive, np.square, np.subtract, np.true_divide})
 
 
 class Foreseen:

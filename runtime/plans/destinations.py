@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any
 
-from ..blocks.blocked import Blocked
 from ..calls.call import Call, new_call, read_counts
 from ..calls.recording import CALL, VIEWS, Recording
 from ..calls.rows import Changed
+from .blocks import Blocked
 from .generated import BY_NAME
 
 

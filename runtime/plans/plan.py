@@ -3,7 +3,7 @@
 A plan is a list of calls over numbered slots. Each call reads slots, writes one or several, and
 names the slots that nobody reads after it, so that buffers are given back as early as possible.
 Nothing else happens when a plan runs: no look-up by name, no type, no shape rule. What may be
-evaluated block by block becomes one call first (runtime/blocks/fusion.py).
+evaluated block by block becomes one call first (runtime/plans/blocks.py).
 """
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ import numpy as np
 
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
-from ..blocks.blocked import Blocked
-from ..blocks.fusion import fused, is_large
-from ..calls.call import Call, Function, kernels, new_call
+from ..calls.call import Call, Function, kernels, last_reads, new_call
 from ..calls.float_errors import silently
 from ..calls.recording import Kernel
 from ..calls.rows import by_index
 from ..storage import settled
+from .blocks import Blocked, fused, is_large
 from .destinations import into_memory, over_operands
 from .generated import Run, generate
 from .products import in_one_piece, ordered
 from .read_first import read_first
-from .steps import stepwise
 
-# A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 us to write and compile.
-# As a step it saves little less, and takes 3 us.
+# A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
+# compile.
 FEW = 2                 # runs before a plan becomes a function
 ROUNDS = 12             # iterations of a loop that count as one run
-LONG = 2000             # calls from which on it is one of steps
+LONG = 2000             # calls of a plan that becomes one only once that has paid
+MANY = 40               # runs before it does
 
 
 class _Timed(threading.local):
@@ -170,20 +169,7 @@ class PlanBuilder:
 
     def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int],
                  kept: bool = False) -> Plan:
-        seen = {*outputs, *self.constants}
-        dead: list[tuple[int, ...]] = []
-        for _, read, made, _, _, _, _ in reversed(calls):
-            last: tuple[int, ...] = ()
-            for s in read:
-                if s not in seen:
-                    seen.add(s)
-                    last += (s,)
-            for s in made:
-                if s not in seen:
-                    seen.add(s)
-                    last += (s,)
-            dead.append(last)
-        dead.reverse()
+        dead = last_reads(calls, (*outputs, *self.constants))
         return Plan(calls, dead, tuple(inputs), tuple(outputs), self.constants.copy(), self.slots,
                     kept)
 
@@ -203,8 +189,7 @@ class LoopPlans(NamedTuple):
 class Plan:
     """A finished plan; `run` may be called by several threads at once.
 
-    It is followed call by call at first. When it runs often, it is written out as a function, or
-    made a list of steps if it is long.
+    It is followed call by call at first, and written out as a function when it runs often.
     """
 
     __slots__ = ("_left", "calls", "constants", "dead", "function", "inputs", "kept", "outputs",
@@ -223,7 +208,7 @@ class Plan:
         for slot, value in constants.items():
             self.template[slot] = value
         self.function: Run | None = None       # once it is written out
-        self._left = FEW
+        self._left = FEW if len(calls) < LONG else MANY
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The result arrays for these argument arrays. An error names the equation at work."""
@@ -238,9 +223,8 @@ class Plan:
             return function(arguments)
         self._left -= 1
         if self._left < 0:
-            write = generate if len(self.calls) < LONG else stepwise
-            self.function = write(self.calls, self.dead, self.inputs, self.outputs,
-                                   self.constants, self.kept)
+            self.function = generate(self.calls, self.dead, self.inputs, self.outputs,
+                                     self.constants, self.kept)
             return self.function(arguments)
         return self._follow(arguments)
 

@@ -11,7 +11,6 @@ from typing import Any
 from ...ir.kernels.device_dimensions import empty_like
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
-from ..calls.permuted import Moves, Permuted
 from ..layout import Layout, array_shape
 from .workspace import Value, Workspace
 
@@ -97,10 +96,6 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
             target[d] = source[s]
         return result
 
-    if (complete and len(held) == len(differs) == 1 and read == write
-            and source_order == target_order and not source_order[0]):
-        runs = tuple([(s.start, d.start, d.stop - d.start) for s, d in moves])
-        return layout, Permuted(copied, Moves(read[0], runs))
     return layout, copied
 
 

@@ -5,9 +5,9 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime.blocks.blocked import Blocked
 from shardtrace.runtime.calls.call import Call
 from shardtrace.runtime.calls.recording import Kernel
+from shardtrace.runtime.plans.blocks import Blocked
 from shardtrace.runtime.plans.destinations import into_memory, over_operands
 from shardtrace.runtime.plans.products import ordered
 from shardtrace.runtime.rewrites import narrow_updates
@@ -172,7 +172,7 @@ def test_large_groups_write_rows_of_a_scan():
     np.testing.assert_allclose(z, want / want.sum(-1, keepdims=True), rtol=1e-5)
     np.testing.assert_allclose(t, want.transpose(0, 2, 1) * 2, rtol=1e-5)
     np.testing.assert_allclose(total, 3 * 256, rtol=1e-4)
-    assert Blocked([], [], [], 1).writing([0])._written == (0,)
+    assert Blocked([], [], [], [], 1).writing([0])._written == (0,)
 
 
 def test_what_has_been_read_before_is_written_over():

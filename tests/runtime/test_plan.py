@@ -6,9 +6,12 @@ import weakref
 import numpy as np
 import pytest
 
+import shardtrace as st
+import shardtrace.numpy as jnp
 from shardtrace.ir import dialect
 from shardtrace.ir.diagnostics.location import Location
 from shardtrace.ir.program import Equation
+from shardtrace.runtime.plans import plan
 from shardtrace.runtime.plans.plan import PlanBuilder
 
 
@@ -72,3 +75,16 @@ def test_an_error_names_the_equation_at_work():
     with pytest.raises(ZeroDivisionError) as caught:
         b.finish([slot]).run([])
     assert caught.value.__notes__ == ["while running `neg` of train.py:7:4"]
+
+
+def test_a_long_plan_is_written_out_only_once_that_has_paid(monkeypatch):
+    monkeypatch.setattr(plan, "LONG", 3)
+    monkeypatch.setattr(plan, "MANY", 5)
+    written, generate = [], plan.generate
+    monkeypatch.setattr(plan, "generate", lambda *args: (written.append(runs), generate(*args))[1])
+    x = np.ones((2, 2), np.float32)
+    short, long = st.jit(lambda x: jnp.sin(x) + 1), st.jit(lambda x: jnp.sin(x) * 2 + 1)
+    for runs in range(8):      # noqa: B007
+        np.testing.assert_allclose(short(x), np.sin(x) + 1, rtol=1e-6)
+        np.testing.assert_allclose(long(x), np.sin(x) * 2 + 1, rtol=1e-6)
+    assert written == [plan.FEW, 5]

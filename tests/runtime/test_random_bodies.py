@@ -16,10 +16,10 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.kernels import row_sums
-from shardtrace.runtime.blocks import cores, frames, fusion
+from shardtrace.runtime import threads
 from shardtrace.runtime.calls import ownership, short_rows
 from shardtrace.runtime.loops import buffers
-from shardtrace.runtime.plans import plan
+from shardtrace.runtime.plans import blocks, plan
 from shardtrace.runtime.simulation import scanning
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -29,7 +29,7 @@ DTYPES = ["float32", "float32", "float32", "int32", "int32", "bool"]
 STEPS = ["unary", "binary", "binary", "where", "mask", "mask", "psum", "extreme", "gather",
          "scatter", "swap", "shift", "own", "part", "update", "row", "rows", "take", "sum",
          "reshape", "transpose", "join", "cast", "scan", "scan", "while", "cond", "call"]
-LOW = [(fusion, "ALONE", 1), (fusion, "LARGE", 1), (frames, "BLOCK", 200), (cores, "ENOUGH", 64),
+LOW = [(blocks, "SINGLE", 1), (blocks, "LARGE", 1), (blocks, "BLOCK", 50), (threads, "ENOUGH", 64),
        (ownership, "FEWEST", 1), (buffers, "FEWEST", 1), (scanning, "SHORTEST", 1),
        (row_sums, "SHORTEST", 2), (short_rows, "FEWEST", 1), (plan, "ROUNDS", 1)]
 

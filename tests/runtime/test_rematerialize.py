@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.context import config
-from shardtrace.runtime.blocks import frames as block_frames
+from shardtrace.runtime.plans import blocks
 from shardtrace.runtime.rewrites.min_cut import choose, held_bytes
 from shardtrace.runtime.simulation import scanning
 from shardtrace.sharding import AxisType
@@ -136,12 +136,12 @@ def test_a_carry_that_is_stacked_before_and_after_is_one_array(monkeypatch):
 
 def test_a_group_writes_over_an_operand_that_nobody_else_reads(monkeypatch):
     made = []
-    original = block_frames.empty
+    original = blocks.empty
 
     def noted(shape, dtype):
         made.append(shape)
         return original(shape, dtype)
-    monkeypatch.setattr(block_frames, "empty", noted)
+    monkeypatch.setattr(blocks, "empty", noted)
     x, w = (RNG.normal(size=s).astype(np.float32) for s in ((1024, 512), (512, 512)))
 
     def over(x, w):

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.runtime.blocks import fusion
 from shardtrace.runtime.calls.short_rows import by_columns, is_by_columns
-from shardtrace.runtime.plans import plan
+from shardtrace.runtime.plans import blocks
 
 RNG = np.random.default_rng(0)
 
@@ -38,12 +37,10 @@ def test_other_reductions_stay_as_they_are():
 
 
 @pytest.mark.parametrize("blocked", [False, True])
-@pytest.mark.parametrize("long", [0, 10**6])
-def test_programs_with_short_rows(blocked, long, monkeypatch):
-    monkeypatch.setattr(plan, "LONG", long)
+def test_programs_with_short_rows(blocked, monkeypatch):
     if blocked:
-        monkeypatch.setattr(fusion, "LARGE", 1)
-        monkeypatch.setattr(fusion, "ALONE", 1)
+        monkeypatch.setattr(blocks, "LARGE", 1)
+        monkeypatch.setattr(blocks, "SINGLE", 1)
     x = RNG.normal(size=(6, 10, 12)).astype(np.float32)
     f = st.jit(lambda x: (x - x.max(-1, keepdims=True)).min(-1) + x.max(-1))
     want = (x - x.max(-1, keepdims=True)).min(-1) + x.max(-1)

@@ -5,8 +5,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.runtime.blocks import fusion
-from shardtrace.runtime.plans import plan
+from shardtrace.runtime.plans import blocks, plan
 from shardtrace.sharding import PartitionSpec as P
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 300.7, -300.7, 1.5, -0.0, 0.0], np.float32)
@@ -28,12 +27,12 @@ def test_casts(f, dtype, monkeypatch):
     jitted = st.jit(lambda x: f(x, kind))
     for _ in range(plan.FEW + 3):
         np.testing.assert_array_equal(jitted(SPECIAL), want)
-    monkeypatch.setattr(fusion, "LARGE", 1)
-    monkeypatch.setattr(fusion, "ALONE", 1)
+    monkeypatch.setattr(blocks, "LARGE", 1)
+    monkeypatch.setattr(blocks, "SINGLE", 1)
     st.clear_caches()
-    blocks = st.jit(lambda x: f(x, kind))
+    fused = st.jit(lambda x: f(x, kind))
     for _ in range(plan.FEW + 3):
-        np.testing.assert_array_equal(blocks(SPECIAL), want)
+        np.testing.assert_array_equal(fused(SPECIAL), want)
 
 
 @pytest.mark.parametrize("f", [

@@ -1,0 +1,428 @@
+"""Calls on large arrays, fused and evaluated block by block, so that what passes between them stays
+in the cache.
+
+An elementwise call, or a reduction of the last dimensions, treats the rows of its operands apart.
+Neighbouring calls of a plan that agree on how many rows their values have are fused into one call:
+of `Blocked`, which runs them on a block of rows after the other, large ones on all cores. A softmax
+over 4096 x 1024 is one such call, of 4096 rows:
+
+    v1 = maximum.reduce(v0, 1)              for each block of v0, with result o0:
+    v2 = v1.reshape((4096, 1))                  v1 = maximum.reduce(v0, 1)
+    v3 = subtract(v0, v2)                       v2 = v1.reshape((256, 1))
+    v4 = exp(v3)                        ->      v3 = subtract(v0, v2)
+    v5 = add.reduce(v4, 1)                      v4 = exp(v3, v3)
+    v6 = v5.reshape((4096, 1))                  ...
+    v7 = divide(v4, v6)                         divide(v4, v6, o0)
+
+The block's calls are the numpy calls of the ops' own evaluators (runtime/calls/recording.py) on the
+same numbers, written out as a function (runtime/plans/generated.py).
+"""
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.program import Equation
+from ...ir.support.buffer_pool import empty
+from ..calls.call import Call, last_reads, new_call, read_counts
+from ..calls.recording import (
+    CALL,
+    CAST,
+    NOT_ASKED,
+    REDUCE,
+    REPEAT,
+    RESHAPE,
+    WHERE,
+    Kernel,
+    Recording,
+)
+from ..threads import in_parallel, share_count
+from .generated import Lines, Writer
+
+Shape = tuple[int, ...]
+LARGE = 1 << 15                 # elements of a value from which blocks pay
+LONGEST_ROW = 1 << 16           # elements
+BLOCK = 1 << 16                 # elements of the largest value in a block
+MOST = 64                       # calls that are fused
+SINGLE = 8                      # times LARGE, for a single call to be evaluated in blocks
+
+
+class Form:
+    """What a block holds of a value: rows of this shape, or the same array, in this shape, always.
+    """
+
+    __slots__ = ("is_rows", "shape")
+
+    def __init__(self, is_rows: bool, shape: Shape) -> None:
+        self.is_rows, self.shape = is_rows, shape
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and (
+            self.is_rows == other.is_rows and self.shape == other.shape)
+
+    def __hash__(self) -> int:
+        return hash((self.is_rows, self.shape))
+
+    def of(self, rows: int) -> Shape:
+        """The shape that so many rows have."""
+        return (rows, *self.shape) if self.is_rows else self.shape
+
+
+Forms = tuple[Form | None, ...]         # of each value of a recording; None of one that is not read
+
+
+def leading(shape: Shape, rows: int) -> int:
+    """How many dimensions in front have `rows` elements together; 0 if there is no such place.
+
+    >>> from shardtrace.runtime.plans.blocks import leading
+    >>> leading((4, 8, 3), 32), leading((32,), 32), leading((4, 6), 8)
+    (2, 1, 0)
+    """
+    count = 1
+    for d, n in enumerate(shape):
+        count *= n
+        if count == rows:
+            return d + 1
+    return 0
+
+
+def forms_of(recording: Recording, rows: int) -> Forms | None:
+    """What a block of rows holds of each value, from the result backwards; None if the call does
+    not treat so many rows apart."""
+    values = recording.values
+    forms: list[Form | None] = [None] * len(values)
+
+    def ask(v: Any, form: Form) -> bool:
+        if type(v) is not int:                  # a constant
+            return True
+        if forms[v] is None:
+            forms[v] = form
+        return forms[v] == form
+
+    def by_rows(shape: Shape) -> Form | None:
+        k = leading(shape, rows)
+        return Form(True, shape[k:]) if k else None
+
+    def beside(shape: Shape, out: Shape) -> Form | None:
+        """Of an operand that numpy repeats to the shape `out`."""
+        k = leading(out, rows)
+        if not shape or len(shape) != len(out):
+            return None if shape else Form(False, ())
+        if shape[:k] == out[:k]:
+            return Form(True, shape[k:])
+        return Form(False, (1, *shape[k:])) if all([n == 1 for n in shape[:k]]) else None
+
+    whole = by_rows(values[recording.result][0])
+    if whole is None:
+        return None
+    forms[recording.result] = whole
+    for step in reversed(recording.steps):
+        out, shape = forms[step.result], values[step.result][0]
+        if out is None:
+            return None
+        for v in step.operands:
+            if type(v) is not int:
+                continue
+            given, form = values[v][0], None
+            if step.kind in (CALL, WHERE, CAST, REPEAT):
+                form = beside(given, shape) if out.is_rows else None
+            elif step.kind == RESHAPE:
+                form = by_rows(given) if out.is_rows else Form(False, given)
+            elif step.kind == REDUCE and out.is_rows and leading(given, rows) <= min(step.axes):
+                form = by_rows(given)
+            if form is None or not ask(v, form):
+                return None
+    return tuple(forms)
+
+
+class Cuts:
+    """Into which numbers of rows the call of a kernel can be cut. forms: for each of them."""
+
+    __slots__ = ("forms", "is_view")
+
+    def __init__(self, kernel: Kernel) -> None:
+        recording = kernel.recording
+        self.forms: dict[int, Forms] = {}
+        self.is_view = recording is not None and recording.is_view
+        if recording is None:
+            return
+        widest = max(recording.values, key=lambda value: math.prod(value[0]))[0]
+        for k in range(1, len(widest) + 1):
+            rows = math.prod(widest[:k])
+            if rows > 1 and kernel.elements <= rows * LONGEST_ROW and rows not in self.forms:
+                forms = forms_of(recording, rows)
+                if forms is not None:
+                    self.forms[rows] = forms
+
+
+def _cuts(kernel: Kernel) -> Cuts:
+    if kernel.cut is NOT_ASKED:
+        kernel.cut = Cuts(kernel)
+    return kernel.cut
+
+
+def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
+    """How a call computes a block of so many rows."""
+    recording = kernel.recording
+    assert recording is not None
+    values = tuple([(shape if form is None else form.of(rows), dtype)
+                    for form, (shape, dtype) in zip(forms, recording.values, strict=True)])
+    steps = []
+    for step in recording.steps:
+        if step.kind == REDUCE:             # the dimensions in front have become one
+            v = step.operands[0]
+            less = len(recording.values[v][0]) - len(values[v][0])
+            step = step._replace(axes=tuple([a - less for a in step.axes]))
+        steps.append(step)
+    shapes = [*[shape for shape, _ in values[:recording.operands]], values[recording.result][0]]
+    made = Kernel(kernel.function, shapes, kernel.dtypes)
+    made.set_recording(recording._replace(values=values, steps=tuple(steps)))
+    return made
+
+
+class Blocked:
+    """The function of operands that gives the results of fused calls.
+
+    calls: of slots that are numbered: the operands first. operands: their forms. results: slots.
+    """
+
+    __slots__ = ("_bodies", "_calls", "_forms", "_kernels", "_operands", "_overwritten", "_results",
+                 "_rows", "_size", "_threads", "_written", "equations")
+
+    def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
+                 results: Sequence[int], rows: int) -> None:
+        self._calls, self._forms, self._operands = calls, forms, operands
+        self._results, self._rows = results, rows
+        self._kernels: list[Kernel] = [call.kernel for call in calls]   # type: ignore[misc]
+        elements = [k.elements for k in self._kernels]
+        self._threads = share_count(sum(elements))
+        self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
+        if len(calls) == self._threads == 1:
+            self._size = rows               # nothing to keep in the cache
+        self._written: tuple[int, ...] = ()         # results whose memory is given
+        self._overwritten: dict[int, int] = {}      # result to the operand it is written over
+        self._bodies: dict[int, Any] = {}           # by rows of a block
+        self.equations: tuple[Equation, ...] = tuple(dict.fromkeys(
+            [call.eqn for call in calls if call.eqn is not None]))
+
+    def writing(self, results: Sequence[int]) -> Blocked:
+        """The function that writes these results, by number, into arrays given last."""
+        return self._with(tuple(results), self._overwritten)
+
+    def over(self, operands: Sequence[int]) -> Blocked:
+        """The function that may write results over these operands, by number."""
+        return self._with(self._written, self._replaceable(operands))
+
+    def _with(self, written: tuple[int, ...], overwritten: dict[int, int]) -> Blocked:
+        other = copy.copy(self)
+        other._written, other._overwritten = written, overwritten
+        return other
+
+    def _replaceable(self, operands: Sequence[int]) -> dict[int, int]:
+        """Results to operands in whose memory they may be: nothing reads the operand later."""
+        found: dict[int, int] = {}
+        makers = {call.outputs[0]: i for i, call in enumerate(self._calls)}
+        for o in operands:
+            reads = [i for i, call in enumerate(self._calls) if o in call.inputs]
+            last, place = self._kernels[reads[-1]], self._calls[reads[-1]].inputs.index(o)
+            for j, s in enumerate(self._results):
+                kernel = self._kernels[makers[s]]
+                if j not in found and j not in self._written and self._operands[o].is_rows and (
+                        makers[s] >= reads[-1] and not _reads_late(self._calls[makers[s]], o)
+                        and kernel.shapes[-1] == last.shapes[place]
+                        and kernel.dtypes[-1] == last.dtypes[place]):
+                    found[j] = o
+                    break
+        return found
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        rows, count = self._rows, len(self._operands)
+        given = [x.reshape(form.of(rows)) if form.shape or form.is_rows else x
+                 for x, form in zip(arrays, self._operands, strict=False)]
+        out = dict(zip(self._written, arrays[count:], strict=True))
+        for j, o in self._overwritten.items():
+            if j not in out and arrays[o].flags.carray:
+                out[j] = arrays[o]
+        kernels = self._kernels
+        for j, s in enumerate(self._results):
+            if j not in out:
+                out[j] = empty(kernels[s - count].shapes[-1], kernels[s - count].dtypes[-1])
+        results = [out[j] for j in range(len(self._results))]
+        threads, size = self._threads, self._size
+        memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
+        starts = iter(range(0, rows, size))
+
+        def work() -> None:
+            for start in starts:
+                end = min(start + size, rows)
+                self._body(end - start)(
+                    [x[start:end] if form.is_rows else x
+                     for x, form in zip(given, self._operands, strict=True)],
+                    [x[start:end] for x in memory])
+        if threads > 1 and size < rows:
+            in_parallel([work] * threads)
+        else:
+            work()
+        for j in self._written:
+            if not np.may_share_memory(results[j], memory[j]):      # it does not lie by rows
+                results[j][...] = memory[j].reshape(results[j].shape)
+        return results
+
+    def _by_rows(self, s: int, x: Any) -> Any:
+        form = self._forms[s - len(self._operands)]
+        recording = self._kernels[s - len(self._operands)].recording
+        return x.reshape(form[recording.result].of(self._rows))         # type: ignore[union-attr]
+
+    def _body(self, rows: int) -> Callable[..., Any]:
+        body = self._bodies.get(rows)
+        if body is None:
+            body = self._bodies[rows] = self._written_out(rows)
+        return body
+
+    def _written_out(self, rows: int) -> Callable[..., Any]:
+        """The function of operands and memory for the results, for blocks of so many rows."""
+        calls = [call._replace(function=_nothing, kernel=_in_block(kernel, forms, rows))
+                 for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
+                                                strict=True)]
+        w = Writer()
+        lines = Lines(w, calls, last_reads(calls, self._results), self._results, {})
+        direct = {call.outputs[0] for call in calls if _ends_in_call(call)}
+        lines.write_into({s: f"o{j}" for j, s in enumerate(self._results) if s in direct}, ())
+        w.line(lines.unpack(range(len(self._operands))) + "= arguments")
+        w.line("".join([f"o{j}, " for j in range(len(self._results))]) + "= memory")
+        lines.write()
+        for j, s in enumerate(self._results):
+            if s not in direct:
+                w.line(f"{w.name(np.copyto, 'f')}(o{j}, {lines.slot(s)})")
+        return w.function("arguments, memory")
+
+
+def _nothing(*arrays: Any) -> Any:
+    raise AssertionError("the calls of a block are written out")
+
+
+def _ends_in_call(call: Call) -> bool:
+    """Is the result that of a ufunc, which can write it to memory that is given?"""
+    recording = call.kernel.recording       # type: ignore[union-attr]
+    return bool(recording.steps) and recording.steps[-1].kind == CALL and (     # type: ignore
+        recording.steps[-1].result == recording.result)                         # type: ignore
+
+
+def _reads_late(call: Call, o: int) -> bool:
+    """Does the call read an operand after it has begun to write its result, or elsewhere in it?"""
+    return o in call.inputs and not _ends_in_call(call)
+
+
+class _Group:
+    """Calls that are to be fused. rows: numbers of rows on which they agree."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.rows: list[int] = []
+        self.made: set[int] = set()
+
+    def join(self, call: Call, kernel: Kernel) -> bool:
+        """Add a call, if it treats rows apart as the others do."""
+        cuts = _cuts(kernel)
+        if not self.calls:
+            self.rows = list(cuts.forms)
+        rows = [n for n in self.rows if n in cuts.forms and all(
+            [form is None or form.is_rows for s, form in
+             zip(call.inputs, cuts.forms[n], strict=False) if s in self.made])]
+        if not rows or len(self.calls) == MOST:
+            return False
+        self.rows = rows
+        self.calls.append(call)
+        self.made.update(call.outputs)
+        return True
+
+
+def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
+    """The calls, neighbours on large arrays fused; `outputs` are read at the end."""
+    readers = read_counts(calls, outputs)
+    out: list[Call] = []
+    group = _Group()
+    for call in calls:
+        kernel = call.kernel
+        if kernel is not None and not call.several and not call.changes:
+            if kernel.elements >= LARGE and group.join(call, kernel):
+                continue
+            if group.made.isdisjoint(call.inputs) and (
+                    kernel.elements < LARGE or _cuts(kernel).is_view):
+                out.append(call)                # may as well be done before
+                continue
+            if kernel.elements >= LARGE:
+                out += _as_one(group.calls, group.rows, readers)
+                group = _Group()
+                if not group.join(call, kernel):
+                    out.append(call)
+                continue
+        out += _as_one(group.calls, group.rows, readers)
+        group = _Group()
+        out.append(call)
+    return out + _as_one(group.calls, group.rows, readers)
+
+
+def is_large(kernel: Kernel) -> bool:
+    """Does fusing begin with what is computed so?"""
+    return kernel.elements >= LARGE
+
+
+def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
+    """The call of a group, and behind it the views of its results that others read."""
+    inside = read_counts(calls)
+    needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
+    views: list[Call] = []
+    kept: list[Call] = []
+    read: set[int] = set()
+    for call in reversed(calls):
+        s = call.outputs[0]
+        if s in needed and _cuts(call.kernel).is_view:          # type: ignore[arg-type]
+            views.append(call)
+            needed.update(call.inputs)
+            needed.discard(s)
+            if s not in read:
+                continue
+        if s in needed or s in read:
+            kept.append(call)
+            read.update(call.inputs)
+    kept.reverse()
+    views.reverse()
+    computed = [call for call in kept if not _cuts(call.kernel).is_view]   # type: ignore[arg-type]
+    large = computed[0].kernel.elements if computed else 0      # type: ignore[union-attr]
+    if not computed or len(computed) == 1 and large < SINGLE * LARGE:
+        return list(calls)
+    return [_fused(kept, needed, _best(rows, computed)), *views]
+
+
+def _best(rows: Sequence[int], calls: Sequence[Call]) -> int:
+    """The fewest rows that make blocks small enough: dimensions behind them stay as they are."""
+    widest = max([call.kernel.elements for call in calls])      # type: ignore[union-attr]
+    small = [n for n in rows if n * BLOCK >= widest]
+    return min(small) if small else max(rows)
+
+
+def _fused(calls: Sequence[Call], needed: set[int], rows: int) -> Call:
+    """One call in place of these. Slots are numbered anew: operands, one for each form in which
+    they are read, then what each call computes; so equal groups have equal source."""
+    forms = [_cuts(call.kernel).forms[rows] for call in calls]     # type: ignore[arg-type]
+    made = {call.outputs[0] for call in calls}
+    operands: dict[tuple[int, Form], int] = {}
+    for call, its in zip(calls, forms, strict=True):
+        for s, form in zip(call.inputs, its, strict=False):
+            if s not in made and form is not None:
+                operands.setdefault((s, form), len(operands))
+    at = {call.outputs[0]: len(operands) + i for i, call in enumerate(calls)}
+    members = [call._replace(
+        inputs=tuple([at[s] if s in made else 0 if form is None else operands[s, form]
+                      for s, form in zip(call.inputs, its, strict=False)]),
+        outputs=(at[call.outputs[0]],)) for call, its in zip(calls, forms, strict=True)]
+    results = [call.outputs[0] for call in calls if call.outputs[0] in needed]
+    function = Blocked(members, forms, [form for _, form in operands], [at[s] for s in results],
+                       rows)
+    return new_call((function, tuple([s for s, _ in operands]), tuple(results), True, None, None,
+                     False))
