@@ -1,22 +1,41 @@
 """Ops: what an equation does, declared once.
 
-`defop` makes an `Op` from one declaration; every stage reads the fields it needs and no stage has
-a table of its own:
+`defop` makes an `Op` from one declaration, whose arguments stand in the order of this table in
+every file of ops; every stage reads the fields it needs, and no stage has a table of its own:
 
-    field       says                                                   read by
-    infer       result shape and dtype                                 inference, verifier
-    rule        factor rule (ir/rule.py)                               typing, propagation,
-                                                                       lowering, batching, cost
-    explicit    how Explicit axes are typed ("join", ... or a function) inference
-    pending     what unreduced and reduced operands give               inference, optimiser
-    evaluate    meaning in numpy, any number of leading device dims    executors, reference
-    resize      params for other (local) shapes                        lowering, executors
-    localize    emitter where a shard needs more than that             lowering
-    linear      operand sets in which the op is (jointly) linear       optimiser, autodiff
-    jvp, transpose, batch                                              transformations
-    effect      what the host sees of it                               passes, executors
-    collective  exchange between the devices of a group                lowering, executors, cost
-    samples     operands and params to test it with                    tests
+    field             says                                            read by
+    doc               what the op computes, in one sentence           help, documentation
+    infer             shape and dtype of the results                  inference, verifier
+    multiple_results  whether there is a list of them                 all
+    subprograms       params that hold programs                       passes, executors
+    rule              factor rule (ir/rule.py)                        typing, propagation,
+                                                                      lowering, batching, cost
+    explicit          entries of the results on Explicit axes         inference
+    pending           unreduced and reduced axes of the results       inference, optimiser
+    sharding_param    the param that overrides the result's sharding  inference
+    manual            what varies over Manual axes                    inference, verifier
+    linear            operand sets in which it is (jointly) linear    optimiser, autodiff
+    jvp, transpose    derivative                                      autodiff
+    batch             batching, where the factor rule does not do     vmap
+    evaluate          meaning in numpy, with leading device dims      executors, reference
+    arithmetic        False for data movement                         executors
+    collective        exchange between the devices of a group         lowering, executors, cost
+    resize            params for other (local) shapes                 lowering, executors
+    localize          emitter where a shard needs more than that      lowering
+    effect            what the host sees of it                        passes, executors
+    samples           operands and params to test it with             tests
+
+A linear op of one operand, complete:
+
+    double_p = defop(
+        "double", doc="Twice x.",
+        infer=lambda x: (x.shape, x.dtype), rule="... -> ...", explicit="join", pending="keep",
+        linear=((0,),), jvp="linear", transpose=lambda ct, x: [double_p.bind(ct)],
+        evaluate=lambda lead, x: x + x,
+        samples=lambda: [Sample((np.ones((2, 3), np.float32),), {}, lambda x: 2 * x)])
+
+Ops that share most of this are declared by a function beside them (`unary`, `nary`, `_reduction`)
+that takes what differs, in the same order.
 
 `op.bind(*operands, **params)` is the one way an op is used by Python code: it hands the op to the
 current interpreter of the thread, which records an equation or runs it.
@@ -205,28 +224,25 @@ def params_key(params: dict[str, Any]) -> tuple:
     return tuple(params.items())
 
 
-def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any],
-          evaluate: Callable[..., Any] | None, doc: str = "",
-          explicit: str | Callable[..., Any] = "join",
-          pending: str | Callable[..., Any] = "none", multiple_results: bool = False,
-          resize: Callable[..., dict[str, Any]] | None = None,
-          localize: Callable[..., Any] | None = None,
+def defop(name: str, *, doc: str = "",
+          infer: Callable[..., Any], multiple_results: bool = False,
+          subprograms: tuple[str, ...] = (), rule: str | Callable[..., Any],
+          explicit: str | Callable[..., Any] = "join", pending: str | Callable[..., Any] = "none",
+          sharding_param: str | None = None, manual: Callable[..., Any] | None = None,
           linear: Iterable[Iterable[int]] | str | Callable[..., Any] = (), jvp: Any = None,
           transpose: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
-          arithmetic: bool = True, collective: Collective | None = None,
-          manual: Callable[..., Any] | None = None, sharding_param: str | None = None,
-          subprograms: tuple[str, ...] = (), effect: str = "",
+          evaluate: Callable[..., Any] | None = None, arithmetic: bool = True,
+          collective: Collective | None = None,
+          resize: Callable[..., dict[str, Any]] | None = None,
+          localize: Callable[..., Any] | None = None, effect: str = "",
           samples: Callable[[], Sequence[Sample]] | None = None) -> Op:
     """Declare an op and enter it into `OPS`.
 
     infer(*types, **params) -> (shape, dtype) or (shape, dtype, weak_type); a list of these if
       `multiple_results`. Raises TypeError/ValueError with JAX's text on bad operands. The weak flag
       defaults to "all operands are weak" (False without operands).
+    subprograms: params that hold Programs.
     rule: text, or (operand_shapes, result_shapes, **params) -> text, Pattern or FactorRule.
-    evaluate(lead, *arrays, **params) -> array (list of arrays if `multiple_results`): arrays have
-      `lead` leading device dimensions (each of full size or 1); params count dimensions from the
-      local rank, so dimension d of the op is dimension lead + d of the array. Result dtype as
-      inferred. None for collectives and ops with subprograms.
     explicit: "join" (operands that carry a factor agree or are whole), "equal" (all operands have
       the same spec), "follow" (operand 0's axes, through the rule), "unsharded" (result whole), or
       (op, types, result_shapes, params) -> one entries tuple per result; only called when an
@@ -236,9 +252,8 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
       (the same, and on meshes that mix axis types too), "indexed" or "iterated" (neither is taken,
       with JAX's error about looking into a spec), or (op, types, params, unreduced, reduced) ->
       (unreduced, reduced) axis sets of the result.
-    resize(params, operand_shapes, result_shapes) -> params for the same op on blocks of these
-      shapes, where only factors that pass through are split.
-    localize(context) -> list of local result variables; see `LocalizeContext`.
+    sharding_param: the param that overrides the result's sharding (out_sharding), if any.
+    manual(op, types, params) -> one ManualState per result, for ops that change what varies.
     linear: operand index sets; in each set alone the op is jointly linear. "all" for ops with any
       number of operands that are jointly linear in all of them; or (count, types, params) -> sets,
       where it depends on these. Ask `op.linear_sets(count, types, params)`.
@@ -251,10 +266,14 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
       `multiple_results`, with None for results without a cotangent (never all).
     batch(operands, dims, size, **params) -> (results, dims), two sequences with an item per result,
       where the default does not hold. dims[i] is the batch dimension of operand i or None.
+    evaluate(lead, *arrays, **params) -> array (list of arrays if `multiple_results`): arrays have
+      `lead` leading device dimensions (each of full size or 1); params count dimensions from the
+      local rank, so dimension d of the op is dimension lead + d of the array. Result dtype as
+      inferred. None for collectives and ops with subprograms.
     arithmetic: False for data movement; narrow floats are then not widened.
-    manual(op, types, params) -> one ManualState per result, for ops that change what varies.
-    sharding_param: the param that overrides the result's sharding (out_sharding), if any.
-    subprograms: params that hold Programs.
+    resize(params, operand_shapes, result_shapes) -> params for the same op on blocks of these
+      shapes, where only factors that pass through are split.
+    localize(context) -> list of local result variables; see `LocalizeContext`.
     effect: "" for a computation; for ops that call a function of the host "host" if only their
       results matter, "debug" or "io" if the call itself does: such equations are neither dropped,
       nor repeated, nor moved.
@@ -264,14 +283,14 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
     if not re.fullmatch(r"[a-z][a-z0-9_\-]*", name):
         raise ValueError(f"op name {name!r}: use lower case letters, digits and _")
     op = Op(name)
-    op.doc, op.infer, op.rule, op.evaluate, op.explicit = doc, infer, rule, evaluate, explicit
-    op.pending, op.multiple_results, op.resize, op.localize = (
-        pending, multiple_results, resize, localize)
+    op.doc, op.infer, op.multiple_results = doc, infer, multiple_results
+    op.subprograms, op.rule, op.explicit, op.pending = subprograms, rule, explicit, pending
+    op.sharding_param, op.manual = sharding_param, manual
     op.linear = (linear if linear == "all" or callable(linear)
                  else tuple(tuple(s) for s in linear))
-    op.jvp, op.transpose, op.batch, op.arithmetic = jvp, transpose, batch, arithmetic
-    op.collective, op.manual, op.sharding_param = collective, manual, sharding_param
-    op.subprograms, op.effect, op.samples = subprograms, effect, samples
+    op.jvp, op.transpose, op.batch = jvp, transpose, batch
+    op.evaluate, op.arithmetic, op.collective = evaluate, arithmetic, collective
+    op.resize, op.localize, op.effect, op.samples = resize, localize, effect, samples
     OPS[name] = op
     return op
 

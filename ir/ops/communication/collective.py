@@ -18,7 +18,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...factor_axes import axes_without, axis_set, canonical_axes, covered
 from ...manual_state import NOT_MANUAL, ManualState
-from ...op import Collective, Op, defop
+from ...op import OPS, Collective, Op, defop
 from ...spec import parse_axis
 from ...types import ArrayType
 from ..derivatives import move_first
@@ -91,14 +91,14 @@ def _batch_shift(op_of: Callable[[], Op], *dims: str) -> Callable[..., Any]:
 
 # -- the ops --------------------------------------------------------------------------------------
 
-def _reduction(name: str, doc: str, evaluate: Callable[..., np.ndarray], *, groups: bool,
-               manual: Any = None, jvp: Any = None, transpose: Any = None,
-               linear: Sequence[Sequence[int]] = (), pending: str = "none") -> Op:
+def _reduction(name: str, doc: str, *, manual: Any = None, evaluate: Callable[..., np.ndarray],
+               groups: bool = False, **fields: Any) -> Op:
+    """Declare a reduction over the group; `groups`: whether it takes `axis_index_groups`."""
     return defop(
-        name, doc=doc, infer=shapes.same, rule="... -> ...", evaluate=None, pending=pending,
-        manual=manual or _drop_state(_named), jvp=jvp, transpose=transpose, linear=linear,
+        name, doc=doc, infer=shapes.same, rule="... -> ...", manual=manual or _drop_state(_named),
         collective=Collective(_named, exchange.grouped(evaluate) if groups else evaluate,
-                              exchange.wire_reduce, invariant=True))
+                              exchange.wire_reduce, invariant=True),
+        **fields)
 
 
 def _unreduced_to_invarying(op: Op, types: Sequence[ArrayType], params: Params
@@ -113,33 +113,40 @@ def _unreduced_to_invarying(op: Op, types: Sequence[ArrayType], params: Params
 
 psum_invariant_p = _reduction(
     "psum_invariant", "Sum over the group; the result is the same on all its members.",
-    exchange.sum_group, groups=False, jvp="linear", linear=((0,),),
-    transpose=lambda ct, x, *, axes: (pvary_p.bind(ct, axes=axes),))
+    linear=((0,),), jvp="linear", transpose=lambda ct, x, *, axes: (pvary_p.bind(ct, axes=axes),),
+    evaluate=exchange.sum_group)
 psum_p = _reduction(
     "psum", "Sum over the group, where varying axes are not tracked (check_vma=False).",
-    exchange.sum_group, groups=True, jvp="linear", linear=((0,),),
-    transpose=lambda ct, x, **params: (psum_p.bind(ct, **params),))
-pmax_p = _reduction("pmax", "Maximum over the group.", exchange.max_group, groups=True)
-pmin_p = _reduction("pmin", "Minimum over the group.", exchange.min_group, groups=True)
-pprod_p = _reduction("pprod", "Product over the group.", exchange.combined_group(np.multiply),
-                     groups=False)
-pand_p = _reduction("pand", "Bits that are set in all blocks of the group.",
-                    exchange.combined_group(np.bitwise_and), groups=False)
-por_p = _reduction("por", "Bits that are set in some block of the group.",
-                   exchange.combined_group(np.bitwise_or), groups=False)
-pxor_p = _reduction("pxor", "Bits that are set in an odd number of blocks of the group.",
-                    exchange.combined_group(np.bitwise_xor), groups=False)
+    linear=((0,),), jvp="linear", transpose=lambda ct, x, **params: (psum_p.bind(ct, **params),),
+    evaluate=exchange.sum_group, groups=True)
+pmax_p = _reduction("pmax", "Maximum over the group.", evaluate=exchange.max_group, groups=True)
+pmin_p = _reduction("pmin", "Minimum over the group.", evaluate=exchange.min_group, groups=True)
+pprod_p = _reduction(
+    "pprod", "Product over the group.",
+    evaluate=exchange.combined_group(np.multiply))
+pand_p = _reduction(
+    "pand", "Bits that are set in all blocks of the group.",
+    evaluate=exchange.combined_group(np.bitwise_and))
+por_p = _reduction(
+    "por", "Bits that are set in some block of the group.",
+    evaluate=exchange.combined_group(np.bitwise_or))
+pxor_p = _reduction(
+    "pxor", "Bits that are set in an odd number of blocks of the group.",
+    evaluate=exchange.combined_group(np.bitwise_xor))
 unreduced_psum_p = _reduction(
     "unreduced_psum", "Finish a pending sum: the value was the sum over the group all along.",
-    exchange.sum_group, groups=False, manual=_unreduced_to_invarying, jvp="linear", linear=((0,),),
-    pending="keep", transpose=lambda ct, x, *, axes: (preduced_p.bind(ct, axes=axes),))
+    pending="keep", manual=_unreduced_to_invarying,
+    linear=((0,),), jvp="linear",
+    transpose=lambda ct, x, *, axes: (preduced_p.bind(ct, axes=axes),),
+    evaluate=exchange.sum_group)
 
 
 def _cast(name: str, doc: str, manual: Any, transpose: Any) -> Op:
     """A change of state without a change of data."""
-    return defop(name, doc=doc, infer=shapes.same, rule="... -> ...", pending="keep",
-                 evaluate=lambda lead, x, **_: x, manual=manual, jvp="linear", linear=((0,),),
-                 transpose=transpose, arithmetic=False)
+    return defop(
+        name, doc=doc, infer=shapes.same, rule="... -> ...", pending="keep", manual=manual,
+        linear=((0,),), jvp="linear", transpose=transpose,
+        evaluate=lambda lead, x, **_: x, arithmetic=False)
 
 
 def _pvary_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
@@ -163,11 +170,12 @@ def _reduced_to_varying_state(op: Op, types: Sequence[ArrayType], params: Params
     return [_state(t, add=params["axes"], reduced=t.manual.reduced - axes)]
 
 
-pvary_p = _cast("pvary", "Regard an invarying value as varying over the axes.", _pvary_state,
-                lambda ct, x, *, axes: (psum_invariant_p.bind(ct, axes=axes),))
-preduced_p = _cast("preduced", "Regard an invarying value as reduced over the axes.",
-                   _preduced_state,
-                   lambda ct, x, *, axes: (unreduced_psum_p.bind(ct, axes=axes),))
+pvary_p = _cast(
+    "pvary", "Regard an invarying value as varying over the axes.", _pvary_state,
+    lambda ct, x, *, axes: (psum_invariant_p.bind(ct, axes=axes),))
+preduced_p = _cast(
+    "preduced", "Regard an invarying value as reduced over the axes.", _preduced_state,
+    lambda ct, x, *, axes: (unreduced_psum_p.bind(ct, axes=axes),))
 vary_unreduced_cast_p = _cast(
     "vary_unreduced_cast_p", "Regard a varying value as the terms of a pending sum.",
     _to_unreduced_state, lambda ct, x, *, axes: (reduced_vary_cast_p.bind(ct, axes=axes),))
@@ -184,14 +192,25 @@ def _gather_transpose(ct: Any, x: Any, *, all_gather_dimension: int, **params: A
     return (reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params),)
 
 
-all_gather_p = defop(
-    "all_gather", doc="Every member gets the blocks of all, concatenated or stacked.",
-    infer=shapes.gathered, rule=shapes.gather_rule, explicit=shapes.same_positions,
-    evaluate=None,
-    arithmetic=False,
-    manual=_keep_state(_axis_name), jvp="linear", linear=((0,),), transpose=_gather_transpose,
-    batch=_batch_shift(lambda: all_gather_p, "all_gather_dimension"),
-    collective=Collective(_axis_name, exchange.grouped(exchange.gather), exchange.wire_gather))
+def _gather(name: str, doc: str, *, groups: bool = False, **fields: Any) -> Op:
+    """Declare a gather of the group's blocks; `groups`: whether it takes `axis_index_groups`."""
+    return defop(
+        name, doc=doc, infer=shapes.gathered, rule=shapes.gather_rule,
+        explicit=shapes.same_positions,
+        linear=((0,),), jvp="linear",
+        batch=_batch_shift(lambda: OPS[name], "all_gather_dimension"),
+        arithmetic=False,
+        collective=Collective(_axis_name,
+                              exchange.grouped(exchange.gather) if groups else exchange.gather,
+                              exchange.wire_gather, invariant=not groups),
+        **fields)
+
+
+all_gather_p = _gather(
+    "all_gather", "Every member gets the blocks of all, concatenated or stacked.",
+    manual=_keep_state(_axis_name),
+    transpose=_gather_transpose,
+    groups=True)
 
 
 def _gather_invariant_transpose(ct: Any, x: Any, *, axis_name: Axes, axis_size: int,
@@ -205,15 +224,10 @@ def _squeeze(x: Any, dim: int) -> Any:
     return x.squeeze(dim)
 
 
-all_gather_invariant_p = defop(
-    "all_gather_invariant", doc="As all_gather; the result counts as the same on all members.",
-    infer=shapes.gathered, rule=shapes.gather_rule, explicit=shapes.same_positions,
-    evaluate=None,
-    arithmetic=False,
-    manual=_drop_state(_axis_name), jvp="linear", linear=((0,),),
-    transpose=_gather_invariant_transpose,
-    batch=_batch_shift(lambda: all_gather_invariant_p, "all_gather_dimension"),
-    collective=Collective(_axis_name, exchange.gather, exchange.wire_gather, invariant=True))
+all_gather_invariant_p = _gather(
+    "all_gather_invariant", "As all_gather; the result counts as the same on all members.",
+    manual=_drop_state(_axis_name),
+    transpose=_gather_invariant_transpose)
 
 
 def _gather_reduced_state(op: Op, types: Sequence[ArrayType], params: Params
@@ -223,24 +237,29 @@ def _gather_reduced_state(op: Op, types: Sequence[ArrayType], params: Params
     return [_state(t, drop=axes, reduced=t.manual.reduced | frozenset(axes))]
 
 
-all_gather_reduced_p = defop(
-    "all_gather_reduced", doc="As all_gather; the result is reduced over the axes, so that its "
-    "cotangent is a pending sum.",
-    infer=shapes.gathered, rule=shapes.gather_rule, explicit=shapes.same_positions,
-    evaluate=None,
-    arithmetic=False,
-    manual=_gather_reduced_state, jvp="linear", linear=((0,),),
+all_gather_reduced_p = _gather(
+    "all_gather_reduced",
+    "As all_gather; the result is reduced over the axes, so that its cotangent is a pending sum.",
+    manual=_gather_reduced_state,
     transpose=lambda ct, x, *, all_gather_dimension, **params: (
-        unreduced_reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params),),
-    batch=_batch_shift(lambda: all_gather_reduced_p, "all_gather_dimension"),
-    collective=Collective(_axis_name, exchange.gather, exchange.wire_gather, invariant=True))
+        unreduced_reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params),))
 
-reduce_scatter_p = defop(
-    "reduce_scatter", doc="Sum over the group, each member keeping one block of a dimension.",
-    infer=shapes.scattered, rule=shapes.scatter_rule, explicit="follow", evaluate=None,
-    manual=_keep_state(_axis_name), jvp="linear", linear=((0,),), transpose=_scatter_transpose,
-    batch=_batch_shift(lambda: reduce_scatter_p, "scatter_dimension"),
-    collective=Collective(_axis_name, exchange.grouped(exchange.scatter), exchange.wire_exchange))
+def _sum_scatter(name: str, doc: str, *, groups: bool = False, **fields: Any) -> Op:
+    """Declare a reduce-scatter; `groups`: whether it takes `axis_index_groups`."""
+    return defop(
+        name, doc=doc, infer=shapes.scattered, rule=shapes.scatter_rule, explicit="follow",
+        linear=((0,),), jvp="linear", batch=_batch_shift(lambda: OPS[name], "scatter_dimension"),
+        collective=Collective(_axis_name,
+                              exchange.grouped(exchange.scatter) if groups else exchange.scatter,
+                              exchange.wire_exchange),
+        **fields)
+
+
+reduce_scatter_p = _sum_scatter(
+    "reduce_scatter", "Sum over the group, each member keeping one block of a dimension.",
+    manual=_keep_state(_axis_name),
+    transpose=_scatter_transpose,
+    groups=True)
 
 
 def _unreduced_scatter_state(op: Op, types: Sequence[ArrayType], params: Params
@@ -253,26 +272,22 @@ def _unreduced_scatter_state(op: Op, types: Sequence[ArrayType], params: Params
     return [_state(t, add=tuple(axes), unreduced=t.manual.unreduced - axes)]
 
 
-unreduced_reduce_scatter_p = defop(
-    "unreduced_reduce_scatter", doc="Finish a pending sum, each member keeping one block.",
-    infer=shapes.scattered, rule=shapes.scatter_rule, explicit="follow", evaluate=None,
-    pending="keep",
-    manual=_unreduced_scatter_state, jvp="linear", linear=((0,),),
+unreduced_reduce_scatter_p = _sum_scatter(
+    "unreduced_reduce_scatter", "Finish a pending sum, each member keeping one block.",
+    pending="keep", manual=_unreduced_scatter_state,
     transpose=lambda ct, x, *, scatter_dimension, **params: (
-        all_gather_reduced_p.bind(ct, all_gather_dimension=scatter_dimension, **params),),
-    batch=_batch_shift(lambda: unreduced_reduce_scatter_p, "scatter_dimension"),
-    collective=Collective(_axis_name, exchange.scatter, exchange.wire_exchange))
+        all_gather_reduced_p.bind(ct, all_gather_dimension=scatter_dimension, **params),))
 
 
 all_to_all_p = defop(
     "all_to_all", doc="Member j gets block j of the split dimension of every member.",
     infer=shapes.exchanged, rule=shapes.exchange_rule, explicit=shapes.same_positions,
-    evaluate=None,
-    arithmetic=False,
-    manual=_keep_state(_axis_name), jvp="linear", linear=((0,),),
+    manual=_keep_state(_axis_name),
+    linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, split_axis, concat_axis, **params: (
         all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),),
     batch=_batch_shift(lambda: all_to_all_p, "split_axis", "concat_axis"),
+    arithmetic=False,
     collective=Collective(_axis_name, exchange.grouped(exchange.all_to_all),
                           exchange.wire_exchange))
 
@@ -321,13 +336,13 @@ def _permute_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[M
 
 
 ppermute_p = defop(
-    "ppermute", doc="Member d gets the block of member s for every (s, d) in perm; others get "
-    "zeros.",
-    infer=_infer_permute, rule="... -> ...", evaluate=None, arithmetic=False,
-    manual=_permute_state, jvp="linear", linear=((0,),),
+    "ppermute",
+    doc="Member d gets the block of member s for every (s, d) in perm; others get " "zeros.",
+    infer=_infer_permute, rule="... -> ...", manual=_permute_state,
+    linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, axis_name, perm: (
         ppermute_p.bind(ct, axis_name=axis_name, perm=tuple((d, s) for s, d in perm)),),
-    collective=Collective(_axis_name, exchange.permute, exchange.wire_permute))
+    arithmetic=False, collective=Collective(_axis_name, exchange.permute, exchange.wire_permute))
 
 
 def _slice_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
@@ -336,15 +351,16 @@ def _slice_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[Man
 
 
 all_slice_p = defop(
-    "all_slice", doc="Each member takes its own block of a dimension: no communication. After "
-    "Shardy's all_slice.",
-    infer=shapes.sliced, rule=shapes.slice_rule, explicit="follow", evaluate=None, arithmetic=False,
-    manual=_slice_state, jvp="linear", linear=((0,),),
+    "all_slice",
+    doc="Each member takes its own block of a dimension: no communication. After Shardy's "
+        "all_slice.",
+    infer=shapes.sliced, rule=shapes.slice_rule, explicit="follow", manual=_slice_state,
+    linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, axes, dimension, axis_size: (
         all_gather_invariant_p.bind(ct, axis_name=axes, axis_size=axis_size,
                                     all_gather_dimension=dimension, tiled=True),),
     batch=_batch_shift(lambda: all_slice_p, "dimension"),
-    collective=Collective(_named, exchange.own_slice, exchange.wire_nothing))
+    arithmetic=False, collective=Collective(_named, exchange.own_slice, exchange.wire_nothing))
 
 
 def _axis_index_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
@@ -352,7 +368,10 @@ def _axis_index_state(op: Op, types: Sequence[ArrayType], params: Params) -> lis
 
 
 axis_index_p = defop(
-    "axis_index", doc="The device's position along the axes, row-major in the order given. "
-    "varying=False where varying axes are not tracked (check_vma=False).",
-    infer=lambda *, axis_name, varying: ((), np.dtype(np.int32)), rule=" -> ", evaluate=None,
-    manual=_axis_index_state, jvp="zero", arithmetic=False)
+    "axis_index",
+    doc="The device's position along the axes, row-major in the order given. "
+        "varying=False where varying axes are not tracked (check_vma=False).",
+    infer=lambda *, axis_name, varying: ((), np.dtype(np.int32)), rule=" -> ",
+    manual=_axis_index_state,
+    jvp="zero",
+    arithmetic=False)

@@ -107,10 +107,11 @@ def _wire(t: ArrayType, n: int, params: Params) -> int:
 
 
 exchange_rows_p = defop(
-    "exchange_rows", doc="Rows of all members' blocks along `dimension`: for each (step, offset, "
+    "exchange_rows",
+    doc="Rows of all members' blocks along `dimension`: for each (step, offset, "
     "count, pieces) of `wanted` member i gets the places from i * step + offset on, `count` of "
     "them; pieces = (begin, end, part, start, stride) say what stands there, and zeros where none "
     "does.",
-    infer=_infer, rule=_rule, explicit="follow", evaluate=None, arithmetic=False, manual=_state,
+    infer=_infer, rule=_rule, explicit="follow", manual=_state,
     linear=((0,),),
-    collective=Collective(lambda params: params["axis_name"], _evaluate, _wire))
+    arithmetic=False, collective=Collective(lambda params: params["axis_name"], _evaluate, _wire))

@@ -130,8 +130,9 @@ def retile_kind(shape: Sequence[int], params: Params) -> tuple[str, int]:
 
 
 retile_p = defop(
-    "retile", doc="Each device gets its tile of the target tiling; operand: its tile of the source "
+    "retile",
+    doc="Each device gets its tile of the target tiling; operand: its tile of the source "
     "tiling, the same along axes that the source does not use.",
-    infer=_infer, rule=_rule, explicit="follow", evaluate=None, arithmetic=False,
-    manual=_state, linear=((0,),),
-    collective=Collective(lambda params: params["axes"], _evaluate, _wire))
+    infer=_infer, rule=_rule, explicit="follow", manual=_state,
+    linear=((0,),),
+    arithmetic=False, collective=Collective(lambda params: params["axes"], _evaluate, _wire))

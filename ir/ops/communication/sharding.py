@@ -115,12 +115,11 @@ def _no_samples() -> list[Sample]:
 
 
 reshard_p = defop(
-    "reshard",
-    doc="The same value, laid out as `dst_sharding` says.",
-    infer=_reshard_infer, rule="... -> ...", evaluate=_identity, arithmetic=False,
-    explicit="follow", pending="carry", linear=[(0,)], jvp="linear", transpose=_reshard_transpose,
-    batch=_reshard_batch, samples=_no_samples,
-)
+    "reshard", doc="The same value, laid out as `dst_sharding` says.",
+    infer=_reshard_infer, rule="... -> ...", explicit="follow", pending="carry",
+    linear=[(0,)], jvp="linear", transpose=_reshard_transpose, batch=_reshard_batch,
+    evaluate=_identity, arithmetic=False,
+    samples=_no_samples)
 
 
 # -- sharding_constraint --------------------------------------------------------------------------
@@ -190,10 +189,10 @@ sharding_constraint_p = defop(
     "sharding_constraint",
     doc="The same value; over Auto axes its layout is fixed to `sharding`, but for the dimensions "
         "that are UNCONSTRAINED. `priority` (0 if it is not there) says when it spreads.",
-    infer=_constraint_infer, rule="... -> ...", evaluate=_identity, arithmetic=False,
-    explicit="follow", pending="carry", linear=[(0,)], jvp="linear",
-    transpose=_constraint_transpose, batch=_constraint_batch, samples=_no_samples,
-)
+    infer=_constraint_infer, rule="... -> ...", explicit="follow", pending="carry",
+    linear=[(0,)], jvp="linear", transpose=_constraint_transpose, batch=_constraint_batch,
+    evaluate=_identity, arithmetic=False,
+    samples=_no_samples)
 
 
 # -- assume_invarying -----------------------------------------------------------------------------
@@ -211,8 +210,8 @@ assume_invarying_p = defop(
     "assume_invarying",
     doc="The value counts as the same on all members of the group; member 0's is taken. Stands "
         "where an out_spec of shard_map claims replication that nothing proves (check_vma=False).",
-    infer=lambda x, *, axes: (x.shape, x.dtype), rule="... -> ...", evaluate=None,
-    arithmetic=False, manual=_forget, samples=_no_samples,
+    infer=lambda x, *, axes: (x.shape, x.dtype), rule="... -> ...", manual=_forget,
+    arithmetic=False,
     collective=Collective(lambda params: params["axes"], _first_block, lambda t, n, params: 0,
                           invariant=True),
-)
+    samples=_no_samples)

@@ -310,13 +310,15 @@ def _sample(lhs: Shape, rhs: Shape, strides: tuple = (1, 1), padding: Padding = 
 conv_general_dilated_p = defop(
     "conv_general_dilated",
     doc="Convolution (cross-correlation) of operand 0 with the kernel, operand 1.",
-    infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending, evaluate=_evaluate,
-    resize=_resize, localize=_localize, sharding_param="out_sharding", linear=((0,), (1,)),
+    infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending,
+    sharding_param="out_sharding",
+    linear=((0,), (1,)),
     jvp=(lambda g, out, lhs, rhs, **params: conv_general_dilated_p.bind(g, rhs, **params),
          lambda g, out, lhs, rhs, **params: conv_general_dilated_p.bind(lhs, g, **params)),
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: batch_conv(
         conv_general_dilated_p, operands, dims, size, params),
+    evaluate=_evaluate, resize=_resize, localize=_localize,
     samples=lambda: [
         _sample((2, 3, 5, 4), (4, 3, 2, 3)),
         _sample((2, 4, 5, 5), (6, 2, 3, 2), (2, 1), ((1, 2), (0, 1)), features=2),

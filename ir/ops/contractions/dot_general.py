@@ -420,11 +420,13 @@ dot_general_p = defop(
     "dot_general",
     doc="Batch dimensions, then free dimensions of both operands; the product is summed over the "
         "contracting ones.",
-    infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending, evaluate=_evaluate,
-    sharding_param="out_sharding", linear=((0,), (1,)),
+    infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending,
+    sharding_param="out_sharding",
+    linear=((0,), (1,)),
     jvp=(lambda g, out, lhs, rhs, **params: dot_general_p.bind(g, rhs, **params),
          lambda g, out, lhs, rhs, **params: dot_general_p.bind(lhs, g, **params)),
     transpose=_transpose, batch=_batch,
+    evaluate=_evaluate,
     samples=lambda: [
         _sample((4, 6), (6, 2), (((1,), (0,)), ((), ())), "ik,kj->ij"),
         _sample((2, 4, 6), (2, 6, 3), (((2,), (1,)), ((0,), (0,))), "bik,bkj->bij"),

@@ -122,12 +122,12 @@ def _sample(shape: Shape, kind: FftType, lengths: Lengths, reference: Any) -> Sa
 
 
 fft_p = defop(
-    "fft",
-    doc="The discrete Fourier transform of the last dimensions.",
-    infer=_infer, rule=_rule, explicit=_explicit, pending="carry", evaluate=_evaluate,
+    "fft", doc="The discrete Fourier transform of the last dimensions.",
+    infer=_infer, rule=_rule, explicit=_explicit, pending="carry",
     linear=((0,),), jvp="linear", transpose=_transpose,
     batch=lambda operands, dims, size, **params: (
         [fft_p.bind(move_first(operands[0], batch_dim(dims)), **params)], [0]),
+    evaluate=_evaluate,
     samples=lambda: [
         _sample((3, 8), FftType.FFT, (8,), lambda x: np.fft.fft(x)),
         _sample((2, 3, 4), FftType.IFFT, (3, 4), lambda x: np.fft.ifft2(x)),

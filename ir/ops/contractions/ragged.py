@@ -326,10 +326,13 @@ def _samples() -> list[Sample]:
 ragged_dot_general_p = defop(
     "ragged_dot_general",
     doc="A product whose lhs has a dimension divided into groups of the sizes in operand 2.",
-    infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending, evaluate=_evaluate,
-    sharding_param="out_sharding", linear=((0,), (1,)),
+    infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending,
+    sharding_param="out_sharding",
+    linear=((0,), (1,)),
     jvp=(lambda g, out, lhs, rhs, sizes, **params: ragged_dot_general_p.bind(
             g, rhs, sizes, **params),
          lambda g, out, lhs, rhs, sizes, **params: ragged_dot_general_p.bind(
             lhs, g, sizes, **params), None),
-    transpose=_transpose, batch=_batch, samples=_samples)
+    transpose=_transpose, batch=_batch,
+    evaluate=_evaluate,
+    samples=_samples)

@@ -25,11 +25,9 @@ def _rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorR
 
 
 jit_p = defop(
-    "jit",
-    doc="Call `jaxpr`, the program of a jitted function, under its `name`.",
-    infer=_infer, rule=_rule, evaluate=None, multiple_results=True, subprograms=("jaxpr",),
-    manual=lambda op, types, params: [t.manual for t in params["jaxpr"].out_avals],
-)
+    "jit", doc="Call `jaxpr`, the program of a jitted function, under its `name`.",
+    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=_rule,
+    manual=lambda op, types, params: [t.manual for t in params["jaxpr"].out_avals])
 
 
 def _no_derivative(operands: Any, tangents: Any, **params: Any) -> Any:
@@ -42,7 +40,6 @@ composite_p = defop(
     "composite",
     doc="Call `jaxpr`, which is what the operation `name` (of a `version`, with `attributes`) "
         "means; it has no derivative.",
-    infer=_infer, jvp=_no_derivative, rule=_rule, evaluate=None, multiple_results=True,
-    subprograms=("jaxpr",),
+    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=_rule,
     manual=lambda op, types, params: [t.manual for t in params["jaxpr"].out_avals],
-)
+    jvp=_no_derivative)

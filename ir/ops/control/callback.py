@@ -15,7 +15,7 @@ Names and params are those of JAX's primitives where it has them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...diagnostics.diagnostic import fail
@@ -170,28 +170,32 @@ def _nothing(ct: Any, *operands: Any, **_: Any) -> list[None]:
     return [None] * len(operands)
 
 
-debug_print_p = defop(
-    "debug_print",
-    doc="Print `fmt`, with its fields filled by the operands.",
-    infer=_infer_print, rule=_rule, explicit="unsharded", evaluate=None, multiple_results=True,
-    manual=_states, jvp="zero", transpose=_nothing, arithmetic=False, effect="debug")
+def _callback(name: str, doc: str, *, infer: Callable[..., Any], **fields: Any) -> Op:
+    """Declare a call of a function on the host, with values that are whole unless `partitioned`."""
+    return defop(
+        name, doc=doc, infer=infer, multiple_results=True, rule=_rule, explicit="unsharded",
+        manual=_states,
+        arithmetic=False, **fields)
 
-debug_callback_p = defop(
-    "debug_callback",
-    doc="Call `callback` with the operands, for what it does.",
-    infer=_infer_debug, rule=_rule, explicit="unsharded", evaluate=None, multiple_results=True,
-    manual=_states, jvp="zero", transpose=_nothing, arithmetic=False, effect="debug")
 
-pure_callback_p = defop(
+debug_print_p = _callback(
+    "debug_print", "Print `fmt`, with its fields filled by the operands.", infer=_infer_print,
+    jvp="zero", transpose=_nothing,
+    effect="debug")
+debug_callback_p = _callback(
+    "debug_callback", "Call `callback` with the operands, for what it does.", infer=_infer_debug,
+    jvp="zero", transpose=_nothing,
+    effect="debug")
+pure_callback_p = _callback(
     "pure_callback",
-    doc="The results of `callback`, of types `result_avals`; it is called for these alone.",
-    infer=_infer_pure, rule=_rule, explicit="unsharded", evaluate=None, multiple_results=True,
-    manual=_states, jvp=_refuse_pure, transpose=_refuse_pure_transpose, arithmetic=False,
+    "The results of `callback`, of types `result_avals`; it is called for these alone.",
+    infer=_infer_pure,
+    jvp=_refuse_pure, transpose=_refuse_pure_transpose,
     effect="host")
-
-io_callback_p = defop(
+io_callback_p = _callback(
     "io_callback",
-    doc="The results of `callback`, of types `result_avals`; it is called whether or not they are "
-        "used.",
-    infer=_infer_io, rule=_rule, explicit="unsharded", evaluate=None, multiple_results=True,
-    manual=_states, jvp=_refuse_io, transpose=_refuse_io_transpose, arithmetic=False, effect="io")
+    "The results of `callback`, of types `result_avals`; it is called whether or not they are "
+    "used.",
+    infer=_infer_io,
+    jvp=_refuse_io, transpose=_refuse_io_transpose,
+    effect="io")

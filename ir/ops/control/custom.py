@@ -14,7 +14,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...manual_state import ManualState
-from ...op import Sample, defop
+from ...op import Op, Sample, defop
 from ...rule import FactorRule
 from ...types import ArrayType
 from ..elementwise.declaration import values
@@ -36,35 +36,32 @@ def _states(param: str) -> Any:
     return manual
 
 
-custom_jvp_call_p = defop(
+def _call(name: str, doc: str, *subprograms: str) -> Op:
+    """Declare a call of the program in its first subprogram's param."""
+    return defop(
+        name, doc=doc, infer=_infer_call(subprograms[0]), multiple_results=True,
+        subprograms=subprograms, rule=_no_rule, manual=_states(subprograms[0]))
+
+
+custom_jvp_call_p = _call(
     "custom_jvp_call",
-    doc="Call `call_jaxpr`; `jvp_jaxpr_fun` gives the derivative. The first `num_consts` operands "
-        "are values that the function closes over.",
-    infer=_infer_call("call_jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
-    subprograms=("call_jaxpr",), manual=_states("call_jaxpr"))
-
-custom_vjp_call_p = defop(
+    "Call `call_jaxpr`; `jvp_jaxpr_fun` gives the derivative. The first `num_consts` operands are "
+    "values that the function closes over.", "call_jaxpr")
+custom_vjp_call_p = _call(
     "custom_vjp_call",
-    doc="Call `call_jaxpr`; `fwd_jaxpr_thunk` gives results and residuals, `bwd` the cotangents of "
-        "the operands. The first `num_consts` operands are values that the function closes over.",
-    infer=_infer_call("call_jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
-    subprograms=("call_jaxpr",), manual=_states("call_jaxpr"))
-
-checkpoint_p = defop(
+    "Call `call_jaxpr`; `fwd_jaxpr_thunk` gives results and residuals, `bwd` the cotangents of the "
+    "operands. The first `num_consts` operands are values that the function closes over.",
+    "call_jaxpr")
+checkpoint_p = _call(
     "checkpoint",
-    doc="Call `jaxpr`; its derivative computes intermediate values again, but for those that "
-        "`policy` lets it keep.",
-    infer=_infer_call("jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
-    subprograms=("jaxpr",), manual=_states("jaxpr"))
-
-custom_linear_solve_p = defop(
+    "Call `jaxpr`; its derivative computes intermediate values again, but for those that `policy` "
+    "saves.", "jaxpr")
+custom_linear_solve_p = _call(
     "custom_linear_solve",
-    doc="Call `call_jaxpr`, which solves a linear system for the operands behind the first "
-        "`num_consts`, and may give further results. `maps` are the programs of the linear map "
-        "and, if it can be transposed, of its transpose and of the solution of that; all take the "
-        "same first operands, and give the derivatives.",
-    infer=_infer_call("call_jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
-    subprograms=("call_jaxpr", "maps"), manual=_states("call_jaxpr"))
+    "Call `call_jaxpr`, which solves a linear system for the operands behind the first "
+    "`num_consts`, and may give further results. `maps` are the programs of the linear map and, if "
+    "it can be transposed, of its transpose and of the solution of that; all take the same first "
+    "operands, and give the derivatives.", "call_jaxpr", "maps")
 
 
 def _forward_mode(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
@@ -76,14 +73,14 @@ custom_lin_p = defop(
     "custom_lin",
     doc="The tangents of a custom_vjp function, of its residuals (the first `num_res` operands) "
         "and the tangents of its operands; to be transposed, by `bwd`.",
-    infer=lambda *types, out_avals, **params: list(out_avals), rule=_forward_mode, evaluate=None,
-    multiple_results=True, manual=lambda op, types, params: [t.manual for t in params["out_avals"]])
+    infer=lambda *types, out_avals, **params: list(out_avals), multiple_results=True,
+    rule=_forward_mode, manual=lambda op, types, params: [t.manual for t in params["out_avals"]])
 
 name_p = defop(
     "name", doc="x, under a `name` that policies of `checkpoint` know.",
-    infer=lambda x, *, name: (x.shape, x.dtype), rule="... -> ...",
-    evaluate=lambda lead, x, *, name: x, pending="carry", linear=((0,),),
+    infer=lambda x, *, name: (x.shape, x.dtype), rule="... -> ...", pending="carry",
+    linear=((0,),),
     jvp=lambda operands, tangents, *, name: (name_p.bind(operands[0], name=name), tangents[0]),
-    transpose=lambda ct, x, *, name: [ct], arithmetic=False,
-    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"name": "x"},
-                            lambda x: x)])
+    transpose=lambda ct, x, *, name: [ct],
+    evaluate=lambda lead, x, *, name: x, arithmetic=False,
+    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"name": "x"}, lambda x: x)])

@@ -112,22 +112,19 @@ scan_p = defop(
         "that it closes over, `num_carry` carries, then arrays of which each run gets one item "
         "along the first dimension. Results: the last carries, then what the runs gave besides, "
         "stacked. `unroll` is a hint for compilers.",
-    infer=_infer_scan, rule=_no_rule, evaluate=None, multiple_results=True,
-    subprograms=("jaxpr",), manual=_results_of("jaxpr"),
-)
+    infer=_infer_scan, multiple_results=True, subprograms=("jaxpr",), rule=_no_rule,
+    manual=_results_of("jaxpr"))
 
 while_p = defop(
     "while",
     doc="Run `body_jaxpr` on the carries as long as `cond_jaxpr` of them is true. Operands: "
         "`cond_nconsts` values that the test closes over, `body_nconsts` for the body, carries.",
-    infer=_infer_while, rule=_no_rule, evaluate=None, multiple_results=True,
-    subprograms=("cond_jaxpr", "body_jaxpr"), manual=_results_of("body_jaxpr"),
-)
+    infer=_infer_while, multiple_results=True, subprograms=("cond_jaxpr", "body_jaxpr"),
+    rule=_no_rule, manual=_results_of("body_jaxpr"))
 
 cond_p = defop(
     "cond",
     doc="Run the one of the `branches` that the first operand numbers, on the other operands; a "
         "number out of range means the nearest branch.",
-    infer=_infer_cond, rule=_no_rule, evaluate=None, multiple_results=True,
-    subprograms=("branches",), manual=_results_of("branches"),
-)
+    infer=_infer_cond, multiple_results=True, subprograms=("branches",), rule=_no_rule,
+    manual=_results_of("branches"))

@@ -117,6 +117,4 @@ shard_map_p = defop(
     "shard_map",
     doc="Run `jaxpr` on every device's blocks: in_specs say how operands are cut over the "
         "`manual_axes` of `mesh`, out_specs how results are put together.",
-    infer=_infer, rule=_rule, evaluate=None, multiple_results=True, subprograms=("jaxpr",),
-    manual=_manual,
-)
+    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=_rule, manual=_manual)

@@ -32,5 +32,5 @@ custom_partitioning_p = defop(
     "custom_partitioning",
     doc="Call a function that is split by `rule`, whose compound factors have these `sizes`; "
         "`call` says what runs on blocks.",
-    infer=_infer, rule=_rule, evaluate=None, multiple_results=True, batch=_no_batch,
-)
+    infer=_infer, multiple_results=True, rule=_rule,
+    batch=_no_batch)

@@ -85,13 +85,16 @@ def _sub_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
 
 
 add_p = nary(
-    "add", (NUMBER, NUMBER), np.add, "x + y.", linear=((0, 1),), pending=pending.all_or_none,
-    jvp=_add_jvp, transpose=_add_transpose,
+    "add", "x + y.", (NUMBER, NUMBER), pending=pending.all_or_none,
+    linear=((0, 1),), jvp=_add_jvp, transpose=_add_transpose,
+    function=np.add,
     samples=sampled(2, lambda x, y: x + y, -3, 3, (F32, I32, C64)))
 
 sub_p = nary(
-    "sub", (NUMBER, NUMBER), np.subtract, "x - y.", linear=((0, 1),), jvp=_sub_jvp,
-    transpose=_sub_transpose, samples=sampled(2, lambda x, y: x - y, -3, 3, (F32, np.uint8)))
+    "sub", "x - y.", (NUMBER, NUMBER),
+    linear=((0, 1),), jvp=_sub_jvp, transpose=_sub_transpose,
+    function=np.subtract,
+    samples=sampled(2, lambda x, y: x - y, -3, 3, (F32, np.uint8)))
 
 
 def _add_any_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any]:
@@ -102,16 +105,17 @@ def _add_any_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any]:
 
 
 add_any_p = defop(
-    "add_any", doc="The sum of two cotangents or tangents of one value.", infer=_add_any_infer,
-    rule="... -> ...", evaluate=ufunc(np.add), linear=((0, 1),), pending=pending.all_or_none,
-    jvp="linear", transpose=_add_transpose,
-    batch=lambda operands, dims, size: (
-        [add_any_p.bind(*batch_first(operands, dims, size))], [0]),
+    "add_any", doc="The sum of two cotangents or tangents of one value.",
+    infer=_add_any_infer, rule="... -> ...", pending=pending.all_or_none,
+    linear=((0, 1),), jvp="linear", transpose=_add_transpose,
+    batch=lambda operands, dims, size: ([add_any_p.bind(*batch_first(operands, dims, size))], [0]),
+    evaluate=ufunc(np.add),
     samples=lambda: [Sample((values((4, 6), F32, -3, 3), values((4, 6), F32, -2, 5, 1)))])
 
 neg_p = unary(
-    "neg", NUMBER, np.negative, "-x.", linear=((0,),), jvp="linear",
-    transpose=lambda ct, x: [neg(ct)],
+    "neg", "-x.", NUMBER,
+    linear=((0,),), jvp="linear", transpose=lambda ct, x: [neg(ct)],
+    function=np.negative,
     samples=sampled(1, lambda x: 0 - x, -3, 3, (F32, I32, C64)))
 
 
@@ -150,11 +154,12 @@ def _mul_transpose(ct: Any, x: Any, y: Any, out_dtype: Any = None) -> list[Any]:
 
 mul_p = defop(
     "mul", doc="x * y; with `out_dtype`, of operands converted to that dtype.",
-    infer=_mul_infer, rule="... -> ...", evaluate=_mul_evaluate, linear=((0,), (1,)),
-    pending=pending.product,
+    infer=_mul_infer, rule="... -> ...", pending=pending.product,
+    linear=((0,), (1,)),
     jvp=(lambda g, out, x, y, **params: mul(g, y, **params),
          lambda g, out, x, y, **params: mul(x, g, **params)),
     transpose=_mul_transpose,
+    evaluate=_mul_evaluate,
     samples=lambda: [
         *sampled(2, lambda x, y: x * y, -3, 3, (F32, I32, C64))(),
         Sample((values((4, 6), np.int8, -9, 9), values((4, 6), np.int8, -9, 9, 1)),
@@ -221,9 +226,11 @@ def _div_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
 
 
 div_p = nary(
-    "div", (NUMBER, NUMBER), _div, "x / y; of integers, truncated toward zero.", linear=((0,),),
+    "div", "x / y; of integers, truncated toward zero.", (NUMBER, NUMBER),
+    linear=((0,),),
     jvp=(lambda g, out, x, y: div(g, y), lambda g, out, x, y: mul(g, neg(div(out, y)))),
     transpose=_div_transpose,
+    function=_div,
     samples=lambda: [
         *sampled(2, lambda x, y: x / y, 0.5, 3, (F32, C64))(),
         *sampled(2, lambda x, y: math.trunc(x / y), -9, 9, (I32,))()])
@@ -243,9 +250,10 @@ def _rem_by_divisor(g: Any, out: Any, x: Any, y: Any) -> Any:
 
 
 rem_p = nary(
-    "rem", (INTEGER + FLOAT, INTEGER + FLOAT), _rem,
-    "The remainder of x / y truncated; it has the sign of x.",
+    "rem", "The remainder of x / y truncated; it has the sign of x.",
+    (INTEGER + FLOAT, INTEGER + FLOAT),
     jvp=(lambda g, out, x, y: broadcast_like(g, out), _rem_by_divisor),
+    function=_rem,
     samples=lambda: [
         *sampled(2, math.fmod, -9.1, 9.3, (F32,))(),
         *sampled(2, lambda x, y: x - y * math.trunc(x / y), -9, 9, (I32,))()])
@@ -258,7 +266,9 @@ def _high_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 mulhi_p = nary(
-    "mulhi", (INTEGER, INTEGER), _high_product, "The upper half of the bits of x * y.", jvp="zero",
+    "mulhi", "The upper half of the bits of x * y.", (INTEGER, INTEGER),
+    jvp="zero",
+    function=_high_product,
     samples=sampled(2, lambda x, y: (x * y) >> 32, -2**31, 2**31 - 1, (I32,)))
 
 
@@ -282,17 +292,25 @@ def _round(lead: int, x: np.ndarray, *, rounding_method: int) -> np.ndarray:
 
 round_p = defop(
     "round", doc="The nearest integer, halves by `rounding_method` (see RoundingMethod).",
-    infer=unary_infer("round", FLOAT), rule="... -> ...", evaluate=_round, jvp="zero",
+    infer=unary_infer("round", FLOAT), rule="... -> ...",
+    jvp="zero",
+    evaluate=_round,
     samples=lambda: [
         *sampled(1, lambda x: math.copysign(math.floor(abs(x) + 0.5), x), -3.2, 3.1,
                  rounding_method=RoundingMethod.AWAY_FROM_ZERO)(),
         Sample((np.array([0.5, 1.5, -2.5, 2.4], F32),), {"rounding_method": 1},
                lambda x: np.array([0, 2, -2, 2], F32), grad=False)])
 
-floor_p = unary("floor", FLOAT, np.floor, "The largest integer not above x.", jvp="zero",
-                samples=sampled(1, math.floor, -3.2, 3.1))
-ceil_p = unary("ceil", FLOAT, np.ceil, "The smallest integer not below x.", jvp="zero",
-               samples=sampled(1, math.ceil, -3.2, 3.1))
+floor_p = unary(
+    "floor", "The largest integer not above x.", FLOAT,
+    jvp="zero",
+    function=np.floor,
+    samples=sampled(1, math.floor, -3.2, 3.1))
+ceil_p = unary(
+    "ceil", "The smallest integer not below x.", FLOAT,
+    jvp="zero",
+    function=np.ceil,
+    samples=sampled(1, math.ceil, -3.2, 3.1))
 
 
 def _sign(x: np.ndarray) -> np.ndarray:
@@ -304,8 +322,11 @@ def _sign(x: np.ndarray) -> np.ndarray:
         return np.maximum(np.minimum(x * huge * huge, x.dtype.type(1)), x.dtype.type(-1))
 
 
-sign_p = unary("sign", NUMBER, _sign, "-1, 0 or 1 as x; z / |z| of complex numbers.", jvp="zero",
-               samples=sampled(1, lambda x: x / abs(x), -3, 3, (F32, I32, C64)))
+sign_p = unary(
+    "sign", "-1, 0 or 1 as x; z / |z| of complex numbers.", NUMBER,
+    jvp="zero",
+    function=_sign,
+    samples=sampled(1, lambda x: x / abs(x), -3, 3, (F32, I32, C64)))
 
 
 def _abs_partial(g: Any, out: Any, x: Any) -> Any:
@@ -317,9 +338,11 @@ def _abs_partial(g: Any, out: Any, x: Any) -> Any:
 
 
 abs_p = unary(
-    "abs", (*INEXACT, np.signedinteger), np.abs, "The absolute value; of complex numbers, real.",
+    "abs", "The absolute value; of complex numbers, real.", (*INEXACT, np.signedinteger),
     result=lambda dtype: np.real(np.zeros((), dtype)).dtype if dtype.kind == "c" else dtype,
-    jvp=(_abs_partial,), samples=sampled(1, abs, -3, 3, (F32, I32, C64)))
+    jvp=(_abs_partial,),
+    function=np.abs,
+    samples=sampled(1, abs, -3, 3, (F32, I32, C64)))
 
 
 # -- maxima and neighbours ------------------------------------------------------------------------
@@ -331,15 +354,18 @@ def _chosen(g: Any, out: Any, mine: Any, other: Any) -> Any:
     return mul(g, mul(equal, sub(const(1, out), both)))
 
 
-max_p = nary("max", (ANY, ANY), np.maximum, "The larger of x and y; NaN if either is.",
-             jvp=(lambda g, out, x, y: _chosen(g, out, x, y),
-                  lambda g, out, x, y: _chosen(g, out, y, x)),
-             samples=sampled(2, max, -3, 3, (F32, I32, bool)))
-min_p = nary("min", (ANY, ANY), np.minimum, "The smaller of x and y; NaN if either is.",
-             jvp=(lambda g, out, x, y: _chosen(g, out, x, y),
-                  lambda g, out, x, y: _chosen(g, out, y, x)),
-             samples=sampled(2, min, -3, 3, (F32, I32, bool)))
+max_p = nary(
+    "max", "The larger of x and y; NaN if either is.", (ANY, ANY),
+    jvp=(lambda g, out, x, y: _chosen(g, out, x, y), lambda g, out, x, y: _chosen(g, out, y, x)),
+    function=np.maximum,
+    samples=sampled(2, max, -3, 3, (F32, I32, bool)))
+min_p = nary(
+    "min", "The smaller of x and y; NaN if either is.", (ANY, ANY),
+    jvp=(lambda g, out, x, y: _chosen(g, out, x, y), lambda g, out, x, y: _chosen(g, out, y, x)),
+    function=np.minimum,
+    samples=sampled(2, min, -3, 3, (F32, I32, bool)))
 
 nextafter_p = nary(
-    "nextafter", (FLOAT, FLOAT), np.nextafter, "The float next to x in the direction of y.",
-    arithmetic=False, samples=sampled(2, math.nextafter, -3, 3, (F64,)))
+    "nextafter", "The float next to x in the direction of y.", (FLOAT, FLOAT),
+    function=np.nextafter, arithmetic=False,
+    samples=sampled(2, math.nextafter, -3, 3, (F64,)))

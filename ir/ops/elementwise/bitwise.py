@@ -20,13 +20,18 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
 
 
 def _logic(name: str, function: Any, doc: str, reference: Any) -> Any:
-    return nary(name, (BOOL_OR_INTEGER, BOOL_OR_INTEGER), function, doc, jvp="zero",
-                samples=sampled(2, reference, -99, 99, (I32, bool)))
+    return nary(
+        name, doc, (BOOL_OR_INTEGER, BOOL_OR_INTEGER),
+        jvp="zero",
+        function=function,
+        samples=sampled(2, reference, -99, 99, (I32, bool)))
 
 
-not_p = unary("not", BOOL_OR_INTEGER, np.invert, "All bits inverted; of booleans, negation.",
-              jvp="zero", samples=sampled(1, lambda x: not x if x is True or x is False else ~x,
-                                          -99, 99, (I32, bool)))
+not_p = unary(
+    "not", "All bits inverted; of booleans, negation.", BOOL_OR_INTEGER,
+    jvp="zero",
+    function=np.invert,
+    samples=sampled(1, lambda x: not x if x is True or x is False else ~x, -99, 99, (I32, bool)))
 and_p = _logic("and", np.bitwise_and, "Bits set in both operands.", operator.and_)
 or_p = _logic("or", np.bitwise_or, "Bits set in one operand or both.", operator.or_)
 xor_p = _logic("xor", np.bitwise_xor, "Bits set in exactly one operand.", operator.xor)
@@ -74,8 +79,11 @@ def _native(function: Any, ufunc: np.ufunc, kind: str) -> Any:
 
 
 def _shift(name: str, function: Any, doc: str, reference: Any) -> Any:
-    return nary(name, (INTEGER, INTEGER), function, doc, jvp="zero",
-                samples=sampled(2, reference, 1, 7, (I32, U8)))
+    return nary(
+        name, doc, (INTEGER, INTEGER),
+        jvp="zero",
+        function=function,
+        samples=sampled(2, reference, 1, 7, (I32, U8)))
 
 
 shift_left_p = _shift("shift_left", _native(_shift_left, np.left_shift, "iu"),
@@ -104,9 +112,12 @@ def _leading_zeros(x: np.ndarray) -> np.ndarray:
 
 
 population_count_p = unary(
-    "population_count", INTEGER, _population_count, "The number of bits that are set.", jvp="zero",
-    samples=sampled(1, lambda x: (x % 2**32).bit_count(),
-                    -99, 99, (I32,)))
-clz_p = unary("clz", INTEGER, _leading_zeros, "The number of zero bits before the first set one.",
-              jvp="zero", samples=sampled(1, lambda x: 32 - (x % 2**32).bit_length(), -99, 99,
-                                          (I32,)))
+    "population_count", "The number of bits that are set.", INTEGER,
+    jvp="zero",
+    function=_population_count,
+    samples=sampled(1, lambda x: (x % 2**32).bit_count(), -99, 99, (I32,)))
+clz_p = unary(
+    "clz", "The number of zero bits before the first set one.", INTEGER,
+    jvp="zero",
+    function=_leading_zeros,
+    samples=sampled(1, lambda x: 32 - (x % 2**32).bit_length(), -99, 99, (I32,)))

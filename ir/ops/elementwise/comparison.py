@@ -31,8 +31,11 @@ F32, I32, C64 = np.float32, np.int32, np.complex64
 
 
 def _comparison(name: str, function: Any, doc: str, reference: Any) -> Any:
-    return nary(name, (ORDERED, ORDERED), function, doc, result=boolean, jvp="zero",
-                samples=sampled(2, reference, -3, 3, (F32, I32)))
+    return nary(
+        name, doc, (ORDERED, ORDERED), result=boolean,
+        jvp="zero",
+        function=function,
+        samples=sampled(2, reference, -3, 3, (F32, I32)))
 
 
 def _equality(name: str, function: Any, doc: str, reference: Any) -> Any:
@@ -43,8 +46,11 @@ def _equality(name: str, function: Any, doc: str, reference: Any) -> Any:
             return broadcast_shapes(name, (x, y)), boolean(x.dtype)
         return of_numbers(x, y)
 
-    return defop(name, doc=doc, infer=infer, rule="... -> ...", evaluate=ufunc(function),
-                 jvp="zero", samples=sampled(2, reference, -3, 3, (F32, I32, C64, bool)))
+    return defop(
+        name, doc=doc, infer=infer, rule="... -> ...",
+        jvp="zero",
+        evaluate=ufunc(function),
+        samples=sampled(2, reference, -3, 3, (F32, I32, C64, bool)))
 
 
 eq_p = _equality("eq", np.equal, "Whether x equals y.", operator.eq)
@@ -68,12 +74,18 @@ def _equal_bits(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.equal(total_order_key(x), total_order_key(y))
 
 
-eq_to_p = nary("eq_to", (ANY, ANY), _equal_bits, "Whether x equals y in the total order.",
-               result=boolean, jvp="zero", samples=sampled(2, operator.eq, -3, 3, (F32, I32, C64)))
+eq_to_p = nary(
+    "eq_to", "Whether x equals y in the total order.", (ANY, ANY), result=boolean,
+    jvp="zero",
+    function=_equal_bits,
+    samples=sampled(2, operator.eq, -3, 3, (F32, I32, C64)))
 le_to_p = _comparison("le_to", _in_total_order(np.less_equal),
                       "Whether x is y or comes before y in the total order.", operator.le)
 lt_to_p = _comparison("lt_to", _in_total_order(np.less),
                       "Whether x comes before y in the total order.", operator.lt)
 
-is_finite_p = unary("is_finite", FLOAT, np.isfinite, "Whether x is neither infinite nor NaN.",
-                    result=boolean, jvp="zero", samples=sampled(1, lambda x: x == x, -3, 3))
+is_finite_p = unary(
+    "is_finite", "Whether x is neither infinite nor NaN.", FLOAT, result=boolean,
+    jvp="zero",
+    function=np.isfinite,
+    samples=sampled(1, lambda x: x == x, -3, 3))

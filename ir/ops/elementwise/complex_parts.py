@@ -33,13 +33,15 @@ def _zero(ct: Any) -> np.generic:
 
 
 real_p = unary(
-    "real", COMPLEX, np.real, "The real part.", result=_real_dtype, linear=((0,),), jvp="linear",
-    transpose=lambda ct, x: [complex_p.bind(ct, _zero(ct))],
+    "real", "The real part.", COMPLEX, result=_real_dtype,
+    linear=((0,),), jvp="linear", transpose=lambda ct, x: [complex_p.bind(ct, _zero(ct))],
+    function=np.real,
     samples=sampled(1, lambda x: x.real, -3, 3, (C64,)))
 
 imag_p = unary(
-    "imag", COMPLEX, np.imag, "The imaginary part.", result=_real_dtype, linear=((0,),),
-    jvp="linear", transpose=lambda ct, x: [complex_p.bind(_zero(ct), neg(ct))],
+    "imag", "The imaginary part.", COMPLEX, result=_real_dtype,
+    linear=((0,),), jvp="linear", transpose=lambda ct, x: [complex_p.bind(_zero(ct), neg(ct))],
+    function=np.imag,
     samples=sampled(1, lambda x: x.imag, -3, 3, (C64,)))
 
 
@@ -62,8 +64,10 @@ def _complex_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
 
 
 complex_p = nary(
-    "complex", (_REAL_ELEMENTS, _REAL_ELEMENTS), _complex, "The complex number x + iy.",
-    result=_complex_dtype, linear=((0, 1),), jvp=_complex_jvp, transpose=_complex_transpose,
+    "complex", "The complex number x + iy.", (_REAL_ELEMENTS, _REAL_ELEMENTS),
+    result=_complex_dtype,
+    linear=((0, 1),), jvp=_complex_jvp, transpose=_complex_transpose,
+    function=_complex,
     samples=sampled(2, complex, -3, 3))
 
 
@@ -80,7 +84,8 @@ def _conj(x: np.ndarray) -> np.ndarray:
 conj_p = defop(
     "conj", doc="The complex conjugate, also of a float; `input_dtype` is the operand's.",
     infer=unary_infer("conj", (*_REAL_ELEMENTS, *COMPLEX), _complex_dtype), rule="... -> ...",
-    evaluate=ufunc(_conj), linear=((0,),), jvp="linear", transpose=_conj_transpose,
+    linear=((0,),), jvp="linear", transpose=_conj_transpose,
+    evaluate=ufunc(_conj),
     samples=lambda: [
         Sample((values((4, 6), C64, -3, 3),), {"input_dtype": np.dtype(C64)},
                lambda x: x.real - 1j * x.imag),

@@ -157,8 +157,9 @@ convert_element_type_p = defop(
     "convert_element_type",
     doc="x in `new_dtype`, weak if `weak_type`; sharded by `sharding` unless that is None.",
     infer=_convert_infer, rule="... -> ...", explicit=_convert_explicit, pending="keep",
-    evaluate=_convert, sharding_param="sharding", linear=_convert_linear, jvp=_convert_jvp,
-    transpose=_convert_transpose, arithmetic=False,
+    sharding_param="sharding",
+    linear=_convert_linear, jvp=_convert_jvp, transpose=_convert_transpose,
+    evaluate=_convert, arithmetic=False,
     samples=lambda: [
         _conversion(F32, I32, -9, 9, lambda x: np.trunc(x).astype(int)),
         _conversion(I32, F32, -9, 9, lambda x: x), _conversion(F32, np.float64, -9, 9, lambda x: x),
@@ -243,7 +244,8 @@ bitcast_convert_type_p = defop(
     "bitcast_convert_type",
     doc="The bits of x as `new_dtype`; a last dimension holds the parts where widths differ.",
     infer=_bitcast_infer, rule=_bitcast_rule, explicit=_bitcast_explicit, pending=pending.refuse,
-    evaluate=_bitcast, jvp="zero", batch=_bitcast_batch, arithmetic=False,
+    jvp="zero", batch=_bitcast_batch,
+    evaluate=_bitcast, arithmetic=False,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"new_dtype": np.dtype(I32)}, lambda x: x.view(I32),
                grad=False),
@@ -295,9 +297,10 @@ def _to_bfloat16(x: np.ndarray) -> np.ndarray:
 reduce_precision_p = defop(
     "reduce_precision",
     doc="x rounded to a float format of `exponent_bits` and `mantissa_bits`, in its own dtype.",
-    infer=_precision_infer, rule="... -> ...", pending="keep", evaluate=_reduce_precision,
+    infer=_precision_infer, rule="... -> ...", pending="keep",
     jvp=(lambda g, out, x, **params: reduce_precision_p.bind(g, **params),),
     transpose=lambda ct, x, **params: [reduce_precision_p.bind(ct, **params)],
+    evaluate=_reduce_precision,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"exponent_bits": 8, "mantissa_bits": 7},
                _to_bfloat16, grad=False),

@@ -153,16 +153,17 @@ def ufunc(function: Any) -> Callable[..., Any]:
     return evaluate
 
 
-def unary(name: str, kinds: Kinds, function: Any, doc: str, *,
-          result: Callable[[np.dtype], np.dtype] | None = None,
-          samples: Callable[[], Sequence[Sample]] | None = None, **fields: Any) -> Op:
+def unary(name: str, doc: str, kinds: Kinds, *,
+          result: Callable[[np.dtype], np.dtype] | None = None, function: Any,
+          **fields: Any) -> Op:
     """Declare an op of one operand.
 
-    function: of an array. result: operand dtype -> result dtype; the same by default.
-    fields: others of `defop`.
+    kinds: dtypes of the operand. result: operand dtype -> result dtype; the same by default.
+    function: of an array. fields: others of `defop`.
     """
-    return defop(name, doc=doc, infer=unary_infer(name, kinds, result), rule="... -> ...",
-                 evaluate=ufunc(function), samples=samples, **fields)
+    return defop(
+        name, doc=doc, infer=unary_infer(name, kinds, result), rule="... -> ...",
+        evaluate=ufunc(function), **fields)
 
 
 def unary_infer(name: str, kinds: Kinds, result: Callable[[np.dtype], np.dtype] | None = None
@@ -179,13 +180,13 @@ def unary_infer(name: str, kinds: Kinds, result: Callable[[np.dtype], np.dtype] 
     return infer
 
 
-def nary(name: str, kinds: Sequence[Kinds], function: Any, doc: str, *,
-         result: Callable[[np.dtype], np.dtype] | None = None,
-         samples: Callable[[], Sequence[Sample]] | None = None, **fields: Any) -> Op:
+def nary(name: str, doc: str, kinds: Sequence[Kinds], *,
+         result: Callable[[np.dtype], np.dtype] | None = None, function: Any,
+         **fields: Any) -> Op:
     """Declare an op of several operands of one dtype; `kinds` has an item per operand."""
-    infer = nary_infer(name, kinds, result)
-    return defop(name, doc=doc, infer=infer, rule="... -> ...", evaluate=ufunc(function),
-                 samples=samples, **fields)
+    return defop(
+        name, doc=doc, infer=nary_infer(name, kinds, result), rule="... -> ...",
+        evaluate=ufunc(function), **fields)
 
 
 def nary_infer(name: str, kinds: Sequence[Kinds],

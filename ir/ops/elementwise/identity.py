@@ -18,15 +18,17 @@ def _one_sample() -> list[Sample]:
 
 copy_p = defop(
     "copy", doc="x, in memory of its own where that can be seen.",
-    infer=lambda x: (x.shape, x.dtype), rule="... -> ...", evaluate=lambda lead, x: x.copy(),
-    pending="carry", linear=((0,),), jvp="linear", transpose=lambda ct, x: [copy_p.bind(ct)],
-    arithmetic=False, samples=_one_sample)
+    infer=lambda x: (x.shape, x.dtype), rule="... -> ...", pending="carry",
+    linear=((0,),), jvp="linear", transpose=lambda ct, x: [copy_p.bind(ct)],
+    evaluate=lambda lead, x: x.copy(), arithmetic=False,
+    samples=_one_sample)
 
 stage_p = defop(
     "stage", doc="x, as a value of the program that is being traced.",
-    infer=lambda x: (x.shape, x.dtype), rule="... -> ...", evaluate=lambda lead, x: x,
-    pending="carry", linear=((0,),), jvp="linear", transpose=lambda ct, x: [stage_p.bind(ct)],
-    arithmetic=False, samples=_one_sample)
+    infer=lambda x: (x.shape, x.dtype), rule="... -> ...", pending="carry",
+    linear=((0,),), jvp="linear", transpose=lambda ct, x: [stage_p.bind(ct)],
+    evaluate=lambda lead, x: x, arithmetic=False,
+    samples=_one_sample)
 
 def _memory_transpose(ct: Any, x: Any, *, memory_space: str) -> list[Any]:
     return [device_put_p.bind(ct, memory_space=x.aval.memory_space.value)]
@@ -34,16 +36,19 @@ def _memory_transpose(ct: Any, x: Any, *, memory_space: str) -> list[Any]:
 
 device_put_p = defop(
     "device_put", doc="x, in device or in host memory.",
-    infer=lambda x, *, memory_space: x.update(memory_space=memory_space),
-    rule="... -> ...", evaluate=lambda lead, x, *, memory_space: x, pending="carry",
-    linear=((0,),), jvp="linear", transpose=_memory_transpose, arithmetic=False,
+    infer=lambda x, *, memory_space: x.update(memory_space=memory_space), rule="... -> ...",
+    pending="carry",
+    linear=((0,),), jvp="linear", transpose=_memory_transpose,
+    evaluate=lambda lead, x, *, memory_space: x, arithmetic=False,
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"memory_space": "host"},
                             lambda x: x)])
 
 stop_gradient_p = defop(
-    "stop_gradient", doc="x, as a constant to derivatives.", infer=lambda x: (x.shape, x.dtype),
-    rule="... -> ...", evaluate=lambda lead, x: x, pending="carry", linear=((0,),), jvp="zero",
-    arithmetic=False, samples=_one_sample)
+    "stop_gradient", doc="x, as a constant to derivatives.",
+    infer=lambda x: (x.shape, x.dtype), rule="... -> ...", pending="carry",
+    linear=((0,),), jvp="zero",
+    evaluate=lambda lead, x: x, arithmetic=False,
+    samples=_one_sample)
 
 
 def _separate_factors(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...]
@@ -76,10 +81,10 @@ barrier_p = optimization_barrier_p = defop(
     "optimization_barrier",
     doc="Its operands, which no pass may compute twice, move across the barrier or fold.",
     # Operands keep their whole types, pending sums included, each independently of the others.
-    infer=lambda *types: list(types), rule=_separate_factors,
-    evaluate=lambda lead, *arrays: list(arrays), multiple_results=True, pending="carry",
-    manual=lambda op, types, params: [t.manual for t in types],
+    infer=lambda *types: list(types), multiple_results=True, rule=_separate_factors,
+    pending="carry", manual=lambda op, types, params: [t.manual for t in types],
     linear="all", jvp=_barrier_jvp, transpose=_barrier_transpose,
-    batch=lambda operands, dims, size: (barrier_p.bind(*operands), list(dims)), arithmetic=False,
+    batch=lambda operands, dims, size: (barrier_p.bind(*operands), list(dims)),
+    evaluate=lambda lead, *arrays: list(arrays), arithmetic=False,
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)), {},
                             lambda *arrays: list(arrays), grad=False)])

@@ -28,13 +28,15 @@ F32, F64, I32, C64 = np.float32, np.float64, np.int32, np.complex64
 
 
 square_p = unary(
-    "square", NUMBER, np.square, "x * x.",
+    "square", "x * x.", NUMBER,
     jvp=(lambda g, out, x: mul(g, mul(const(2, x), x)),),
+    function=np.square,
     samples=sampled(1, lambda x: x * x, -3, 3, (F32, I32, C64)))
 
 sqrt_p = unary(
-    "sqrt", INEXACT, np.sqrt, "The square root; of complex numbers, the principal one.",
+    "sqrt", "The square root; of complex numbers, the principal one.", INEXACT,
     jvp=(lambda g, out, x, **params: mul(g, div(const(0.5, x), out)),),
+    function=np.sqrt,
     samples=sampled(1, math.sqrt, 0.1, 9, (F32, C64)))
 
 
@@ -43,13 +45,15 @@ def _rsqrt(x: np.ndarray) -> np.ndarray:
 
 
 rsqrt_p = unary(
-    "rsqrt", INEXACT, _rsqrt, "1 / sqrt(x).",
+    "rsqrt", "1 / sqrt(x).", INEXACT,
     jvp=(lambda g, out, x, **params: mul(g, mul(const(-0.5, x), div(out, x))),),
+    function=_rsqrt,
     samples=sampled(1, lambda x: x ** -0.5, 0.1, 9, (F32, C64)))
 
 cbrt_p = unary(
-    "cbrt", FLOAT, np.cbrt, "The real cube root.",
+    "cbrt", "The real cube root.", FLOAT,
     jvp=(lambda g, out, x, **params: mul(g, mul(const(1 / 3, x), integer_pow_p.bind(out, y=-2))),),
+    function=np.cbrt,
     samples=sampled(1, lambda x: math.copysign(abs(x) ** (1 / 3), x), -3, 3))
 
 
@@ -84,8 +88,10 @@ def _integer_pow_partial(g: Any, out: Any, x: Any, *, y: int) -> Any:
 
 
 integer_pow_p = defop(
-    "integer_pow", doc="x to the power of the integer `y`.", infer=_integer_pow_infer,
-    rule="... -> ...", evaluate=_integer_pow, pending=pending.refuse, jvp=(_integer_pow_partial,),
+    "integer_pow", doc="x to the power of the integer `y`.",
+    infer=_integer_pow_infer, rule="... -> ...", pending=pending.refuse,
+    jvp=(_integer_pow_partial,),
+    evaluate=_integer_pow,
     samples=lambda: [s for y in (-3, -1, 0, 1, 2, 5) for s in sampled(
         1, lambda x, y=y: x ** y, 0.5, 2, (F32, C64) if y < 0 else (F32, I32), y=y)()])
 
@@ -125,7 +131,8 @@ def _pow_by_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
 
 pow_p = defop(
     "pow", doc="x to the power of y; y may be of integers.", infer=_pow_infer, rule="... -> ...",
-    evaluate=ufunc(_pow), jvp=(_pow_by_base, _pow_by_exponent),
+    jvp=(_pow_by_base, _pow_by_exponent),
+    evaluate=ufunc(_pow),
     samples=lambda: [
         *sampled(2, lambda x, y: x ** y, 0.3, 3, (F32, C64))(),
         Sample((values((4, 6), F32, -2, 2), values((4, 6), I32, -3, 3)), {},

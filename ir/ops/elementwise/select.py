@@ -151,9 +151,9 @@ select_n_p = defop(
     "select_n",
     doc="cases[which] element by element; a boolean `which` chooses the second case where true.",
     infer=_select_infer, rule="... -> ...", explicit=_select_explicit, pending=_select_pending,
-    evaluate=_select, arithmetic=False,
     linear=lambda count, types, params: (tuple(range(1, count)),), jvp=_select_jvp,
     transpose=_select_transpose, batch=_select_batch,
+    evaluate=_select, arithmetic=False,
     samples=lambda: [
         Sample((values((4, 6), bool, 0, 1), values((4, 6), F32, -3, 3),
                 values((4, 6), F32, -5, 5, 1)), {}, lambda p, x, y: np.choose(p, (x, y))),
@@ -213,11 +213,11 @@ def _clamp_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int
 clamp_p = defop(
     "clamp", doc="min(max(low, x), high); the bounds have the shape of x or rank 0.",
     infer=_clamp_infer, rule="... -> ...", explicit=_clamp_explicit, pending=pending.refuse,
-    evaluate=ufunc(_clamp),
     jvp=(lambda g, out, low, x, high: _keep(g, out, and_(gt(low, x), lt(low, high))),
          lambda g, out, low, x, high: _keep(g, out, and_(gt(x, low), lt(x, high))),
          lambda g, out, low, x, high: _keep(g, out, lt(high, x))),
     batch=_clamp_batch,
+    evaluate=ufunc(_clamp),
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 0), values((4, 6), F32, -4, 4, 1),
                 values((4, 6), F32, 0, 3, 2)), {}, lambda a, x, b: np.clip(x, a, b)),

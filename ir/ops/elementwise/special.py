@@ -41,12 +41,16 @@ def _gaussian(x: Any, scale: float) -> Any:
 
 # -- error functions ------------------------------------------------------------------------------
 
-erf_p = unary("erf", FLOAT, lambda x: scipy_special.erf(x), "The error function.",
-              jvp=(lambda g, out, x: mul(g, _gaussian(x, 2 / math.sqrt(math.pi))),),
-              samples=sampled(1, math.erf, -2, 2))
-erfc_p = unary("erfc", FLOAT, lambda x: scipy_special.erfc(x), "1 - erf(x), accurate for large x.",
-               jvp=(lambda g, out, x: mul(g, _gaussian(x, -2 / math.sqrt(math.pi))),),
-               samples=sampled(1, math.erfc, -2, 2))
+erf_p = unary(
+    "erf", "The error function.", FLOAT,
+    jvp=(lambda g, out, x: mul(g, _gaussian(x, 2 / math.sqrt(math.pi))),),
+    function=lambda x: scipy_special.erf(x),
+    samples=sampled(1, math.erf, -2, 2))
+erfc_p = unary(
+    "erfc", "1 - erf(x), accurate for large x.", FLOAT,
+    jvp=(lambda g, out, x: mul(g, _gaussian(x, -2 / math.sqrt(math.pi))),),
+    function=lambda x: scipy_special.erfc(x),
+    samples=sampled(1, math.erfc, -2, 2))
 
 
 def _erf_inv(x: np.ndarray) -> np.ndarray:
@@ -55,8 +59,9 @@ def _erf_inv(x: np.ndarray) -> np.ndarray:
 
 
 erf_inv_p = unary(
-    "erf_inv", FLOAT, _erf_inv, "The inverse of the error function.",
+    "erf_inv", "The inverse of the error function.", FLOAT,
     jvp=(lambda g, out, x: mul(g, mul(const(math.sqrt(math.pi) / 2, x), exp(square(out)))),),
+    function=_erf_inv,
     samples=sampled(1, None, -0.95, 0.95))
 
 
@@ -95,21 +100,27 @@ def _no_derivative(message: str) -> Any:
     return partial
 
 
-lgamma_p = unary("lgamma", FLOAT, _lgamma, "The logarithm of |gamma(x)|.",
-                 jvp=(lambda g, out, x: mul(g, digamma_p.bind(x)),),
-                 samples=sampled(1, math.lgamma, 0.2, 5))
-digamma_p = unary("digamma", FLOAT, _digamma, "The derivative of lgamma.",
-                  jvp=(lambda g, out, x: mul(g, polygamma_p.bind(const(1, x), x)),),
-                  samples=sampled(1, None, 0.2, 5))
+lgamma_p = unary(
+    "lgamma", "The logarithm of |gamma(x)|.", FLOAT,
+    jvp=(lambda g, out, x: mul(g, digamma_p.bind(x)),),
+    function=_lgamma,
+    samples=sampled(1, math.lgamma, 0.2, 5))
+digamma_p = unary(
+    "digamma", "The derivative of lgamma.", FLOAT,
+    jvp=(lambda g, out, x: mul(g, polygamma_p.bind(const(1, x), x)),),
+    function=_digamma,
+    samples=sampled(1, None, 0.2, 5))
 polygamma_p = nary(
-    "polygamma", (FLOAT, FLOAT), _polygamma, "The m-th derivative of digamma at x.",
+    "polygamma", "The m-th derivative of digamma at x.", (FLOAT, FLOAT),
     jvp=(_no_derivative("polygamma gradient with respect to m is not supported"),
          lambda g, out, m, x: mul(g, polygamma_p.bind(add(m, const(1, m)), x))),
+    function=_polygamma,
     samples=lambda: [Sample((np.arange(24, dtype=np.float32).reshape(4, 6) % 4,
                              values((4, 6), np.float32, 0.3, 4)))])
-zeta_p = nary("zeta", (FLOAT, FLOAT), _zeta,
-              "The Hurwitz zeta function: the sum of (k + q) ** -x over k >= 0.",
-              samples=sampled(2, None, 1.2, 4))
+zeta_p = nary(
+    "zeta", "The Hurwitz zeta function: the sum of (k + q) ** -x over k >= 0.", (FLOAT, FLOAT),
+    function=_zeta,
+    samples=sampled(2, None, 1.2, 4))
 
 
 def _igamma_partial_x(a: Any, x: Any) -> Any:
@@ -117,16 +128,17 @@ def _igamma_partial_x(a: Any, x: Any) -> Any:
 
 
 igamma_p = nary(
-    "igamma", (FLOAT, FLOAT), lambda a, x: scipy_special.gammainc(a, x),
-    "The regularized lower incomplete gamma function P(a, x).",
+    "igamma", "The regularized lower incomplete gamma function P(a, x).", (FLOAT, FLOAT),
     jvp=(lambda g, out, a, x: mul(g, igamma_grad_a_p.bind(a, x)),
          lambda g, out, a, x: mul(g, _igamma_partial_x(a, x))),
+    function=lambda a, x: scipy_special.gammainc(a, x),
     samples=sampled(2, None, 0.3, 4))
 igammac_p = nary(
-    "igammac", (FLOAT, FLOAT), lambda a, x: scipy_special.gammaincc(a, x),
-    "The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x).",
+    "igammac", "The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x).",
+    (FLOAT, FLOAT),
     jvp=(lambda g, out, a, x: mul(g, neg(igamma_grad_a_p.bind(a, x))),
          lambda g, out, a, x: mul(g, neg(_igamma_partial_x(a, x)))),
+    function=lambda a, x: scipy_special.gammaincc(a, x),
     samples=sampled(2, None, 0.3, 4))
 
 
@@ -187,8 +199,10 @@ def _grad_a_fraction(a: np.ndarray, x: np.ndarray) -> np.ndarray:
     return -scale * (f * (np.log(x) - scipy_special.psi(a)) + df)
 
 
-igamma_grad_a_p = nary("igamma_grad_a", (FLOAT, FLOAT), _igamma_grad_a,
-                       "The derivative of igamma(a, x) by a.", samples=sampled(2, None, 0.3, 4))
+igamma_grad_a_p = nary(
+    "igamma_grad_a", "The derivative of igamma(a, x) by a.", (FLOAT, FLOAT),
+    function=_igamma_grad_a,
+    samples=sampled(2, None, 0.3, 4))
 
 
 # -- the beta function ----------------------------------------------------------------------------
@@ -202,10 +216,11 @@ def _betainc_partial_x(g: Any, out: Any, a: Any, b: Any, x: Any) -> Any:
 _NO_BETA = _no_derivative("Betainc gradient with respect to a and b not supported.")
 
 regularized_incomplete_beta_p = nary(
-    "regularized_incomplete_beta", (FLOAT, FLOAT, FLOAT),
-    lambda a, b, x: scipy_special.betainc(a, b, x),
-    "The regularized incomplete beta function I_x(a, b).",
-    jvp=(_NO_BETA, _NO_BETA, _betainc_partial_x), samples=sampled(3, None, 0.1, 0.9))
+    "regularized_incomplete_beta", "The regularized incomplete beta function I_x(a, b).",
+    (FLOAT, FLOAT, FLOAT),
+    jvp=(_NO_BETA, _NO_BETA, _betainc_partial_x),
+    function=lambda a, b, x: scipy_special.betainc(a, b, x),
+    samples=sampled(3, None, 0.1, 0.9))
 
 
 # -- Bessel functions -----------------------------------------------------------------------------
@@ -220,11 +235,12 @@ def _i1e_partial(g: Any, out: Any, x: Any) -> Any:
 
 
 bessel_i0e_p = unary(
-    "bessel_i0e", FLOAT, lambda x: scipy_special.i0e(x),
-    "exp(-|x|) times the modified Bessel function of order 0.",
+    "bessel_i0e", "exp(-|x|) times the modified Bessel function of order 0.", FLOAT,
     jvp=(lambda g, out, x: mul(g, sub(bessel_i1e_p.bind(x), mul(sign(x), out))),),
+    function=lambda x: scipy_special.i0e(x),
     samples=sampled(1, None, -4, 4))
 bessel_i1e_p = unary(
-    "bessel_i1e", FLOAT, lambda x: scipy_special.i1e(x),
-    "exp(-|x|) times the modified Bessel function of order 1.", jvp=(_i1e_partial,),
+    "bessel_i1e", "exp(-|x|) times the modified Bessel function of order 1.", FLOAT,
+    jvp=(_i1e_partial,),
+    function=lambda x: scipy_special.i1e(x),
     samples=sampled(1, None, -4, 4))

@@ -20,9 +20,11 @@ F32, C64 = np.float32, np.complex64
 def _function(name: str, function: Any, doc: str, partial: Any, reference: Any, low: float,
               high: float) -> Any:
     """Declare one: `partial` is (out, x) -> the derivative at x, `reference` of Python scalars."""
-    return unary(name, INEXACT, function, doc,
-                 jvp=(lambda g, out, x, **params: mul(g, partial(out, x)),),
-                 samples=sampled(1, reference, low, high, (F32, C64)))
+    return unary(
+        name, doc, INEXACT,
+        jvp=(lambda g, out, x, **params: mul(g, partial(out, x)),),
+        function=function,
+        samples=sampled(1, reference, low, high, (F32, C64)))
 
 
 def _one(x: Any) -> Any:
@@ -36,12 +38,16 @@ exp2_p = _function("exp2", np.exp2, "2 to the power of x.",
                    lambda out, x: mul(const(math.log(2), x), out), lambda x: 2 ** x, -3, 3)
 expm1_p = _function("expm1", np.expm1, "exp(x) - 1, accurate near 0.",
                     lambda out, x: add(out, _one(x)), lambda x: np.exp(x) - 1, -3, 3)
-log_p = unary("log", INEXACT, np.log, "The natural logarithm.",
-              jvp=(lambda g, out, x, **params: div(g, x),),
-              samples=sampled(1, math.log, 0.1, 5, (F32, C64)))
-log1p_p = unary("log1p", INEXACT, np.log1p, "log(1 + x), accurate near 0.",
-                jvp=(lambda g, out, x, **params: div(g, add(x, _one(x))),),
-                samples=sampled(1, lambda x: np.log(1 + x), -0.9, 5, (F32, C64)))
+log_p = unary(
+    "log", "The natural logarithm.", INEXACT,
+    jvp=(lambda g, out, x, **params: div(g, x),),
+    function=np.log,
+    samples=sampled(1, math.log, 0.1, 5, (F32, C64)))
+log1p_p = unary(
+    "log1p", "log(1 + x), accurate near 0.", INEXACT,
+    jvp=(lambda g, out, x, **params: div(g, add(x, _one(x))),),
+    function=np.log1p,
+    samples=sampled(1, lambda x: np.log(1 + x), -0.9, 5, (F32, C64)))
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:
@@ -64,9 +70,11 @@ asin_p = _function("asin", np.arcsin, "The inverse sine.",
                    lambda out, x: rsqrt(sub(_one(x), square(x))), math.asin, -0.9, 0.9)
 acos_p = _function("acos", np.arccos, "The inverse cosine.",
                    lambda out, x: neg(rsqrt(sub(_one(x), square(x)))), math.acos, -0.9, 0.9)
-atan_p = unary("atan", INEXACT, np.arctan, "The inverse tangent.",
-               jvp=(lambda g, out, x: div(g, add(_one(x), square(x))),),
-               samples=sampled(1, math.atan, -3, 3, (F32, C64)))
+atan_p = unary(
+    "atan", "The inverse tangent.", INEXACT,
+    jvp=(lambda g, out, x: div(g, add(_one(x), square(x))),),
+    function=np.arctan,
+    samples=sampled(1, math.atan, -3, 3, (F32, C64)))
 
 
 def _atan2(y: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -81,11 +89,11 @@ def _squared_radius(x: Any, y: Any) -> Any:
 
 
 atan2_p = nary(
-    "atan2", (INEXACT, INEXACT), _atan2, "The angle of the point (y, x) for operands x, y.",
+    "atan2", "The angle of the point (y, x) for operands x, y.", (INEXACT, INEXACT),
     jvp=(lambda g, out, x, y: mul(g, div(y, _squared_radius(x, y))),
          lambda g, out, x, y: mul(g, div(neg(x), _squared_radius(x, y)))),
-    samples=lambda: [*sampled(2, math.atan2, -3, 3)(),
-                     *sampled(2, None, 0.3, 2, (C64,))()])
+    function=_atan2,
+    samples=lambda: [*sampled(2, math.atan2, -3, 3)(), *sampled(2, None, 0.3, 2, (C64,))()])
 
 # -- hyperbolic functions -------------------------------------------------------------------------
 
@@ -99,7 +107,9 @@ asinh_p = _function("asinh", np.arcsinh, "The inverse hyperbolic sine.",
                     lambda out, x: rsqrt(add(square(x), _one(x))), math.asinh, -3, 3)
 acosh_p = _function("acosh", np.arccosh, "The inverse hyperbolic cosine.",
                     lambda out, x: rsqrt(sub(square(x), _one(x))), math.acosh, 1.2, 5)
-atanh_p = unary("atanh", INEXACT, np.arctanh, "The inverse hyperbolic tangent.",
-                jvp=(lambda g, out, x: div(g, mul(sub(_one(x), x), add(_one(x), x))),),
-                samples=sampled(1, math.atanh, -0.9, 0.9, (F32, C64)))
+atanh_p = unary(
+    "atanh", "The inverse hyperbolic tangent.", INEXACT,
+    jvp=(lambda g, out, x: div(g, mul(sub(_one(x), x), add(_one(x), x))),),
+    function=np.arctanh,
+    samples=sampled(1, math.atanh, -0.9, 0.9, (F32, C64)))
 

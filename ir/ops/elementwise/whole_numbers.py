@@ -12,9 +12,13 @@ import numpy as np
 from .declaration import FLOAT, INTEGER, nary, sampled, unary
 
 floor_div_p = nary(
-    "floor_div", (INTEGER, INTEGER), np.floor_divide,
-    "x / y rounded down, of integers, with y other than 0.", jvp="zero",
+    "floor_div", "x / y rounded down, of integers, with y other than 0.", (INTEGER, INTEGER),
+    jvp="zero",
+    function=np.floor_divide,
     samples=sampled(2, lambda x, y: x // y, -9, 9, (np.int32,)))
 
-trunc_p = unary("trunc", FLOAT, np.trunc, "The nearest integer in the direction of 0.", jvp="zero",
-                samples=sampled(1, math.trunc, -3.2, 3.1))
+trunc_p = unary(
+    "trunc", "The nearest integer in the direction of 0.", FLOAT,
+    jvp="zero",
+    function=np.trunc,
+    samples=sampled(1, math.trunc, -3.2, 3.1))

@@ -361,7 +361,7 @@ def _samples() -> list[Sample]:
 gather_p = defop(
     "gather",
     doc="Windows of `slice_sizes` of operand 0 at the positions given by the index vectors.",
-    infer=_infer, rule=_rule, explicit=_explicit, evaluate=_evaluate, resize=_resize,
-    localize=_localize, pending="iterated", arithmetic=False, linear=((0,),), jvp=(_jvp, None),
-    transpose=_transpose, batch=_batch,
+    infer=_infer, rule=_rule, explicit=_explicit, pending="iterated",
+    linear=((0,),), jvp=(_jvp, None), transpose=_transpose, batch=_batch,
+    evaluate=_evaluate, arithmetic=False, resize=_resize, localize=_localize,
     samples=_samples)

@@ -370,30 +370,37 @@ def _defscatter(name: str, doc: str, query_kind: str, ufunc: np.ufunc | None,
                 arithmetic: bool = True, **fields: Any) -> Op:
     combine = write_rows if ufunc is None else accumulate_rows(ufunc)
     return defop(
-        name, doc=doc, infer=_infer, rule=_rule_with(query_kind), explicit=_explicit,
-        pending="iterated", evaluate=_evaluate_with(combine, ufunc), arithmetic=arithmetic,
-        localize=_localize(name), batch=_batch_with(name), **fields)
+        name, doc=doc,
+        infer=_infer, rule=_rule_with(query_kind), explicit=_explicit, pending="iterated",
+        batch=_batch_with(name),
+        evaluate=_evaluate_with(combine, ufunc), arithmetic=arithmetic, localize=_localize(name),
+        **fields)
 
 
 scatter_p = _defscatter(
-    "scatter", "Overwrite windows of operand 0, at the positions given by operand 1, with operand "
-    "2.", "replicate", None, arithmetic=False, linear=((0, 2),), jvp="linear",
-    transpose=transpose_write, samples=_samples)
+    "scatter",
+    "Overwrite windows of operand 0, at the positions given by operand 1, with operand " "2.",
+    "replicate", None,
+    linear=((0, 2),), jvp="linear", transpose=transpose_write,
+    arithmetic=False,
+    samples=_samples)
 scatter_add_p = _defscatter(
     "scatter-add", "Add operand 2 to windows of operand 0.", "sum", np.add,
-    linear=((0, 2),), jvp="linear",
-    transpose=transpose_sum(1), samples=_samples)
+    linear=((0, 2),), jvp="linear", transpose=transpose_sum(1),
+    samples=_samples)
 scatter_sub_p = _defscatter(
-    "scatter-sub", "Subtract operand 2 from windows of operand 0.", "sum",
-    np.subtract, linear=((0, 2),),
-    jvp="linear", transpose=transpose_sum(-1), samples=_samples)
+    "scatter-sub", "Subtract operand 2 from windows of operand 0.", "sum", np.subtract,
+    linear=((0, 2),), jvp="linear", transpose=transpose_sum(-1),
+    samples=_samples)
 scatter_mul_p = _defscatter(
     "scatter-mul", "Multiply windows of operand 0 by operand 2.", "prod", np.multiply,
     linear=((0,),), jvp=(jvp_mul_operand, None, jvp_mul_updates), transpose=transpose_mul,
     samples=lambda: _samples(unique=True))
 scatter_min_p = _defscatter(
-    "scatter-min", "The smaller of windows of operand 0 and operand 2.", "min",
-    np.minimum, jvp=jvp_extremal("scatter-min"), samples=_samples)
+    "scatter-min", "The smaller of windows of operand 0 and operand 2.", "min", np.minimum,
+    jvp=jvp_extremal("scatter-min"),
+    samples=_samples)
 scatter_max_p = _defscatter(
-    "scatter-max", "The larger of windows of operand 0 and operand 2.", "max",
-    np.maximum, jvp=jvp_extremal("scatter-max"), samples=_samples)
+    "scatter-max", "The larger of windows of operand 0 and operand 2.", "max", np.maximum,
+    jvp=jvp_extremal("scatter-max"),
+    samples=_samples)

@@ -36,7 +36,8 @@ def _hessenberg(lead: int, a: np.ndarray) -> list[np.ndarray]:
 
 hessenberg_p = define(
     "hessenberg", "The upper Hessenberg form, Householder vectors below it, and their scales.",
-    (2,), _hessenberg_results, _hessenberg,
+    (2,), _hessenberg_results,
+    evaluate=_hessenberg,
     samples=lambda: [Sample((_matrix(4, 4, 10),), {}, grad=False)])
 
 
@@ -65,7 +66,9 @@ def _tridiagonal(lead: int, a: np.ndarray, *, lower: bool) -> list[np.ndarray]:
 
 
 tridiagonal_p = define(
-    "tridiagonal", "The tridiagonal form of Hermitian matrices, with Householder vectors beyond "
+    "tridiagonal",
+    "The tridiagonal form of Hermitian matrices, with Householder vectors beyond "
     "it; its diagonal, its off-diagonal, and the scales of the vectors.",
-    (2,), _tridiagonal_results, _tridiagonal,
+    (2,), _tridiagonal_results,
+    evaluate=_tridiagonal,
     samples=lambda: [Sample((_positive(4, 11),), {"lower": True}, grad=False)])

@@ -90,8 +90,7 @@ def _complex(dtype: np.dtype) -> np.dtype:
 
 
 def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., list[tuple]],
-           evaluate: Callable[..., Any], *, many: bool = True,
-           kinds: Sequence[Any] = (INEXACT,), **fields: Any) -> Op:
+           *, many: bool = True, kinds: Sequence[Any] = (INEXACT,), **fields: Any) -> Op:
     """Declare an op on stacks.
 
     ranks: of one problem's operands. results: (their shapes, first dtype, params) -> (shape, dtype)
@@ -120,8 +119,10 @@ def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., l
         out = list(out) if many else [out]
         return out, [0] * len(out)
 
-    op = defop(name, doc=doc, infer=infer, rule=_rule_for(ranks), explicit=_explicit_for(ranks),
-               evaluate=evaluate, multiple_results=many, batch=batch, **fields)
+    op = defop(
+        name, doc=doc,
+        infer=infer, multiple_results=many, rule=_rule_for(ranks), explicit=_explicit_for(ranks),
+        batch=batch, **fields)
     return op
 
 
@@ -147,8 +148,13 @@ def _cholesky_results(types: Any, a: Shape, dtype: np.dtype, **params: Any) -> l
 
 
 cholesky_p = define(
-    "cholesky", "The lower triangular L with A = L L^H, from the lower triangle of A; NaN where A "
-    "is not positive definite.", (2,), _cholesky_results, cholesky, many=False, jvp=cholesky_jvp,
+    "cholesky",
+    "The lower triangular L with A = L L^H, from the lower triangle of A; NaN where A "
+    "is not positive definite.",
+    (2,), _cholesky_results,
+    many=False,
+    jvp=cholesky_jvp,
+    evaluate=cholesky,
     samples=lambda: [Sample((_positive(3),), {}, np.linalg.cholesky, grad=False)])
 
 
@@ -172,7 +178,8 @@ def _eigh(lead: int, a: np.ndarray, *, lower: bool, sort_eigenvalues: bool, subs
 
 eigh_p = define(
     "eigh", "Eigenvectors and ascending eigenvalues of Hermitian matrices.", (2,), _eigh_results,
-    _eigh, jvp=eigh_jvp,
+    jvp=eigh_jvp,
+    evaluate=_eigh,
     samples=lambda: [Sample((_positive(3, 1),), {
         "lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None},
         grad=False)])
@@ -194,7 +201,9 @@ def _svd_results(types: Any, a: Shape, dtype: np.dtype, *, full_matrices: bool, 
 
 svd_p = define(
     "svd", "Descending singular values, left vectors and adjoint right vectors.", (2,),
-    _svd_results, svd, jvp=svd_jvp,
+    _svd_results,
+    jvp=svd_jvp,
+    evaluate=svd,
     samples=lambda: [
         Sample((_matrix(4, 3),), {"full_matrices": False, "compute_uv": False,
                                   "subset_by_index": None, "algorithm": None},
@@ -208,7 +217,9 @@ svd_p = define(
 
 lu_p = define(
     "lu", "L and U in one array, the row exchanges, and the permutation they make.", (2,),
-    lambda types, a, dtype: [(a, dtype), ((min(a),), INT32), ((a[0],), INT32)], lu, jvp=lu_jvp,
+    lambda types, a, dtype: [(a, dtype), ((min(a),), INT32), ((a[0],), INT32)],
+    jvp=lu_jvp,
+    evaluate=lu,
     samples=lambda: [Sample((_matrix(3, 3, 2),), {}), Sample((_matrix(4, 3, 3),), {}),
                      Sample((_matrix(2, 4, 3),), {})])
 
@@ -216,8 +227,10 @@ lu_p = define(
 lu_pivots_to_permutation_p = define(
     "lu_pivots_to_permutation", "The permutation of rows that a list of row exchanges makes.", (1,),
     lambda types, p, dtype, *, permutation_size: [((permutation_size,), INT32)],
-    lambda lead, p, *, permutation_size: apply_pivots(p, permutation_size), many=False,
-    kinds=((np.integer,), (np.integer,)), jvp="zero", arithmetic=False,
+    kinds=((np.integer,), (np.integer,)), many=False,
+    jvp="zero",
+    evaluate=lambda lead, p, *, permutation_size: apply_pivots(p, permutation_size),
+    arithmetic=False,
     samples=lambda: [Sample((np.asarray([2, 2, 3], np.int32),), {"permutation_size": 4},
                             lambda p: np.asarray([2, 0, 3, 1], np.int32))])
 
@@ -231,7 +244,8 @@ def _qr_results(types: Any, a: Shape, dtype: np.dtype, *, pivoting: bool, full_m
 
 qr_p = define(
     "qr", "Q with orthonormal columns and the upper triangular R, with A = Q R.", (2,), _qr_results,
-    qr, jvp=qr_jvp,
+    jvp=qr_jvp,
+    evaluate=qr,
     samples=lambda: [Sample((_matrix(4, 3, 4),), {"pivoting": False, "full_matrices": False,
                                                   "use_magma": None}),
                      Sample((_matrix(2, 4, 4),), {"pivoting": False, "full_matrices": False,
@@ -242,7 +256,8 @@ qr_p = define(
 
 geqrf_p = define(
     "geqrf", "R in the upper triangle, Householder vectors below, and their scales.", (2,),
-    lambda types, a, dtype: [(a, dtype), ((min(a),), dtype)], lambda lead, a: geqrf(a),
+    lambda types, a, dtype: [(a, dtype), ((min(a),), dtype)],
+    evaluate=lambda lead, a: geqrf(a),
     samples=lambda: [Sample((_matrix(4, 3, 6),), {})])
 
 
@@ -258,7 +273,9 @@ def _householder_results(types: Any, a: Shape, taus: Shape, dtype: np.dtype) -> 
 
 householder_product_p = define(
     "householder_product", "The first columns of the product of Householder reflections.", (2, 1),
-    _householder_results, lambda lead, a, taus: householder_product(a, taus), many=False,
+    _householder_results,
+    many=False,
+    evaluate=lambda lead, a, taus: householder_product(a, taus),
     samples=lambda: [Sample((_matrix(4, 3, 7), np.asarray([0.5, 0.2, 0.1], np.float32)), {})])
 
 
@@ -271,7 +288,8 @@ def _eig_results(types: Any, a: Shape, dtype: np.dtype, *, compute_left_eigenvec
 
 
 eig_p = define(
-    "eig", "Eigenvalues, left and right eigenvectors of general matrices.", (2,), _eig_results, eig,
+    "eig", "Eigenvalues, left and right eigenvectors of general matrices.", (2,), _eig_results,
+    evaluate=eig,
     samples=lambda: [Sample((_matrix(3, 3, 8),), {
         "compute_left_eigenvectors": False, "compute_right_eigenvectors": True,
         "enable_eigvec_derivs": False, "implementation": None}, grad=False)])
@@ -284,7 +302,8 @@ def _schur_results(types: Any, a: Shape, dtype: np.dtype, *, compute_schur_vecto
 
 
 schur_p = define(
-    "schur", "T and Z with A = Z T Z^H, T (quasi-)triangular.", (2,), _schur_results, schur,
+    "schur", "T and Z with A = Z T Z^H, T (quasi-)triangular.", (2,), _schur_results,
+    evaluate=schur,
     samples=lambda: [Sample((_matrix(3, 3, 9),), {
         "compute_schur_vectors": True, "sort_eig_vals": False, "select_callable": None},
         grad=False)])

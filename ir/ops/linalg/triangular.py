@@ -95,11 +95,12 @@ def _sample(left: bool, lower: bool, flip: bool, unit: bool) -> Sample:
 triangular_solve_p = defop(
     "triangular_solve",
     doc="x with a x = b if left_side, else with x a = b; a is triangular, perhaps transposed.",
-    infer=_infer, rule=_rule, explicit=_explicit, evaluate=triangular_solve, linear=((1,),),
-    jvp=(triangular_jvp_a,
-         lambda g, out, a, b, **params: triangular_solve_p.bind(a, g, **params)),
+    infer=_infer, rule=_rule, explicit=_explicit,
+    linear=((1,),),
+    jvp=(triangular_jvp_a, lambda g, out, a, b, **params: triangular_solve_p.bind(a, g, **params)),
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: (
         [triangular_solve_p.bind(*batch_first(operands, dims, size), **params)], [0]),
+    evaluate=triangular_solve,
     samples=lambda: [_sample(True, True, False, False), _sample(False, False, True, False),
                      _sample(True, False, True, True), _sample(False, True, False, True)])

@@ -57,10 +57,13 @@ def _transpose(ct: Any, dl: Any, d: Any, du: Any, b: Any, **params: Any) -> tupl
 
 tridiagonal_solve_p = define(
     "tridiagonal_solve", "x with A x = b for tridiagonal A, given by its diagonals.", (1, 1, 1, 2),
-    _results, tridiagonal_solve, many=False, linear=((3,),),
+    _results,
+    many=False,
+    linear=((3,),),
     jvp=(_jvp_of_diagonal(1), _jvp_of_diagonal(0), _jvp_of_diagonal(-1),
          lambda g, out, dl, d, du, b, **params: tridiagonal_solve_p.bind(dl, d, du, g, **params)),
     transpose=_transpose,
+    evaluate=tridiagonal_solve,
     samples=lambda: [Sample((np.asarray([0, 1, 2], np.float32), np.asarray([4, 5, 6], np.float32),
                              np.asarray([1, 2, 0], np.float32),
                              np.asarray([[1, -1], [2, 0.5], [-1, 3]], np.float32)),

@@ -63,12 +63,13 @@ def _iota_localize(context: LocalizeContext) -> list[Any]:
 
 
 iota_p = defop(
-    "iota",
-    doc="The index along `dimension` at each element.",
+    "iota", doc="The index along `dimension` at each element.",
     infer=_iota_infer, rule=_private_rule, explicit=_created_as("sharding"),
-    evaluate=_iota_evaluate, localize=_iota_localize, sharding_param="sharding", arithmetic=False,
+    sharding_param="sharding",
     jvp="zero",
+    evaluate=_iota_evaluate, arithmetic=False,
     resize=lambda params, operands, results: {**params, "shape": results[0]},
+    localize=_iota_localize,
     samples=lambda: [
         Sample((), {"dtype": np.dtype(np.int32), "shape": (3, 4), "dimension": 1, "sharding": None},
                lambda: np.broadcast_to(np.arange(4, dtype=np.int32), (3, 4))),
@@ -81,13 +82,12 @@ iota_p = defop(
 # -- empty -----------------------------------------------------------------------------------------
 
 empty_p = defop(
-    "empty",
-    doc="An array whose elements may be anything (zeros here).",
-    infer=lambda *, shape, dtype, out_sharding: (tuple(shape), np.dtype(dtype)),
-    rule=_private_rule, explicit=_created_as("out_sharding"), sharding_param="out_sharding",
+    "empty", doc="An array whose elements may be anything (zeros here).",
+    infer=lambda *, shape, dtype, out_sharding: (tuple(shape), np.dtype(dtype)), rule=_private_rule,
+    explicit=_created_as("out_sharding"), sharding_param="out_sharding",
+    jvp="zero",
     evaluate=lambda lead, *, shape, dtype, out_sharding: np.zeros((1,) * lead + tuple(shape),
                                                                   dtype),
-    arithmetic=False, jvp="zero",
-    resize=lambda params, operands, results: {**params, "shape": results[0]},
+    arithmetic=False, resize=lambda params, operands, results: {**params, "shape": results[0]},
     samples=lambda: [Sample((), {"shape": (2, 3), "dtype": np.dtype(np.float32),
                                  "out_sharding": None})])

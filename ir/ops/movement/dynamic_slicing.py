@@ -255,13 +255,14 @@ def _dynamic_slice_batch(operands: Sequence[Any], dims: Sequence[int | None], si
 dynamic_slice_p = defop(
     "dynamic_slice",
     doc="The part of `slice_sizes` at the start given by the other operands, moved inside.",
-    infer=_dynamic_slice_infer, rule=_dynamic_slice_rule, pending=_dynamic_slice_pending,
+    infer=_dynamic_slice_infer, rule=_dynamic_slice_rule,
     explicit=lambda op, types, shapes, params: [
         resized_entries("dynamic_slice", types[0], shapes[0])],
-    evaluate=_dynamic_slice_evaluate, localize=_dynamic_slice_localize, arithmetic=False,
-    linear=((0,),), jvp="linear",
-    transpose=_dynamic_slice_transpose, batch=_dynamic_slice_batch,
+    pending=_dynamic_slice_pending,
+    linear=((0,),), jvp="linear", transpose=_dynamic_slice_transpose, batch=_dynamic_slice_batch,
+    evaluate=_dynamic_slice_evaluate, arithmetic=False,
     resize=lambda params, operands, results: {**params, "slice_sizes": results[0]},
+    localize=_dynamic_slice_localize,
     samples=lambda: [
         Sample((_arange(4, 6), np.int32(1), np.int32(2)), {"slice_sizes": (2, 3)},
                lambda x, i, j: x[1:3, 2:5]),
@@ -412,12 +413,10 @@ def _update_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int
 
 
 dynamic_update_slice_p = defop(
-    "dynamic_update_slice",
-    doc="The operand with the part at the start replaced by the update.",
+    "dynamic_update_slice", doc="The operand with the part at the start replaced by the update.",
     infer=_update_infer, rule=_update_rule, explicit=_update_explicit, pending=_update_pending,
-    evaluate=_update_evaluate, localize=_update_localize, arithmetic=False, linear=((0, 1),),
-    jvp="linear",
-    transpose=_update_transpose, batch=_update_batch,
+    linear=((0, 1),), jvp="linear", transpose=_update_transpose, batch=_update_batch,
+    evaluate=_update_evaluate, arithmetic=False, localize=_update_localize,
     samples=lambda: [
         Sample((_arange(4, 5), -_arange(2, 3), np.int32(1), np.int32(4)), {}),
         Sample((_arange(4, 5), -_arange(1, 5), np.int32(2), np.int32(0)), {}),

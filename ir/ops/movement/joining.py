@@ -16,7 +16,7 @@ from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...inference.explicit import POLICIES
 from ...kernels.device_dimensions import empty_like, lead_sizes, with_lead
-from ...op import LinearOperand, LocalizeContext, Op, Sample, defop
+from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...support.buffer_pool import SMALLEST
 from ...types import ArrayType, Entries, Shape, array_type, short_list
 from ..communication.neighbours import split_halos
@@ -147,19 +147,19 @@ def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> tuple:
     return tuple(out)
 
 
-def _joined_batch(op: Op, key: str):
+def _joined_batch(name: str, key: str):
     def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, **params: Any):
         moved = batch_first(operands, dims, size)
-        return [op.bind(*moved, **{**params, key: params[key] + 1})], [0]
+        return [OPS[name].bind(*moved, **{**params, key: params[key] + 1})], [0]
     return batch
 
 
 concatenate_p = defop(
-    "concatenate",
-    doc="The operands one after the other along `dimension`.",
+    "concatenate", doc="The operands one after the other along `dimension`.",
     infer=_concatenate_infer, rule=_concatenate_rule, explicit="equal", pending=_joined_pending,
-    evaluate=_concatenate_evaluate, localize=_concatenate_localize, arithmetic=False,
     linear="all", jvp="linear", transpose=_concatenate_transpose,
+    batch=_joined_batch("concatenate", "dimension"),
+    evaluate=_concatenate_evaluate, arithmetic=False, localize=_concatenate_localize,
     samples=lambda: [
         Sample((_arange(2, 3), -_arange(2, 2)), {"dimension": 1},
                lambda a, b: np.concatenate([a, b], 1)),
@@ -167,7 +167,6 @@ concatenate_p = defop(
                lambda *xs: np.concatenate(xs, 0)),
         Sample((_arange(4, 2),), {"dimension": 1}),
     ])
-concatenate_p.batch = _joined_batch(concatenate_p, "dimension")
 
 
 # -- stack and unstack -----------------------------------------------------------------------------
@@ -210,16 +209,14 @@ def _stack_transpose(ct: Any, *operands: Any, axis: int) -> tuple:
 
 
 stack_p = defop(
-    "stack",
-    doc="The operands as slices of a new dimension `axis`.",
+    "stack", doc="The operands as slices of a new dimension `axis`.",
     infer=_stack_infer, rule=_stack_rule, explicit=_stack_explicit, pending=_joined_pending,
-    evaluate=_stack_evaluate, arithmetic=False, linear="all", jvp="linear",
-    transpose=_stack_transpose,
+    linear="all", jvp="linear", transpose=_stack_transpose, batch=_joined_batch("stack", "axis"),
+    evaluate=_stack_evaluate, arithmetic=False,
     samples=lambda: [Sample((_arange(2, 3), -_arange(2, 3)), {"axis": 1},
                             lambda a, b: np.stack([a, b], 1)),
                      Sample((_arange(2), _arange(2), -_arange(2)), {"axis": 0},
                             lambda *xs: np.stack(xs))])
-stack_p.batch = _joined_batch(stack_p, "axis")
 
 
 def _unstack_infer(x: ArrayType, *, axis: int) -> list[tuple]:
@@ -267,12 +264,11 @@ def _unstack_batch(operands: Sequence[Any], dims: Sequence[int | None], size: in
 
 
 unstack_p = defop(
-    "unstack",
-    doc="The slices of dimension `axis`, without it.",
-    infer=_unstack_infer, rule=_unstack_rule, explicit=_unstack_explicit, pending="indexed",
-    multiple_results=True, arithmetic=False,
-    evaluate=lambda lead, x, *, axis: list(np.moveaxis(x, lead + axis, 0)),
+    "unstack", doc="The slices of dimension `axis`, without it.",
+    infer=_unstack_infer, multiple_results=True, rule=_unstack_rule, explicit=_unstack_explicit,
+    pending="indexed",
     linear=((0,),), jvp="linear", transpose=_unstack_transpose, batch=_unstack_batch,
+    evaluate=lambda lead, x, *, axis: list(np.moveaxis(x, lead + axis, 0)), arithmetic=False,
     samples=lambda: [Sample((_arange(2, 3),), {"axis": 1}, lambda x: list(x.T)),
                      Sample((_arange(3, 2),), {"axis": 0}, lambda x: list(x))])
 
@@ -315,13 +311,13 @@ def _split_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int,
 
 
 split_p = defop(
-    "split",
-    doc="Consecutive pieces of these sizes along `axis`.",
-    infer=_split_infer, rule=_split_rule, pending="keep", multiple_results=True, arithmetic=False,
+    "split", doc="Consecutive pieces of these sizes along `axis`.",
+    infer=_split_infer, multiple_results=True, rule=_split_rule,
     explicit=lambda op, types, shapes, params: [
         resized_entries("split", types[0], s) for s in shapes],
-    evaluate=_split_evaluate, linear=((0,),), jvp="linear", transpose=_split_transpose,
-    batch=_split_batch,
+    pending="keep",
+    linear=((0,),), jvp="linear", transpose=_split_transpose, batch=_split_batch,
+    evaluate=_split_evaluate, arithmetic=False,
     resize=lambda params, operands, results: {
         **params, "sizes": tuple(r[params["axis"]] for r in results)},
     samples=lambda: [Sample((_arange(2, 6),), {"sizes": (1, 3, 2), "axis": 1},

@@ -136,10 +136,11 @@ pad_p = defop(
     "pad",
     doc="padding_value before, behind and between the elements: (low, high, interior) for each "
         "dimension; low and high may be negative.",
-    infer=_pad_infer, rule=_pad_rule, evaluate=pad_array, localize=_pad_localize,
+    infer=_pad_infer, rule=_pad_rule,
     explicit=lambda op, types, shapes, params: [resized_entries("padding", types[0], shapes[0])],
     pending=lambda op, types, params, unreduced, reduced: (unreduced[0], reduced[0]),
-    arithmetic=False, linear=((0, 1),), jvp="linear", transpose=_pad_transpose, batch=_pad_batch,
+    linear=((0, 1),), jvp="linear", transpose=_pad_transpose, batch=_pad_batch,
+    evaluate=pad_array, arithmetic=False, localize=_pad_localize,
     samples=lambda: [
         Sample((_arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))},
                lambda x, v: np.pad(x, ((1, 2), (0, 1)), constant_values=v)),

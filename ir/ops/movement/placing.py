@@ -117,12 +117,13 @@ def _roll_localize(context: LocalizeContext) -> list[Any]:
 
 roll_p = defop(
     "roll", doc="The rows of x, each `shift` further on, the last ones in front.",
-    infer=lambda x, *, dimension, shift: (x.shape, x.dtype), rule=_roll_rule,
-    evaluate=lambda lead, x, *, dimension, shift: np.roll(x, shift, lead + dimension),
-    localize=_roll_localize, batch=_roll_batch, pending=refuse, arithmetic=False,
+    infer=lambda x, *, dimension, shift: (x.shape, x.dtype), rule=_roll_rule, pending=refuse,
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, dimension, shift: [
         roll_p.bind(ct, dimension=dimension, shift=-shift)],
+    batch=_roll_batch,
+    evaluate=lambda lead, x, *, dimension, shift: np.roll(x, shift, lead + dimension),
+    arithmetic=False, localize=_roll_localize,
     samples=lambda: [
         Sample((np.arange(24, dtype=np.float32).reshape(4, 6),), {"dimension": d, "shift": s},
                lambda x, d=d, s=s: np.roll(x, s, d), grad=False)
@@ -130,5 +131,7 @@ roll_p = defop(
 
 place_p = defop(
     "place", doc="Operand 1 with rows start to limit of operand 0 written from row low on.",
-    infer=_infer, rule=_rule, evaluate=_evaluate, localize=_localize, batch=_batch, pending=refuse,
-    arithmetic=False, samples=_samples)
+    infer=_infer, rule=_rule, pending=refuse,
+    batch=_batch,
+    evaluate=_evaluate, arithmetic=False, localize=_localize,
+    samples=_samples)

@@ -331,10 +331,10 @@ reshape_p = defop(
     "reshape",
     doc="The elements in row-major order (of the dimensions in the order `dimensions`) as "
         "`new_sizes`.",
-    infer=_infer, rule=_rule, explicit=_explicit, evaluate=_evaluate, pending="keep",
-    arithmetic=False, sharding_param="sharding",
-    resize=lambda params, operands, results: {**params, "new_sizes": results[0]},
+    infer=_infer, rule=_rule, explicit=_explicit, pending="keep", sharding_param="sharding",
     linear=((0,),), jvp="linear", transpose=_transpose, batch=_batch,
+    evaluate=_evaluate, arithmetic=False,
+    resize=lambda params, operands, results: {**params, "new_sizes": results[0]},
     samples=lambda: [_sample((8, 4), (2, 16)), _sample((2, 4, 3), (8, 3)), _sample((12,), (3, 4)),
                      _sample((4, 1, 6), (4, 6)), _sample((6, 4), (4, 6)),
                      _sample((2, 3), (6,), (1, 0))])

@@ -148,10 +148,11 @@ broadcast_in_dim_p = defop(
     "broadcast_in_dim",
     doc="Operand dimension i becomes dimension broadcast_dimensions[i] of `shape`; size-1 "
         "dimensions and new ones are repeated.",
-    infer=_broadcast_infer, rule=_broadcast_rule, explicit=_broadcast_explicit,
-    evaluate=_broadcast_evaluate, pending="carry", arithmetic=False, sharding_param="sharding",
-    resize=lambda params, operands, results: {**params, "shape": results[0]},
+    infer=_broadcast_infer, rule=_broadcast_rule, explicit=_broadcast_explicit, pending="carry",
+    sharding_param="sharding",
     linear=((0,),), jvp="linear", transpose=_broadcast_transpose, batch=_broadcast_batch,
+    evaluate=_broadcast_evaluate, arithmetic=False,
+    resize=lambda params, operands, results: {**params, "shape": results[0]},
     samples=lambda: [
         Sample((_arange(3, 1),), {"shape": (2, 3, 4), "broadcast_dimensions": (1, 2),
                                   "sharding": None},
@@ -196,15 +197,15 @@ def _transpose_batch(operands: Sequence[Any], dims: Sequence[int | None], size: 
 
 
 transpose_p = defop(
-    "transpose",
-    doc="Result dimension i is operand dimension permutation[i].",
-    infer=_transpose_infer, rule=_transpose_rule, pending="keep", arithmetic=False,
-    evaluate=lambda lead, x, *, permutation: x.transpose(
-        *range(lead), *(lead + p for p in permutation)),
+    "transpose", doc="Result dimension i is operand dimension permutation[i].",
+    infer=_transpose_infer, rule=_transpose_rule, pending="keep",
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, permutation: (
         transpose_p.bind(ct, permutation=permutation_inverse(permutation)),),
     batch=_transpose_batch,
+    evaluate=lambda lead, x, *, permutation: x.transpose(
+        *range(lead), *(lead + p for p in permutation)),
+    arithmetic=False,
     samples=lambda: [
         Sample((_arange(2, 3, 4),), {"permutation": (2, 0, 1)}, lambda x: x.transpose(2, 0, 1)),
         Sample((_arange(4, 3),), {"permutation": (1, 0)}, lambda x: x.T),
@@ -244,11 +245,11 @@ def _squeeze_batch(operands: Sequence[Any], dims: Sequence[int | None], size: in
 
 
 squeeze_p = defop(
-    "squeeze",
-    doc="Drop dimensions of size one.",
-    infer=_squeeze_infer, rule=_squeeze_rule, pending="keep", arithmetic=False,
-    evaluate=lambda lead, x, *, dimensions: x.squeeze(tuple(lead + d for d in dimensions)),
+    "squeeze", doc="Drop dimensions of size one.",
+    infer=_squeeze_infer, rule=_squeeze_rule, pending="keep",
     linear=((0,),), jvp="linear", transpose=_squeeze_transpose, batch=_squeeze_batch,
+    evaluate=lambda lead, x, *, dimensions: x.squeeze(tuple(lead + d for d in dimensions)),
+    arithmetic=False,
     samples=lambda: [
         Sample((_arange(1, 3, 1),), {"dimensions": (0, 2)}, lambda x: x[0, :, 0]),
         Sample((_arange(4, 1),), {"dimensions": (1,)}, lambda x: x[:, 0]),
@@ -284,16 +285,15 @@ def _rev_localize(context: LocalizeContext) -> list[Any]:
 
 
 rev_p = defop(
-    "rev",
-    doc="Reverse the order of elements along `dimensions`.",
-    infer=_rev_infer, rule=_rev_rule, localize=_rev_localize, explicit="follow", pending=refuse,
-    arithmetic=False,
-    evaluate=lambda lead, x, *, dimensions: np.flip(x, tuple(lead + d for d in dimensions)),
+    "rev", doc="Reverse the order of elements along `dimensions`.",
+    infer=_rev_infer, rule=_rev_rule, explicit="follow", pending=refuse,
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, dimensions: (rev_p.bind(ct, dimensions=dimensions),),
     batch=lambda operands, dims, size, *, dimensions: (
         [rev_p.bind(operands[0], dimensions=tuple(d + (d >= dims[0]) for d in dimensions))],
         [dims[0]]),
+    evaluate=lambda lead, x, *, dimensions: np.flip(x, tuple(lead + d for d in dimensions)),
+    arithmetic=False, localize=_rev_localize,
     samples=lambda: [Sample((_arange(3, 4),), {"dimensions": (1,)}, lambda x: x[:, ::-1]),
                      Sample((_arange(3, 2, 2),), {"dimensions": (0, 2)},
                             lambda x: x[::-1, :, ::-1])])
@@ -362,11 +362,10 @@ def _tile_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, 
 
 
 tile_p = defop(
-    "tile",
-    doc="Repeat the whole operand reps[i] times along dimension i.",
-    infer=_tile_infer, rule=_tile_rule, explicit=_tile_explicit, evaluate=_tile_evaluate,
-    pending="iterated", arithmetic=False, linear=((0,),), jvp="linear",
-    transpose=_tile_transpose, batch=_tile_batch,
+    "tile", doc="Repeat the whole operand reps[i] times along dimension i.",
+    infer=_tile_infer, rule=_tile_rule, explicit=_tile_explicit, pending="iterated",
+    linear=((0,),), jvp="linear", transpose=_tile_transpose, batch=_tile_batch,
+    evaluate=_tile_evaluate, arithmetic=False,
     resize=lambda params, operands, results: {**params, "reps": tuple(
         r if n == 0 else m // n
         for n, m, r in zip(operands[0], results[0], params["reps"], strict=True))},

@@ -166,13 +166,12 @@ def _slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int,
 
 
 slice_p = defop(
-    "slice",
-    doc="Elements start, start + stride, ... below limit in each dimension.",
-    infer=_slice_infer, rule=_slice_rule, pending="keep", arithmetic=False,
+    "slice", doc="Elements start, start + stride, ... below limit in each dimension.",
+    infer=_slice_infer, rule=_slice_rule,
     explicit=lambda op, types, shapes, params: [resized_entries("slicing", types[0], shapes[0])],
-    evaluate=_slice_evaluate, resize=_slice_resize, localize=_slice_localize,
-    linear=((0,),), jvp="linear",
-    transpose=_slice_transpose, batch=_slice_batch,
+    pending="keep",
+    linear=((0,),), jvp="linear", transpose=_slice_transpose, batch=_slice_batch,
+    evaluate=_slice_evaluate, arithmetic=False, resize=_slice_resize, localize=_slice_localize,
     samples=lambda: [
         Sample((_arange(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5),
                                   "strides": (1, 2)}, lambda x: x[:, 1:5:2]),

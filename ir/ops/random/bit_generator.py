@@ -160,9 +160,9 @@ rng_bit_generator_p = defop(
     "rng_bit_generator",
     doc="The state after drawing, and random bits of `dtype` in an array of `shape`.",
     infer=lambda key, *, shape, dtype, **params: _result_types(key, shape, dtype),
-    rule=_rule, explicit=_explicit, evaluate=_evaluate, localize=_localize, resize=_resize,
-    multiple_results=True, sharding_param="out_sharding", jvp="zero", arithmetic=False,
-    batch=_batch,
+    multiple_results=True, rule=_rule, explicit=_explicit, sharding_param="out_sharding",
+    jvp="zero", batch=_batch,
+    evaluate=_evaluate, arithmetic=False, resize=_resize, localize=_localize,
     samples=lambda: [Sample((np.asarray([1, 2, 3, 4], U32),), {
         "shape": (2, 3), "dtype": U32, "algorithm": RandomAlgorithm.RNG_PHILOX,
         "out_sharding": None}, lambda key: [
@@ -191,5 +191,6 @@ rng_bit_generator_block_p = defop(
         "the bits of shape `whole`; made by lowering.",
     infer=lambda key, *starts, shape, whole, dims, dtype, algorithm: _result_types(
         key, shape, dtype),
-    rule=_rule, explicit=_explicit, evaluate=_block_evaluate, multiple_results=True, jvp="zero",
-    arithmetic=False)
+    multiple_results=True, rule=_rule, explicit=_explicit,
+    jvp="zero",
+    evaluate=_block_evaluate, arithmetic=False)

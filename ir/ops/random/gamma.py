@@ -104,8 +104,9 @@ random_gamma_p = defop(
     "random_gamma",
     doc="Gamma numbers of shape parameters `a` (their logarithms if `log_space`): one key for all, "
         "or one for each index of the leading dimensions.",
-    infer=_gamma_infer, rule=_gamma_rule, explicit=_gamma_explicit, evaluate=_gamma_evaluate,
-    localize=_gamma_localize, jvp=(None, _gamma_jvp_a), batch=_gamma_batch, arithmetic=False)
+    infer=_gamma_infer, rule=_gamma_rule, explicit=_gamma_explicit,
+    jvp=(None, _gamma_jvp_a), batch=_gamma_batch,
+    evaluate=_gamma_evaluate, arithmetic=False, localize=_gamma_localize)
 
 def _gamma_each_evaluate(lead: int, keys: np.ndarray, a: np.ndarray, *, log_space: bool
                          ) -> np.ndarray:
@@ -127,5 +128,6 @@ def _gamma_grad(a: np.ndarray, sample: np.ndarray) -> np.ndarray:
 
 
 random_gamma_grad_p = nary(
-    "random_gamma_grad", (FLOAT, FLOAT), _gamma_grad,
-    "Derivative with respect to `a` of a gamma number that was drawn with it.")
+    "random_gamma_grad", "Derivative with respect to `a` of a gamma number that was drawn with it.",
+    (FLOAT, FLOAT),
+    function=_gamma_grad)

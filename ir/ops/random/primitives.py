@@ -42,11 +42,11 @@ def _seed_infer(seeds: ArrayType, *, impl: str) -> tuple:
 
 
 random_seed_p = defop(
-    "random_seed",
-    doc="A key for each integer seed.",
-    infer=_seed_infer, rule="... -> ...", jvp="zero", arithmetic=False,
+    "random_seed", doc="A key for each integer seed.", infer=_seed_infer, rule="... -> ...",
+    jvp="zero",
     evaluate=lambda lead, seeds, *, impl: (
         threefry.seed(seeds) if impl == "fry" else rbg.seed(seeds, impl)),
+    arithmetic=False,
     samples=lambda: [
         Sample((np.array([0, 1, 42, -1], np.int32),), {"impl": "fry"},
                lambda x: x.astype(U32).astype(np.uint64) << np.uint64(32), grad=False)])
@@ -67,12 +67,12 @@ def _wrap_infer(words: ArrayType, *, impl: str) -> tuple:
 
 
 random_wrap_p = defop(
-    "random_wrap",
-    doc="Keys of their words: u32[..., 2] -> key<fry>[...].",
-    infer=_wrap_infer, rule="... w -> ... | w!:replicate", explicit="follow", jvp="zero",
-    evaluate=lambda lead, words, *, impl: pack_keys(words, impl), arithmetic=False,
+    "random_wrap", doc="Keys of their words: u32[..., 2] -> key<fry>[...].",
+    infer=_wrap_infer, rule="... w -> ... | w!:replicate", explicit="follow",
+    jvp="zero",
     batch=lambda operands, dims, size, **params: (
         [random_wrap_p.bind(move_first(operands[0], dims[0]), **params)], [0]),
+    evaluate=lambda lead, words, *, impl: pack_keys(words, impl), arithmetic=False,
     samples=lambda: [
         Sample((np.arange(12, dtype=U32).reshape(3, 2, 2),), {"impl": "fry"}, pack_keys,
                grad=False)])
@@ -88,17 +88,16 @@ def _unwrap_infer(keys: ArrayType) -> tuple:
 
 
 random_unwrap_p = defop(
-    "random_unwrap",
-    doc="The words of keys: key<fry>[...] -> u32[..., 2].",
-    infer=_unwrap_infer, rule="... -> ... w | w!:replicate", explicit="follow", jvp="zero",
-    evaluate=lambda lead, keys: key_words(keys), arithmetic=False,
-    batch=lambda operands, dims, size: ([random_unwrap_p.bind(operands[0])], [dims[0]]))
+    "random_unwrap", doc="The words of keys: key<fry>[...] -> u32[..., 2].",
+    infer=_unwrap_infer, rule="... -> ... w | w!:replicate", explicit="follow",
+    jvp="zero", batch=lambda operands, dims, size: ([random_unwrap_p.bind(operands[0])], [dims[0]]),
+    evaluate=lambda lead, keys: key_words(keys), arithmetic=False)
 
 
 random_clone_p = defop(
-    "random_clone",
-    doc="The same keys, counted as new ones where reuse of keys is checked.",
-    infer=lambda keys: (keys.shape, keys.dtype, False), rule="... -> ...", jvp="zero",
+    "random_clone", doc="The same keys, counted as new ones where reuse of keys is checked.",
+    infer=lambda keys: (keys.shape, keys.dtype, False), rule="... -> ...",
+    jvp="zero",
     evaluate=lambda lead, keys: keys, arithmetic=False)
 
 
@@ -122,12 +121,13 @@ def _fold_infer(keys: ArrayType, data: ArrayType, *, generator: str = "fry") -> 
 
 
 random_fold_in_p = defop(
-    "random_fold_in",
-    doc="A new key of each key and uint32 number.",
-    infer=_fold_infer, rule=_fold_rule, jvp="zero", arithmetic=False,
+    "random_fold_in", doc="A new key of each key and uint32 number.",
+    infer=_fold_infer, rule=_fold_rule,
+    jvp="zero",
     evaluate=lambda lead, keys, data, *, generator="fry": (
         threefry.fold_in(keys, data) if generator == "fry"
-        else rbg.fold_in(keys, lead, data, generator)))
+        else rbg.fold_in(keys, lead, data, generator)),
+    arithmetic=False)
 
 
 def _hash_infer(*types: ArrayType) -> list[tuple]:
@@ -147,7 +147,8 @@ def _hash_evaluate(lead: int, *arrays: np.ndarray) -> list[np.ndarray]:
 threefry2x32_p = defop(
     "threefry2x32",
     doc="The hash of counters (last two operands) under keys (first two): two words.",
-    infer=_hash_infer, rule="... -> ..., ...", multiple_results=True, jvp="zero",
+    infer=_hash_infer, multiple_results=True, rule="... -> ..., ...",
+    jvp="zero",
     evaluate=_hash_evaluate, arithmetic=False,
     samples=lambda: [Sample(tuple(np.arange(6, dtype=U32).reshape(2, 3) * k for k in (1, 2, 3, 4)),
                             grad=False)])
@@ -227,12 +228,18 @@ def _bits_evaluate(lead: int, keys: np.ndarray, *, bit_width: int, shape: Shape,
     return make(keys, bit_width, shape)
 
 
-random_bits_p = defop(
+def _new_dims(name: str, doc: str, *, infer: Callable[..., Any], evaluate: Evaluator) -> Op:
+    """Declare an op that makes an array of `shape` of each key."""
+    return defop(
+        name, doc=doc, infer=infer, rule=_new_dims_rule, explicit="follow",
+        jvp="zero", batch=_new_dims_batch,
+        evaluate=evaluate, arithmetic=False, resize=_new_dims_resize, localize=_new_dims_localize)
+
+
+random_bits_p = _new_dims(
     "random_bits",
-    doc="Random bits of `bit_width` as unsigned integers, an array of `shape` for each key.",
-    infer=_bits_infer, rule=_new_dims_rule, explicit="follow", evaluate=_bits_evaluate,
-    localize=_new_dims_localize, resize=_new_dims_resize, batch=_new_dims_batch, jvp="zero",
-    arithmetic=False)
+    "Random bits of `bit_width` as unsigned integers, an array of `shape` for each key.",
+    infer=_bits_infer, evaluate=_bits_evaluate)
 
 
 def _split_infer(keys: ArrayType, *, shape: Shape, **params: Any) -> tuple:
@@ -247,12 +254,9 @@ def _split_evaluate(lead: int, keys: np.ndarray, *, shape: Shape, partitionable:
     return (threefry.split if partitionable else threefry.original_split)(keys, shape)
 
 
-random_split_p = defop(
-    "random_split",
-    doc="New keys, an array of `shape` for each key.",
-    infer=_split_infer, rule=_new_dims_rule, explicit="follow", evaluate=_split_evaluate,
-    localize=_new_dims_localize, resize=_new_dims_resize, batch=_new_dims_batch, jvp="zero",
-    arithmetic=False)
+random_split_p = _new_dims(
+    "random_split", "New keys, an array of `shape` for each key.",
+    infer=_split_infer, evaluate=_split_evaluate)
 
 
 def _block_infer(result: Callable[[dict[str, Any]], Any]) -> Callable[..., tuple]:
@@ -277,17 +281,20 @@ random_bits_block_p = defop(
     "random_bits_block",
     doc="The block of shape `shape`, beginning at the given starts in the dimensions `dims`, of "
         "the random_bits of shape `whole`; made by lowering.",
-    infer=_block_infer(lambda params: np.dtype(f"uint{params['bit_width']}")),
-    rule=_new_dims_rule, explicit="follow", jvp="zero", arithmetic=False,
+    infer=_block_infer(lambda params: np.dtype(f"uint{params['bit_width']}")), rule=_new_dims_rule,
+    explicit="follow",
+    jvp="zero",
     evaluate=lambda lead, keys, *starts, bit_width, shape, whole, dims: threefry.random_bits(
-        keys, bit_width, shape, whole, _all_starts(starts, dims, len(shape))))
+        keys, bit_width, shape, whole, _all_starts(starts, dims, len(shape))),
+    arithmetic=False)
 
 random_split_block_p = defop(
     "random_split_block",
     doc="The block of the random_split of shape `whole`, as random_bits_block.",
-    infer=_block_infer(lambda params: KEY_FRY),
-    rule=_new_dims_rule, explicit="follow", jvp="zero", arithmetic=False,
+    infer=_block_infer(lambda params: KEY_FRY), rule=_new_dims_rule, explicit="follow",
+    jvp="zero",
     evaluate=lambda lead, keys, *starts, shape, whole, dims: threefry.split(
-        keys, shape, whole, _all_starts(starts, dims, len(shape))))
+        keys, shape, whole, _all_starts(starts, dims, len(shape))),
+    arithmetic=False)
 
 _BLOCKS = {random_bits_p: random_bits_block_p, random_split_p: random_split_block_p}

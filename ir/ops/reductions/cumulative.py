@@ -17,7 +17,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import finfo, iinfo, issubdtype, long_name
-from ...op import LocalizeContext, Op, Sample, defop
+from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import add, const, convert, eq, exp, max_, mul, shift, sub, type_of, whole_along
 from ..elementwise.declaration import values
@@ -204,33 +204,44 @@ def _samples(reference: Any, dtypes: Sequence[Any]) -> Callable[[], list[Sample]
         for dtype in dtypes for axis, reverse in ((0, False), (1, True), (1, False))]
 
 
-cumsum_p = defop(
-    "cumsum", doc="The sums of all elements up to each one along `axis`, or from it if `reverse`.",
-    infer=_infer("cumsum"), rule=_rule("sum"), explicit=_explicit, pending="indexed",
-    evaluate=_evaluate(np.add),
-    localize=_localize(lambda: cumsum_p, "add", lambda dtype: 0),
-    linear=((0,),), jvp="linear", transpose=_sum_transpose, batch=_batch(lambda: cumsum_p),
+def _cumulative(name: str, doc: str, kind: str, *, accepted: Any = np.number, combine: str,
+                identity: Callable[[np.dtype], Any], **fields: Any) -> Op:
+    """Declare the running reduction of this kind (of factor).
+
+    accepted: the operand's dtypes. combine: the op that merges two elements, "" where this op alone
+    can. identity: what it leaves alone, by dtype. fields: others of `defop`.
+    """
+    def op() -> Op:
+        return OPS[name]
+
+    return defop(
+        name, doc=doc, infer=_infer(name, accepted), rule=_rule(kind), explicit=_explicit,
+        pending="indexed",
+        batch=_batch(op),
+        localize=_localize(op, combine, identity),
+        **fields)
+
+
+cumsum_p = _cumulative(
+    "cumsum", "The sums of all elements up to each one along `axis`, or from it if `reverse`.",
+    "sum",
+    linear=((0,),), jvp="linear", transpose=_sum_transpose,
+    evaluate=_evaluate(np.add), combine="add", identity=lambda dtype: 0,
     samples=_samples(np.sum, (F32, I32, C64)))
-cumprod_p = defop(
-    "cumprod", doc="The products of all elements up to each one along `axis`.",
-    infer=_infer("cumprod"), rule=_rule("prod"), explicit=_explicit, pending="indexed",
-    localize=_localize(lambda: cumprod_p, "mul", lambda dtype: 1),
-    evaluate=_evaluate(np.multiply), batch=_batch(lambda: cumprod_p),
+cumprod_p = _cumulative(
+    "cumprod", "The products of all elements up to each one along `axis`.", "prod",
     jvp=_jvp(lambda: cumprod_p, lambda x, previous, out: (x, previous), 1),
+    evaluate=_evaluate(np.multiply), combine="mul", identity=lambda dtype: 1,
     samples=_samples(np.prod, (F32, I32, C64)))
-cummax_p = defop(
-    "cummax", doc="The maxima of all elements up to each one along `axis`.",
-    infer=_infer("cummax"), rule=_rule("max"), explicit=_explicit, pending="indexed",
-    evaluate=_evaluate(np.maximum),
-    localize=_localize(lambda: cummax_p, "max", _extreme(True)),
-    batch=_batch(lambda: cummax_p), jvp=_jvp(lambda: cummax_p, _choice, -np.inf),
+cummax_p = _cumulative(
+    "cummax", "The maxima of all elements up to each one along `axis`.", "max",
+    jvp=_jvp(lambda: cummax_p, _choice, -np.inf),
+    evaluate=_evaluate(np.maximum), combine="max", identity=_extreme(True),
     samples=_samples(np.max, (F32, I32)))
-cummin_p = defop(
-    "cummin", doc="The minima of all elements up to each one along `axis`.",
-    infer=_infer("cummin"), rule=_rule("min"), explicit=_explicit, pending="indexed",
-    evaluate=_evaluate(np.minimum),
-    localize=_localize(lambda: cummin_p, "min", _extreme(False)),
-    batch=_batch(lambda: cummin_p), jvp=_jvp(lambda: cummin_p, _choice, np.inf),
+cummin_p = _cumulative(
+    "cummin", "The minima of all elements up to each one along `axis`.", "min",
+    jvp=_jvp(lambda: cummin_p, _choice, np.inf),
+    evaluate=_evaluate(np.minimum), combine="min", identity=_extreme(False),
     samples=_samples(np.min, (F32, I32)))
 
 
@@ -254,11 +265,9 @@ def _log_add_exp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 _scan_log_sum_exp = _evaluate(np.logaddexp)
 
-cumlogsumexp_p = defop(
-    "cumlogsumexp", doc="The log of the sum of exp of all elements up to each one along `axis`.",
-    infer=_infer("cumlogsumexp", np.inexact), rule=_rule("logaddexp"), explicit=_explicit,
-    pending="indexed",
-    localize=_localize(lambda: cumlogsumexp_p, "", lambda dtype: -np.inf),
-    evaluate=_log_sum_exp, batch=_batch(lambda: cumlogsumexp_p),
+cumlogsumexp_p = _cumulative(
+    "cumlogsumexp", "The log of the sum of exp of all elements up to each one along `axis`.",
+    "logaddexp", accepted=np.inexact,
     jvp=_jvp(lambda: cumlogsumexp_p, _weights, -np.inf),
+    evaluate=_log_sum_exp, combine="", identity=lambda dtype: -np.inf,
     samples=_samples(lambda x, axis: np.log(np.sum(np.exp(x.astype(float)), axis)), (F32,)))

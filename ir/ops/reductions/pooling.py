@@ -232,24 +232,28 @@ def _samples() -> list[Sample]:
     ]
 
 
-reduce_window_sum_p = defop(
-    "reduce_window_sum", doc="The sum of each window.",
-    infer=_sum_infer, rule=_rule, explicit=_explicit, pending=refuse,
-    evaluate=_reduce_with(np.add, lambda t: 0), linear=((0,),), jvp="linear",
-    transpose=_sum_transpose, batch=_batch_with("reduce_window_sum"), samples=_samples,
-    localize=_localize("reduce_window_sum", lambda t: 0))
-reduce_window_max_p = defop(
-    "reduce_window_max", doc="The largest element of each window.",
-    infer=_reduce_infer, rule=_rule, explicit=_explicit, pending=refuse,
-    evaluate=_reduce_with(np.maximum, lambda t: extremum(t, False)),
-    jvp=(_chosen_tangent("ge"),), batch=_batch_with("reduce_window_max"), samples=_samples,
-    localize=_localize("reduce_window_max", lambda t: extremum(t, False)))
-reduce_window_min_p = defop(
-    "reduce_window_min", doc="The smallest element of each window.",
-    infer=_reduce_infer, rule=_rule, explicit=_explicit, pending=refuse,
-    evaluate=_reduce_with(np.minimum, lambda t: extremum(t, True)),
-    jvp=(_chosen_tangent("le"),), batch=_batch_with("reduce_window_min"), samples=_samples,
-    localize=_localize("reduce_window_min", lambda t: extremum(t, True)))
+def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_infer,
+                   function: np.ufunc, identity: Callable[[ArrayType], Any], **fields: Any) -> Op:
+    """Declare the reduction of each window; `identity` is what the padding holds, by type."""
+    return defop(
+        name, doc=doc, infer=infer, rule=_rule, explicit=_explicit, pending=refuse,
+        batch=_batch_with(name),
+        evaluate=_reduce_with(function, identity), localize=_localize(name, identity),
+        samples=_samples, **fields)
+
+
+reduce_window_sum_p = _reduce_window(
+    "reduce_window_sum", "The sum of each window.", infer=_sum_infer,
+    linear=((0,),), jvp="linear", transpose=_sum_transpose,
+    function=np.add, identity=lambda t: 0)
+reduce_window_max_p = _reduce_window(
+    "reduce_window_max", "The largest element of each window.",
+    jvp=(_chosen_tangent("ge"),),
+    function=np.maximum, identity=lambda t: extremum(t, False))
+reduce_window_min_p = _reduce_window(
+    "reduce_window_min", "The smallest element of each window.",
+    jvp=(_chosen_tangent("le"),),
+    function=np.minimum, identity=lambda t: extremum(t, True))
 
 
 # -- select_and_gather_add -------------------------------------------------------------------------
@@ -345,10 +349,11 @@ select_and_gather_add_p = defop(
     "select_and_gather_add",
     doc="Operand 0 where operand 1 has the largest (select_prim ge) or smallest (le) element of "
         "each window.",
-    infer=_gather_infer, rule=_gather_rule, explicit=_gather_explicit, evaluate=_gather_evaluate,
-    linear=((0,),), jvp=(lambda g, out, t, x, **params: select_and_gather_add_p.bind(
-        g, x, **params), None),
+    infer=_gather_infer, rule=_gather_rule, explicit=_gather_explicit,
+    linear=((0,),),
+    jvp=(lambda g, out, t, x, **params: select_and_gather_add_p.bind(g, x, **params), None),
     transpose=_gather_transpose, batch=_batch_with("select_and_gather_add"),
+    evaluate=_gather_evaluate,
     samples=lambda: [
         Sample((-_arange(8, 6), _arange(8, 6)),
                {"select_prim": "ge", **_params((2, 2), (2, 2), ((0, 0), (0, 0)))}),
@@ -419,11 +424,12 @@ select_and_scatter_add_p = defop(
     "select_and_scatter_add",
     doc="Zeros with the elements of operand 0 added where operand 1 has the largest (select_prim "
         "ge) or smallest (le) element of the corresponding window.",
-    infer=_scatter_infer, rule=_scatter_rule, evaluate=_scatter_evaluate,
+    infer=_scatter_infer, rule=_scatter_rule,
     explicit=lambda op, types, shapes, params: [types[1].entries],
-    linear=((0,),), jvp=(lambda g, out, s, x, **params: select_and_scatter_add_p.bind(
-        g, x, **params), None),
+    linear=((0,),),
+    jvp=(lambda g, out, s, x, **params: select_and_scatter_add_p.bind(g, x, **params), None),
     transpose=_scatter_transpose, batch=_batch_with("select_and_scatter_add"),
+    evaluate=_scatter_evaluate,
     samples=lambda: [
         Sample((_arange(4, 3), _arange(8, 6)),
                {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (2, 2),

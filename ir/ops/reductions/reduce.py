@@ -336,5 +336,7 @@ def _samples() -> list[Sample]:
 reduce_p = defop(
     "reduce",
     doc="Operands reduced along `dimensions` by the scalar program `jaxpr`, from initial values.",
-    infer=_infer, rule=_rule, explicit=_explicit, pending=pending.refuse, evaluate=_evaluate,
-    multiple_results=True, jvp=_jvp, batch=_batch, arithmetic=False, samples=_samples)
+    infer=_infer, multiple_results=True, rule=_rule, explicit=_explicit, pending=pending.refuse,
+    jvp=_jvp, batch=_batch,
+    evaluate=_evaluate, arithmetic=False,
+    samples=_samples)

@@ -18,7 +18,7 @@ from ...inference.pending import refuse
 from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.arg_extrema import WIDE, first_position
 from ...kernels.row_sums import adder_of
-from ...op import LocalizeContext, Op, Sample, defop
+from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...rule import REDUCE, Pattern
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import spec_from_entries
@@ -170,13 +170,21 @@ def _axes_samples(reference: Any, dtypes: Sequence[Any], low: float = -3, high: 
     return make
 
 
+def _reduction(name: str, doc: str, kind: str, **fields: Any) -> Op:
+    """Declare a reduction of this kind (of factor) along `axes`; fields: others of `defop`."""
+    return defop(
+        name, doc=doc, rule=_rule(kind), explicit=_explicit,
+        batch=_batch(lambda: OPS[name]),
+        **fields)
+
+
 reduce_sum_p = defop(
     "reduce_sum",
     doc="The sum along `axes`, in the operand's dtype; sharded by `out_sharding` unless None.",
-    infer=_sum_infer, rule=_rule("sum"), explicit=_sum_explicit, pending="keep", evaluate=_sum,
-    sharding_param="out_sharding", linear=((0,),),
-    jvp="linear",
-    transpose=_sum_transpose, batch=_sum_batch,
+    infer=_sum_infer, rule=_rule("sum"), explicit=_sum_explicit, pending="keep",
+    sharding_param="out_sharding",
+    linear=((0,),), jvp="linear", transpose=_sum_transpose, batch=_sum_batch,
+    evaluate=_sum,
     samples=_axes_samples(np.sum, (F32, I32, C64), out_sharding=None))
 
 
@@ -203,10 +211,12 @@ def _prod_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axes: Axes
     return out, tangent
 
 
-reduce_prod_p = defop(
-    "reduce_prod", doc="The product along `axes`, in the operand's dtype.", infer=_prod_infer,
-    rule=_rule("prod"), explicit=_explicit, pending="iterated", evaluate=_prod, jvp=_prod_jvp,
-    batch=_batch(lambda: reduce_prod_p), samples=_axes_samples(np.prod, (F32, I32, C64)))
+reduce_prod_p = _reduction(
+    "reduce_prod", "The product along `axes`, in the operand's dtype.", "prod",
+    infer=_prod_infer, pending="iterated",
+    jvp=_prod_jvp,
+    evaluate=_prod,
+    samples=_axes_samples(np.prod, (F32, I32, C64)))
 
 
 # -- maxima ---------------------------------------------------------------------------------------
@@ -243,17 +253,17 @@ def _chosen_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
     return div(reduce_sum(mul(g, chosen), axes), reduce_sum(chosen, axes))
 
 
-reduce_max_p = defop(
-    "reduce_max", doc="The maximum along `axes`; NaN if there is one; -inf of no elements.",
-    infer=_infer, rule=_rule("max"), explicit=_explicit, pending="iterated",
-    evaluate=_folded(np.maximum, _lowest), jvp=(_chosen_partial,),
-    batch=_batch(lambda: reduce_max_p),
+reduce_max_p = _reduction(
+    "reduce_max", "The maximum along `axes`; NaN if there is one; -inf of no elements.", "max",
+    infer=_infer, pending="iterated",
+    jvp=(_chosen_partial,),
+    evaluate=_folded(np.maximum, _lowest),
     samples=_axes_samples(np.max, (F32, I32, bool)))
-reduce_min_p = defop(
-    "reduce_min", doc="The minimum along `axes`; NaN if there is one; inf of no elements.",
-    infer=_infer, rule=_rule("min"), explicit=_explicit, pending="iterated",
-    evaluate=_folded(np.minimum, _highest), jvp=(_chosen_partial,),
-    batch=_batch(lambda: reduce_min_p),
+reduce_min_p = _reduction(
+    "reduce_min", "The minimum along `axes`; NaN if there is one; inf of no elements.", "min",
+    infer=_infer, pending="iterated",
+    jvp=(_chosen_partial,),
+    evaluate=_folded(np.minimum, _highest),
     samples=_axes_samples(np.min, (F32, I32, bool)))
 
 
@@ -281,21 +291,23 @@ def _bitwise(function: np.ufunc) -> Callable[..., Any]:
     return evaluate
 
 
-reduce_and_p = defop(
-    "reduce_and", doc="The bits that are set everywhere along `axes`; of booleans, whether all.",
-    infer=_logical_infer, rule=_rule("and"), explicit=_explicit, pending=_logical_pending,
-    jvp="zero", evaluate=_bitwise(np.bitwise_and), batch=_batch(lambda: reduce_and_p),
-    samples=_axes_samples(np.bitwise_and.reduce, (bool, I32), -99, 99))
-reduce_or_p = defop(
-    "reduce_or", doc="The bits that are set somewhere along `axes`; of booleans, whether any.",
-    infer=_logical_infer, rule=_rule("or"), explicit=_explicit, pending=_logical_pending,
-    jvp="zero", evaluate=_bitwise(np.bitwise_or), batch=_batch(lambda: reduce_or_p),
-    samples=_axes_samples(np.bitwise_or.reduce, (bool, I32), -99, 99))
-reduce_xor_p = defop(
-    "reduce_xor", doc="The bits that are set an odd number of times along `axes`.",
-    infer=_logical_infer, rule=_rule("xor"), explicit=_explicit, pending=_logical_pending,
-    jvp="zero", evaluate=_bitwise(np.bitwise_xor), batch=_batch(lambda: reduce_xor_p),
-    samples=_axes_samples(np.bitwise_xor.reduce, (bool, I32), -99, 99))
+def _logical(name: str, doc: str, kind: str, function: np.ufunc) -> Op:
+    return _reduction(
+        name, doc, kind, infer=_logical_infer, pending=_logical_pending,
+        jvp="zero",
+        evaluate=_bitwise(function),
+        samples=_axes_samples(function.reduce, (bool, I32), -99, 99))
+
+
+reduce_and_p = _logical(
+    "reduce_and", "The bits that are set everywhere along `axes`; of booleans, whether all.", "and",
+    np.bitwise_and)
+reduce_or_p = _logical(
+    "reduce_or", "The bits that are set somewhere along `axes`; of booleans, whether any.", "or",
+    np.bitwise_or)
+reduce_xor_p = _logical(
+    "reduce_xor", "The bits that are set an odd number of times along `axes`.", "xor",
+    np.bitwise_xor)
 
 
 # -- positions ------------------------------------------------------------------------------------
@@ -389,15 +401,18 @@ def _position_samples(reference: Any) -> Callable[[], list[Sample]]:
         for dtype in (F32, I32) for axis in (0, 1)]
 
 
-argmax_p = defop(
-    "argmax", doc="The first position of the maximum (or of NaN) along `axes`, which is one.",
-    infer=_position_infer, rule=_rule("argmax"), explicit=_explicit, pending="indexed",
-    evaluate=_position(np.argmax, np.maximum),
-    localize=_position_localize(lambda: argmax_p, "reduce_max"),
-    jvp="zero", batch=_batch(lambda: argmax_p), samples=_position_samples(np.argmax))
-argmin_p = defop(
-    "argmin", doc="The first position of the minimum (or of NaN) along `axes`, which is one.",
-    infer=_position_infer, rule=_rule("argmin"), explicit=_explicit, pending="indexed",
-    evaluate=_position(np.argmin, np.minimum),
-    localize=_position_localize(lambda: argmin_p, "reduce_min"),
-    jvp="zero", batch=_batch(lambda: argmin_p), samples=_position_samples(np.argmin))
+def _extremal_position(name: str, doc: str, function: Any, ufunc: np.ufunc, reduction: str) -> Op:
+    return _reduction(
+        name, doc, name, infer=_position_infer, pending="indexed",
+        jvp="zero",
+        evaluate=_position(function, ufunc),
+        localize=_position_localize(lambda: OPS[name], reduction),
+        samples=_position_samples(function))
+
+
+argmax_p = _extremal_position(
+    "argmax", "The first position of the maximum (or of NaN) along `axes`, which is one.",
+    np.argmax, np.maximum, "reduce_max")
+argmin_p = _extremal_position(
+    "argmin", "The first position of the minimum (or of NaN) along `axes`, which is one.",
+    np.argmin, np.minimum, "reduce_min")

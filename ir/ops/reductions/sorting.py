@@ -178,9 +178,10 @@ def _repeated_keys() -> np.ndarray:
 sort_p = defop(
     "sort",
     doc="All operands permuted along `dimension` so that the first `num_keys` are in order.",
-    infer=_sort_infer, rule=_sort_rule, explicit=_sort_explicit, evaluate=_sort,
-    pending="indexed", localize=_sort_localize, multiple_results=True, jvp=_sort_jvp,
-    transpose=_sort_transpose, batch=_sort_batch,
+    infer=_sort_infer, multiple_results=True, rule=_sort_rule, explicit=_sort_explicit,
+    pending="indexed",
+    jvp=_sort_jvp, transpose=_sort_transpose, batch=_sort_batch,
+    evaluate=_sort, localize=_sort_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
                lambda x: [np.sort(x, 1)]),
@@ -302,9 +303,10 @@ def _top_k_reference(x: np.ndarray, k: int, axis: int) -> list[np.ndarray]:
 
 top_k_p = defop(
     "top_k", doc="The `k` largest elements along `axis`, largest first, and their positions.",
-    infer=_top_k_infer, rule=_top_k_rule, explicit=_top_k_explicit, evaluate=_top_k,
-    pending="indexed", localize=_top_k_localize, multiple_results=True, jvp=_top_k_jvp,
-    batch=_top_k_batch,
+    infer=_top_k_infer, multiple_results=True, rule=_top_k_rule, explicit=_top_k_explicit,
+    pending="indexed",
+    jvp=_top_k_jvp, batch=_top_k_batch,
+    evaluate=_top_k, localize=_top_k_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"k": 2, "axis": 1},
                lambda x: _top_k_reference(x, 2, 1)),
