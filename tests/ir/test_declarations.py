@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,3 +79,22 @@ def test_ops_are_declared_whole(path):
             for target in node.targets:
                 assert not (isinstance(target, ast.Attribute) and target.attr in COLUMNS), (
                     f"{path}:{node.lineno}")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(OPS)))
+def test_functions_of_one_declaration_stand_in_the_order_of_its_columns(path):
+    """What a column names, and nothing else in the file does, is defined in the columns' order."""
+    tree = MODULES[path]
+    lines = {f.name: f.lineno for f in tree.body if isinstance(f, ast.FunctionDef)}
+    uses = Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+    for call in declarations(tree):
+        own = []
+        for column in call.keywords:
+            if column.arg is not None:
+                found = Counter(n.id for n in ast.walk(column.value) if isinstance(n, ast.Name))
+                own.append([lines[name] for name, count in found.items()
+                            if name in lines and uses[name] == count])
+        last = 0
+        for column in filter(None, own):
+            assert last < min(column), f"{path}:{call.lineno}: helper in line {min(column)}"
+            last = max(column)

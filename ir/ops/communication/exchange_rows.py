@@ -43,6 +43,13 @@ def _infer(t: ArrayType, *, axis_name: tuple[str, ...], axis_size: int, dimensio
     return tuple(shape), t.dtype
 
 
+def _rule(ops: tuple, results: tuple, **_: Any) -> FactorRule:
+    left, right = ([f"{letter}{i}" for i in range(len(shape))]
+                   for letter, shape in (("a", ops[0]), ("b", results[0])))
+    private = " ".join(f"{name}!:replicate" for name in (*left, *right))
+    return make_rule(f"{' '.join(left)} -> {' '.join(right)} | {private}", ops, results)
+
+
 def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
     t, axes = types[0], params["axis_name"]
     if math.prod(map(t.mesh.axis_size, axes)) != params["axis_size"]:
@@ -92,13 +99,6 @@ def _evaluate(x: np.ndarray, lead: int, size: int, *, axis_name: tuple[str, ...]
     out = flat[np.maximum(owner, 0) * x.shape[1] + where]
     out[owner < 0] = np.zeros((), x.dtype)
     return np.moveaxis(out, (0, 1), (g, d))
-
-
-def _rule(ops: tuple, results: tuple, **_: Any) -> FactorRule:
-    left, right = ([f"{letter}{i}" for i in range(len(shape))]
-                   for letter, shape in (("a", ops[0]), ("b", results[0])))
-    private = " ".join(f"{name}!:replicate" for name in (*left, *right))
-    return make_rule(f"{' '.join(left)} -> {' '.join(right)} | {private}", ops, results)
 
 
 def _wire(t: ArrayType, n: int, params: Params) -> int:

@@ -50,6 +50,14 @@ def _infer(t: ArrayType, *, axes: tuple[str, ...], axis_sizes: tuple[int, ...], 
     return retiled_shape(t.shape, source, target, size), t.dtype
 
 
+def _rule(ops: tuple, results: tuple, **_: Any) -> FactorRule:
+    left, right = ([f"{letter}{i}" for i in range(len(shape))]
+                   for letter, shape in (("a", ops[0]), ("b", results[0])))
+    private = " ".join(f"{name}!:replicate" for name in (*left, *right))
+    text = f"{' '.join(left)} -> {' '.join(right)}"
+    return make_rule(f"{text} | {private}" if private else text, ops, results)
+
+
 def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
     """Varying over the target's axes in place of the source's.
 
@@ -96,14 +104,6 @@ def _evaluate(x: np.ndarray, lead: int, size: int, *, axes: tuple[str, ...],
     x = x.transpose((*range(g), *(place[a] for a in wanted), *inner))
     x = x.reshape((*outer, *(n if a in place else 1 for a, n in sizes.items()), *new))
     return np.broadcast_to(x, (*outer, *axis_sizes, *new)).reshape((*outer, size, *new))
-
-
-def _rule(ops: tuple, results: tuple, **_: Any) -> FactorRule:
-    left, right = ([f"{letter}{i}" for i in range(len(shape))]
-                   for letter, shape in (("a", ops[0]), ("b", results[0])))
-    private = " ".join(f"{name}!:replicate" for name in (*left, *right))
-    text = f"{' '.join(left)} -> {' '.join(right)}"
-    return make_rule(f"{text} | {private}" if private else text, ops, results)
 
 
 def _wire(t: ArrayType, n: int, params: Params) -> int:

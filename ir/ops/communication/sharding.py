@@ -197,13 +197,13 @@ sharding_constraint_p = defop(
 
 # -- assume_invarying -----------------------------------------------------------------------------
 
-def _first_block(x: Any, lead: int, size: int, **params: Any) -> Any:
-    return x[(slice(None),) * (lead - 1) + (slice(0, 1),)]
-
-
 def _forget(op: Op, types: Sequence[ArrayType], params: dict[str, Any]) -> list[ManualState]:
     m = types[0].manual
     return [ManualState(m.varying - frozenset(params["axes"]), m.unreduced, m.reduced)]
+
+
+def _first_block(x: Any, lead: int, size: int, **params: Any) -> Any:
+    return x[(slice(None),) * (lead - 1) + (slice(0, 1),)]
 
 
 assume_invarying_p = defop(

@@ -164,39 +164,6 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
     return make_rule(rule_text([lhs, rhs], [out], kinds), operands, results, sizes)
 
 
-def _resize(params: dict[str, Any], operands: Sequence[Shape],
-            results: Sequence[Shape]) -> dict[str, Any]:
-    """A block has as many groups as its sizes say."""
-    n = params["dimension_numbers"]
-    if params["feature_group_count"] > 1:
-        groups = operands[0][n.lhs_spec[1]] // max(1, operands[1][n.rhs_spec[1]])
-        return {**params, "feature_group_count": max(1, groups)}
-    if params["batch_group_count"] > 1:
-        groups = operands[0][n.lhs_spec[0]] // max(1, results[0][n.out_spec[0]])
-        return {**params, "batch_group_count": max(1, groups)}
-    return params
-
-
-def _localize(context: LocalizeContext) -> list[Any]:
-    """Where a spatial dimension is split: the block with the rows of its neighbours. What is no
-    row at all is zero, as the padding is."""
-    (lhs, rhs), params = context.operands, context.params
-    params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
-    n, padding = params["dimension_numbers"], list(params["padding"])
-    for d, axes in split_halos(context).items():
-        i = n.lhs_spec.index(d) - 2
-        factor = context.rule.factors[context.rule.operands[0][d][0]]
-        positions = (context.operand_types[1].shape[n.rhs_spec[2 + i]] if factor.kind == REDUCE
-                     else context.result_types[0].shape[n.out_spec[2 + i]])
-        rows = rows_needed(context, lhs, d, axes, positions=positions)
-        lhs, padding[i] = rows.x, (0, 0)
-        if factor.spread > 1:                   # the windows begin and end between rows
-            low = rows.plan.offset * factor.spread - factor.offset
-            covered = (positions // rows.devices - 1) * factor.stride + factor.reach
-            padding[i] = (low, covered - low - spread_size(rows.count, factor.spread))
-    return context.emit(conv_general_dilated_p, [lhs, rhs], {**params, "padding": tuple(padding)})
-
-
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
               params: dict[str, Any]) -> list[Entries | NamedSharding]:
     if params["out_sharding"] is not None:
@@ -224,7 +191,15 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     return [tuple(entries)]
 
 
-# -- evaluation ------------------------------------------------------------------------------------
+# -- derivatives ----------------------------------------------------------------------------------
+
+def _transpose(ct: Any, lhs: Any, rhs: Any, **params: Any) -> tuple:
+    if isinstance(lhs, LinearOperand):
+        return transpose_operand(conv_general_dilated_p, ct, lhs.aval, rhs, params), None
+    return None, transpose_kernel(conv_general_dilated_p, ct, lhs, rhs.aval, params)
+
+
+# -- evaluation, on blocks too --------------------------------------------------------------------
 
 def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, window_strides: tuple[int, ...],
               padding: Padding, lhs_dilation: tuple[int, ...], rhs_dilation: tuple[int, ...],
@@ -285,13 +260,40 @@ def _in_pieces(views: np.ndarray, at: int, out_at: int, product: Any) -> np.ndar
                            for a, b in zip(cuts, cuts[1:], strict=False)], out_at)
 
 
-# -- derivatives, batching, the op -----------------------------------------------------------------
+def _resize(params: dict[str, Any], operands: Sequence[Shape],
+            results: Sequence[Shape]) -> dict[str, Any]:
+    """A block has as many groups as its sizes say."""
+    n = params["dimension_numbers"]
+    if params["feature_group_count"] > 1:
+        groups = operands[0][n.lhs_spec[1]] // max(1, operands[1][n.rhs_spec[1]])
+        return {**params, "feature_group_count": max(1, groups)}
+    if params["batch_group_count"] > 1:
+        groups = operands[0][n.lhs_spec[0]] // max(1, results[0][n.out_spec[0]])
+        return {**params, "batch_group_count": max(1, groups)}
+    return params
 
-def _transpose(ct: Any, lhs: Any, rhs: Any, **params: Any) -> tuple:
-    if isinstance(lhs, LinearOperand):
-        return transpose_operand(conv_general_dilated_p, ct, lhs.aval, rhs, params), None
-    return None, transpose_kernel(conv_general_dilated_p, ct, lhs, rhs.aval, params)
 
+def _localize(context: LocalizeContext) -> list[Any]:
+    """Where a spatial dimension is split: the block with the rows of its neighbours. What is no
+    row at all is zero, as the padding is."""
+    (lhs, rhs), params = context.operands, context.params
+    params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
+    n, padding = params["dimension_numbers"], list(params["padding"])
+    for d, axes in split_halos(context).items():
+        i = n.lhs_spec.index(d) - 2
+        factor = context.rule.factors[context.rule.operands[0][d][0]]
+        positions = (context.operand_types[1].shape[n.rhs_spec[2 + i]] if factor.kind == REDUCE
+                     else context.result_types[0].shape[n.out_spec[2 + i]])
+        rows = rows_needed(context, lhs, d, axes, positions=positions)
+        lhs, padding[i] = rows.x, (0, 0)
+        if factor.spread > 1:                   # the windows begin and end between rows
+            low = rows.plan.offset * factor.spread - factor.offset
+            covered = (positions // rows.devices - 1) * factor.stride + factor.reach
+            padding[i] = (low, covered - low - spread_size(rows.count, factor.spread))
+    return context.emit(conv_general_dilated_p, [lhs, rhs], {**params, "padding": tuple(padding)})
+
+
+# -- the op ---------------------------------------------------------------------------------------
 
 def _sample(lhs: Shape, rhs: Shape, strides: tuple = (1, 1), padding: Padding = ((0, 0), (0, 0)),
             lhs_dilation: tuple = (1, 1), rhs_dilation: tuple = (1, 1), features: int = 1,

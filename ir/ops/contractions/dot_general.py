@@ -266,72 +266,7 @@ def dot_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
 dot_pending.on_any_mesh = "reduced"  # type: ignore[attr-defined]
 
 
-# -- evaluation ------------------------------------------------------------------------------------
-
-@cached(1024)
-def compute_dtype(a: np.dtype, b: np.dtype, result: Any) -> np.dtype:
-    """The dtype in which a product of these operands is computed for this result."""
-    wide = a if _rank(a) >= _rank(b) else b
-    if result is not None and bits(np.dtype(result)) > bits(wide):
-        wide = np.dtype(result)
-    return np.dtype(np.float32) if is_narrow_float(wide) else wide
-
-
-def dot(lead: int, lhs: np.ndarray, rhs: np.ndarray, numbers: DotNumbers, dtype: np.dtype,
-        summed: Sequence[int] = ()) -> np.ndarray:
-    """The product, computed in `dtype`, with device dimensions in front.
-
-    summed: device dimensions over which the products are summed at once (a contraction followed by
-    an all-reduce is one product over devices and contracting dimensions); they have size 1 then.
-    """
-    left, right, out = dot_labels(lhs.ndim - lead, rhs.ndim - lead, numbers)
-    if not lead:
-        return contract(lhs, left, rhs, right, out, dtype)
-    devices = lead_sizes(lead, (lhs, rhs))
-    lhs, left_own = without_common(lhs, lead)
-    rhs, right_own = without_common(rhs, lead)
-    here = [d for d in range(lead) if devices[d] != 1 and d not in summed]
-    result = contract(lhs, [*left_own, *left], rhs, [*right_own, *right], [*here, *out], dtype)
-    front = tuple(1 if d in summed else n for d, n in enumerate(devices))
-    return result.reshape(front + result.shape[len(here):])
-
-
-def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: DotNumbers,
-              precision: Any, preferred_element_type: Any, out_sharding: Any) -> np.ndarray:
-    dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
-    out = dot(lead, lhs, rhs, dimension_numbers, dtype)
-    return out if preferred_element_type is None else out.astype(preferred_element_type, copy=False)
-
-
-def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
-              params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
-    """The product of arrays of these shapes, device dimensions included, decided once."""
-    numbers, wanted = params["dimension_numbers"], params["preferred_element_type"]
-    dtype = compute_dtype(dtypes[0], dtypes[1], wanted)
-    if any(t != dtype for t in dtypes) or (wanted is not None and wanted != dtype):
-        return None
-    left, right, out = dot_labels(len(shapes[0]) - lead, len(shapes[1]) - lead, numbers)
-    if not lead:
-        return prepared(shapes[0], left, shapes[1], right, out, dtype)
-    own = [[d for d in range(lead) if shape[d] != 1] for shape in shapes]
-    here = sorted({*own[0], *own[1]})
-    a, b = (tuple(shape[d] for d in (*mine, *range(lead, len(shape))))
-            for shape, mine in zip(shapes, own, strict=True))
-    product = prepared(a, (*own[0], *left), b, (*own[1], *right), (*here, *out), dtype)
-    if product is None or len(here) == lead:
-        return product
-    front = tuple(max(shape[d] for shape in shapes) for d in range(lead))
-
-    def with_front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        z = product(x, y)
-        return z.reshape(front + z.shape[len(here):])
-    return with_front
-
-
-_evaluate.prepared = _prepared  # type: ignore[attr-defined]
-
-
-# -- derivatives and batching ----------------------------------------------------------------------
+# -- derivatives and batching ---------------------------------------------------------------------
 
 def _cotangent(ct: Any, x: ArrayType, y: Any, swapped: bool, numbers: DotNumbers,
                params: dict[str, Any]) -> Any:
@@ -407,6 +342,73 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
         lhs, rhs, dimension_numbers=((lc, rc), (lb, rb)),
         out_sharding=insert_axes(out_sharding, at, axes, rank), **params)], [at]
 
+
+# -- evaluation ------------------------------------------------------------------------------------
+
+@cached(1024)
+def compute_dtype(a: np.dtype, b: np.dtype, result: Any) -> np.dtype:
+    """The dtype in which a product of these operands is computed for this result."""
+    wide = a if _rank(a) >= _rank(b) else b
+    if result is not None and bits(np.dtype(result)) > bits(wide):
+        wide = np.dtype(result)
+    return np.dtype(np.float32) if is_narrow_float(wide) else wide
+
+
+def dot(lead: int, lhs: np.ndarray, rhs: np.ndarray, numbers: DotNumbers, dtype: np.dtype,
+        summed: Sequence[int] = ()) -> np.ndarray:
+    """The product, computed in `dtype`, with device dimensions in front.
+
+    summed: device dimensions over which the products are summed at once (a contraction followed by
+    an all-reduce is one product over devices and contracting dimensions); they have size 1 then.
+    """
+    left, right, out = dot_labels(lhs.ndim - lead, rhs.ndim - lead, numbers)
+    if not lead:
+        return contract(lhs, left, rhs, right, out, dtype)
+    devices = lead_sizes(lead, (lhs, rhs))
+    lhs, left_own = without_common(lhs, lead)
+    rhs, right_own = without_common(rhs, lead)
+    here = [d for d in range(lead) if devices[d] != 1 and d not in summed]
+    result = contract(lhs, [*left_own, *left], rhs, [*right_own, *right], [*here, *out], dtype)
+    front = tuple(1 if d in summed else n for d, n in enumerate(devices))
+    return result.reshape(front + result.shape[len(here):])
+
+
+def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: DotNumbers,
+              precision: Any, preferred_element_type: Any, out_sharding: Any) -> np.ndarray:
+    dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
+    out = dot(lead, lhs, rhs, dimension_numbers, dtype)
+    return out if preferred_element_type is None else out.astype(preferred_element_type, copy=False)
+
+
+def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+              params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+    """The product of arrays of these shapes, device dimensions included, decided once."""
+    numbers, wanted = params["dimension_numbers"], params["preferred_element_type"]
+    dtype = compute_dtype(dtypes[0], dtypes[1], wanted)
+    if any(t != dtype for t in dtypes) or (wanted is not None and wanted != dtype):
+        return None
+    left, right, out = dot_labels(len(shapes[0]) - lead, len(shapes[1]) - lead, numbers)
+    if not lead:
+        return prepared(shapes[0], left, shapes[1], right, out, dtype)
+    own = [[d for d in range(lead) if shape[d] != 1] for shape in shapes]
+    here = sorted({*own[0], *own[1]})
+    a, b = (tuple(shape[d] for d in (*mine, *range(lead, len(shape))))
+            for shape, mine in zip(shapes, own, strict=True))
+    product = prepared(a, (*own[0], *left), b, (*own[1], *right), (*here, *out), dtype)
+    if product is None or len(here) == lead:
+        return product
+    front = tuple(max(shape[d] for shape in shapes) for d in range(lead))
+
+    def with_front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        z = product(x, y)
+        return z.reshape(front + z.shape[len(here):])
+    return with_front
+
+
+_evaluate.prepared = _prepared  # type: ignore[attr-defined]
+
+
+# -- the op ---------------------------------------------------------------------------------------
 
 def _sample(a: Shape, b: Shape, numbers: DotNumbers, einsum: str) -> Sample:
     x = np.linspace(-1, 1, int(np.prod(a)), dtype=np.float32).reshape(a)

@@ -77,17 +77,6 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     return [types[0].entries]
 
 
-def _evaluate(lead: int, x: np.ndarray, *, fft_type: FftType, fft_lengths: Lengths) -> np.ndarray:
-    if not fft_lengths:
-        return x
-    axes = tuple(range(x.ndim - len(fft_lengths), x.ndim))
-    function = {FftType.FFT: np.fft.fftn, FftType.IFFT: np.fft.ifftn, FftType.RFFT: np.fft.rfftn,
-                FftType.IRFFT: np.fft.irfftn}[fft_type]
-    if not x.size and fft_type == FftType.IRFFT:        # numpy reads what is not there
-        return np.zeros((*x.shape[:-len(fft_lengths)], *fft_lengths), np.real(x).dtype)
-    return function(x, s=fft_lengths, axes=axes)
-
-
 def _transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: Lengths) -> tuple:
     if fft_type == FftType.RFFT:
         t = type_of(ct)
@@ -112,6 +101,17 @@ def _half_weights(x: Any, fft_lengths: Lengths) -> Any:
     weights = (weights / np.prod(fft_lengths)).astype(t.dtype)
     return call("broadcast_in_dim", weights, shape=t.shape, broadcast_dimensions=(t.ndim - 1,),
                 sharding=t.sharding if t.has_explicit_mesh() else None)
+
+
+def _evaluate(lead: int, x: np.ndarray, *, fft_type: FftType, fft_lengths: Lengths) -> np.ndarray:
+    if not fft_lengths:
+        return x
+    axes = tuple(range(x.ndim - len(fft_lengths), x.ndim))
+    function = {FftType.FFT: np.fft.fftn, FftType.IFFT: np.fft.ifftn, FftType.RFFT: np.fft.rfftn,
+                FftType.IRFFT: np.fft.irfftn}[fft_type]
+    if not x.size and fft_type == FftType.IRFFT:        # numpy reads what is not there
+        return np.zeros((*x.shape[:-len(fft_lengths)], *fft_lengths), np.real(x).dtype)
+    return function(x, s=fft_lengths, axes=axes)
 
 
 def _sample(shape: Shape, kind: FftType, lengths: Lengths, reference: Any) -> Sample:

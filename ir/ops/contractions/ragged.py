@@ -153,6 +153,73 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     return [params["out_sharding"]]
 
 
+# -- derivatives and batching ---------------------------------------------------------------------
+
+def _transpose(ct: Any, lhs: Any, rhs: Any, sizes: Any, *,
+               ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, **params: Any) -> tuple:
+    n = ragged_dot_dimension_numbers
+    (lc, rc), (lb, rb) = n.dot_dimension_numbers
+    l_ndim, r_ndim = type_of(lhs).ndim, type_of(rhs).ndim
+    mode = ragged_mode(l_ndim, n)
+    of_lhs = isinstance(lhs, LinearOperand)
+    if mode is not ROWS:
+        fail(NotImplementedError, f"Unimplemented grad_{'x' if of_lhs else 'y'}_dims for ragged "
+             f"dot general in mode {mode.name}.", code="not-differentiable")
+    group = n.rhs_group_dimensions
+    (ragged,) = n.lhs_ragged_dimensions
+    l_free = free_dims(l_ndim, lc, lb)
+    r_free = free_dims(r_ndim, (*rc, *group), rb)
+    nb, nl = len(lb), len(l_free)
+    batch = tuple(range(nb))
+    if of_lhs:
+        aval = lhs.aval
+        by_rhs = tuple(lc[i] for i in sorted(range(len(rc)), key=rc.__getitem__))
+        order = (*lb, *l_free, *by_rhs)
+        numbers = RaggedDotDimensionNumbers(
+            ((tuple(range(nb + nl, nb + nl + len(r_free))), r_free), (batch, tuple(rb))),
+            (nb + l_free.index(ragged),), group)
+        operands = (ct, rhs)
+    else:
+        aval = rhs.aval
+        by_lhs = tuple(rc[i] for i in sorted(range(len(lc)), key=lc.__getitem__))
+        order = (*group, *rb, *by_lhs, *r_free)
+        numbers = RaggedDotDimensionNumbers(
+            ((l_free, tuple(range(nb, nb + nl))), (tuple(lb), batch)), (ragged,), ())
+        operands = (lhs, ct)
+    wanted = cotangent_sharding(aval)
+    if wanted is not None:
+        parts = wanted.spec.partitions
+        wanted = wanted.update(spec=wanted.spec.update(partitions=[parts[d] for d in order]))
+    out = ragged_dot_general_p.bind(*operands, sizes, ragged_dot_dimension_numbers=numbers,
+                                    **{**params, "out_sharding": wanted})
+    out = convert(call("transpose", out, permutation=permutation_inverse(order)), aval.dtype)
+    return (out, None, None) if of_lhs else (None, out, None)
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+           ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, out_sharding: Any,
+           **params: Any) -> tuple:
+    n = ragged_dot_dimension_numbers
+    (lc, rc), (lb, rb) = n.dot_dimension_numbers
+    axes = batch_axes(operands, dims)
+    lhs, rhs, sizes = batch_first(operands, dims, size)
+    numbers = RaggedDotDimensionNumbers(
+        ((shifted(lc), shifted(rc)), ((0, *shifted(lb)), (0, *shifted(rb)))),
+        shifted(n.lhs_ragged_dimensions), shifted(n.rhs_group_dimensions))
+    t, s = type_of(lhs), type_of(sizes)
+    if dims[2] is None and type_of(operands[2]).ndim == 1:
+        sizes = operands[2]
+    elif s.ndim == 2:           # the same sizes for all the prefix that the unbatched op had
+        shape = (*(t.shape[d] for d in _prefix(t.ndim, numbers)), s.shape[-1])
+        sizes = call("broadcast_in_dim", sizes, shape=shape, sharding=None,
+                     broadcast_dimensions=(0, len(shape) - 1))
+    at = 1 if ragged_mode(t.ndim, numbers) is COLUMNS else 0
+    rank = len(_labels(t.ndim, type_of(rhs).ndim, numbers)[2]) - 1
+    return [ragged_dot_general_p.bind(
+        lhs, rhs, sizes, ragged_dot_dimension_numbers=numbers,
+        out_sharding=insert_axes(out_sharding, at, axes, rank), **params)], [at]
+
+
 # -- evaluation ------------------------------------------------------------------------------------
 
 def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, sizes: np.ndarray, *,
@@ -232,72 +299,7 @@ def _members(lead: int, sizes: np.ndarray, prefix: list, left: list, ragged: str
     return inside.reshape(shape)
 
 
-# -- derivatives and batching ----------------------------------------------------------------------
-
-def _transpose(ct: Any, lhs: Any, rhs: Any, sizes: Any, *,
-               ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, **params: Any) -> tuple:
-    n = ragged_dot_dimension_numbers
-    (lc, rc), (lb, rb) = n.dot_dimension_numbers
-    l_ndim, r_ndim = type_of(lhs).ndim, type_of(rhs).ndim
-    mode = ragged_mode(l_ndim, n)
-    of_lhs = isinstance(lhs, LinearOperand)
-    if mode is not ROWS:
-        fail(NotImplementedError, f"Unimplemented grad_{'x' if of_lhs else 'y'}_dims for ragged "
-             f"dot general in mode {mode.name}.", code="not-differentiable")
-    group = n.rhs_group_dimensions
-    (ragged,) = n.lhs_ragged_dimensions
-    l_free = free_dims(l_ndim, lc, lb)
-    r_free = free_dims(r_ndim, (*rc, *group), rb)
-    nb, nl = len(lb), len(l_free)
-    batch = tuple(range(nb))
-    if of_lhs:
-        aval = lhs.aval
-        by_rhs = tuple(lc[i] for i in sorted(range(len(rc)), key=rc.__getitem__))
-        order = (*lb, *l_free, *by_rhs)
-        numbers = RaggedDotDimensionNumbers(
-            ((tuple(range(nb + nl, nb + nl + len(r_free))), r_free), (batch, tuple(rb))),
-            (nb + l_free.index(ragged),), group)
-        operands = (ct, rhs)
-    else:
-        aval = rhs.aval
-        by_lhs = tuple(rc[i] for i in sorted(range(len(lc)), key=lc.__getitem__))
-        order = (*group, *rb, *by_lhs, *r_free)
-        numbers = RaggedDotDimensionNumbers(
-            ((l_free, tuple(range(nb, nb + nl))), (tuple(lb), batch)), (ragged,), ())
-        operands = (lhs, ct)
-    wanted = cotangent_sharding(aval)
-    if wanted is not None:
-        parts = wanted.spec.partitions
-        wanted = wanted.update(spec=wanted.spec.update(partitions=[parts[d] for d in order]))
-    out = ragged_dot_general_p.bind(*operands, sizes, ragged_dot_dimension_numbers=numbers,
-                                    **{**params, "out_sharding": wanted})
-    out = convert(call("transpose", out, permutation=permutation_inverse(order)), aval.dtype)
-    return (out, None, None) if of_lhs else (None, out, None)
-
-
-def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
-           ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, out_sharding: Any,
-           **params: Any) -> tuple:
-    n = ragged_dot_dimension_numbers
-    (lc, rc), (lb, rb) = n.dot_dimension_numbers
-    axes = batch_axes(operands, dims)
-    lhs, rhs, sizes = batch_first(operands, dims, size)
-    numbers = RaggedDotDimensionNumbers(
-        ((shifted(lc), shifted(rc)), ((0, *shifted(lb)), (0, *shifted(rb)))),
-        shifted(n.lhs_ragged_dimensions), shifted(n.rhs_group_dimensions))
-    t, s = type_of(lhs), type_of(sizes)
-    if dims[2] is None and type_of(operands[2]).ndim == 1:
-        sizes = operands[2]
-    elif s.ndim == 2:           # the same sizes for all the prefix that the unbatched op had
-        shape = (*(t.shape[d] for d in _prefix(t.ndim, numbers)), s.shape[-1])
-        sizes = call("broadcast_in_dim", sizes, shape=shape, sharding=None,
-                     broadcast_dimensions=(0, len(shape) - 1))
-    at = 1 if ragged_mode(t.ndim, numbers) is COLUMNS else 0
-    rank = len(_labels(t.ndim, type_of(rhs).ndim, numbers)[2]) - 1
-    return [ragged_dot_general_p.bind(
-        lhs, rhs, sizes, ragged_dot_dimension_numbers=numbers,
-        out_sharding=insert_axes(out_sharding, at, axes, rank), **params)], [at]
-
+# -- the op ---------------------------------------------------------------------------------------
 
 def _sample(a: Shape, b: Shape, sizes: Any, numbers: RaggedDotDimensionNumbers,
             reference: Any = None, grad: bool = True) -> Sample:

@@ -123,12 +123,6 @@ def _infer_io(*types: ArrayType, callback: Any, result_avals: tuple[ArrayType, .
     return _declared(result_avals)
 
 
-def _states(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
-    """Traced, results count as the same on all devices, as in JAX; `varying` says the facts."""
-    state = ManualState(frozenset(params["axes"])) if params.get("varying") else NOT_MANUAL
-    return [state] * len(params.get("result_avals", ()))
-
-
 def _rule(operand_shapes: tuple, result_shapes: tuple, *, partitioned: bool = False, **_: Any
           ) -> FactorRule:
     """The function sees whole values, or blocks in whatever way they are cut."""
@@ -144,6 +138,12 @@ def _rule(operand_shapes: tuple, result_shapes: tuple, *, partitioned: bool = Fa
         return tuple(maps)
 
     return FactorRule(side(operand_shapes), side(result_shapes), tuple(factors))
+
+
+def _states(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+    """Traced, results count as the same on all devices, as in JAX; `varying` says the facts."""
+    state = ManualState(frozenset(params["axes"])) if params.get("varying") else NOT_MANUAL
+    return [state] * len(params.get("result_avals", ()))
 
 
 # -- derivatives -----------------------------------------------------------------------------------

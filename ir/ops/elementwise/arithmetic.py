@@ -132,16 +132,6 @@ def _mul_infer(x: ArrayType, y: ArrayType, out_dtype: Any = None) -> tuple[Any, 
     return broadcast_shapes("mul", (x, y)), np.dtype(out_dtype)
 
 
-def _mul_evaluate(lead: int, x: np.ndarray, y: np.ndarray, out_dtype: Any = None) -> np.ndarray:
-    if out_dtype is not None:
-        x, y = x.astype(out_dtype), y.astype(out_dtype)
-    return np.multiply(x, y)
-
-
-_mul_evaluate.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
-    np.multiply if params.get("out_dtype") is None else None)
-
-
 def _mul_transpose(ct: Any, x: Any, y: Any, out_dtype: Any = None) -> list[Any]:
     def side(operand: Any, factor: Any) -> Any:
         if not isinstance(operand, LinearOperand):
@@ -150,6 +140,16 @@ def _mul_transpose(ct: Any, x: Any, y: Any, out_dtype: Any = None) -> list[Any]:
             return unbroadcast(operand.aval, mul(ct, factor))
         return unbroadcast(operand.aval, mul(ct, factor, out_dtype=operand.aval.dtype))
     return [side(x, y), side(y, x)]
+
+
+def _mul_evaluate(lead: int, x: np.ndarray, y: np.ndarray, out_dtype: Any = None) -> np.ndarray:
+    if out_dtype is not None:
+        x, y = x.astype(out_dtype), y.astype(out_dtype)
+    return np.multiply(x, y)
+
+
+_mul_evaluate.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
+    np.multiply if params.get("out_dtype") is None else None)
 
 
 mul_p = defop(
@@ -164,6 +164,10 @@ mul_p = defop(
         *sampled(2, lambda x, y: x * y, -3, 3, (F32, I32, C64))(),
         Sample((values((4, 6), np.int8, -9, 9), values((4, 6), np.int8, -9, 9, 1)),
                {"out_dtype": np.dtype(I32)}, lambda x, y: x.astype(I32) * y, grad=False)])
+
+
+def _div_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
+    return [unbroadcast(x.aval, div(ct, y)), None]
 
 
 def _toward_zero(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -221,10 +225,6 @@ _div.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
     None if dtype.kind in "iuc" else np.divide)
 
 
-def _div_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
-    return [unbroadcast(x.aval, div(ct, y)), None]
-
-
 div_p = nary(
     "div", "x / y; of integers, truncated toward zero.", (NUMBER, NUMBER),
     linear=((0,),),
@@ -236,17 +236,17 @@ div_p = nary(
         *sampled(2, lambda x, y: math.trunc(x / y), -9, 9, (I32,))()])
 
 
+def _rem_by_divisor(g: Any, out: Any, x: Any, y: Any) -> Any:
+    quotient = div(x, y)
+    return mul(g, neg(mul(sign(quotient), floor(abs_(quotient)))))
+
+
 def _rem(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind not in "iu":
         return np.fmod(x, y)
     if y.size != 1:
         return np.where(y == 0, x, np.fmod(x, y))
     return np.subtract(x, np.multiply(_toward_zero(x, y), y))
-
-
-def _rem_by_divisor(g: Any, out: Any, x: Any, y: Any) -> Any:
-    quotient = div(x, y)
-    return mul(g, neg(mul(sign(quotient), floor(abs_(quotient)))))
 
 
 rem_p = nary(

@@ -45,13 +45,6 @@ imag_p = unary(
     samples=sampled(1, lambda x: x.imag, -3, 3, (C64,)))
 
 
-def _complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    # x + 1j * y would make NaN of infinite parts.
-    out = np.empty(np.broadcast_shapes(x.shape, y.shape), _complex_dtype(x.dtype))
-    out.real, out.imag = x, y
-    return out
-
-
 def _complex_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     out = complex_p.bind(*operands)
     x, y = (const(0, v) if t is None else t for v, t in zip(operands, tangents, strict=True))
@@ -61,6 +54,13 @@ def _complex_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any,
 def _complex_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
     return [unbroadcast(x.aval, real_p.bind(ct)) if isinstance(x, LinearOperand) else None,
             unbroadcast(y.aval, imag_p.bind(neg(ct))) if isinstance(y, LinearOperand) else None]
+
+
+def _complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    # x + 1j * y would make NaN of infinite parts.
+    out = np.empty(np.broadcast_shapes(x.shape, y.shape), _complex_dtype(x.dtype))
+    out.real, out.imag = x, y
+    return out
 
 
 complex_p = nary(

@@ -53,6 +53,29 @@ def _convert_explicit(op: Any, types: Sequence[ArrayType], shapes: Sequence[Shap
     return [named_sharding_abstract(wanted.mesh, spec_from_entries(entries, unreduced, reduced))]
 
 
+def _convert_linear(count: int, types: Sequence[ArrayType], params: Any) -> tuple:
+    """Between floats. Rounding to integers is not linear, and integers may have wrapped."""
+    floats = types and has_tangent(types[0].dtype) and has_tangent(params["new_dtype"])
+    return ((0,),) if floats else ()
+
+
+def _convert_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any
+                 ) -> tuple[Any, Any]:
+    out = convert_element_type_p.bind(*operands, **params)
+    if tangents[0] is None or not has_tangent(params["new_dtype"]):
+        return out, None
+    return out, convert_element_type_p.bind(*tangents, **params)
+
+
+def _convert_transpose(ct: Any, x: Any, *, new_dtype: Any, weak_type: bool, sharding: Any
+                       ) -> list[Any]:
+    if not has_tangent(x.aval.dtype):
+        return [None]
+    return [convert_element_type_p.bind(
+        ct, new_dtype=x.aval.dtype, weak_type=x.aval.weak_type,
+        sharding=explicit_sharding(cotangent_type(x.aval)))]
+
+
 def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
     """x in another dtype by value, out-of-range floats as the module says."""
     if x.dtype == dtype:
@@ -124,29 +147,6 @@ def _convert(lead: int, x: np.ndarray, *, new_dtype: Any, weak_type: bool, shard
     return x if is_extended(new_dtype) else cast(x, new_dtype)
 
 
-def _convert_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any
-                 ) -> tuple[Any, Any]:
-    out = convert_element_type_p.bind(*operands, **params)
-    if tangents[0] is None or not has_tangent(params["new_dtype"]):
-        return out, None
-    return out, convert_element_type_p.bind(*tangents, **params)
-
-
-def _convert_transpose(ct: Any, x: Any, *, new_dtype: Any, weak_type: bool, sharding: Any
-                       ) -> list[Any]:
-    if not has_tangent(x.aval.dtype):
-        return [None]
-    return [convert_element_type_p.bind(
-        ct, new_dtype=x.aval.dtype, weak_type=x.aval.weak_type,
-        sharding=explicit_sharding(cotangent_type(x.aval)))]
-
-
-def _convert_linear(count: int, types: Sequence[ArrayType], params: Any) -> tuple:
-    """Between floats. Rounding to integers is not linear, and integers may have wrapped."""
-    floats = types and has_tangent(types[0].dtype) and has_tangent(params["new_dtype"])
-    return ((0,),) if floats else ()
-
-
 def _conversion(source: Any, target: Any, low: float, high: float, reference: Any) -> Sample:
     return Sample((values((4, 6), source, low, high),),
                   {"new_dtype": np.dtype(target), "weak_type": False, "sharding": None}, reference,
@@ -210,6 +210,12 @@ def _bitcast_explicit(op: Any, types: Sequence[ArrayType], shapes: Sequence[Shap
     return [(*entries, *((),) * (rank - len(entries)))[:rank]]
 
 
+def _bitcast_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, new_dtype: Any
+                   ) -> tuple[list[Any], list[int]]:
+    # The batch may not be last, where the parts of elements are.
+    return [bitcast_convert_type_p.bind(move_first(operands[0], dims[0]), new_dtype=new_dtype)], [0]
+
+
 def _bitcast(lead: int, x: np.ndarray, *, new_dtype: Any) -> np.ndarray:
     old_bits, new_bits = itemsize_bits(x.dtype), itemsize_bits(new_dtype)
     if min(old_bits, new_bits) < 8 and old_bits != new_bits:
@@ -232,12 +238,6 @@ def _recast_parts(x: np.ndarray, old_bits: int, new_dtype: Any, new_bits: int) -
     shifts = np.arange(new_bits // old_bits, dtype=container) * old_bits
     parts = x.astype(np.int8).astype(container) & np.asarray(2**old_bits - 1, container)
     return np.bitwise_or.reduce(parts << shifts, axis=-1).view(new_dtype)
-
-
-def _bitcast_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, new_dtype: Any
-                   ) -> tuple[list[Any], list[int]]:
-    # The batch may not be last, where the parts of elements are.
-    return [bitcast_convert_type_p.bind(move_first(operands[0], dims[0]), new_dtype=new_dtype)], [0]
 
 
 bitcast_convert_type_p = defop(

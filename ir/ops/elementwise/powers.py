@@ -65,6 +65,14 @@ def _integer_pow_infer(x: ArrayType, *, y: int) -> tuple[Any, Any]:
     return x.shape, x.dtype
 
 
+def _integer_pow_partial(g: Any, out: Any, x: Any, *, y: int) -> Any:
+    if y == 0:
+        return None
+    if y == 1:
+        return g
+    return mul(g, mul(const(y, x), x if y == 2 else integer_pow_p.bind(x, y=y - 1)))
+
+
 def _integer_pow(lead: int, x: np.ndarray, *, y: int) -> np.ndarray:
     # By squaring, so that the result is that of multiplications, which wrap for integers.
     result, power, left = None, x, abs(y)
@@ -77,14 +85,6 @@ def _integer_pow(lead: int, x: np.ndarray, *, y: int) -> np.ndarray:
     if result is None:
         return np.ones_like(x)
     return np.reciprocal(result) if y < 0 else result
-
-
-def _integer_pow_partial(g: Any, out: Any, x: Any, *, y: int) -> Any:
-    if y == 0:
-        return None
-    if y == 1:
-        return g
-    return mul(g, mul(const(y, x), x if y == 2 else integer_pow_p.bind(x, y=y - 1)))
 
 
 integer_pow_p = defop(
@@ -107,13 +107,6 @@ def _pow_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any]:
     return broadcast_shapes("pow", (x, y)), x.dtype
 
 
-def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    y = y.astype(x.dtype)
-    out = np.power(x, y)
-    # numpy leaves a complex zero to a power undefined; XLA has 0 ** 0 = 1.
-    return np.where(y == 0, np.ones((), x.dtype), out) if x.dtype.kind == "c" else out
-
-
 def _pow_by_base(g: Any, out: Any, x: Any, y: Any) -> Any:
     if issubdtype(y.dtype, np.integer):
         # y * x ** (y - 1) would be 0 * inf at x = 0, y = 0, where the derivative is 0.
@@ -127,6 +120,13 @@ def _pow_by_base(g: Any, out: Any, x: Any, y: Any) -> Any:
 def _pow_by_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
     safe = add(x, convert(eq(x, const(0, x)), x.dtype))     # log(1) = 0 in place of log(0)
     return mul(g, mul(log(safe), out))
+
+
+def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    y = y.astype(x.dtype)
+    out = np.power(x, y)
+    # numpy leaves a complex zero to a power undefined; XLA has 0 ** 0 = 1.
+    return np.where(y == 0, np.ones((), x.dtype), out) if x.dtype.kind == "c" else out
 
 
 pow_p = defop(

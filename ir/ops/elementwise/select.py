@@ -96,16 +96,6 @@ def _select_pending(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
     return frozenset(), frozenset()
 
 
-def _select(lead: int, which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
-    if which.dtype == np.bool_:
-        return cases[0] if len(cases) == 1 else np.where(which, cases[1], cases[0])
-    # Numbers out of range choose the first or the last case.
-    out = cases[0]
-    for i, case in enumerate(cases[1:], 1):
-        out = np.where(which >= i, case, out)
-    return out
-
-
 def _select_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     which, *cases = operands
     out = select_n(which, *cases)
@@ -145,6 +135,16 @@ def _fill(x: Any, like: Any) -> Any:
         return x
     whole = named_sharding_abstract(t.mesh, spec_from_entries(t.entries))
     return broadcast(x, t.update(sharding=whole), (0,))
+
+
+def _select(lead: int, which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
+    if which.dtype == np.bool_:
+        return cases[0] if len(cases) == 1 else np.where(which, cases[1], cases[0])
+    # Numbers out of range choose the first or the last case.
+    out = cases[0]
+    for i, case in enumerate(cases[1:], 1):
+        out = np.where(which >= i, case, out)
+    return out
 
 
 select_n_p = defop(
@@ -190,10 +190,6 @@ def _clamp_explicit(op: Any, types: Sequence[ArrayType], shapes: Sequence[Shape]
     return [x.entries]
 
 
-def _clamp(low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:
-    return np.minimum(np.maximum(x, low), high)
-
-
 def _keep(g: Any, out: Any, where: Any) -> Any:
     g = broadcast_like(g, out)
     return select_n(broadcast_like(where, out), zeros_like(g), g)
@@ -208,6 +204,10 @@ def _clamp_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int
     low, x, high = (v if s else next(moved) for v, s in zip(operands, scalar, strict=True))
     low, high = (v if s else _fill(v, x) for v, s in ((low, scalar[0]), (high, scalar[2])))
     return [clamp_p.bind(low, x, high)], [0]
+
+
+def _clamp(low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return np.minimum(np.maximum(x, low), high)
 
 
 clamp_p = defop(

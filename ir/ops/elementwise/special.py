@@ -85,19 +85,19 @@ def _zeta(x: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.where(pole, there, found).astype(found.dtype)
 
 
+def _no_derivative(message: str) -> Any:
+    def partial(*args: Any) -> NoReturn:
+        fail(ValueError, message, code="not-differentiable",
+             help="cut the derivative with `jax.lax.stop_gradient`")
+    return partial
+
+
 def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
     m, wide = np.asarray(m, np.float64), np.asarray(x, np.float64)
     m = np.where((m >= 0) & np.equal(m, np.floor(m)), m, np.nan)
     sign_of_order = np.where(np.remainder(m, 2) == 0, -1.0, 1.0)
     general = sign_of_order * scipy_special.gamma(m + 1) * _zeta(m + 1, wide)
     return np.where(m == 0, _digamma(wide), general).astype(x.dtype)
-
-
-def _no_derivative(message: str) -> Any:
-    def partial(*args: Any) -> NoReturn:
-        fail(ValueError, message, code="not-differentiable",
-             help="cut the derivative with `jax.lax.stop_gradient`")
-    return partial
 
 
 lgamma_p = unary(

@@ -77,15 +77,15 @@ atan_p = unary(
     samples=sampled(1, math.atan, -3, 3, (F32, C64)))
 
 
+def _squared_radius(x: Any, y: Any) -> Any:
+    return add(square(x), square(y))
+
+
 def _atan2(y: np.ndarray, x: np.ndarray) -> np.ndarray:
     if y.dtype.kind != "c":
         return np.arctan2(y, x)
     unit = np.divide(np.add(x, 1j * y), np.sqrt(np.add(np.square(x), np.square(y))))
     return (-1j * np.log(unit)).astype(y.dtype)
-
-
-def _squared_radius(x: Any, y: Any) -> Any:
-    return add(square(x), square(y))
 
 
 atan2_p = nary(

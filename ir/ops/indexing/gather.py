@@ -119,54 +119,6 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
     return rule_text([operand, indices], [result], kinds)
 
 
-def _resize(params: dict[str, Any], operands: Sequence[Shape],
-            results: Sequence[Shape]) -> dict[str, Any]:
-    n = params["dimension_numbers"]
-    sizes = list(params["slice_sizes"])
-    windows = window_dims(len(sizes), n.collapsed_slice_dims, n.operand_batching_dims)
-    for d, at in zip(windows, n.offset_dims, strict=True):
-        sizes[d] = results[0][at]
-    return {**params, "slice_sizes": tuple(sizes)}
-
-
-def _localize(context: LocalizeContext) -> list[Any]:
-    """Where indexed dimensions are split: what this device owns of the windows, zero elsewhere.
-
-    What lies outside of the whole operand is filled by the first device alone.
-    """
-    out = Emitting(context)
-    operand, indices = context.operands
-    params = context.params
-    n: GatherDimensionNumbers = params["dimension_numbers"]
-    params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
-    split = split_dims(context, n, context.params["slice_sizes"])
-    if not split:
-        return context.emit(gather_p, [operand, indices], params)
-    fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
-    own = own_windows(out, context, indices, n, context.params["slice_sizes"],
-                      params["slice_sizes"], split, fills)
-    found = context.emit(gather_p, [operand, own.indices], {
-        **params, "mode": GatherScatterMode.CLIP, "fill_value": None,
-        "dimension_numbers": own.numbers, "slice_sizes": own.sizes, "indices_are_sorted": False})[0]
-    shape, dtype = found.aval.shape, context.result_types[0].dtype
-    at = tuple(d for d in range(len(shape)) if d not in own.numbers.offset_dims)
-
-    def mask(x: Any) -> Any:
-        return out.broadcast(out.without(x, len(x.aval.shape) - 1), shape, at)
-
-    found = out.select(mask(own.mine), found, out.full(0, shape, dtype))
-    if own.outside is not None:
-        axes = tuple(a for group in split.values() for a in group)
-        first = out.call("eq", context.block_offset(axes, 1), literal(0, INT32))
-        fill = out.select(first, literal(fill_constant(dtype, params["fill_value"]), dtype),
-                          literal(0, dtype))
-        found = out.select(mask(own.outside), out.broadcast(fill, shape, ()), found)
-    if own.moved:
-        back = permutation_inverse(own.order(len(shape)))
-        found = out.call("transpose", found, permutation=back)
-    return [found]
-
-
 # -- Explicit axes ---------------------------------------------------------------------------------
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
@@ -199,7 +151,48 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                   for d in range(len(shapes[0])))]
 
 
-# -- evaluation -----------------------------------------------------------------------------------
+# -- derivatives and batching ---------------------------------------------------------------------
+
+def _jvp(g: Any, out: Any, operand: Any, indices: Any, *, fill_value: Any, **params: Any) -> Any:
+    return gather_p.bind(g, indices, fill_value=0, **params)
+
+
+def _transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
+               slice_sizes: Shape, unique_indices: bool, indices_are_sorted: bool,
+               mode: GatherScatterMode, fill_value: Any) -> tuple:
+    n = dimension_numbers
+    numbers = ScatterDimensionNumbers(n.offset_dims, n.collapsed_slice_dims, n.start_index_map,
+                                      n.operand_batching_dims, n.start_indices_batching_dims)
+    base = zeros(cotangent_type(operand.aval).update(dtype=ct.dtype))
+    return OPS["scatter-add"].bind(
+        base, indices, ct, dimension_numbers=numbers, indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices, mode=mode), None
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+           dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, unique_indices: bool,
+           indices_are_sorted: bool, mode: GatherScatterMode, fill_value: Any) -> tuple:
+    n = dimension_numbers
+    x, indices = (x if d is None else move_first(x, d)
+                  for x, d in zip(operands, dims, strict=True))
+    in_x, in_indices = int(dims[0] is not None), int(dims[1] is not None)
+    pair = (0,) if in_x and in_indices else ()
+    numbers = GatherDimensionNumbers(
+        offset_dims=((0,) if in_x and not in_indices else ()) + shifted(n.offset_dims),
+        collapsed_slice_dims=shifted(n.collapsed_slice_dims, in_x),
+        start_index_map=shifted(n.start_index_map, in_x),
+        operand_batching_dims=pair + shifted(n.operand_batching_dims, in_x),
+        start_indices_batching_dims=pair + shifted(n.start_indices_batching_dims, in_indices))
+    sizes = ((min(size, 1) if in_indices else size,) if in_x else ()) + tuple(slice_sizes)
+    kept = in_x and not in_indices
+    return [gather_p.bind(
+        x, indices, dimension_numbers=numbers, slice_sizes=sizes,
+        unique_indices=unique_indices and bool(kept or pair),
+        indices_are_sorted=indices_are_sorted and bool(kept or pair), mode=mode,
+        fill_value=fill_value)], [0]
+
+
+# -- evaluation, on blocks too --------------------------------------------------------------------
 
 def fill_constant(dtype: np.dtype, value: Any) -> Any:
     """What a FILL_OR_DROP gather gives outside: `value`, or JAX's default for the dtype."""
@@ -293,46 +286,55 @@ def _taken(x: np.ndarray, places: np.ndarray, axis: int, to: int) -> np.ndarray:
     return out if axis == to else np.moveaxis(out, axis, to)
 
 
-# -- derivatives and batching ----------------------------------------------------------------------
-
-def _jvp(g: Any, out: Any, operand: Any, indices: Any, *, fill_value: Any, **params: Any) -> Any:
-    return gather_p.bind(g, indices, fill_value=0, **params)
-
-
-def _transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
-               slice_sizes: Shape, unique_indices: bool, indices_are_sorted: bool,
-               mode: GatherScatterMode, fill_value: Any) -> tuple:
-    n = dimension_numbers
-    numbers = ScatterDimensionNumbers(n.offset_dims, n.collapsed_slice_dims, n.start_index_map,
-                                      n.operand_batching_dims, n.start_indices_batching_dims)
-    base = zeros(cotangent_type(operand.aval).update(dtype=ct.dtype))
-    return OPS["scatter-add"].bind(
-        base, indices, ct, dimension_numbers=numbers, indices_are_sorted=indices_are_sorted,
-        unique_indices=unique_indices, mode=mode), None
+def _resize(params: dict[str, Any], operands: Sequence[Shape],
+            results: Sequence[Shape]) -> dict[str, Any]:
+    n = params["dimension_numbers"]
+    sizes = list(params["slice_sizes"])
+    windows = window_dims(len(sizes), n.collapsed_slice_dims, n.operand_batching_dims)
+    for d, at in zip(windows, n.offset_dims, strict=True):
+        sizes[d] = results[0][at]
+    return {**params, "slice_sizes": tuple(sizes)}
 
 
-def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
-           dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, unique_indices: bool,
-           indices_are_sorted: bool, mode: GatherScatterMode, fill_value: Any) -> tuple:
-    n = dimension_numbers
-    x, indices = (x if d is None else move_first(x, d)
-                  for x, d in zip(operands, dims, strict=True))
-    in_x, in_indices = int(dims[0] is not None), int(dims[1] is not None)
-    pair = (0,) if in_x and in_indices else ()
-    numbers = GatherDimensionNumbers(
-        offset_dims=((0,) if in_x and not in_indices else ()) + shifted(n.offset_dims),
-        collapsed_slice_dims=shifted(n.collapsed_slice_dims, in_x),
-        start_index_map=shifted(n.start_index_map, in_x),
-        operand_batching_dims=pair + shifted(n.operand_batching_dims, in_x),
-        start_indices_batching_dims=pair + shifted(n.start_indices_batching_dims, in_indices))
-    sizes = ((min(size, 1) if in_indices else size,) if in_x else ()) + tuple(slice_sizes)
-    kept = in_x and not in_indices
-    return [gather_p.bind(
-        x, indices, dimension_numbers=numbers, slice_sizes=sizes,
-        unique_indices=unique_indices and bool(kept or pair),
-        indices_are_sorted=indices_are_sorted and bool(kept or pair), mode=mode,
-        fill_value=fill_value)], [0]
+def _localize(context: LocalizeContext) -> list[Any]:
+    """Where indexed dimensions are split: what this device owns of the windows, zero elsewhere.
 
+    What lies outside of the whole operand is filled by the first device alone.
+    """
+    out = Emitting(context)
+    operand, indices = context.operands
+    params = context.params
+    n: GatherDimensionNumbers = params["dimension_numbers"]
+    params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
+    split = split_dims(context, n, context.params["slice_sizes"])
+    if not split:
+        return context.emit(gather_p, [operand, indices], params)
+    fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
+    own = own_windows(out, context, indices, n, context.params["slice_sizes"],
+                      params["slice_sizes"], split, fills)
+    found = context.emit(gather_p, [operand, own.indices], {
+        **params, "mode": GatherScatterMode.CLIP, "fill_value": None,
+        "dimension_numbers": own.numbers, "slice_sizes": own.sizes, "indices_are_sorted": False})[0]
+    shape, dtype = found.aval.shape, context.result_types[0].dtype
+    at = tuple(d for d in range(len(shape)) if d not in own.numbers.offset_dims)
+
+    def mask(x: Any) -> Any:
+        return out.broadcast(out.without(x, len(x.aval.shape) - 1), shape, at)
+
+    found = out.select(mask(own.mine), found, out.full(0, shape, dtype))
+    if own.outside is not None:
+        axes = tuple(a for group in split.values() for a in group)
+        first = out.call("eq", context.block_offset(axes, 1), literal(0, INT32))
+        fill = out.select(first, literal(fill_constant(dtype, params["fill_value"]), dtype),
+                          literal(0, dtype))
+        found = out.select(mask(own.outside), out.broadcast(fill, shape, ()), found)
+    if own.moved:
+        back = permutation_inverse(own.order(len(shape)))
+        found = out.call("transpose", found, permutation=back)
+    return [found]
+
+
+# -- the op ---------------------------------------------------------------------------------------
 
 def _sample(x: np.ndarray, indices: Any, n: GatherDimensionNumbers, slice_sizes: Shape,
             reference: Any, mode: GatherScatterMode = GatherScatterMode.CLIP,

@@ -167,51 +167,30 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     return [tuple(entries)]
 
 
-def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
-    def localize(context: LocalizeContext) -> list[Any]:
-        """Each device writes what it owns; of split queries it adds its own, to zero but for one
-        (multiplies, one).
+# -- batching --------------------------------------------------------------------------------------
 
-        Where written dimensions are split, positions are counted from the start of the block, and
-        what lies outside of it is dropped: another device has it, or none.
-        """
-        out = Emitting(context)
-        x, indices, updates = context.operands
-        params = context.params
-        n: ScatterDimensionNumbers = params["dimension_numbers"]
-        factors, axes_of = context.rule.factors, context.axes_of_factor
-        for operator, neutral in (("sum", 0), ("prod", 1)):
-            split_queries = tuple(a for f, factor in enumerate(factors) if factor.kind == REDUCE
-                                  and factor.operator == operator for a in axes_of.get(f, ()))
-            if split_queries:
-                first = out.call("eq", context.block_offset(split_queries, 1), literal(0, INT32))
-                x = out.call("select_n", first, out.full(neutral, x.aval.shape, x.aval.dtype), x)
-        whole = context.operand_types[0].shape
-        windows = slice_sizes_of(whole, context.operand_types[2].shape, n)
-        split = split_dims(context, n.as_gather(), windows)
-        if split:
-            sizes = slice_sizes_of(context.local_operand_shapes[0], updates.aval.shape, n)
-            fills = params["mode"] not in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
-            own = own_windows(out, context, indices, n.as_gather(), windows, sizes, split, fills)
-            mine = own.mine
-            if own.outside is not None:
-                mine = out.call("and", mine, out.call("not", own.outside))
-            shape = own.indices.aval.shape
-            mine = out.broadcast(out.without(mine, len(shape) - 1), shape, range(len(shape) - 1))
-            indices = out.select(mine, own.indices, out.full(-1, shape, INT32))
-            if own.moved:
-                updates = out.call("transpose", updates,
-                                   permutation=own.order(len(updates.aval.shape)))
-            g = own.numbers
-            params = {**params, "mode": GatherScatterMode.FILL_OR_DROP, "indices_are_sorted": False,
-                      "dimension_numbers": ScatterDimensionNumbers(
-                          g.offset_dims, g.collapsed_slice_dims, g.start_index_map,
-                          g.operand_batching_dims, g.start_indices_batching_dims)}
-        return context.emit(OPS[name], [x, indices, updates], params)
-    return localize
+def _batch_with(name: str) -> Callable[..., tuple]:
+    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+              dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+              unique_indices: bool, mode: GatherScatterMode) -> tuple:
+        n = dimension_numbers
+        together = dims[1] is not None
+        x, indices, updates = batch_first(operands, dims, size)
+        pair = (0,) if together else ()
+        numbers = ScatterDimensionNumbers(
+            update_window_dims=(() if together else (0,)) + shifted(n.update_window_dims),
+            inserted_window_dims=shifted(n.inserted_window_dims),
+            scatter_dims_to_operand_dims=shifted(n.scatter_dims_to_operand_dims),
+            operand_batching_dims=pair + shifted(n.operand_batching_dims),
+            scatter_indices_batching_dims=pair + shifted(n.scatter_indices_batching_dims,
+                                                         len(pair)))
+        return [call(name, x, indices if together else operands[1], updates,
+                     dimension_numbers=numbers, indices_are_sorted=indices_are_sorted,
+                     unique_indices=unique_indices, mode=mode)], [0]
+    return batch
 
 
-# -- evaluation ------------------------------------------------------------------------------------
+# -- evaluation, on blocks too --------------------------------------------------------------------
 
 def _copied(x: np.ndarray) -> np.ndarray:
     out = empty_like(x, x.shape)
@@ -315,27 +294,48 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
     return evaluate
 
 
-# -- batching --------------------------------------------------------------------------------------
+def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
+    def localize(context: LocalizeContext) -> list[Any]:
+        """Each device writes what it owns; of split queries it adds its own, to zero but for one
+        (multiplies, one).
 
-def _batch_with(name: str) -> Callable[..., tuple]:
-    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
-              dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
-              unique_indices: bool, mode: GatherScatterMode) -> tuple:
-        n = dimension_numbers
-        together = dims[1] is not None
-        x, indices, updates = batch_first(operands, dims, size)
-        pair = (0,) if together else ()
-        numbers = ScatterDimensionNumbers(
-            update_window_dims=(() if together else (0,)) + shifted(n.update_window_dims),
-            inserted_window_dims=shifted(n.inserted_window_dims),
-            scatter_dims_to_operand_dims=shifted(n.scatter_dims_to_operand_dims),
-            operand_batching_dims=pair + shifted(n.operand_batching_dims),
-            scatter_indices_batching_dims=pair + shifted(n.scatter_indices_batching_dims,
-                                                         len(pair)))
-        return [call(name, x, indices if together else operands[1], updates,
-                     dimension_numbers=numbers, indices_are_sorted=indices_are_sorted,
-                     unique_indices=unique_indices, mode=mode)], [0]
-    return batch
+        Where written dimensions are split, positions are counted from the start of the block, and
+        what lies outside of it is dropped: another device has it, or none.
+        """
+        out = Emitting(context)
+        x, indices, updates = context.operands
+        params = context.params
+        n: ScatterDimensionNumbers = params["dimension_numbers"]
+        factors, axes_of = context.rule.factors, context.axes_of_factor
+        for operator, neutral in (("sum", 0), ("prod", 1)):
+            split_queries = tuple(a for f, factor in enumerate(factors) if factor.kind == REDUCE
+                                  and factor.operator == operator for a in axes_of.get(f, ()))
+            if split_queries:
+                first = out.call("eq", context.block_offset(split_queries, 1), literal(0, INT32))
+                x = out.call("select_n", first, out.full(neutral, x.aval.shape, x.aval.dtype), x)
+        whole = context.operand_types[0].shape
+        windows = slice_sizes_of(whole, context.operand_types[2].shape, n)
+        split = split_dims(context, n.as_gather(), windows)
+        if split:
+            sizes = slice_sizes_of(context.local_operand_shapes[0], updates.aval.shape, n)
+            fills = params["mode"] not in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
+            own = own_windows(out, context, indices, n.as_gather(), windows, sizes, split, fills)
+            mine = own.mine
+            if own.outside is not None:
+                mine = out.call("and", mine, out.call("not", own.outside))
+            shape = own.indices.aval.shape
+            mine = out.broadcast(out.without(mine, len(shape) - 1), shape, range(len(shape) - 1))
+            indices = out.select(mine, own.indices, out.full(-1, shape, INT32))
+            if own.moved:
+                updates = out.call("transpose", updates,
+                                   permutation=own.order(len(updates.aval.shape)))
+            g = own.numbers
+            params = {**params, "mode": GatherScatterMode.FILL_OR_DROP, "indices_are_sorted": False,
+                      "dimension_numbers": ScatterDimensionNumbers(
+                          g.offset_dims, g.collapsed_slice_dims, g.start_index_map,
+                          g.operand_batching_dims, g.start_indices_batching_dims)}
+        return context.emit(OPS[name], [x, indices, updates], params)
+    return localize
 
 
 # -- the ops ---------------------------------------------------------------------------------------

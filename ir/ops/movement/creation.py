@@ -15,6 +15,17 @@ from ...shardings.sharding import NamedSharding
 from ...types import ArrayType, Entries, Shape
 from ..rules import reject, rule_text
 
+# -- iota ------------------------------------------------------------------------------------------
+
+def _iota_infer(*, dtype: Any, shape: Shape, dimension: int, sharding: Any) -> tuple:
+    if not issubdtype(dtype, np.number):
+        reject(TypeError, [], f"iota does not accept dtype {long_name(dtype)}. Accepted dtypes are "
+               "subtypes of integer, floating, complexfloating.")
+    if not 0 <= dimension < len(shape):
+        reject(ValueError, [], "iota dimension must be between 0 and len(shape), got "
+               f"dimension={dimension} for shape={tuple(shape)}")
+    return tuple(shape), dtype
+
 
 def _private_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:
     return rule_text([], [[f"d{d}" for d in range(len(results[0]))]])
@@ -26,18 +37,6 @@ def _created_as(key: str):
         wanted = params[key]
         return [((),) * len(shapes[0]) if wanted is None else wanted]
     return explicit
-
-
-# -- iota ------------------------------------------------------------------------------------------
-
-def _iota_infer(*, dtype: Any, shape: Shape, dimension: int, sharding: Any) -> tuple:
-    if not issubdtype(dtype, np.number):
-        reject(TypeError, [], f"iota does not accept dtype {long_name(dtype)}. Accepted dtypes are "
-               "subtypes of integer, floating, complexfloating.")
-    if not 0 <= dimension < len(shape):
-        reject(ValueError, [], "iota dimension must be between 0 and len(shape), got "
-               f"dimension={dimension} for shape={tuple(shape)}")
-    return tuple(shape), dtype
 
 
 def _iota_evaluate(lead: int, *, dtype: Any, shape: Shape, dimension: int,

@@ -31,10 +31,6 @@ from ..rules import call, reject, resized_entries, rule_text, zeros
 _ISSUES = "Please file an issue at https://github.com/jax-ml/jax/issues"
 
 
-def _arange(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
 def _check_starts(name: str, types: Sequence[ArrayType], starts: Sequence[ArrayType]) -> None:
     if any(s.ndim for s in starts):
         space = "" if name == "dynamic_update_slice" else " "
@@ -44,6 +40,74 @@ def _check_starts(name: str, types: Sequence[ArrayType], starts: Sequence[ArrayT
         colon = "" if name == "dynamic_update_slice" else ":"
         reject(TypeError, types, f"index arguments to {name} must be integers of the same type, "
                f"got{colon} {', '.join(str(s.dtype) for s in starts)}")
+
+
+def _dynamic_slice_infer(x: ArrayType, *starts: ArrayType, slice_sizes: tuple[int, ...]) -> tuple:
+    if len(starts) != x.ndim:
+        reject(TypeError, [x], "dynamic_slice start_indices must have length equal to the number "
+               f"of dimensions of the operand, got indices {tuple(starts)} for operand shape "
+               f"{x.shape}.")
+    if len(slice_sizes) != x.ndim or any(m > n for m, n in zip(slice_sizes, x.shape, strict=True)):
+        reject(TypeError, [x], "slice slice_sizes must be less than or equal to operand shape, got "
+               f"slice_sizes {slice_sizes} for operand shape {x.shape}.")
+    if any(m < 0 for m in slice_sizes):
+        reject(TypeError, [x], "slice slice_sizes must be greater than or equal to zero, got "
+               f"slice_sizes of {slice_sizes}.")
+    _check_starts("dynamic_slice", [x, *starts], starts)
+    return tuple(slice_sizes), x.dtype, x.weak_type
+
+
+def _dynamic_slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...],
+                        **params: Any) -> str:
+    whole, slices, kinds = [], [], []
+    for d, (n, m) in enumerate(zip(operands[0], results[0], strict=True)):
+        whole.append(f"d{d}")
+        slices.append(f"d{d}" if n == m else f"s{d}")
+        if n != m:
+            kinds += [f"d{d}:indexed(sum)", f"s{d}!:replicate"]
+    return rule_text([whole] + [[] for _ in operands[1:]], [slices], kinds)
+
+
+def _dynamic_slice_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+                           unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
+    if any(unreduced):
+        fail(NotImplementedError, f"unreduced rule for {op.name} is not implemented. {_ISSUES}",
+             code="unreduced-operand", label=f"operands are {short_list(types)}",
+             help="finish the sum first, with `reshard` to a spec without `unreduced`")
+    return frozenset(), reduced[0]
+
+
+def _dynamic_slice_transpose(ct: Any, x: Any, *starts: Any, slice_sizes: tuple[int, ...]) -> tuple:
+    out = dynamic_update_slice_p.bind(zeros(cotangent_type(x.aval)), ct, *starts)
+    return (out, *(None for _ in starts))
+
+
+def _stacked_starts(starts: Sequence[Any], dims: Sequence[int | None], size: int) -> Any:
+    """Batched starts as one array of index vectors [size, rank]."""
+    columns = [call("broadcast_in_dim", s, shape=(size, 1), sharding=None,
+                    broadcast_dimensions=(0,)) for s in batch_first(starts, dims, size)]
+    return call("concatenate", *columns, dimension=1)
+
+
+def _dynamic_slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+                         slice_sizes: tuple[int, ...]) -> tuple:
+    x, *starts = operands
+    batched: tuple[int, ...] = ()
+    if dims[0] is not None:
+        x, batched = move_first(x, dims[0]), (0,)
+    if all(d is None for d in dims[1:]):
+        first = np.zeros((), type_of(starts[0]).dtype) if starts else np.int32(0)
+        return [dynamic_slice_p.bind(x, first, *starts, slice_sizes=(size, *slice_sizes))], [0]
+    indices = _stacked_starts(starts, dims[1:], size)
+    rank, shift = len(slice_sizes), len(batched)
+    numbers = GatherDimensionNumbers(
+        offset_dims=tuple(range(1, rank + 1)), collapsed_slice_dims=(),
+        start_index_map=tuple(range(shift, rank + shift)), operand_batching_dims=batched,
+        start_indices_batching_dims=batched)
+    return [gather_p.bind(
+        x, indices, dimension_numbers=numbers,
+        slice_sizes=(1,) * shift + tuple(slice_sizes), unique_indices=False,
+        indices_are_sorted=False, mode=GatherScatterMode.CLIP, fill_value=None)], [0]
 
 
 def _clamped(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[int]
@@ -125,41 +189,6 @@ def _back(lead: int, varying: tuple[int, ...], rest: tuple[int, ...]) -> tuple[i
     return tuple(range(lead)) + tuple(lead + order.index(d) for d in range(len(order)))
 
 
-def _dynamic_slice_infer(x: ArrayType, *starts: ArrayType, slice_sizes: tuple[int, ...]) -> tuple:
-    if len(starts) != x.ndim:
-        reject(TypeError, [x], "dynamic_slice start_indices must have length equal to the number "
-               f"of dimensions of the operand, got indices {tuple(starts)} for operand shape "
-               f"{x.shape}.")
-    if len(slice_sizes) != x.ndim or any(m > n for m, n in zip(slice_sizes, x.shape, strict=True)):
-        reject(TypeError, [x], "slice slice_sizes must be less than or equal to operand shape, got "
-               f"slice_sizes {slice_sizes} for operand shape {x.shape}.")
-    if any(m < 0 for m in slice_sizes):
-        reject(TypeError, [x], "slice slice_sizes must be greater than or equal to zero, got "
-               f"slice_sizes of {slice_sizes}.")
-    _check_starts("dynamic_slice", [x, *starts], starts)
-    return tuple(slice_sizes), x.dtype, x.weak_type
-
-
-def _dynamic_slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...],
-                        **params: Any) -> str:
-    whole, slices, kinds = [], [], []
-    for d, (n, m) in enumerate(zip(operands[0], results[0], strict=True)):
-        whole.append(f"d{d}")
-        slices.append(f"d{d}" if n == m else f"s{d}")
-        if n != m:
-            kinds += [f"d{d}:indexed(sum)", f"s{d}!:replicate"]
-    return rule_text([whole] + [[] for _ in operands[1:]], [slices], kinds)
-
-
-def _dynamic_slice_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
-                           unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
-    if any(unreduced):
-        fail(NotImplementedError, f"unreduced rule for {op.name} is not implemented. {_ISSUES}",
-             code="unreduced-operand", label=f"operands are {short_list(types)}",
-             help="finish the sum first, with `reshard` to a spec without `unreduced`")
-    return frozenset(), reduced[0]
-
-
 def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
                             slice_sizes: tuple[int, ...]) -> np.ndarray:
     part = _common_part(lead, starts, slice_sizes, x.shape)
@@ -219,37 +248,8 @@ def _start(out: Emitting, context: LocalizeContext, d: int, start: Any) -> Any:
     return out.clamped(out.index(start, n), n - m)
 
 
-def _dynamic_slice_transpose(ct: Any, x: Any, *starts: Any, slice_sizes: tuple[int, ...]) -> tuple:
-    out = dynamic_update_slice_p.bind(zeros(cotangent_type(x.aval)), ct, *starts)
-    return (out, *(None for _ in starts))
-
-
-def _stacked_starts(starts: Sequence[Any], dims: Sequence[int | None], size: int) -> Any:
-    """Batched starts as one array of index vectors [size, rank]."""
-    columns = [call("broadcast_in_dim", s, shape=(size, 1), sharding=None,
-                    broadcast_dimensions=(0,)) for s in batch_first(starts, dims, size)]
-    return call("concatenate", *columns, dimension=1)
-
-
-def _dynamic_slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
-                         slice_sizes: tuple[int, ...]) -> tuple:
-    x, *starts = operands
-    batched: tuple[int, ...] = ()
-    if dims[0] is not None:
-        x, batched = move_first(x, dims[0]), (0,)
-    if all(d is None for d in dims[1:]):
-        first = np.zeros((), type_of(starts[0]).dtype) if starts else np.int32(0)
-        return [dynamic_slice_p.bind(x, first, *starts, slice_sizes=(size, *slice_sizes))], [0]
-    indices = _stacked_starts(starts, dims[1:], size)
-    rank, shift = len(slice_sizes), len(batched)
-    numbers = GatherDimensionNumbers(
-        offset_dims=tuple(range(1, rank + 1)), collapsed_slice_dims=(),
-        start_index_map=tuple(range(shift, rank + shift)), operand_batching_dims=batched,
-        start_indices_batching_dims=batched)
-    return [gather_p.bind(
-        x, indices, dimension_numbers=numbers,
-        slice_sizes=(1,) * shift + tuple(slice_sizes), unique_indices=False,
-        indices_are_sorted=False, mode=GatherScatterMode.CLIP, fill_value=None)], [0]
+def _arange(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
 
 
 dynamic_slice_p = defop(
@@ -326,6 +326,34 @@ def _update_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
     return unreduced[0], reduced[0]
 
 
+def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> tuple:
+    ct_x = ct_update = None
+    aval = type_of(update)
+    if isinstance(x, LinearOperand):
+        hole = cotangent_type(aval)
+        t = type_of(ct)
+        hole = hole.update(dtype=t.dtype, manual=t.manual)
+        ct_x = dynamic_update_slice_p.bind(ct, zeros(hole), *starts)
+    if isinstance(update, LinearOperand):
+        ct_update = dynamic_slice_p.bind(ct, *starts, slice_sizes=aval.shape)
+    return (ct_x, ct_update, *(None for _ in starts))
+
+
+def _update_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int) -> tuple:
+    x, update, *starts = operands
+    moved = batch_first(operands, dims, size)
+    if all(d is None for d in dims[2:]):
+        first = np.zeros((), type_of(starts[0]).dtype) if starts else np.int32(0)
+        return [dynamic_update_slice_p.bind(*moved[:2], first, *starts)], [0]
+    window = tuple(range(1, type_of(moved[0]).ndim))
+    numbers = ScatterDimensionNumbers(
+        update_window_dims=window, inserted_window_dims=(), scatter_dims_to_operand_dims=window,
+        operand_batching_dims=(0,), scatter_indices_batching_dims=(0,))
+    return [scatter_p.bind(
+        moved[0], _stacked_starts(starts, dims[2:], size), moved[1], dimension_numbers=numbers,
+        unique_indices=True, indices_are_sorted=True, mode=GatherScatterMode.CLIP)], [0]
+
+
 def _update_evaluate(lead: int, x: np.ndarray, update: np.ndarray,
                      *starts: np.ndarray) -> np.ndarray:
     devices = lead_sizes(lead, (x, update, *starts))
@@ -382,34 +410,6 @@ def _update_localize(context: LocalizeContext) -> list[Any]:
         for d, mask in masks.items():
             update = out.select(out.broadcast(mask, shape, (d,)), update, there)
     return [out.call("dynamic_update_slice", x, update, *starts)]
-
-
-def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> tuple:
-    ct_x = ct_update = None
-    aval = type_of(update)
-    if isinstance(x, LinearOperand):
-        hole = cotangent_type(aval)
-        t = type_of(ct)
-        hole = hole.update(dtype=t.dtype, manual=t.manual)
-        ct_x = dynamic_update_slice_p.bind(ct, zeros(hole), *starts)
-    if isinstance(update, LinearOperand):
-        ct_update = dynamic_slice_p.bind(ct, *starts, slice_sizes=aval.shape)
-    return (ct_x, ct_update, *(None for _ in starts))
-
-
-def _update_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int) -> tuple:
-    x, update, *starts = operands
-    moved = batch_first(operands, dims, size)
-    if all(d is None for d in dims[2:]):
-        first = np.zeros((), type_of(starts[0]).dtype) if starts else np.int32(0)
-        return [dynamic_update_slice_p.bind(*moved[:2], first, *starts)], [0]
-    window = tuple(range(1, type_of(moved[0]).ndim))
-    numbers = ScatterDimensionNumbers(
-        update_window_dims=window, inserted_window_dims=(), scatter_dims_to_operand_dims=window,
-        operand_batching_dims=(0,), scatter_indices_batching_dims=(0,))
-    return [scatter_p.bind(
-        moved[0], _stacked_starts(starts, dims[2:], size), moved[1], dimension_numbers=numbers,
-        unique_indices=True, indices_are_sorted=True, mode=GatherScatterMode.CLIP)], [0]
 
 
 dynamic_update_slice_p = defop(

@@ -29,26 +29,6 @@ from ..rules import batch_dim, call, reject, resized_entries, rule_text, with_en
 _EMPTY: frozenset[str] = frozenset()
 
 
-def _arange(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
-def _joined_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
-                    unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
-    """Pieces of one value are pending over the same axes, all of them."""
-    out = []
-    for word, sets in (("unreduced", unreduced), ("reduced", reduced)):
-        found = {s for s in sets if s}
-        if len(found) > 1 or (word == "unreduced" and found and not all(sets)):
-            listed = ", ".join(str(sorted(s)) for s in sets)
-            fail(ShardingTypeError,
-                 f"All operands should be {word} along the same mesh axes. Got {word} specs: "
-                 f"{listed}", code="pending-operands", label=f"operands are {short_list(types)}",
-                 help="bring all operands to one spec with `reshard`")
-        out.append(next(iter(found), _EMPTY))
-    return out[0], out[1]
-
-
 # -- concatenate -----------------------------------------------------------------------------------
 
 def _concatenate_infer(*types: ArrayType, dimension: int) -> tuple:
@@ -82,18 +62,43 @@ def _concatenate_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *
     return rule_text([dims] * len(operands), [dims], [f"d{dimension}:halo(joined)"])
 
 
-def _concatenate_localize(context: LocalizeContext) -> list[Any]:
-    """Where the dimension is split, each device gets the rows of its block that it lacks."""
-    out, d = Emitting(context), context.params["dimension"]
-    x = (context.emit(concatenate_p, list(context.operands), context.params)[0]
-         if len(context.operands) > 1 else context.operands[0])
-    axes = split_halos(context).get(d)
-    if not axes:
-        return [x]
-    n = out.size(axes)
-    parts, wanted = joined(n, [t.shape[d] for t in context.operand_types])
-    return [out.call("exchange_rows", x, axis_name=axes, axis_size=n, dimension=d, parts=parts,
-                     wanted=plain(wanted))]
+def _joined_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+                    unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
+    """Pieces of one value are pending over the same axes, all of them."""
+    out = []
+    for word, sets in (("unreduced", unreduced), ("reduced", reduced)):
+        found = {s for s in sets if s}
+        if len(found) > 1 or (word == "unreduced" and found and not all(sets)):
+            listed = ", ".join(str(sorted(s)) for s in sets)
+            fail(ShardingTypeError,
+                 f"All operands should be {word} along the same mesh axes. Got {word} specs: "
+                 f"{listed}", code="pending-operands", label=f"operands are {short_list(types)}",
+                 help="bring all operands to one spec with `reshard`")
+        out.append(next(iter(found), _EMPTY))
+    return out[0], out[1]
+
+
+def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> tuple:
+    out, start = [], 0
+    shape = type_of(ct).shape
+    for x in operands:
+        size = type_of(x).shape[dimension]
+        if isinstance(x, LinearOperand):
+            starts, limits = [0] * len(shape), list(shape)
+            starts[dimension], limits[dimension] = start, start + size
+            out.append(call("slice", ct, start_indices=tuple(starts), limit_indices=tuple(limits),
+                            strides=None))
+        else:
+            out.append(None)
+        start += size
+    return tuple(out)
+
+
+def _joined_batch(name: str, key: str):
+    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, **params: Any):
+        moved = batch_first(operands, dims, size)
+        return [OPS[name].bind(*moved, **{**params, key: params[key] + 1})], [0]
+    return batch
 
 
 def _concatenate_evaluate(lead: int, *arrays: np.ndarray, dimension: int) -> np.ndarray:
@@ -131,27 +136,22 @@ def _extent(x: np.ndarray) -> int:
     return 0 if 0 in x.strides else x.size
 
 
-def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> tuple:
-    out, start = [], 0
-    shape = type_of(ct).shape
-    for x in operands:
-        size = type_of(x).shape[dimension]
-        if isinstance(x, LinearOperand):
-            starts, limits = [0] * len(shape), list(shape)
-            starts[dimension], limits[dimension] = start, start + size
-            out.append(call("slice", ct, start_indices=tuple(starts), limit_indices=tuple(limits),
-                            strides=None))
-        else:
-            out.append(None)
-        start += size
-    return tuple(out)
+def _concatenate_localize(context: LocalizeContext) -> list[Any]:
+    """Where the dimension is split, each device gets the rows of its block that it lacks."""
+    out, d = Emitting(context), context.params["dimension"]
+    x = (context.emit(concatenate_p, list(context.operands), context.params)[0]
+         if len(context.operands) > 1 else context.operands[0])
+    axes = split_halos(context).get(d)
+    if not axes:
+        return [x]
+    n = out.size(axes)
+    parts, wanted = joined(n, [t.shape[d] for t in context.operand_types])
+    return [out.call("exchange_rows", x, axis_name=axes, axis_size=n, dimension=d, parts=parts,
+                     wanted=plain(wanted))]
 
 
-def _joined_batch(name: str, key: str):
-    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, **params: Any):
-        moved = batch_first(operands, dims, size)
-        return [OPS[name].bind(*moved, **{**params, key: params[key] + 1})], [0]
-    return batch
+def _arange(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
 
 
 concatenate_p = defop(
@@ -197,15 +197,15 @@ def _stack_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     return [(*entries[:params["axis"]], (), *entries[params["axis"]:])]
 
 
-def _stack_evaluate(lead: int, *arrays: np.ndarray, axis: int) -> np.ndarray:
-    sizes = lead_sizes(lead, arrays)
-    return np.stack([with_lead(x, lead, sizes) for x in arrays], lead + axis)
-
-
 def _stack_transpose(ct: Any, *operands: Any, axis: int) -> tuple:
     pieces = unstack_p.bind(ct, axis=axis)
     return tuple(p if isinstance(x, LinearOperand) else None
                  for p, x in zip(pieces, operands, strict=True))
+
+
+def _stack_evaluate(lead: int, *arrays: np.ndarray, axis: int) -> np.ndarray:
+    sizes = lead_sizes(lead, arrays)
+    return np.stack([with_lead(x, lead, sizes) for x in arrays], lead + axis)
 
 
 stack_p = defop(
@@ -292,10 +292,6 @@ def _split_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
                      [f"d{axis}:halo"] if len(results) > 1 else [])
 
 
-def _split_evaluate(lead: int, x: np.ndarray, *, sizes: tuple[int, ...], axis: int) -> list:
-    return np.split(x, np.cumsum(sizes[:-1]), lead + axis) if sizes else []
-
-
 def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: tuple[int, ...], axis: int) -> tuple:
     shape = x.aval.shape
     pieces = [zeros(_piece(x.aval, (*shape[:axis], n, *shape[axis + 1:]), x.aval.entries))
@@ -308,6 +304,10 @@ def _split_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int,
     dim = batch_dim(dims)
     return (split_p.bind(operands[0], sizes=sizes, axis=axis + (axis >= dim)),
             [dim] * len(sizes))
+
+
+def _split_evaluate(lead: int, x: np.ndarray, *, sizes: tuple[int, ...], axis: int) -> list:
+    return np.split(x, np.cumsum(sizes[:-1]), lead + axis) if sizes else []
 
 
 split_p = defop(

@@ -66,31 +66,6 @@ def _pad_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
     return make_rule(rule_text([dims, []], [out], kinds), operands, results, sizes)
 
 
-def _pad_localize(context: LocalizeContext) -> list[Any]:
-    """A partial sum is padded on one device only: else the padding is added once per device. A
-    split dimension gets its rows from neighbours, and the padding where there are none."""
-    x, value = context.operands
-    axes = context.result_types[0].mesh.sort_axes(context.result_types[0].unreduced)
-    known_zero = isinstance(value, Literal) and not np.any(np.asarray(value.val))
-    if axes and not known_zero:
-        first = context.emit(OPS["eq"], [context.block_offset(axes, 1), _literal(0, np.int32)], {})
-        zero = _literal(0, context.operand_types[1].dtype)
-        value = context.emit(OPS["select_n"], [*first, zero, value], {})[0]
-        known_zero = False
-    config = list(context.params["padding_config"])
-    for d, split in split_halos(context).items():
-        rows = rows_needed(context, x, d, split)
-        x = rows.x if known_zero else rows.masked(value, (0, context.operand_types[0].shape[d]))
-        config[d] = (0, 0, 0)
-    if all(c == (0, 0, 0) for c in config):
-        return [x]
-    return context.emit(pad_p, [x, value], {"padding_config": tuple(config)})
-
-
-def _literal(value: Any, dtype: Any) -> Literal:
-    return Literal(np.asarray(value, dtype)[()], array_type((), np.dtype(dtype)))
-
-
 def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: Config) -> tuple:
     ct_x = ct_value = None
     aval = type_of(ct)
@@ -126,6 +101,31 @@ def _pad_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *
     value = call("broadcast_in_dim", value, shape=out.shape, broadcast_dimensions=(0,),
                  sharding=explicit_sharding(out))
     return [call("select_n", inside, value, padded)], [0]
+
+
+def _pad_localize(context: LocalizeContext) -> list[Any]:
+    """A partial sum is padded on one device only: else the padding is added once per device. A
+    split dimension gets its rows from neighbours, and the padding where there are none."""
+    x, value = context.operands
+    axes = context.result_types[0].mesh.sort_axes(context.result_types[0].unreduced)
+    known_zero = isinstance(value, Literal) and not np.any(np.asarray(value.val))
+    if axes and not known_zero:
+        first = context.emit(OPS["eq"], [context.block_offset(axes, 1), _literal(0, np.int32)], {})
+        zero = _literal(0, context.operand_types[1].dtype)
+        value = context.emit(OPS["select_n"], [*first, zero, value], {})[0]
+        known_zero = False
+    config = list(context.params["padding_config"])
+    for d, split in split_halos(context).items():
+        rows = rows_needed(context, x, d, split)
+        x = rows.x if known_zero else rows.masked(value, (0, context.operand_types[0].shape[d]))
+        config[d] = (0, 0, 0)
+    if all(c == (0, 0, 0) for c in config):
+        return [x]
+    return context.emit(pad_p, [x, value], {"padding_config": tuple(config)})
+
+
+def _literal(value: Any, dtype: Any) -> Literal:
+    return Literal(np.asarray(value, dtype)[()], array_type((), np.dtype(dtype)))
 
 
 def _arange(*shape: int) -> np.ndarray:

@@ -46,6 +46,12 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, dimension:
     return rule_text([source, dims], [dims], kinds)
 
 
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, dimension: int,
+           **params: int) -> tuple:
+    moved = batch_first(operands, dims, size)
+    return [place_p.bind(*moved, dimension=dimension + 1, **params)], [0]
+
+
 def _evaluate(lead: int, source: np.ndarray, base: np.ndarray, *, dimension: int, start: int,
               limit: int, low: int) -> np.ndarray:
     out = np.array(with_lead(base, lead, lead_sizes(lead, (source, base))))
@@ -76,18 +82,6 @@ def _localize(context: LocalizeContext) -> list[Any]:
     return [out.select(mask, rows, base)]
 
 
-def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, dimension: int,
-           **params: int) -> tuple:
-    moved = batch_first(operands, dims, size)
-    return [place_p.bind(*moved, dimension=dimension + 1, **params)], [0]
-
-
-def _roll_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, dimension: int,
-                shift: int) -> tuple:
-    dim = dims[0]
-    return [roll_p.bind(operands[0], dimension=dimension + (dimension >= dim), shift=shift)], [dim]
-
-
 def _samples() -> list[Sample]:
     def sample(source: Sequence[int], base: Sequence[int], **params: int) -> Sample:
         x, y = (np.arange(np.prod(s), dtype=np.float32).reshape(s) for s in (source, base))
@@ -106,6 +100,12 @@ def _roll_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, dimen
     dims = [f"d{d}" for d in range(len(results[0]))]
     n = results[0][dimension]
     return rule_text([dims], [dims], [f"d{dimension}:halo({-shift % n if n else 0},1,1,ring)"])
+
+
+def _roll_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, dimension: int,
+                shift: int) -> tuple:
+    dim = dims[0]
+    return [roll_p.bind(operands[0], dimension=dimension + (dimension >= dim), shift=shift)], [dim]
 
 
 def _roll_localize(context: LocalizeContext) -> list[Any]:

@@ -287,16 +287,6 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
 
 # -- the op ----------------------------------------------------------------------------------------
 
-def _evaluate(lead: int, x: np.ndarray, *, new_sizes: Shape, dimensions: tuple[int, ...] | None,
-              sharding: Any) -> np.ndarray:
-    if dimensions is not None:
-        x = x.transpose(*range(lead), *(lead + d for d in dimensions))
-    shape = x.shape[:lead] + tuple(new_sizes)
-    if type(x) is np.ndarray and may_repeat(x.shape, shape):
-        return merged(x, shape)
-    return x.reshape(shape)
-
-
 def _transpose(ct: Any, x: Any, *, new_sizes: Shape, dimensions: tuple[int, ...] | None,
                sharding: Any) -> tuple:
     wanted = cotangent_sharding(x.aval)
@@ -318,6 +308,16 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, ne
         move_first(operands[0], batch_dim(dims)), new_sizes=(size, *new_sizes),
         dimensions=None if dimensions is None else (0, *shifted(dimensions)),
         sharding=insert_axes(sharding, 0, axes, len(new_sizes)))], [0]
+
+
+def _evaluate(lead: int, x: np.ndarray, *, new_sizes: Shape, dimensions: tuple[int, ...] | None,
+              sharding: Any) -> np.ndarray:
+    if dimensions is not None:
+        x = x.transpose(*range(lead), *(lead + d for d in dimensions))
+    shape = x.shape[:lead] + tuple(new_sizes)
+    if type(x) is np.ndarray and may_repeat(x.shape, shape):
+        return merged(x, shape)
+    return x.reshape(shape)
 
 
 def _sample(shape: Shape, new_sizes: Shape, dimensions: tuple[int, ...] | None = None) -> Sample:

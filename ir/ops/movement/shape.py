@@ -93,17 +93,6 @@ def _broadcast_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Sha
     return [tuple(entries)]
 
 
-def _broadcast_evaluate(lead: int, x: np.ndarray, *, shape: Shape,
-                        broadcast_dimensions: tuple[int, ...], sharding: Any) -> np.ndarray:
-    order = sorted(range(len(broadcast_dimensions)), key=broadcast_dimensions.__getitem__)
-    if order != list(range(len(order))):
-        x = x.transpose(*range(lead), *(lead + i for i in order))
-    sizes = [1] * len(shape)
-    for i, d in enumerate(sorted(broadcast_dimensions)):
-        sizes[d] = x.shape[lead + i]
-    return np.broadcast_to(x.reshape(x.shape[:lead] + tuple(sizes)), x.shape[:lead] + tuple(shape))
-
-
 def _broadcast_transpose(ct: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
                          sharding: Any) -> tuple:
     aval = x.aval
@@ -138,6 +127,17 @@ def _broadcast_batch(operands: Sequence[Any], dims: Sequence[int | None], size: 
     return [broadcast_in_dim_p.bind(
         x, shape=(size, *shape), broadcast_dimensions=(0, *shifted(broadcast_dimensions)),
         sharding=insert_axes(sharding, 0, axes, len(shape)))], [0]
+
+
+def _broadcast_evaluate(lead: int, x: np.ndarray, *, shape: Shape,
+                        broadcast_dimensions: tuple[int, ...], sharding: Any) -> np.ndarray:
+    order = sorted(range(len(broadcast_dimensions)), key=broadcast_dimensions.__getitem__)
+    if order != list(range(len(order))):
+        x = x.transpose(*range(lead), *(lead + i for i in order))
+    sizes = [1] * len(shape)
+    for i, d in enumerate(sorted(broadcast_dimensions)):
+        sizes[d] = x.shape[lead + i]
+    return np.broadcast_to(x.reshape(x.shape[:lead] + tuple(sizes)), x.shape[:lead] + tuple(shape))
 
 
 def _arange(*shape: int) -> np.ndarray:
@@ -337,14 +337,6 @@ def _tile_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     return [x.entries]
 
 
-def _tile_evaluate(lead: int, x: np.ndarray, *, reps: tuple[int, ...]) -> np.ndarray:
-    front, local = x.shape[:lead], x.shape[lead:]
-    paired = [m for n in local for m in (1, n)]
-    wanted = [m for n, r in zip(local, reps, strict=True) for m in (r, n)]
-    out = [n * r for n, r in zip(local, reps, strict=True)]
-    return np.broadcast_to(x.reshape(*front, *paired), (*front, *wanted)).reshape(*front, *out)
-
-
 def _tile_transpose(ct: Any, x: Any, *, reps: tuple[int, ...]) -> tuple:
     paired = tuple(m for n, r in zip(x.aval.shape, reps, strict=True) for m in (r, n))
     entries = tuple(m for axes in type_of(ct).entries for m in ((), axes))
@@ -359,6 +351,14 @@ def _tile_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, 
                 reps: tuple[int, ...]) -> tuple:
     dim = batch_dim(dims)
     return [tile_p.bind(operands[0], reps=(*reps[:dim], 1, *reps[dim:]))], [dim]
+
+
+def _tile_evaluate(lead: int, x: np.ndarray, *, reps: tuple[int, ...]) -> np.ndarray:
+    front, local = x.shape[:lead], x.shape[lead:]
+    paired = [m for n in local for m in (1, n)]
+    wanted = [m for n, r in zip(local, reps, strict=True) for m in (r, n)]
+    out = [n * r for n, r in zip(local, reps, strict=True)]
+    return np.broadcast_to(x.reshape(*front, *paired), (*front, *wanted)).reshape(*front, *out)
 
 
 tile_p = defop(

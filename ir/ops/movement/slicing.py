@@ -19,10 +19,6 @@ from ..emitting import INT32, Emitting, literal
 from ..rules import batch_dim, call, reject, resized_entries, rule_text
 
 
-def _arange(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
 def _slice_infer(x: ArrayType, *, start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
                  strides: tuple[int, ...] | None) -> tuple:
     if x.ndim != len(start_indices):
@@ -74,6 +70,26 @@ def _slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
 def _few(rows: int, size: int) -> bool:
     """Are these rows of a dimension too few to be split themselves?"""
     return rows == 1 < size or 0 < 8 * rows <= size and rows < 8
+
+
+def _slice_transpose(ct: Any, x: Any, *, start_indices: tuple[int, ...],
+                     limit_indices: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple:
+    steps = strides if strides is not None else (1,) * len(start_indices)
+    config = []
+    for n, m, start, step in zip(x.aval.shape, type_of(ct).shape, start_indices, steps,
+                                 strict=True):
+        covered = start + (m - 1) * step + 1 if m else start
+        config.append((start, n - covered, step - 1))
+    return (call("pad", ct, np.zeros((), x.aval.dtype), padding_config=tuple(config)),)
+
+
+def _slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+                 start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
+                 strides: tuple[int, ...] | None) -> tuple:
+    return [slice_p.bind(
+        move_first(operands[0], batch_dim(dims)), start_indices=(0, *start_indices),
+        limit_indices=(size, *limit_indices),
+        strides=None if strides is None else (1, *strides))], [0]
 
 
 def _slice_evaluate(lead: int, x: np.ndarray, *, start_indices: tuple[int, ...],
@@ -145,24 +161,8 @@ def _owned(out: Emitting, x: Any, d: int, axes: tuple[str, ...], start: int, ste
     return out.select(out.broadcast(mine, shape, (d,)), x, out.full(0, shape, x.aval.dtype))
 
 
-def _slice_transpose(ct: Any, x: Any, *, start_indices: tuple[int, ...],
-                     limit_indices: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple:
-    steps = strides if strides is not None else (1,) * len(start_indices)
-    config = []
-    for n, m, start, step in zip(x.aval.shape, type_of(ct).shape, start_indices, steps,
-                                 strict=True):
-        covered = start + (m - 1) * step + 1 if m else start
-        config.append((start, n - covered, step - 1))
-    return (call("pad", ct, np.zeros((), x.aval.dtype), padding_config=tuple(config)),)
-
-
-def _slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
-                 start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
-                 strides: tuple[int, ...] | None) -> tuple:
-    return [slice_p.bind(
-        move_first(operands[0], batch_dim(dims)), start_indices=(0, *start_indices),
-        limit_indices=(size, *limit_indices),
-        strides=None if strides is None else (1, *strides))], [0]
+def _arange(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
 
 
 slice_p = defop(

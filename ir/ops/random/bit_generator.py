@@ -55,6 +55,22 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], param
     return [types[0].sharding, ((),) * len(shapes[1]) if wanted is None else wanted]
 
 
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, shape: Shape,
+           out_sharding: Any, **params: Any) -> tuple:
+    """As in JAX: all bits come from the first state, and that alone is advanced."""
+    keys = move_first(operands[0], batch_dim(dims))
+    axes = batch_axes([keys], [0])
+    words = type_of(keys).shape[1]
+    first = call("slice", keys, start_indices=(0, 0), limit_indices=(1, words), strides=None)
+    new, bits = rng_bit_generator_p.bind(
+        call("squeeze", first, dimensions=(0,)), shape=(size, *shape), **params,
+        out_sharding=insert_axes(
+            out_sharding, 0, axes, len(shape)))
+    new = call("broadcast_in_dim", new, shape=(1, words), broadcast_dimensions=(1,), sharding=None)
+    rest = call("slice", keys, start_indices=(1, 0), limit_indices=(size, words), strides=None)
+    return [OPS["concatenate"].bind(new, rest, dimension=0), bits], [0, 0]
+
+
 def _numbers(state: np.ndarray, positions: np.ndarray | None, whole: Shape, dtype: np.dtype,
              algorithm: RandomAlgorithm) -> np.ndarray:
     """The numbers at row-major positions (None: all) of an array of shape `whole`."""
@@ -116,6 +132,13 @@ def _evaluate(lead: int, key: np.ndarray, *, shape: Shape, dtype: np.dtype,
     return [_advanced(key, shape, dtype, algorithm), bits.reshape(key.shape[:-1] + tuple(shape))]
 
 
+def _resize(params: dict[str, Any], operands: Sequence[Shape], results: Sequence[Shape]
+            ) -> dict[str, Any]:
+    if results[1] != params["shape"]:
+        raise ValueError("a block of random bits depends on where it lies; it needs `localize`")
+    return params
+
+
 def _localize(context: LocalizeContext) -> list[Any]:
     params = {**context.params, "out_sharding": None}
     local = context.local_result_shapes[1]
@@ -131,29 +154,6 @@ def _localize(context: LocalizeContext) -> list[Any]:
     _, bits = context.emit(rng_bit_generator_block_p, [*context.operands, *starts],
                            {**params, "shape": local, "dims": dims})
     return [state, bits]
-
-
-def _resize(params: dict[str, Any], operands: Sequence[Shape], results: Sequence[Shape]
-            ) -> dict[str, Any]:
-    if results[1] != params["shape"]:
-        raise ValueError("a block of random bits depends on where it lies; it needs `localize`")
-    return params
-
-
-def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, shape: Shape,
-           out_sharding: Any, **params: Any) -> tuple:
-    """As in JAX: all bits come from the first state, and that alone is advanced."""
-    keys = move_first(operands[0], batch_dim(dims))
-    axes = batch_axes([keys], [0])
-    words = type_of(keys).shape[1]
-    first = call("slice", keys, start_indices=(0, 0), limit_indices=(1, words), strides=None)
-    new, bits = rng_bit_generator_p.bind(
-        call("squeeze", first, dimensions=(0,)), shape=(size, *shape), **params,
-        out_sharding=insert_axes(
-            out_sharding, 0, axes, len(shape)))
-    new = call("broadcast_in_dim", new, shape=(1, words), broadcast_dimensions=(1,), sharding=None)
-    rest = call("slice", keys, start_indices=(1, 0), limit_indices=(size, words), strides=None)
-    return [OPS["concatenate"].bind(new, rest, dimension=0), bits], [0, 0]
 
 
 rng_bit_generator_p = defop(

@@ -45,6 +45,30 @@ def _gamma_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     return [types[1].entries]
 
 
+def _gamma_jvp_a(g: Any, out: Any, keys: Any, a: Any, *, log_space: bool) -> Any:
+    if log_space:
+        # A sample that underflows still has a logarithm.
+        sample = call("max", exp(out), const(np.finfo(np.float32).tiny, out))
+        grad = call("div", random_gamma_grad_p.bind(a, sample), sample)
+    else:
+        grad = random_gamma_grad_p.bind(a, out)
+    return mul(g, grad)
+
+
+def _gamma_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+                 log_space: bool) -> tuple[list[Any], list[int]]:
+    keys, a = (_batched_first(x, d, size) for x, d in zip(operands, dims, strict=True))
+    return [random_gamma_p.bind(keys, a, log_space=log_space)], [0]
+
+
+def _batched_first(x: Any, dim: int | None, size: int) -> Any:
+    if dim is not None:
+        return move_first(x, dim)
+    shape = type_of(x).shape
+    return call("broadcast_in_dim", x, shape=(size, *shape), sharding=None,
+                broadcast_dimensions=tuple(range(1, len(shape) + 1)))
+
+
 def _gamma_evaluate(lead: int, keys: np.ndarray, a: np.ndarray, *, log_space: bool) -> np.ndarray:
     shape = a.shape[keys.ndim:]
     if generator_of(keys) == "fry":
@@ -76,30 +100,6 @@ def _gamma_localize(context: LocalizeContext) -> list[Any]:
     return context.emit(random_gamma_each_p, [*each, a], context.params)
 
 
-def _gamma_jvp_a(g: Any, out: Any, keys: Any, a: Any, *, log_space: bool) -> Any:
-    if log_space:
-        # A sample that underflows still has a logarithm.
-        sample = call("max", exp(out), const(np.finfo(np.float32).tiny, out))
-        grad = call("div", random_gamma_grad_p.bind(a, sample), sample)
-    else:
-        grad = random_gamma_grad_p.bind(a, out)
-    return mul(g, grad)
-
-
-def _gamma_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
-                 log_space: bool) -> tuple[list[Any], list[int]]:
-    keys, a = (_batched_first(x, d, size) for x, d in zip(operands, dims, strict=True))
-    return [random_gamma_p.bind(keys, a, log_space=log_space)], [0]
-
-
-def _batched_first(x: Any, dim: int | None, size: int) -> Any:
-    if dim is not None:
-        return move_first(x, dim)
-    shape = type_of(x).shape
-    return call("broadcast_in_dim", x, shape=(size, *shape), sharding=None,
-                broadcast_dimensions=tuple(range(1, len(shape) + 1)))
-
-
 random_gamma_p = defop(
     "random_gamma",
     doc="Gamma numbers of shape parameters `a` (their logarithms if `log_space`): one key for all, "
@@ -107,6 +107,7 @@ random_gamma_p = defop(
     infer=_gamma_infer, rule=_gamma_rule, explicit=_gamma_explicit,
     jvp=(None, _gamma_jvp_a), batch=_gamma_batch,
     evaluate=_gamma_evaluate, arithmetic=False, localize=_gamma_localize)
+
 
 def _gamma_each_evaluate(lead: int, keys: np.ndarray, a: np.ndarray, *, log_space: bool
                          ) -> np.ndarray:

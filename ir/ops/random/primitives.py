@@ -103,6 +103,14 @@ random_clone_p = defop(
 
 # -- new keys --------------------------------------------------------------------------------------
 
+def _fold_infer(keys: ArrayType, data: ArrayType, *, generator: str = "fry") -> tuple:
+    check_key("random_fold_in", keys)
+    if data.dtype != U32:
+        reject(TypeError, [keys, data], "random_fold_in takes uint32 data, got "
+               f"{long_name(data.dtype)}")
+    return broadcast_shapes("random_fold_in", [keys, data]), keys.dtype, False
+
+
 def _fold_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, generator: str = "fry"
                ) -> str:
     if generator == "fry":
@@ -110,14 +118,6 @@ def _fold_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, gener
     dims = names("b", len(results[0]))
     lefts = [dims[len(dims) - len(s):] for s in operands]
     return rule_text(lefts, [dims], [f"{d}!:replicate" for d in dims])
-
-
-def _fold_infer(keys: ArrayType, data: ArrayType, *, generator: str = "fry") -> tuple:
-    check_key("random_fold_in", keys)
-    if data.dtype != U32:
-        reject(TypeError, [keys, data], "random_fold_in takes uint32 data, got "
-               f"{long_name(data.dtype)}")
-    return broadcast_shapes("random_fold_in", [keys, data]), keys.dtype, False
 
 
 random_fold_in_p = defop(
@@ -182,6 +182,13 @@ def _new_dims_op(params: dict[str, Any]) -> Op:
     return random_bits_p if "bit_width" in params else random_split_p
 
 
+def _new_dims_resize(params: dict[str, Any], operands: Sequence[Shape],
+                     results: Sequence[Shape]) -> dict[str, Any]:
+    if results[0][len(operands[0]):] != params["shape"]:
+        raise ValueError("a block of random bits depends on where it lies; it needs `localize`")
+    return params
+
+
 def block_starts(context: LocalizeContext, first: int) -> tuple[tuple[int, ...], list[Any]]:
     """Which dimensions of the first result are split, counted from dimension `first`, and where
     the device's block begins in them."""
@@ -202,13 +209,6 @@ def _new_dims_localize(context: LocalizeContext) -> list[Any]:
              "whole": params["shape"], "dims": dims}
     block.pop("partitionable", None)
     return context.emit(_BLOCKS[op], [*keys, *starts], block)
-
-
-def _new_dims_resize(params: dict[str, Any], operands: Sequence[Shape],
-                     results: Sequence[Shape]) -> dict[str, Any]:
-    if results[0][len(operands[0]):] != params["shape"]:
-        raise ValueError("a block of random bits depends on where it lies; it needs `localize`")
-    return params
 
 
 def _bits_infer(keys: ArrayType, *, bit_width: int, shape: Shape, **params: Any) -> tuple:

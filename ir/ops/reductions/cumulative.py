@@ -41,6 +41,14 @@ def _infer(name: str, accepted: type[np.generic] = np.number) -> Callable[..., A
     return infer
 
 
+def _rule(kind: str) -> Callable[..., str]:
+    def rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *, axis: int,
+             reverse: bool) -> str:
+        names = " ".join("k" if d == axis else f"b{d}" for d in range(len(operand_shapes[0])))
+        return f"{names} -> {names} | k:scan({kind})"
+    return rule
+
+
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], params: dict[str, Any]
               ) -> list[Entries]:
     (x,), axis = types, params["axis"]
@@ -53,13 +61,70 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], param
     return [x.entries]
 
 
-def _rule(kind: str) -> Callable[..., str]:
-    def rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *, axis: int,
-             reverse: bool) -> str:
-        names = " ".join("k" if d == axis else f"b{d}" for d in range(len(operand_shapes[0])))
-        return f"{names} -> {names} | k:scan({kind})"
-    return rule
+# -- derivatives and batching ---------------------------------------------------------------------
 
+def linear_recurrence(a: Any, b: Any, axis: int, reverse: bool) -> Any:
+    """t with t[i] = a[i] * t[i - 1] + b[i] along `axis` (i + 1 if reverse); linear in b."""
+    n, step = type_of(b).shape[axis], 1
+    while step < n:
+        by = -step if reverse else step
+        b = add(b, mul(a, shift(b, axis, by, 0)))
+        if 2 * step < n:
+            a = mul(a, shift(a, axis, by, 1))
+        step *= 2
+    return b
+
+
+def product_of_others(x: Any, axis: int) -> Any:
+    """At each element, the product of the others along `axis`; right also where some are zero."""
+    x = whole_along(x, axis)
+    before, after = (shift(cumprod_p.bind(x, axis=axis, reverse=reverse), axis,
+                           -1 if reverse else 1, 1) for reverse in (False, True))
+    return mul(before, after)
+
+
+def _jvp(op: Callable[[], Op], coefficients: Callable[..., tuple[Any, Any]], start: float
+         ) -> Callable[..., Any]:
+    """coefficients: (x, previous result, result) -> how the result depends on the previous one,
+    and on x. start: what stands before the first element."""
+    def jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool
+            ) -> tuple[Any, Any]:
+        (x,), (g,) = operands, tangents
+        out = op().bind(x, axis=axis, reverse=reverse)
+        if g is None:
+            return out, None
+        x, whole, g = (whole_along(v, axis) for v in (x, out, g))
+        previous = shift(whole, axis, -1 if reverse else 1, start)
+        a, b = coefficients(x, previous, whole)
+        return out, linear_recurrence(a, mul(g, b), axis, reverse)
+    return jvp
+
+
+def _choice(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
+    """Which of the two was taken; half of each where they are equal."""
+    from_x, from_previous = (convert(eq(v, out), out.dtype) for v in (x, previous))
+    half = mul(const(0.5, out), mul(from_x, from_previous))
+    return sub(from_previous, half), sub(from_x, half)
+
+
+def _weights(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
+    finite = max_(out, const(finfo(out.dtype).min, out))     # -inf - -inf would be NaN
+    return exp(sub(previous, finite)), exp(sub(x, finite))
+
+
+def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+    return [cumsum_p.bind(ct, axis=axis, reverse=not reverse)]
+
+
+def _batch(op: Callable[[], Op]) -> Callable[..., Any]:
+    def batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axis: int, reverse: bool
+              ) -> tuple[list[Any], list[int]]:
+        dim = dims[0]
+        return [op().bind(operands[0], axis=axis + (axis >= dim), reverse=reverse)], [dim]
+    return batch
+
+
+# -- evaluation, on blocks too --------------------------------------------------------------------
 
 def _evaluate(function: np.ufunc) -> Callable[..., Any]:
     def evaluate(lead: int, x: np.ndarray, *, axis: int, reverse: bool) -> np.ndarray:
@@ -123,71 +188,6 @@ def _extreme(lowest: bool) -> Callable[[np.dtype], Any]:
     return of
 
 
-# -- derivatives ----------------------------------------------------------------------------------
-
-def linear_recurrence(a: Any, b: Any, axis: int, reverse: bool) -> Any:
-    """t with t[i] = a[i] * t[i - 1] + b[i] along `axis` (i + 1 if reverse); linear in b."""
-    n, step = type_of(b).shape[axis], 1
-    while step < n:
-        by = -step if reverse else step
-        b = add(b, mul(a, shift(b, axis, by, 0)))
-        if 2 * step < n:
-            a = mul(a, shift(a, axis, by, 1))
-        step *= 2
-    return b
-
-
-def product_of_others(x: Any, axis: int) -> Any:
-    """At each element, the product of the others along `axis`; right also where some are zero."""
-    x = whole_along(x, axis)
-    before, after = (shift(cumprod_p.bind(x, axis=axis, reverse=reverse), axis,
-                           -1 if reverse else 1, 1) for reverse in (False, True))
-    return mul(before, after)
-
-
-def _jvp(op: Callable[[], Op], coefficients: Callable[..., tuple[Any, Any]], start: float
-         ) -> Callable[..., Any]:
-    """coefficients: (x, previous result, result) -> how the result depends on the previous one,
-    and on x. start: what stands before the first element."""
-    def jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool
-            ) -> tuple[Any, Any]:
-        (x,), (g,) = operands, tangents
-        out = op().bind(x, axis=axis, reverse=reverse)
-        if g is None:
-            return out, None
-        x, whole, g = (whole_along(v, axis) for v in (x, out, g))
-        previous = shift(whole, axis, -1 if reverse else 1, start)
-        a, b = coefficients(x, previous, whole)
-        return out, linear_recurrence(a, mul(g, b), axis, reverse)
-    return jvp
-
-
-def _choice(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
-    """Which of the two was taken; half of each where they are equal."""
-    from_x, from_previous = (convert(eq(v, out), out.dtype) for v in (x, previous))
-    half = mul(const(0.5, out), mul(from_x, from_previous))
-    return sub(from_previous, half), sub(from_x, half)
-
-
-def _weights(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
-    finite = max_(out, const(finfo(out.dtype).min, out))     # -inf - -inf would be NaN
-    return exp(sub(previous, finite)), exp(sub(x, finite))
-
-
-def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
-    return [cumsum_p.bind(ct, axis=axis, reverse=not reverse)]
-
-
-# -- the ops --------------------------------------------------------------------------------------
-
-def _batch(op: Callable[[], Op]) -> Callable[..., Any]:
-    def batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axis: int, reverse: bool
-              ) -> tuple[list[Any], list[int]]:
-        dim = dims[0]
-        return [op().bind(operands[0], axis=axis + (axis >= dim), reverse=reverse)], [dim]
-    return batch
-
-
 def _samples(reference: Any, dtypes: Sequence[Any]) -> Callable[[], list[Sample]]:
     def of(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
         out = np.empty(x.shape, x.dtype if x.dtype.kind in "ib" else np.result_type(x, float))
@@ -203,6 +203,8 @@ def _samples(reference: Any, dtypes: Sequence[Any]) -> Callable[[], list[Sample]
                grad=np.dtype(dtype).kind in "fc")
         for dtype in dtypes for axis, reverse in ((0, False), (1, True), (1, False))]
 
+
+# -- the ops --------------------------------------------------------------------------------------
 
 def _cumulative(name: str, doc: str, kind: str, *, accepted: Any = np.number, combine: str,
                 identity: Callable[[np.dtype], Any], **fields: Any) -> Op:

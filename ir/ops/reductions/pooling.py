@@ -112,12 +112,6 @@ def _factors(shape: Shape, windows: Shape, params: Params
     return inside, dims, kinds, sizes
 
 
-def _gather_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
-                 ) -> FactorRule:
-    inside, windows, kinds, sizes = _factors(operands[1], results[0], params)
-    return make_rule(rule_text([inside, inside], [windows], kinds), operands, results, sizes)
-
-
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
               params: Params) -> list[Entries]:
     return [resized_entries("reduce_window", types[-1], shapes[0])]
@@ -137,22 +131,6 @@ def _batch_with(name: str) -> Callable[..., tuple]:
     return batch
 
 
-def _localize(name: str, start: Callable[[np.dtype], Any]
-              ) -> Callable[[LocalizeContext], list[Any]]:
-    """Windows of blocks with the rows of their neighbours; what is no row at all is neutral."""
-    def localize(context: LocalizeContext) -> list[Any]:
-        (x,), params = context.operands, dict(context.params)
-        dtype = context.operand_types[0].dtype
-        padding = list(params["padding"])
-        for d, axes in split_halos(context).items():
-            rows = rows_needed(context, x, d, axes)
-            whole = context.operand_types[0].shape[d]
-            x = rows.masked(literal(start(dtype), dtype), (0, whole))
-            padding[d] = (0, 0)
-        return context.emit(OPS[name], [x], {**params, "padding": tuple(padding)})
-    return localize
-
-
 # -- reduce_window_* -------------------------------------------------------------------------------
 
 def _reduce_infer(x: ArrayType, **params: Any) -> tuple:
@@ -164,6 +142,26 @@ def _sum_infer(x: ArrayType, **params: Any) -> tuple:
         reject(TypeError, [x], "operand to reduce_window_sum must have a number dtype, got "
                f"{x.dtype}")
     return _reduce_infer(x, **params)
+
+
+def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: Ints,
+                   padding: Padding, base_dilation: Ints, window_dilation: Ints) -> tuple:
+    t = type_of(ct)
+    config = tuple(
+        (*transposed_padding(*args), args[3] - 1) for args in zip(
+            x.aval.shape, t.shape, window_dimensions, window_strides, padding, base_dilation,
+            window_dilation, strict=True))
+    ct = call("pad", ct, np.zeros((), t.dtype), padding_config=config)
+    ones = (1,) * len(config)
+    return (call("reduce_window_sum", ct, window_dimensions=window_dimensions,
+                 window_strides=base_dilation, padding=((0, 0),) * len(config), base_dilation=ones,
+                 window_dilation=window_dilation),)
+
+
+def _chosen_tangent(select: str) -> Callable[..., Any]:
+    def tangent(g: Any, out: Any, x: Any, **params: Any) -> Any:
+        return call("select_and_gather_add", g, x, select_prim=select, **params)
+    return tangent
 
 
 def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[..., np.ndarray]:
@@ -192,24 +190,20 @@ def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[
     return evaluate
 
 
-def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: Ints,
-                   padding: Padding, base_dilation: Ints, window_dilation: Ints) -> tuple:
-    t = type_of(ct)
-    config = tuple(
-        (*transposed_padding(*args), args[3] - 1) for args in zip(
-            x.aval.shape, t.shape, window_dimensions, window_strides, padding, base_dilation,
-            window_dilation, strict=True))
-    ct = call("pad", ct, np.zeros((), t.dtype), padding_config=config)
-    ones = (1,) * len(config)
-    return (call("reduce_window_sum", ct, window_dimensions=window_dimensions,
-                 window_strides=base_dilation, padding=((0, 0),) * len(config), base_dilation=ones,
-                 window_dilation=window_dilation),)
-
-
-def _chosen_tangent(select: str) -> Callable[..., Any]:
-    def tangent(g: Any, out: Any, x: Any, **params: Any) -> Any:
-        return call("select_and_gather_add", g, x, select_prim=select, **params)
-    return tangent
+def _localize(name: str, start: Callable[[np.dtype], Any]
+              ) -> Callable[[LocalizeContext], list[Any]]:
+    """Windows of blocks with the rows of their neighbours; what is no row at all is neutral."""
+    def localize(context: LocalizeContext) -> list[Any]:
+        (x,), params = context.operands, dict(context.params)
+        dtype = context.operand_types[0].dtype
+        padding = list(params["padding"])
+        for d, axes in split_halos(context).items():
+            rows = rows_needed(context, x, d, axes)
+            whole = context.operand_types[0].shape[d]
+            x = rows.masked(literal(start(dtype), dtype), (0, whole))
+            padding[d] = (0, 0)
+        return context.emit(OPS[name], [x], {**params, "padding": tuple(padding)})
+    return localize
 
 
 def _arange(*shape: int) -> np.ndarray:
@@ -258,6 +252,50 @@ reduce_window_min_p = _reduce_window(
 
 # -- select_and_gather_add -------------------------------------------------------------------------
 
+def _gather_infer(tangents: ArrayType, x: ArrayType, *, select_prim: str, **params: Any) -> tuple:
+    types = [tangents, x]
+    if tangents.shape != x.shape:
+        reject(TypeError, types, "select_and_gather_add tangents and operand shapes must match, "
+               f"got {tangents.shape} and {x.shape}.")
+    check_same_dtypes("select_and_gather_add", types)
+    return _window_shape(types, x.shape, **params), x.dtype
+
+
+def _gather_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
+                 ) -> FactorRule:
+    inside, windows, kinds, sizes = _factors(operands[1], results[0], params)
+    return make_rule(rule_text([inside, inside], [windows], kinds), operands, results, sizes)
+
+
+def _gather_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+                     params: Params) -> list[Entries]:
+    tangents, x = types
+    if tangents.entries != x.entries:
+        fail(ShardingTypeError, "select_and_gather_add tangents and operand shardings must match, "
+             f"got {tangents.sharding} and {x.sharding}.", code="sharding-conflict")
+    return _explicit(op, types, shapes, params)
+
+
+def _gather_transpose(ct: Any, tangents: Any, x: Any, *, select_prim: str, window_dimensions: Ints,
+                      window_strides: Ints, padding: Padding, base_dilation: Ints,
+                      window_dilation: Ints) -> tuple:
+    if any(d != 1 for d in window_dilation):
+        fail(NotImplementedError, "VJP not implemented for select_and_gather (MaxPool) with window "
+             f"dilation, got window_dilation={window_dilation}.", code="not-differentiable")
+    spread = any(d != 1 for d in base_dilation)
+    if spread:
+        t = type_of(x)
+        value = np.asarray(extremum(t.dtype, select_prim == "le"), t.dtype)
+        x = call("pad", x, value, padding_config=tuple((0, 0, d - 1) for d in base_dilation))
+    out = call("select_and_scatter_add", ct, x, select_prim=select_prim,
+               window_dimensions=window_dimensions, window_strides=window_strides, padding=padding)
+    if spread:
+        shape = type_of(out).shape
+        out = call("slice", out, start_indices=(0,) * len(shape), limit_indices=shape,
+                   strides=base_dilation)
+    return out, None
+
+
 def _flat_windows(views: np.ndarray, window: Ints) -> np.ndarray:
     """Windows with their elements in one last dimension."""
     return views.reshape(*views.shape[:views.ndim - len(window)], math.prod(window))
@@ -293,24 +331,6 @@ def _chosen(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, 
     return at, at_neutral & ~nan.any(-1)
 
 
-def _gather_infer(tangents: ArrayType, x: ArrayType, *, select_prim: str, **params: Any) -> tuple:
-    types = [tangents, x]
-    if tangents.shape != x.shape:
-        reject(TypeError, types, "select_and_gather_add tangents and operand shapes must match, "
-               f"got {tangents.shape} and {x.shape}.")
-    check_same_dtypes("select_and_gather_add", types)
-    return _window_shape(types, x.shape, **params), x.dtype
-
-
-def _gather_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
-                     params: Params) -> list[Entries]:
-    tangents, x = types
-    if tangents.entries != x.entries:
-        fail(ShardingTypeError, "select_and_gather_add tangents and operand shardings must match, "
-             f"got {tangents.sharding} and {x.sharding}.", code="sharding-conflict")
-    return _explicit(op, types, shapes, params)
-
-
 def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_prim: str,
                      window_dimensions: Ints, window_strides: Ints, padding: Padding,
                      base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
@@ -323,26 +343,6 @@ def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_p
     found = np.take_along_axis(with_lead(views, lead, devices),
                                with_lead(at, lead, devices)[..., None], -1)[..., 0]
     return np.where(none, np.zeros((), found.dtype), found)
-
-
-def _gather_transpose(ct: Any, tangents: Any, x: Any, *, select_prim: str, window_dimensions: Ints,
-                      window_strides: Ints, padding: Padding, base_dilation: Ints,
-                      window_dilation: Ints) -> tuple:
-    if any(d != 1 for d in window_dilation):
-        fail(NotImplementedError, "VJP not implemented for select_and_gather (MaxPool) with window "
-             f"dilation, got window_dilation={window_dilation}.", code="not-differentiable")
-    spread = any(d != 1 for d in base_dilation)
-    if spread:
-        t = type_of(x)
-        value = np.asarray(extremum(t.dtype, select_prim == "le"), t.dtype)
-        x = call("pad", x, value, padding_config=tuple((0, 0, d - 1) for d in base_dilation))
-    out = call("select_and_scatter_add", ct, x, select_prim=select_prim,
-               window_dimensions=window_dimensions, window_strides=window_strides, padding=padding)
-    if spread:
-        shape = type_of(out).shape
-        out = call("slice", out, start_indices=(0,) * len(shape), limit_indices=shape,
-                   strides=base_dilation)
-    return out, None
 
 
 select_and_gather_add_p = defop(
@@ -391,6 +391,12 @@ def _scatter_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **par
     return make_rule(rule_text([source, inside], [inside], kinds), operands, results, sizes)
 
 
+def _scatter_transpose(ct: Any, source: Any, x: Any, **params: Any) -> tuple:
+    ones = (1,) * type_of(x).ndim
+    return call("select_and_gather_add", ct, x, base_dilation=ones, window_dilation=ones,
+                **params), None
+
+
 def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_prim: str,
                       window_dimensions: Ints, window_strides: Ints,
                       padding: Padding) -> np.ndarray:
@@ -412,12 +418,6 @@ def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_pr
     np.add.at(out.reshape(-1), np.broadcast_to(position, at.shape).reshape(-1),
               with_lead(source, lead, devices).reshape(-1))
     return padded(lead, out, 0, [(-lo, -hi) for lo, hi in padding], ones)
-
-
-def _scatter_transpose(ct: Any, source: Any, x: Any, **params: Any) -> tuple:
-    ones = (1,) * type_of(x).ndim
-    return call("select_and_gather_add", ct, x, base_dilation=ones, window_dilation=ones,
-                **params), None
 
 
 select_and_scatter_add_p = defop(

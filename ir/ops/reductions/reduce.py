@@ -129,56 +129,6 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], param
     return [_kept(t.entries, params["dimensions"]) for t in _halves(types)[0]]
 
 
-# -- meaning --------------------------------------------------------------------------------------
-
-def _evaluate(lead: int, *arrays: np.ndarray, jaxpr: Program, dimensions: Axes
-              ) -> list[np.ndarray]:
-    operands, inits = _halves(arrays)
-    places = tuple(lead + d for d in dimensions)
-    columns = [_columns(x, places) for x in np.broadcast_arrays(*operands)]
-    rank = columns[0].ndim - 1
-    inits = [v.reshape(v.shape + (1,) * (rank - v.ndim)) for v in inits]
-
-    def combine(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
-        return run(jaxpr, [*xs, *ys], _apply_to_arrays, _array_of_rank(np.ndim(ys[0])))
-
-    rest = []
-    n = columns[0].shape[0]
-    while n > 1:
-        half = n // 2
-        if n % 2:
-            rest.append([c[n - 1] for c in columns])
-        columns = combine([c[:half] for c in columns], [c[half:2 * half] for c in columns])
-        n = half
-    if not n:
-        return [np.broadcast_to(i, c.shape[1:]) for i, c in zip(inits, columns, strict=True)]
-    for cells in ([c[0] for c in columns], *rest):
-        inits = combine(inits, cells)
-    return inits
-
-
-def _columns(x: np.ndarray, places: Axes) -> np.ndarray:
-    """x with the reduced dimensions first, as one."""
-    kept = [d for d in range(x.ndim) if d not in places]
-    count = math.prod(x.shape[d] for d in places)
-    return x.transpose(*places, *kept).reshape(count, *(x.shape[d] for d in kept))
-
-
-def _apply_to_arrays(op: Op, cells: Sequence[np.ndarray], params: dict[str, Any],
-                     types: Sequence[ArrayType]) -> list[np.ndarray]:
-    if op.arithmetic:
-        cells = [c.astype(compute_dtype(c.dtype), copy=False) for c in cells]
-    assert op.evaluate is not None
-    # The computation is of scalars, so every dimension is one of devices.
-    out = op.evaluate(np.ndim(cells[0]), *cells, **params)
-    return [np.asarray(v).astype(storage_dtype(t.dtype), copy=False)
-            for v, t in zip(out if op.multiple_results else [out], types, strict=True)]
-
-
-def _array_of_rank(rank: int) -> Callable[[Literal], np.ndarray]:
-    return lambda atom: np.asarray(atom.val, atom.aval.dtype).reshape((1,) * rank)
-
-
 # -- derivatives and batching ---------------------------------------------------------------------
 
 def _fold(operands: Sequence[Any], inits: Sequence[Any], dimensions: Axes, batched: bool,
@@ -304,6 +254,56 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, ja
             return [broadcast_like(v, x) for v, x in zip(results, ys, strict=True)]
         outs = _fold(arrays, inits, moved, True, combine)
     return list(outs), [0] * count
+
+
+# -- meaning --------------------------------------------------------------------------------------
+
+def _evaluate(lead: int, *arrays: np.ndarray, jaxpr: Program, dimensions: Axes
+              ) -> list[np.ndarray]:
+    operands, inits = _halves(arrays)
+    places = tuple(lead + d for d in dimensions)
+    columns = [_columns(x, places) for x in np.broadcast_arrays(*operands)]
+    rank = columns[0].ndim - 1
+    inits = [v.reshape(v.shape + (1,) * (rank - v.ndim)) for v in inits]
+
+    def combine(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
+        return run(jaxpr, [*xs, *ys], _apply_to_arrays, _array_of_rank(np.ndim(ys[0])))
+
+    rest = []
+    n = columns[0].shape[0]
+    while n > 1:
+        half = n // 2
+        if n % 2:
+            rest.append([c[n - 1] for c in columns])
+        columns = combine([c[:half] for c in columns], [c[half:2 * half] for c in columns])
+        n = half
+    if not n:
+        return [np.broadcast_to(i, c.shape[1:]) for i, c in zip(inits, columns, strict=True)]
+    for cells in ([c[0] for c in columns], *rest):
+        inits = combine(inits, cells)
+    return inits
+
+
+def _columns(x: np.ndarray, places: Axes) -> np.ndarray:
+    """x with the reduced dimensions first, as one."""
+    kept = [d for d in range(x.ndim) if d not in places]
+    count = math.prod(x.shape[d] for d in places)
+    return x.transpose(*places, *kept).reshape(count, *(x.shape[d] for d in kept))
+
+
+def _apply_to_arrays(op: Op, cells: Sequence[np.ndarray], params: dict[str, Any],
+                     types: Sequence[ArrayType]) -> list[np.ndarray]:
+    if op.arithmetic:
+        cells = [c.astype(compute_dtype(c.dtype), copy=False) for c in cells]
+    assert op.evaluate is not None
+    # The computation is of scalars, so every dimension is one of devices.
+    out = op.evaluate(np.ndim(cells[0]), *cells, **params)
+    return [np.asarray(v).astype(storage_dtype(t.dtype), copy=False)
+            for v, t in zip(out if op.multiple_results else [out], types, strict=True)]
+
+
+def _array_of_rank(rank: int) -> Callable[[Literal], np.ndarray]:
+    return lambda atom: np.asarray(atom.val, atom.aval.dtype).reshape((1,) * rank)
 
 
 # -- the op ---------------------------------------------------------------------------------------

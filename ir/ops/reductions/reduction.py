@@ -135,12 +135,6 @@ def _sum_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
         wanted.mesh, spec_from_entries(entries, unreduced or spec.unreduced, spec.reduced))]
 
 
-def _sum(lead: int, x: np.ndarray, *, axes: Axes, out_sharding: Any = None) -> np.ndarray:
-    positions = _positions(lead, axes)
-    add = adder_of(positions, x.shape, x.dtype) if type(x) is np.ndarray else None
-    return np.add.reduce(x, axis=positions, dtype=x.dtype) if add is None else add(x)
-
-
 def _sum_transpose(ct: Any, x: Any, *, axes: Axes, out_sharding: Any = None) -> list[Any]:
     want = cotangent_type(x.aval)
     kept = [d for d in range(want.ndim) if d not in axes]
@@ -158,6 +152,12 @@ def _sum_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axes:
         out_sharding = named_sharding_abstract(
             out_sharding.mesh, spec_from_entries(tuple(entries), spec.unreduced, spec.reduced))
     return [reduce_sum_p.bind(operands[0], axes=moved, out_sharding=out_sharding)], [out_dim]
+
+
+def _sum(lead: int, x: np.ndarray, *, axes: Axes, out_sharding: Any = None) -> np.ndarray:
+    positions = _positions(lead, axes)
+    add = adder_of(positions, x.shape, x.dtype) if type(x) is np.ndarray else None
+    return np.add.reduce(x, axis=positions, dtype=x.dtype) if add is None else add(x)
 
 
 def _axes_samples(reference: Any, dtypes: Sequence[Any], low: float = -3, high: float = 3,
@@ -196,10 +196,6 @@ def _prod_infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any]:
     return _kept(x.shape, axes), x.dtype
 
 
-def _prod(lead: int, x: np.ndarray, *, axes: Axes) -> np.ndarray:
-    return np.multiply.reduce(x, axis=_positions(lead, axes), dtype=x.dtype)
-
-
 def _prod_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axes: Axes
               ) -> tuple[Any, Any]:
     (x,), (tangent,) = operands, tangents
@@ -209,6 +205,10 @@ def _prod_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axes: Axes
             tangent = reduce_sum(mul(tangent, product_of_others(x, axis)), (axis,))
             x = reduce_prod_p.bind(x, axes=(axis,))
     return out, tangent
+
+
+def _prod(lead: int, x: np.ndarray, *, axes: Axes) -> np.ndarray:
+    return np.multiply.reduce(x, axis=_positions(lead, axes), dtype=x.dtype)
 
 
 reduce_prod_p = _reduction(
@@ -224,6 +224,12 @@ reduce_prod_p = _reduction(
 def _infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any]:
     _check_axes(x, axes)
     return _kept(x.shape, axes), x.dtype
+
+
+def _chosen_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
+    """The tangent of the element that was chosen; the mean of theirs where several are equal."""
+    chosen = convert(eq(x, restore_dims(out, x, axes)), g.dtype)
+    return div(reduce_sum(mul(g, chosen), axes), reduce_sum(chosen, axes))
 
 
 def _lowest(dtype: np.dtype) -> Any:
@@ -245,12 +251,6 @@ def _folded(function: np.ufunc, identity: Callable[[np.dtype], Any]) -> Callable
             return function.reduce(x, axis=positions)
         return function.reduce(x, axis=positions, initial=identity(x.dtype))
     return evaluate
-
-
-def _chosen_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
-    """The tangent of the element that was chosen; the mean of theirs where several are equal."""
-    chosen = convert(eq(x, restore_dims(out, x, axes)), g.dtype)
-    return div(reduce_sum(mul(g, chosen), axes), reduce_sum(chosen, axes))
 
 
 reduce_max_p = _reduction(

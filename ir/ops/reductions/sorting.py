@@ -49,6 +49,13 @@ def _sort_infer(*types: ArrayType, dimension: int, is_stable: bool, num_keys: in
     return [(t.shape, t.dtype, t.weak_type) for t in types]
 
 
+def _sort_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *,
+               dimension: int, is_stable: bool, num_keys: int) -> str:
+    names = " ".join("k" if d == dimension else f"b{d}" for d in range(len(operand_shapes[0])))
+    side = ", ".join([names] * len(operand_shapes))
+    return f"{side} -> {side} | k:ordered(columns)"
+
+
 def _sort_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                    params: dict[str, Any]) -> list[Any]:
     dimension = params["dimension"]
@@ -66,59 +73,6 @@ def _sort_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
              label=f"operands are {short_list(types)}",
              help="bring all operands to one spec with `reshard`")
     return [placed[0].entries if placed else ((),) * len(shapes[0])] * len(types)
-
-
-def _sort_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *,
-               dimension: int, is_stable: bool, num_keys: int) -> str:
-    names = " ".join("k" if d == dimension else f"b{d}" for d in range(len(operand_shapes[0])))
-    side = ", ".join([names] * len(operand_shapes))
-    return f"{side} -> {side} | k:ordered(columns)"
-
-
-def _sort_localize(context: LocalizeContext) -> list[Any]:
-    """Where the dimension is split, by columns (column_sort.py)."""
-    dimension = context.params["dimension"]
-    axes = context.axes_of_factor.get(context.rule.operands[0][dimension][0], ())
-    if not axes:
-        return context.emit(sort_p, list(context.operands), context.params)
-    return column_sort(context, axes, dimension, context.params["num_keys"],
-                       context.params["is_stable"])
-
-
-def _keys(x: np.ndarray) -> list[np.ndarray]:
-    """What compares as x does, the most significant first: numpy puts complex NaNs elsewhere."""
-    return [np.real(x), np.imag(x)] if x.dtype.kind == "c" else [x]
-
-
-def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_keys: int
-          ) -> list[np.ndarray]:
-    axis = lead + dimension
-    if len(arrays) == 1 and arrays[0].dtype.kind != "c":
-        x = arrays[0]
-        if not _told_apart(x):
-            return [np.sort(x, axis=axis)]
-        return [taken(x, stable_order(x, axis), axis)]
-    arrays = np.broadcast_arrays(*arrays)
-    keys = [key for x in arrays[:num_keys] for key in _keys(x)]
-    order = (stable_order(keys[0], axis) if len(keys) == 1
-             else np.lexsort(keys[::-1], axis=axis))
-    return [taken(x, order, axis) for x in arrays]
-
-
-def _told_apart(x: np.ndarray) -> bool:
-    """Whether equal values differ to the eye, so that their order shows: zeros of both signs.
-
-    Where they do not, numpy's sort that is not stable gives the same, several times as fast.
-    """
-    if x.dtype.isbuiltin != 1:
-        return True                         # ml_dtypes: sorted by comparison in any case
-    if x.dtype.kind != "f":
-        return False
-    zero = x == 0
-    if not zero.any():
-        return False
-    zeros = np.signbit(x[zero])
-    return bool(zeros.any() and not zeros.all())
 
 
 def permute(x: Any, order: Any, dimension: int) -> Any:
@@ -171,6 +125,52 @@ def _sort_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, 
     return list(outs), [0] * len(outs)
 
 
+def _keys(x: np.ndarray) -> list[np.ndarray]:
+    """What compares as x does, the most significant first: numpy puts complex NaNs elsewhere."""
+    return [np.real(x), np.imag(x)] if x.dtype.kind == "c" else [x]
+
+
+def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_keys: int
+          ) -> list[np.ndarray]:
+    axis = lead + dimension
+    if len(arrays) == 1 and arrays[0].dtype.kind != "c":
+        x = arrays[0]
+        if not _told_apart(x):
+            return [np.sort(x, axis=axis)]
+        return [taken(x, stable_order(x, axis), axis)]
+    arrays = np.broadcast_arrays(*arrays)
+    keys = [key for x in arrays[:num_keys] for key in _keys(x)]
+    order = (stable_order(keys[0], axis) if len(keys) == 1
+             else np.lexsort(keys[::-1], axis=axis))
+    return [taken(x, order, axis) for x in arrays]
+
+
+def _told_apart(x: np.ndarray) -> bool:
+    """Whether equal values differ to the eye, so that their order shows: zeros of both signs.
+
+    Where they do not, numpy's sort that is not stable gives the same, several times as fast.
+    """
+    if x.dtype.isbuiltin != 1:
+        return True                         # ml_dtypes: sorted by comparison in any case
+    if x.dtype.kind != "f":
+        return False
+    zero = x == 0
+    if not zero.any():
+        return False
+    zeros = np.signbit(x[zero])
+    return bool(zeros.any() and not zeros.all())
+
+
+def _sort_localize(context: LocalizeContext) -> list[Any]:
+    """Where the dimension is split, by columns (column_sort.py)."""
+    dimension = context.params["dimension"]
+    axes = context.axes_of_factor.get(context.rule.operands[0][dimension][0], ())
+    if not axes:
+        return context.emit(sort_p, list(context.operands), context.params)
+    return column_sort(context, axes, dimension, context.params["num_keys"],
+                       context.params["is_stable"])
+
+
 def _repeated_keys() -> np.ndarray:
     return values((4, 6), I32, 0, 3)
 
@@ -217,6 +217,14 @@ def _top_k_infer(x: ArrayType, *, k: int, axis: int) -> list[tuple]:
     return [(shape, x.dtype, x.weak_type), (shape, INT32, x.weak_type)]
 
 
+def _top_k_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *, k: int,
+                axis: int) -> str:
+    rank = len(operand_shapes[0])
+    left, right = (" ".join(name if d == axis else f"b{d}" for d in range(rank))
+                   for name in ("k", "m"))
+    return f"{left} -> {right}, {right} | k:ordered(top) m!:replicate"
+
+
 def _top_k_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                     params: dict[str, Any]) -> list[Entries]:
     (x,) = types
@@ -230,12 +238,32 @@ def _top_k_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     return [x.entries] * 2
 
 
-def _top_k_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *, k: int,
-                axis: int) -> str:
-    rank = len(operand_shapes[0])
-    left, right = (" ".join(name if d == axis else f"b{d}" for d in range(rank))
-                   for name in ("k", "m"))
-    return f"{left} -> {right}, {right} | k:ordered(top) m!:replicate"
+def _top_k_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, k: int, axis: int
+               ) -> tuple[list[Any], list[Any]]:
+    (x,), (g,) = operands, tangents
+    if g is None:
+        return list(top_k_p.bind(x, k=k, axis=axis)), [None, None]
+    shape = type_of(x).shape
+    order = top_k_p.bind(x, k=shape[axis], axis=axis)[1]
+    return (list(top_k_p.bind(x, k=k, axis=axis)),
+            [_first(permute(g, order, axis), k, axis), None])
+
+
+def _first(x: Any, k: int, axis: int) -> Any:
+    shape = type_of(x).shape
+    limits = tuple(k if d == axis else n for d, n in enumerate(shape))
+    return OPS["slice"].bind(x, start_indices=(0,) * len(shape), limit_indices=limits,
+                             strides=None)
+
+
+def _top_k_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, k: int, axis: int
+                 ) -> tuple[list[Any], list[int]]:
+    return list(top_k_p.bind(operands[0], k=k, axis=axis + (axis >= dims[0]))), [dims[0]] * 2
+
+
+def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:
+    values, places = largest(x, k, lead + axis)
+    return [values, places.astype(I32)]
 
 
 def _top_k_localize(context: LocalizeContext) -> list[Any]:
@@ -266,34 +294,6 @@ def _chosen(out: Emitting, x: Any, order: Any, axis: int) -> Any:
     return out.call("gather", x, index, dimension_numbers=numbers, slice_sizes=(1,) * rank,
                     unique_indices=False, indices_are_sorted=False, mode=GatherScatterMode.CLIP,
                     fill_value=None)
-
-
-def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:
-    values, places = largest(x, k, lead + axis)
-    return [values, places.astype(I32)]
-
-
-def _top_k_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, k: int, axis: int
-               ) -> tuple[list[Any], list[Any]]:
-    (x,), (g,) = operands, tangents
-    if g is None:
-        return list(top_k_p.bind(x, k=k, axis=axis)), [None, None]
-    shape = type_of(x).shape
-    order = top_k_p.bind(x, k=shape[axis], axis=axis)[1]
-    return (list(top_k_p.bind(x, k=k, axis=axis)),
-            [_first(permute(g, order, axis), k, axis), None])
-
-
-def _first(x: Any, k: int, axis: int) -> Any:
-    shape = type_of(x).shape
-    limits = tuple(k if d == axis else n for d, n in enumerate(shape))
-    return OPS["slice"].bind(x, start_indices=(0,) * len(shape), limit_indices=limits,
-                             strides=None)
-
-
-def _top_k_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, k: int, axis: int
-                 ) -> tuple[list[Any], list[int]]:
-    return list(top_k_p.bind(operands[0], k=k, axis=axis + (axis >= dims[0]))), [dims[0]] * 2
 
 
 def _top_k_reference(x: np.ndarray, k: int, axis: int) -> list[np.ndarray]:
