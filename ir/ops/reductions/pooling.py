@@ -227,8 +227,8 @@ def _samples() -> list[Sample]:
 
 
 def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_infer,
-                   function: np.ufunc, identity: Callable[[ArrayType], Any], **fields: Any) -> Op:
-    """Declare the reduction of each window; `identity` is what the padding holds, by type."""
+                   function: np.ufunc, identity: Callable[[np.dtype], Any], **fields: Any) -> Op:
+    """Declare the reduction of each window; `identity` is what the padding holds, by dtype."""
     return defop(
         name, doc=doc, infer=infer, rule=_rule, explicit=_explicit, pending=refuse,
         batch=_batch_with(name),
@@ -239,15 +239,15 @@ def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_i
 reduce_window_sum_p = _reduce_window(
     "reduce_window_sum", "The sum of each window.", infer=_sum_infer,
     linear=((0,),), jvp="linear", transpose=_sum_transpose,
-    function=np.add, identity=lambda t: 0)
+    function=np.add, identity=lambda dtype: 0)
 reduce_window_max_p = _reduce_window(
     "reduce_window_max", "The largest element of each window.",
     jvp=(_chosen_tangent("ge"),),
-    function=np.maximum, identity=lambda t: extremum(t, False))
+    function=np.maximum, identity=lambda dtype: extremum(dtype, False))
 reduce_window_min_p = _reduce_window(
     "reduce_window_min", "The smallest element of each window.",
     jvp=(_chosen_tangent("le"),),
-    function=np.minimum, identity=lambda t: extremum(t, True))
+    function=np.minimum, identity=lambda dtype: extremum(dtype, True))
 
 
 # -- select_and_gather_add -------------------------------------------------------------------------
