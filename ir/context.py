@@ -254,7 +254,8 @@ class Config:
 class Override(contextlib.ContextDecorator):
     """Settings of this thread for a `with` block, which takes back its own and no other's.
 
-    What an interrupt within `__enter__` or `__exit__` left is taken back when the object goes.
+    What an interrupt left between the two, or as they are called, is taken back when the object
+    goes.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -268,20 +269,32 @@ class Override(contextlib.ContextDecorator):
         given = {config._known(k): v for k, v in self._values.items()}
         for k, v in given.items():
             config._check(k, v)
-        self._entered.append(given)
-        _set_overrides((*STATE.override_entries, given))
+        depth = len(self._entered)
+        try:
+            self._entered.append(given)
+            _set_overrides((*STATE.override_entries, given))
+        except BaseException:               # an interrupt: the block is not entered
+            self._leave(depth)
+            raise
 
     def __exit__(self, *exc: object) -> None:
-        self._leave()
+        depth = None
+        try:
+            depth = len(self._entered) - 1
+            self._leave(depth)
+        except BaseException:               # an interrupt may have cut the first short
+            self._leave(len(self._entered) - 1 if depth is None else depth)
+            raise
 
-    def _leave(self) -> None:
-        given = self._entered[-1]
-        _set_overrides(tuple(e for e in STATE.override_entries if e is not given))
-        self._entered.pop()
+    def _leave(self, depth: int) -> None:
+        """Take back what was entered at this depth and above."""
+        gone = set(map(id, self._entered[depth:]))
+        _set_overrides(tuple([e for e in STATE.override_entries if id(e) not in gone]))
+        del self._entered[depth:]
 
     def __del__(self) -> None:
-        while getattr(self, "_entered", None):       # none where __init__ did not finish
-            self._leave()
+        if getattr(self, "_entered", None):          # none where __init__ did not finish
+            self._leave(0)
 
 
 def _set_overrides(entries: tuple[dict[str, Any], ...]) -> None:

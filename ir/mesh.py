@@ -122,11 +122,13 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
             raise
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> bool:
-        outer = ENTERED.meshes[:-1]
+        inside = None
         try:
-            ENTERED.meshes = outer
-        except BaseException:
-            ENTERED.meshes = outer          # an interrupt may have come into the first
+            inside = ENTERED.meshes
+            ENTERED.meshes = _without(self, inside)
+        except BaseException:               # an interrupt, before or after the step that matters
+            if inside is None or ENTERED.meshes is inside:
+                ENTERED.meshes = _without(self, ENTERED.meshes)
             raise
         return False
 
@@ -368,6 +370,15 @@ class _Entered(threading.local):
     """The meshes of this thread's `with mesh:` blocks, the innermost last."""
 
     meshes: tuple[Mesh, ...] = ()
+
+
+def _without(mesh: Mesh, entered: tuple[Mesh, ...]) -> tuple[Mesh, ...]:
+    """What was entered before the last block of a mesh; blocks that an interrupt kept from being
+    left go with it."""
+    for i in range(len(entered) - 1, -1, -1):
+        if entered[i] is mesh:
+            return entered[:i]
+    return entered
 
 
 ENTERED = _Entered()

@@ -10,6 +10,7 @@ import gc
 import os
 import random
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -168,6 +169,52 @@ def test_an_exception_that_is_kept_keeps_nothing_switched() -> None:
 
         interrupted(block, n)
         assert switches() == before, n
+
+
+def entered() -> None:
+    with MESH:
+        pass
+
+
+def overridden() -> None:
+    with config.override(jax_disable_jit=True):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("block", [entered, overridden], ids=lambda f: f.__name__)
+def test_blocks_whose_object_stays_are_left_wherever_python_lets_them(block: Callable[[], Any]
+                                                                      ) -> None:
+    """Out of reach for Python code is an interrupt that comes as `__enter__` returns, or as
+    `__exit__` is called and before its `try`: Python calls neither again, and frames that the
+    traceback keeps keep the object. Everywhere else nothing stays."""
+    where = []
+    for n in range(1, interrupted(block, 0)[1] + 1):
+        before, kept = switches(), []
+
+        def held(kept: Any = kept) -> None:
+            try:
+                block()
+            except KeyboardInterrupt as error:
+                kept.append(error)
+                raise
+
+        interrupted(held, n)
+        if switches() != before:
+            where.append(traceback.extract_tb(kept[0].__traceback__)[-2].name)
+            kept.clear()
+            ENTERED.meshes = ()
+            gc.collect()
+        assert switches() == before, n
+    assert set(where) <= {"__enter__", "call", "__exit__"} and len(where) <= 6, where
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_outer_mesh_takes_inner_ones_that_were_not_left_with_it() -> None:
+    inner = st.make_mesh((8,), ("z",))
+    with MESH:
+        inner.__enter__()
+    assert ENTERED.meshes == ()
 
 
 def test_a_mesh_that_is_set_for_good_stays() -> None:
