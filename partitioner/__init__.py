@@ -1,5 +1,15 @@
 """Global program to per-device program. Imports `ir` only.
 
-`pipeline.py` runs the passes in their order, each in a folder: preparation/, propagation/,
-resharding/ (with what choice/ decides and redistribution/ plans), lowering/, optimization/.
+`pipeline.py` runs the passes in order. A room holds a stage, or what a stage is decided by:
+
+    preparation     calls inlined, constraints on one mesh          traced -> inlined
+    propagation     open dimensions get mesh axes                   inlined -> resolved
+    choice          which strategy each equation takes, by cost     (decides for resharding)
+    redistribution  the collectives between two layouts             (plans for lowering)
+    resharding      layout changes become `reshard` equations       resolved -> resharded
+    lowering        blocks and collectives instead of whole values  resharded -> local
+    optimization    collectives merged, hoisted, dropped            local -> optimized
+
+The docstrings of propagation, choice, resharding, redistribution and lowering carry one program
+through: a matmul whose contracting dimension is sharded (row-parallel), followed by a relu.
 """

@@ -1,10 +1,10 @@
-"""Ways: what the layouts in play suggest to try of a rule.
+"""Candidates: factor shardings that are worth trying for a rule, given the layouts in play.
 
-What the layouts of an equation's tensors give to the factors of its rule decides what is tried: one
-factor or none for every axis in play. That is a small part of what the layouts say, the same for
-most of the ways of holding the operands, so what is tried is looked up by that part alone, kept as
-sets of (axis, factor) in whole numbers. It is the same for all rules that lay out dimensions alike,
-whatever their sizes and however many operands they have.
+The layouts of an equation's operands and results assign mesh axes to the factors of its rule. A
+candidate gives each of these axes to one of the factors that some tensor gives it to, or to none.
+Which candidates there are depends on few facts about the layouts, so they are looked up by these
+alone, kept as bit sets of (axis, factor) pairs, and shared by all rules with the same dimension
+maps, whatever their sizes and number of operands.
 """
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Part = tuple[tuple[Pair, ...], Axes]    # of one layout; and overflow
 
 
 class Candidate:
-    """One way of splitting factors. parts: of those that are split, into how many; product: of
-    these. layouts, cuts: per map what splits its dimensions, and into how many blocks; at the end
-    of a tensor without dimensions. pending: axes over which it leaves a sum. All but
-    axes_of only where it is `simple` (`Ways`).
+    """One factor sharding. parts: factor -> number of blocks, of those that are split; product: of
+    all parts. layouts, cuts: per dimension map, the axes of each dimension and the number of
+    blocks; the last entry is that of scalars. pending: axes over which results are partial sums.
+    Only axes_of is set unless the rule is `simple` (see `CandidateTable`).
     """
 
     __slots__ = ("axes_of", "cuts", "layouts", "parts", "pending", "product")
@@ -61,15 +61,15 @@ class Candidate:
         self.layouts, self.cuts = (*layouts, ()), (*cuts, 1)
 
 
-# What the layouts of a tensor give to the factors, as a set of (axis, factor), where what overflows
-# is given to a factor after the last; what they lack: factors that the tensor has, with axes that
-# one of the layouts does not give to any; and the pairs in order.
+# The axes that the layouts of a tensor assign to its factors, as a set of (axis, factor) pairs with
+# overflow assigned to a factor after the last; the pairs that they lack: factors of the tensor with
+# axes that one of the layouts assigns to none; and the pairs in order.
 _FactorAxes = tuple[int, int, tuple[Pair, ...]]
 
 
 class _KnownAxes(NamedTuple):
-    """What is known while there are so many axes. order: `Layouts.order` then. lacking: per map,
-    what a tensor lacks where it is whole; given: by (map, layouts).
+    """What is known for the mesh axes met so far. order: `LayoutTable.order` at that time. lacking:
+    per map, all (axis, factor) pairs of an unsharded tensor; given: by (map, layouts).
     """
     order: list[tuple[str, int]]
     lacking: list[int]
@@ -77,8 +77,8 @@ class _KnownAxes(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """What is tried where several axes may meet on a factor (of `factors`): it depends on the
-    orders of axes that tensors have there. picks: sets of (axis, factor).
+    """Candidates where several axes may split one factor (of `factors`): they depend on the order
+    of axes in the layouts. picks: sets of (axis, factor) pairs.
     """
     picks: list[int]
     order: list[tuple[str, int]]
@@ -87,13 +87,12 @@ class _Shared(NamedTuple):
 
 
 class CandidateTable:
-    """What is tried of rules that agree in maps, and in all of their factors but sizes.
+    """The candidates of all rules that agree in dimension maps, and in their factors but for sizes.
 
-    maps: the different ones that tensors with dimensions have, numbered. simple: whether no
-    dimension has several factors, and factors pass through, or are summed (`summed`, a set as the
-    other ones of factors); what is legal then, and what it costs, takes no more than to divide
-    sizes. alike: whether besides all that has dimensions has the same, as in what works element by
-    element.
+    maps: the distinct maps of tensors with dimensions, numbered. simple: no dimension has several
+    factors, and each factor passes through or is summed (`summed`, a bit set like the other sets of
+    factors); then dividing sizes is all that legality and cost take. elementwise: all tensors with
+    dimensions have the same map, and all factors pass through.
     """
 
     __slots__ = ("elementwise", "by_pick", "can_split", "carried", "found", "info", "layouts",
@@ -139,7 +138,7 @@ class CandidateTable:
         self.found: dict[tuple[int, int, Pending], list[Candidate] | _Shared] = {}
 
     def candidate(self, axes_of: dict[int, Axes]) -> Candidate:
-        """The way of splitting factors so; these are in order."""
+        """The candidate that splits factors so; these are in order."""
         places, pick, several = self.layouts.places, 0, False
         for f in axes_of:
             axes = axes_of[f]
@@ -155,7 +154,9 @@ class CandidateTable:
         return self.by_pick[pick]
 
     def part(self, m: int, layout: int) -> Part:
-        """The axes that a layout gives to the factors, of tensors with this map."""
+        """The axes that a layout assigns to each factor, for tensors with this map; and its
+        overflow.
+        """
         key = m, layout
         if key in self.parts:
             return self.parts[key]
@@ -182,7 +183,7 @@ class CandidateTable:
         return pairs, overflow
 
     def rebuild(self) -> _KnownAxes:
-        """What is known while there are as many axes as now."""
+        """What is known for the axes that exist now."""
         order = self.layouts.order()
         every = 0
         for _, place in order:
@@ -191,7 +192,9 @@ class CandidateTable:
         return known
 
     def factor_axes(self, known: _KnownAxes, m: int, held: LayoutIds) -> _FactorAxes:
-        """What these layouts of a tensor with this map give; noted in `met`."""
+        """The (axis, factor) pairs that these layouts assign, for tensors with this map; noted in
+        `known`.
+        """
         if len(held) != 1:
             has = lacks = 0
             together: tuple[Pair, ...] = ()
@@ -220,9 +223,9 @@ class CandidateTable:
 
     def enumerated(self, known: _KnownAxes, has: int, lacks: int, kept: Pending,
                    given: Sequence[_FactorAxes]) -> tuple[list[Candidate], tuple[Pair, ...]]:
-        """What is tried for (axis, factor) that layouts give, and that some of them lack; and what
-        it depends on besides: the orders of axes in what is given, where axes may meet. kept: axes
-        over which operands are unfinished sums.
+        """The candidates for the (axis, factor) pairs that layouts assign (`has`), and that some of
+        them do not (`lacks`); and the orders of axes on which the result depends, where axes may
+        share a factor. kept: axes over which operands are partial sums.
         """
         key = has, lacks, kept
         if key in self.found:
@@ -246,8 +249,9 @@ class CandidateTable:
 
     def _enumerate(self, known: _KnownAxes, has: int, lacks: int, kept: Pending
                    ) -> list[Candidate] | _Shared:
-        """An axis that passes through, and that all which could have it have, stays; one that some
-        tensor has not on the factor, or that has no factor or several, is tried without, too.
+        """One factor or none for each axis. An axis that every tensor that could have it has on the
+        same pass-through factor stays; it is also tried without where a tensor lacks it, or where
+        it has several factors or none.
         """
         width, other = self.width, self.other
         every = (1 << width - 1) - 1
@@ -291,7 +295,7 @@ class CandidateTable:
         return candidates
 
     def _fewer(self, choices: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
-        """These choices, or where there are too many, some of them."""
+        """These alternatives, or, above the limit on their product, some of them."""
         lists = [[*[f for f in range(self.width - 1) if factors >> f & 1], *([-1] if none else ())]
                  for _, factors, none in choices]
         while math.prod([len(c) for c in lists]) > _MOST_CANDIDATES:
@@ -304,7 +308,8 @@ class CandidateTable:
 
     def _ordered(self, pick: int, order: list[tuple[str, int]], orders: tuple[Pair, ...]
                  ) -> list[Candidate]:
-        """The ways of splitting factors so: axes that meet on one in an order that some tensor has.
+        """The candidates for a set of pairs: axes that share a factor in each order that some
+        tensor has.
         """
         sets: dict[int, Axes] = {}
         several, ordered, last = False, True, -1
@@ -333,7 +338,7 @@ class CandidateTable:
 
 
 def candidates_of(layouts: LayoutTable, info: RuleInfo) -> CandidateTable:
-    """What is tried of a rule."""
+    """The candidates of a rule."""
     memo = layouts.memo
     if info in memo:
         return memo[info]
@@ -355,7 +360,7 @@ def candidates_of(layouts: LayoutTable, info: RuleInfo) -> CandidateTable:
 
 
 def _orders(members: Axes, seen: Sequence[Axes]) -> list[Axes]:
-    """Orders of these axes on a factor: those that tensors have, else one that extends one."""
+    """Orders of these axes on one factor: those that tensors have, else one that extends one."""
     if len(members) == 1:
         return [members]
     exact = list(dict.fromkeys([s for s in seen if set(s) == set(members)]))

@@ -1,15 +1,14 @@
-"""Clusters: decisions that hang together, and what an equation makes of them.
+"""Clusters: values whose layouts must be decided together, and what an equation makes of them.
 
-Where programs up to an equation differ only in what some live values are held in, these values form
-a *cluster*: a table with a row for each way of holding them, and its price above that of the
-cheapest. Values in different clusters are decided independently. An equation joins the clusters
-that it reads, gives its results, and ends what nothing reads any more; rows that are as dear as it
-is to come to them from a cheaper one are dropped, and as soon as all rows agree on a value, or one
-row is left, that is decided.
+A *cluster* is a table: a row for each assignment of layouts to its values, with the cost of the
+program up to here above that of the cheapest row. Values in different clusters are independent. An
+equation joins the clusters that it reads, adds its results, and eliminates values that nothing
+reads any more. Dominated rows are dropped: those that cost as much as resharding from a cheaper
+row. A value on which all rows agree is decided.
 
-Tables are interned and say nothing about which variables they are about, so what an equation makes
-of them is found out once for all layers of a kind. After variable elimination in graphical models
-(Dechter, Bucket elimination, 1999).
+Tables are interned and do not name their variables, so that the step over an equation is computed
+once for repeated layers. This is variable elimination in graphical models (Dechter, "Bucket
+elimination", 1999).
 """
 from __future__ import annotations
 
@@ -28,12 +27,11 @@ Row = tuple[LayoutIds, ...]
 class SearchBudget(NamedTuple):
     """How widely is searched.
 
-    kept: rows side by side: so many by their price with all that is expected to be paid for what
-    they hold, with half of it, and without; each taken from the `compared` first. outcomes: of one
-    equation for one row. joined: rows of clusters that are joined. all_wishes: whether it is tried
-    what readers would like though they gain nothing over bringing the value back. doubt: quarters
-    by which what is expected to be paid may be wrong; rows that are dearer even so are dropped,
-    none with 0.
+    kept: number of rows kept by cost plus the whole expected cost, plus half of it, and by cost
+    alone; each taken from the first `compared`. transitions: of one equation per row. joined: rows
+    when clusters are joined. all_preferences: whether to try also what readers prefer without a
+    gain over resharding back. doubt: by how many quarters an expected cost may be wrong; rows that
+    cost more even so are dropped, none if 0.
     """
     kept: tuple[int, int, int]
     compared: int
@@ -48,8 +46,8 @@ _WIDEST = 24                    # values of a cluster
 
 
 class ClusterTable:
-    """The table of a cluster. values: what is expected to be paid for each. prices: above that of
-    the first row.
+    """The rows of a cluster. values: the expected cost of each value. costs: above that of the
+    first row.
     """
 
     __slots__ = ("costs", "rows", "values")
@@ -62,27 +60,27 @@ class ClusterTable:
 class Step(NamedTuple):
     """What an equation makes of clusters.
 
-    content: of the cluster that it leaves; None where all is decided. values: where those of it
-    come from, and agreed: (from where, held) of what all rows hold alike; both as (cluster, place)
-    of an old cluster, (READ, number of a variable) or (MADE, number of a result). parents: per row
-    the rows of the old clusters that it comes from. options: that are taken, per row.
+    content: of the cluster after it; None if everything is decided. values: where those of the
+    cluster come from, and agreed: (source, layouts) of values on which all rows agree; a source is
+    (cluster, place) of an old cluster, (READ, number of a variable) or (MADE, number of a result).
+    parents: per row the rows of the old clusters it comes from. strategies: taken, per row.
     """
     content: ClusterTable | None
     values: tuple[tuple[int, int], ...]
     agreed: tuple[tuple[tuple[int, int], LayoutIds], ...]
     parents: tuple[tuple[int, ...], ...]
-    options: tuple[Strategy | None, ...]
+    strategies: tuple[Strategy | None, ...]
 
 
 READ, MADE = -1, -2
 
 
 class StepContext(NamedTuple):
-    """How an equation meets clusters; what a step depends on besides the task.
+    """How an equation meets clusters: all that a step depends on besides the decision.
 
-    sources: per variable that it reads, its (cluster, place), or (READ, what it is held in).
-    ends: per variable, whether nothing reads it later. unread: per result, whether nothing does.
-    later: per variable, what those like that read it later; goals: per result.
+    sources: per variable read, its (cluster, place), or (READ, its layouts). ends: per variable,
+    whether nothing reads it later. unread: per result, whether nothing does. later: per variable,
+    what later readers prefer; preferences: per result.
     """
     contents: tuple[ClusterTable, ...]
     sources: tuple[tuple[int, LayoutIds | int], ...]
@@ -143,7 +141,7 @@ def step(layouts: LayoutTable, decision: Decision, context: StepContext) -> Step
 
 
 def _joined(contents: Sequence[ClusterTable], most: int) -> list[tuple[int, tuple[int, ...]]]:
-    """(price, row of each) of clusters taken together, the most promising first."""
+    """(cost, row of each) of the product of clusters, the most promising first."""
     if not contents:
         return [(0, ())]
     if len(contents) < 2:
@@ -151,7 +149,7 @@ def _joined(contents: Sequence[ClusterTable], most: int) -> list[tuple[int, tupl
     found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
     for content in contents:
         gaps = _expected_costs(content.values, content.rows)
-        # the price of each twice, with what is expected to be paid
+        # twice the cost of each, plus what is expected to be paid
         found = [(rank + 2 * more + gap, cost + more, (*parents, i))
                  for rank, cost, parents in found
                  for i, (more, gap) in enumerate(zip(content.costs, gaps, strict=True))]
@@ -162,7 +160,7 @@ def _joined(contents: Sequence[ClusterTable], most: int) -> list[tuple[int, tupl
 
 
 def _expected_costs(values: Sequence[ExpectedCost], rows: Iterable[Row]) -> list[int]:
-    """What is expected to be paid for what each row holds."""
+    """The expected cost of what each row holds."""
     expected_costs: list[int] = []
     for row in rows:
         ahead = 0
@@ -177,7 +175,7 @@ def _settled(layouts: LayoutTable, places: Sequence[tuple[int, int]],
                                                          tuple[int, tuple[int, ...],
                                                                Strategy | None]],
              budget: SearchBudget) -> Step:
-    """What goes on of these rows, and what all of them agree on."""
+    """The rows to go on with, and the values on which all of them agree."""
     ranked = _promising(layouts.gaps, values, found, budget)
     first = ranked[0]
     if len(ranked) < 2:
@@ -220,9 +218,8 @@ def _content(layouts: LayoutTable, values: tuple[ExpectedCost, ...], rows: tuple
 
 def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Sequence[ExpectedCost],
                found: dict[Row, tuple], budget: SearchBudget) -> list[Row]:
-    """The rows to go on with, the cheapest first.
-
-    Left out are rows that are as dear as it is to come to them from one that is taken.
+    """The rows to go on with, the cheapest first, without those that cost as much as resharding
+    from one that is taken.
     """
     rows = list(found)
     if len(rows) < 2:

@@ -1,10 +1,9 @@
-"""Verdicts: whether an exchange was asked for, is needed, or was chosen, and then what was not.
+"""Comparisons: was an exchange requested, required or preferred, and what was the alternative?
 
-An exchange was *asked for* where the equation could run without any, and only the layout that the
-user wrote for its result brings one about. It is *needed* where no way of running the equation does
-without it: an operand can stay in none, or each that leaves all operands where they are exchanges
-something. Else it was *chosen*: the cheapest way without it is the runner-up, and what it would
-cost is said, in the units in which the planner compares (costs.py).
+*Requested* (`ASKED`): the equation has a strategy without any exchange, and only the sharding that
+the user wrote for its result needs one. *Required* (`NEEDED`): no strategy does without it.
+*Preferred* (`CHOSEN`): some strategy does without it but costs more; the cheapest of these is named
+in the reason with its cost, in the units in which the search compares (costs.py).
 """
 from __future__ import annotations
 
@@ -25,9 +24,8 @@ ASKED, NEEDED, CHOSEN = "asked", "needed", "chosen"
 
 class Alternative(NamedTuple):
     """The best plan without an exchange. text: what it does; price: what the part that differs
-    would cost, in bytes that a device receives, work being counted as bytes (the unit in which
-    plans are compared); saved: how much of that the plan that was taken saves, below 0 where it
-    saves only later.
+    would cost, in bytes that a device receives, work being counted as bytes; saved: how much of
+    that the plan that was taken saves, negative where it saves only later.
     """
     text: str
     price: int
@@ -60,7 +58,7 @@ _OF_A_SUM = re.compile(r" leaves partial | finished sum | the sum that ")
 
 
 def parse_alternative(clause: str) -> Alternative | None:
-    """The runner-up that a reason names."""
+    """The alternative that a reason names."""
     found = _ALTERNATIVE.search(clause)
     if found is None:
         return None
@@ -72,7 +70,7 @@ def parse_alternative(clause: str) -> Alternative | None:
 
 
 def without_alternative(reason: str) -> str:
-    """The reason without the runner-up, and without the place where it was asked for."""
+    """The reason without the alternative, and without the place of the user's request."""
     return _PLACE.sub("", _ALTERNATIVE.sub("", reason))
 
 
@@ -106,11 +104,11 @@ def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternat
     return CHOSEN, found[0]
 
 
-class Row(NamedTuple):
-    """One way of running an equation. price: with what it takes to bring operands to it, and the
-    results from it to where they are wanted, in `UNIT`s. moved: variables that are exchanged for
-    it, other than to finish a sum where it is; after: results that are. summed: axes over which its
-    results are sums that it made itself; inner: whether its blocks exchange something.
+class CostedStrategy(NamedTuple):
+    """One strategy of an equation. cost: including the reshards of operands to it and of results to
+    where they are wanted, in `UNIT`s. moved: variables that need an exchange, other than finishing
+    a sum in place; after: results that do. summed: axes over which it leaves partial sums of its
+    own; inner: whether its blocks exchange something.
     """
     strategy: Strategy
     cost: int
@@ -131,8 +129,9 @@ class Row(NamedTuple):
 
 
 class Comparison:
-    """What one equation could have done. task, taken: it, and the option that it took; held: what
-    its variables were held in; ends: where its results were wanted.
+    """The strategies that one equation had. decision, taken: of the equation, and the row of the
+    strategy it took; held: the layouts its variables were available in; ends: where its results
+    were wanted.
     """
 
     __slots__ = ("held", "layouts", "rows", "taken", "decision")
@@ -140,11 +139,11 @@ class Comparison:
     def __init__(self, layouts: LayoutTable, decision: Decision, taken: Strategy,
                  held: tuple[LayoutIds, ...], ends: LayoutIds) -> None:
         self.layouts, self.decision, self.held = layouts, decision, held
-        options = dict.fromkeys(_options(layouts, decision, taken, held, ends))
-        self.rows = [self._row(o, ends) for o in options]
+        strategies = dict.fromkeys(_strategies(layouts, decision, taken, held, ends))
+        self.rows = [self._row(o, ends) for o in strategies]
         self.taken = next(r for r in self.rows if r.strategy is taken)
 
-    def _row(self, strategy: Strategy, ends: LayoutIds) -> Row:
+    def _row(self, strategy: Strategy, ends: LayoutIds) -> CostedStrategy:
         decision, layouts = self.decision, self.layouts
         cost, moved, after = strategy.cost, (), ()
         for p, need in dict.fromkeys(zip(decision.places, strategy.needs, strict=False)):
@@ -159,7 +158,7 @@ class Comparison:
             if more:
                 after += (k,)
         summed = strategy.pending.difference(*strategy.sums)
-        return Row(strategy, cost, moved, after, summed, strategy.received > 0)
+        return CostedStrategy(strategy, cost, moved, after, summed, strategy.received > 0)
 
     def _finishing(self, p: int, need: int) -> int:
         """What it takes to finish the sum that variable p is, where it stays, if that is needed."""
@@ -172,22 +171,22 @@ class Comparison:
 
     # -- verdicts --------------------------------------------------------------------------------
 
-    def of_operand(self, p: int, asked: bool) -> tuple[str, Row | None]:
+    def of_operand(self, p: int, asked: bool) -> tuple[str, CostedStrategy | None]:
         """Why variable p is exchanged. asked: whether the user said how a result is laid out."""
         if asked and self.only_ends:
             return ASKED, None
         stay = [r for r in self.rows if p not in r.moved]
         return (CHOSEN, _cheapest(stay)) if stay else (NEEDED, None)
 
-    def of_sum(self) -> tuple[str, Row | None]:
-        """Why results are sums that are to be finished, or why blocks exchange something."""
+    def of_sum(self) -> tuple[str, CostedStrategy | None]:
+        """Why results are partial sums to be finished, or why blocks exchange something."""
         in_place = [r for r in self.rows if not r.moved]
         without = [r for r in self.rows if r.ends]
         if not without or (in_place and not any([r.ends for r in in_place])):
             return NEEDED, None
         return CHOSEN, _cheapest(without)
 
-    def of_result(self, k: int, asked: bool) -> tuple[str, Row | None]:
+    def of_result(self, k: int, asked: bool) -> tuple[str, CostedStrategy | None]:
         """Why result k is brought to another layout than it was made in."""
         if asked and self.only_ends:
             return ASKED, None
@@ -204,19 +203,19 @@ class Comparison:
 
     # -- words -----------------------------------------------------------------------------------
 
-    def alternative(self, row: Row, rest: int = 0) -> Alternative:
-        """A runner-up, with its price. rest: what else it would cost."""
+    def alternative(self, row: CostedStrategy, rest: int = 0) -> Alternative:
+        """A row as the alternative, with its cost. rest: what else it would cost."""
         cost = round((row.cost + rest) / UNIT)
         return Alternative(" and ".join(self._words(row)), cost,
                            cost - round(self.taken.cost / UNIT))
 
     def cost_of(self, p: int) -> int:
-        """What it took to bring variable p to where it is taken."""
+        """What it cost to bring variable p to where it is taken."""
         decision = self.decision
         need = self.taken.strategy.needs[decision.places.index(p)]
         return self.layouts.moved[decision.var_kinds[p], self.held[p]][need][0]
 
-    def _words(self, row: Row) -> Iterator[str]:
+    def _words(self, row: CostedStrategy) -> Iterator[str]:
         decision, table = self.decision, self.layouts.table
         spelled, strategy = self._spelled, row.strategy
         for p in row.moved:
@@ -276,13 +275,13 @@ def spelled(entries: Sequence[Sequence[str]]) -> str:
     return f"P({', '.join(words)})"
 
 
-def _cheapest(rows: Sequence[Row]) -> Row:
+def _cheapest(rows: Sequence[CostedStrategy]) -> CostedStrategy:
     return min(rows, key=lambda r: r.cost)
 
 
-def _options(layouts: LayoutTable, decision: Decision, taken: Strategy, held: tuple[LayoutIds, ...],
-             ends: LayoutIds) -> Iterator[Strategy]:
-    """The option that was taken, what was compared with it, and how each operand could stay."""
+def _strategies(layouts: LayoutTable, decision: Decision, taken: Strategy,
+                held: tuple[LayoutIds, ...], ends: LayoutIds) -> Iterator[Strategy]:
+    """The strategy taken, those compared with it, and one that leaves each operand in place."""
     table = decision.table
     candidates = table.candidates
     yield taken

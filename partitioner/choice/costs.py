@@ -1,9 +1,9 @@
-"""Prices: what a layout of an equation costs, in bytes that each device receives.
+"""Costs of running an equation on blocks, and of a reshard, in bytes that each device receives.
 
-Bytes on the wire are what is compared; the rest is put in their unit. Work that several devices
-repeat is not free: a device computes about FLOPS_PER_BYTE operations in the time in which it
-receives a byte, so a product is not computed everywhere to save a small exchange, while a small
-tensor is. Equal bytes are decided by the number of exchanges, then by local work.
+Bytes received are compared; other costs are expressed in that unit. Redundant computation is not
+free: a device performs about FLOPS_PER_BYTE operations in the time in which it receives a byte, so
+a large product is not replicated to avoid a small exchange, whereas a small elementwise operation
+is. Ties in bytes are broken by the number of exchanges, then by local work.
 """
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def block_elements(mesh: AbstractMesh, shape: Shape, entries: Entries) -> int:
 def compute_cost(info: RuleInfo, shapes: Sequence[Shape], itemsizes: Sequence[int],
                  parts: Mapping[int, int], blocks: Sequence[int], finish: Sequence[tuple[str, int]]
                  ) -> tuple[float, int]:
-    """The price of running an equation with its factors in so many `parts`, without any reshards.
+    """The cost of running an equation with its factors in so many `parts`, without any reshards;
+    and the bytes that its blocks exchange, alone.
 
-    blocks: elements of each tensor's block. finish: (monoid, parts) of reductions that are finished
-    at once. Counts what its blocks exchange (totals of scans, edges, partial maxima), and its local
-    work; the bytes of the former are also given alone.
+    blocks: elements of each tensor's block. finish: (monoid, parts) of reductions finished at once.
+    Counts exchanges between blocks (totals of scans, halos, partial maxima) and local work.
     """
     received = exchanges = 0
     if info.has_halos and info.operands:           # other operands with the factor are bases
@@ -127,9 +127,10 @@ def _summary(info: RuleInfo, f: int, local: int, devices: int) -> int:
 
 def reshard_cost(mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout, target: Layout
                  ) -> float:
-    """The price of bringing a value from one layout to another; no plan is made for it.
+    """The cost of a reshard, without making a plan for it.
 
-    Of a sum it may be a little too high, since it is finished straight to where it is wanted.
+    For a partial sum it may be slightly too high: the sum is assumed to be finished directly in the
+    wanted layout.
     """
     if source == target:
         return 0.0
@@ -142,7 +143,7 @@ def reshard_cost(mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout
 
 def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
               ) -> tuple[float, int]:
-    """Elements received, and exchanges, where a sum is finished, or a value becomes one."""
+    """Elements received, and exchanges, where a partial sum is finished, or a value becomes one."""
     finish, have = source[1] - target[1], source[0]
     start = target[1] - source[1]
     if start:                               # a value becomes a sum: free along minor axes

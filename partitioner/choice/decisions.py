@@ -1,9 +1,9 @@
-"""Tasks: what there is to decide about an equation, and the ways of running it.
+"""Decisions: what there is to decide about an equation.
 
-Equations that agree in rule, shapes, layouts and in what may be moved are one task, so repeated
-layers share all that is found out about the first. A task whose layouts agree as propagation left
-them, and that moves and sums nothing then, is *settled*: while its operands are where propagation
-has them, and no reader would like a result elsewhere, nothing needs to be looked for.
+Equations with the same rule, shapes, layouts and pinned results share one decision, so that what is
+found out about a layer holds for its repetitions. A decision is *settled* if the types that
+propagation gave agree and neither an exchange nor a partial sum arises: as long as its operands are
+in those layouts and no reader prefers its results in others, there is nothing to search.
 """
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ _FIRST = (0,)
 _FREE = ()          # all results of an equation are
 
 
-# An option where its variables were held in something: its price with that of bringing them to it,
+# A strategy, given the layouts of its variables: its cost with that of bringing them to it,
 # itself (None where there is none), what they are held in then, and what the results are.
 Transition = tuple[int, Strategy | None, tuple[LayoutIds, ...], LayoutIds]
 
 
 class Decision:
-    """What is to be decided about one equation, or a part of it that shares no dimension with the
-    rest; one per case, told apart by identity.
+    """What is to be decided about one equation, or about a part of it that shares no dimension with
+    the rest; one per case, compared by identity.
 
     places: position of each operand among the distinct variables, -1 for literals; read: where each
-    of these stands first, None where every operand is another one. count: of operands. sums: per
-    operand, axes over which its type makes the equation pass a sum on. linear: operand sets through
-    which other sums may pass. pinned: per result, whether it must end as its type says. needs: per
-    variable the layout that it is taken in in any case, or (); without a table there are no other
-    options. settled: what variables and results are held in where all are as propagation has them
-    and nothing is moved, or None; rest: whether that is as it has them. spots: where each of the
-    variables stands; () if one stands twice. nothing, unliked: what readers would like of
-    variables, and of results, where they take them as they are.
+    of these stands first, None if all operands are distinct; positions: where each variable stands,
+    () if one stands twice. count: number of operands. sums: per operand, the axes over which its
+    type makes the equation pass on a partial sum. linear: operand sets through which other partial
+    sums may pass. pinned: per result, whether it must end in the layout of its type. needs: per
+    variable the layout in which it is always taken, or (); there are no other strategies without a
+    rule. homes: the layout that each tensor's type says; at_home: each variable available in that
+    alone. settled: the layouts of variables and results if all are at home and nothing moves, or
+    None; rest: whether these are the same as at home. no_preferences, no_result_preferences: of
+    readers that take values as they are.
     """
 
     __slots__ = ("at_home", "count", "preferences", "homes", "info", "kinds", "layouts", "linear",
@@ -85,7 +86,7 @@ class Decision:
         self.rest = self.settled is not None and self.settled[0] == self.at_home
 
     def __getattr__(self, name: str) -> StrategyTable:
-        """The table is made when it is first asked for: most settled tasks need none."""
+        """The table is made on demand: most settled decisions need none."""
         if name != "table":
             raise AttributeError(name)
         layouts, info = self.layouts, self.info
@@ -98,12 +99,14 @@ class Decision:
 
     @property
     def spec(self) -> StrategySpec:
-        """The choice of a settled task, which is seldom asked for: its equation stays as it is."""
+        """The strategy of a settled decision, which is seldom asked for: its equation stays as it
+        is.
+        """
         return self.strategy.spec
 
     @property
     def strategy(self) -> Strategy:
-        """The option of a settled task."""
+        """The strategy of a settled decision, in layout numbers."""
         table = self.table
         if self.candidate is None:
             home = dict(zip(table.maps, self.homes, strict=True)).get(0)    # of all of them
@@ -112,8 +115,8 @@ class Decision:
         return table.strategy(self.candidate, self.sums)               # type: ignore[return-value]
 
     def _settled(self, info: RuleInfo) -> tuple[tuple[LayoutIds, ...], LayoutIds] | None:
-        """What variables and results are held in where nothing is moved, all values being where
-        propagation has them; None if something must be.
+        """The layouts of variables and results where nothing moves, all values being in the layouts
+        of their types; None if something must move.
         """
         homes, layouts, count = self.homes, self.layouts, self.count
         if self.needs or (layouts.waiting and not layouts.waiting.isdisjoint(homes)):
@@ -187,7 +190,7 @@ def declared_sums(types: Sequence[ArrayType], operands: int) -> tuple[frozenset[
 
 
 class SubDecision(NamedTuple):
-    """A part of an equation: its task, and which of the operands and results belong to it."""
+    """A part of an equation: its decision, and which operands and results belong to it."""
     decision: Decision
     operands: tuple[int, ...]
     results: tuple[int, ...]
@@ -198,13 +201,13 @@ EquationDecision = Decision | tuple[SubDecision, ...]
 
 
 class DecisionBuilder:
-    """Makes the tasks of equations. fixed: the values that stay as typed, None for all."""
+    """Makes the decisions of equations. fixed: the values that stay as typed, None for all."""
 
     def __init__(self, layouts: LayoutTable, fixed: frozenset[Var] | None) -> None:
         self.layouts, self.fixed = layouts, fixed
 
     def of(self, eqns: Sequence[Equation]) -> list[EquationDecision]:
-        """Per equation its task, or its parts where it has several."""
+        """Per equation its decision, or those of its parts."""
         fixed, memo, found = self.fixed, self.layouts.memo, []
         free = None
         for eqn in eqns:

@@ -1,9 +1,9 @@
-"""Layouts, kinds of values and prices as whole numbers.
+"""Layouts, kinds of values, and the costs between them, as numbers.
 
-A layout is where a value's dimensions are split, and the axes over which it is an unfinished sum; a
-kind is a shape and the bytes of an element. A program has few of either, so they are told apart by
-number and every price between two layouts is computed once. Prices are whole numbers of `UNIT`s of
-a byte: sums of them are exact, so that two programs that cost the same are known to.
+A layout is how a value's dimensions are sharded, with the axes over which it is a partial sum; a
+kind is a shape and an item size. A program has few of either, so they are numbered and each reshard
+cost is computed once. Costs are integers in `UNIT`s of a byte: their sums are exact, so that equal
+programs have equal costs.
 """
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..redistribution.redistribute import Share, share_received
 from .costs import EXCHANGE, Layout, reshard_cost
 
 LayoutIds = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
-# What readers are expected to gain, per layout that they would like a value in: its price from then
+# What readers are expected to gain, per layout that they prefer a value in: its cost from then
 # on, less that of having it as its type says. First perhaps (WAITS, share of what it costs to
 # finish a sum that is expected to be paid if it waits, in 1024 parts).
 Preference = tuple[tuple[int, int], ...]
 DEFERRED, WHOLE_SHARE = -1, 1024
-MOST_PREFERRED = 3                      # layouts of a goal
+MOST_PREFERRED = 3                      # layouts of a preference
 MOST_HELD = 4                        # layouts of one value that are remembered
 UNIT = 10 ** 9                  # in a byte
 _ONE_EXCHANGE = round(EXCHANGE * UNIT)
@@ -54,14 +54,14 @@ def layouts_for(program: Program) -> LayoutTable:
 
 
 class LayoutTable:
-    """The numbers of one mesh, and the prices between them; shared by programs (`layouts_for`).
+    """The numbers of one mesh, and the costs between them; shared by programs (`layouts_for`).
 
-    rows: axes of it that go together; they are one axis of `mesh` (joint_axes.py), and `joint`
-    knows both names. Tables work out what they are asked for the first time: numbers: of layouts;
-    homes, kinds_of: layout and kind of a type; prices: by (kind, source, target); moved: by (kind,
-    what a value is held in), how it comes to other layouts (`Moves`); gaps: by (kind, held,
-    wanted), the price of holding a value in all that is wanted; expected: by (kind, home, goal),
-    what is expected to be paid (`Expected`). memo: answers about equations, by what they depend on.
+    rows: axes of it that always go together; they are one axis of `mesh` (joint_axes.py), and
+    `joint` knows both names. Tables compute entries on demand: numbers: of layouts; homes,
+    kinds_of: layout and kind of a type; costs: by (kind, source, target); moved: by (kind, layouts
+    held), how a value comes to other layouts (`Moves`); gaps: by (kind, held, wanted), the cost of
+    having a value in all wanted layouts; expected: by (kind, home, preference), the expected cost
+    (`ExpectedCost`). memo: answers about equations, by what they depend on.
     """
 
     __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
@@ -103,7 +103,7 @@ class LayoutTable:
         return found
 
     def nearest(self, kind: int, held: LayoutIds, target: int) -> tuple[int, int]:
-        """(price, layout) of the cheapest source among those held."""
+        """(cost, layout) of the cheapest source among the layouts held."""
         if target in held:
             return 0, target
         costs = self.costs
@@ -116,11 +116,10 @@ class LayoutTable:
         return cost, best
 
     def left(self, amount: int, kind: int, source: int, target: int, home: int) -> int:
-        """What is left of an amount that pays for bringing a value from one layout to another;
-        below 0 if it does not do.
+        """What is left of an amount that pays for a reshard; negative if it does not suffice.
 
-        The price of a sum over some axes as a sum over others takes a plan, which is not made where
-        the amount pays for the way by `home`.
+        The cost between sums over different axes takes a plan, which is not made where the amount
+        pays for the detour over `home`.
         """
         costs = self.costs
         pending, other = self.table[source][1], self.table[target][1]
@@ -132,9 +131,10 @@ class LayoutTable:
 
     def combined_preference(self, kind: int, home: int, first: Preference, second: Preference,
                             all_of_them: bool) -> Preference:
-        """What the readers of two goals like; a value is brought once to what both of them like.
+        """What the readers of two preferences prefer together; a value is resharded once to what
+        both like.
 
-        all_of_them: also what gains nothing over bringing the value back.
+        all_of_them: also what gains nothing over resharding the value back.
         """
         key = ("preference", kind, home, first, second, all_of_them)
         found = self.memo.get(key)
@@ -258,8 +258,8 @@ class _Shares(_Answers[tuple[int, int], Share]):
 
 
 class Moves(_Answers[int, tuple[int, LayoutIds]]):
-    """Of a value that is held in something: the price of bringing it to a layout from the nearest,
-    and what it is held in then.
+    """Of a value in some layouts: the cost of bringing it to another from the nearest, and the
+    layouts it is in then.
     """
     __slots__ = ("held", "kind")
 
@@ -303,8 +303,8 @@ class _Gaps(_Answers[tuple[int, LayoutIds, LayoutIds], int]):
 
 
 class ExpectedCost(_Answers[LayoutIds, int]):
-    """What is expected to be paid for a value from now on, by what it is held in, less what it is
-    where it is held as its type says. goal: what its readers would like.
+    """What is expected to be paid for a value from now on, by the layouts it is in, relative to the
+    layout of its type alone. preference: what its readers prefer.
     """
     __slots__ = ("preference", "home", "kind")
 
@@ -333,7 +333,7 @@ class ExpectedCost(_Answers[LayoutIds, int]):
                     if gain < found:
                         found = gain
                     break
-                elif gain < found:              # a price is never negative
+                elif gain < found:              # a cost is never negative
                     there = costs[kind, layout, n] + gain
                     if there < found:
                         found = there
@@ -353,7 +353,7 @@ class _ExpectedCosts(_Answers[tuple[int, int, Preference], ExpectedCost]):
 
 
 def with_layout(held: LayoutIds, layout: int) -> LayoutIds:
-    """What a value is held in when it is brought to one more layout."""
+    """The layouts of a value once it is brought to one more."""
     if layout in held:
         return held
     return (*held, layout) if len(held) < MOST_HELD else (held[0], *held[2:], layout)
@@ -364,7 +364,7 @@ def share_of(preference: Preference) -> int:
 
 
 def any_preferred(preferences: tuple[Preference, ...]) -> bool:
-    """Would readers like any of these values otherwise than its type says, finished?"""
+    """Do readers prefer any of these values in another layout than its type says, finished?"""
     for preference in preferences:
         if preference and preference[-1][0] != DEFERRED:
             return True

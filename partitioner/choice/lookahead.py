@@ -1,12 +1,11 @@
-"""Look-ahead: which choice each equation of a program takes, by what it costs before and after.
+"""Look-ahead: the strategy that each equation takes, by what it costs before and after.
 
-A value whose layout nobody pinned need not have the one that propagation gave it: it has what its
-equation leaves, and each reader brings it to what it needs. The cheapest such program is looked for
-by dynamic programming along the dataflow. Going backward, values collect the layouts that their
-readers would like; going forward, values that may be held in several ways form clusters
-(clusters.py), each with the ways of holding its values and their prices. What does not conflict,
-and is not near a conflict, is decided at once; chains, forks and joins of what does are decided
-together, in time linear in equations.
+A value whose layout is not pinned need not have the one of its type: it has what its equation
+produces, and each reader reshards it as needed. The cheapest such program is searched by dynamic
+programming along the dataflow. Backward, each value collects the layouts that its readers prefer
+(preferences.py); forward, values with several possible layouts form clusters (clusters.py). What
+does not conflict, and is not near a conflict, is decided at once; chains, forks and joins of what
+does are decided together, in time linear in equations.
 """
 from __future__ import annotations
 
@@ -40,10 +39,10 @@ def repeats_of(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
 
 
 def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
-    """Results of a loop's body that could be carried as sums which are not finished.
+    """Results of a loop's body that could be carried as partial sums.
 
-    carries: result -> the parameter that it becomes. It must come of that parameter alone and by
-    nothing that a sum cannot pass, as in `total + x`.
+    carries: result -> the parameter it becomes. It must depend on that parameter alone, through
+    equations that a sum may pass, as in `total + x`.
     """
     reads: dict[Var, list[Equation | None]] = {}
     for eqn in program.eqns:
@@ -84,10 +83,10 @@ class _Cluster:
         self.variables: list[Var] = []
 
 
-# A part of an equation: its task (see Member), the distinct variables that it reads, its results.
+# A part of an equation: its decision (see SubDecision), distinct variables it reads, its results.
 _Part = tuple[Decision, tuple[Var, ...], tuple[Var, ...]]
-# What readers would like: of a part's results, whether they would like any otherwise, and of the
-# variables that it reads, those that come after it. () where nothing is liked of any.
+# What readers prefer: of a part's results, whether they prefer any other layout, and of the
+# variables that it reads, what later readers prefer. () where nothing is preferred of any.
 _ReaderPreferences = tuple[tuple[Preference, ...], bool, tuple[Preference, ...]]
 _NO_PREFERENCES: _ReaderPreferences = (), False, ()
 
@@ -113,9 +112,9 @@ LoopTrips = Callable[[], Mapping[int, int]]         # see `LookaheadSearch`
 
 
 class LookaheadSearch:
-    """Decides one program. members: the tasks of each equation. repeats: per value that a loop does
-    not change, how often equations run for one reshard of it. waits: gives, per result that a loop
-    may carry as a sum, how often the loop runs until it is finished.
+    """Decides one program. members: the decisions of each equation. repeats: per value that a loop
+    does not change, how often equations run for one reshard of it. loop_trips: gives, per result
+    that a loop may carry as a partial sum, how often the loop runs until it is finished.
     """
 
     def __init__(self, layouts: LayoutTable, program: Program,
@@ -144,8 +143,8 @@ class LookaheadSearch:
         self.found: list[Strategy | Decision | None] = [None] * len(self.parts)
 
     def run(self) -> list[Strategy | StrategySpec | Decision | None]:
-        """What every equation takes: an option, the choice of one that has several parts, or its
-        task where that is settled; None where there is nothing to choose.
+        """What every equation takes: a strategy, the spec of one that has several parts, or its
+        decision where that is settled; None where there is nothing to choose.
         """
         self._collect_preferences()
         self._search()
@@ -222,7 +221,7 @@ class LookaheadSearch:
         for (decision, read, made), (wanted, preferred, _) in zip(  # noqa: B905 (speed)
                 self.parts, self.reader_preferences):
             k += 1
-            # whether no reader would like a result elsewhere than where propagation has it
+            # whether no reader prefers a result in another layout than its type says
             calm = decision.settled is not None and not preferred
             home, undecided = calm, False
             if base or clusters:
@@ -260,7 +259,7 @@ class LookaheadSearch:
         self._finish()
 
     def _held(self, decision: Decision, read: Sequence[Var]) -> tuple[LayoutIds, ...]:
-        """What the variables of a part are held in, where all are decided."""
+        """The layouts of the variables of a part, where all are decided."""
         base = self.base
         return tuple([base[v] if v in base else own
                       for v, own in zip(read, decision.at_home)])  # noqa: B905 (speed)
@@ -270,7 +269,7 @@ class LookaheadSearch:
 
     def _only_transition(self, k: int, wanted: tuple[Preference, ...], held: tuple[LayoutIds, ...]
                          ) -> Transition | None:
-        """The outcome of a part that reads no cluster; None if there are several."""
+        """The transition of a part that reads no cluster; None if there are several."""
         decision, read, _ = self.parts[k]
         last = self.last
         found = transitions(self.layouts, decision, wanted or decision.no_result_preferences,
@@ -326,16 +325,16 @@ class LookaheadSearch:
             clusters[v] = cluster, place
 
     def _take(self, cluster: _Cluster, row: int) -> None:
-        """Note the choices that led to a row."""
+        """Note the strategies that led to a row."""
         stack, found = [(cluster, row)], self.found
         while stack:
             at, i = stack.pop()
             after = at.after
-            found[at.part] = after.options[i]
+            found[at.part] = after.strategies[i]
             stack += zip(at.joined, after.parents[i])  # noqa: B905 (speed)
 
     def _finish(self) -> None:
-        """Decide what is left, by what it costs to bring results to where they must be."""
+        """Decide what is left, by the cost of bringing results to where they must be."""
         results: dict[Var, int] = {}
         for k, v in enumerate(self.program.outvars):
             if isinstance(v, Var):
@@ -356,13 +355,13 @@ class LookaheadSearch:
 
 
 def _merged(eqn: Equation, members: Sequence[SubDecision],
-            options: Sequence[Strategy | Decision | None]) -> StrategySpec | None:
-    """The choices of an equation's parts as one."""
+            strategies: Sequence[Strategy | Decision | None]) -> StrategySpec | None:
+    """The strategies of an equation's parts as one."""
     count = len(eqn.invars)
     axes_of: dict = {}
     layouts: list = [()] * (count + len(eqn.outvars))
     cost = 0.0
-    for member, strategy in zip(members, options, strict=True):
+    for member, strategy in zip(members, strategies, strict=True):
         if strategy is None:
             return None
         spec = strategy.spec

@@ -1,6 +1,8 @@
-"""Goals: what an equation would gain from having its operands otherwise than their types say.
+"""Preferences: what an equation would gain from operands in other layouts than their types say.
 
-Pure functions of tasks and layouts, remembered, so that repeated layers cost a dictionary lookup.
+The backward pass of the look-ahead. Goes in: a decision, and what readers prefer of its results;
+comes out: per operand a few layouts, each with its gain. Pure functions, remembered, so that
+repeated layers cost a dictionary lookup.
 """
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from .layouts import DEFERRED, MOST_PREFERRED, WHOLE_SHARE, LayoutIds, LayoutTab
 
 def operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[Preference, ...],
                         all_of_them: bool, preferred: bool) -> tuple[Preference, ...]:
-    """Per variable, what the equation would gain from having it otherwise than its type says.
+    """Per variable, what the equation would gain from it in other layouts than that of its type.
 
-    after: per result, what its readers would; liked: whether they would like any otherwise.
-    all_of_them: also what gains nothing over bringing the value back.
+    after: per result, the preference of its readers; preferred: whether they prefer any other
+    layout. all_of_them: also what gains nothing over resharding the value back.
     """
     key = after, all_of_them
     if key not in decision.preferences:
@@ -47,7 +49,7 @@ def _operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[
                 hint += (n,)
         hints.append(hint)
     places = decision.places
-    priced: list[tuple[int, dict[int, int]]] = []
+    ranked_needs: list[tuple[int, dict[int, int]]] = []
     for strategy in decision.table.suggested(hints, decision.sums):
         cost = strategy.cost
         needs: dict[int, int] = {}
@@ -61,14 +63,14 @@ def _operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[
                 cost += costs[kind, made, home]
             elif made != home or preference:
                 cost += ahead[made,]
-        priced.append((cost, needs))
-    priced.sort(key=itemgetter(0))
-    least = priced[0][0]
+        ranked_needs.append((cost, needs))
+    ranked_needs.sort(key=itemgetter(0))
+    least = ranked_needs[0][0]
     out = _deferral_shares(layouts, decision, after)
     var_kinds, var_homes = decision.var_kinds, decision.var_homes
     full = [0] * len(out)                       # how many layouts of each are noted
     preferred: tuple[tuple[int, int], ...] = ()     # (variable, layout)
-    for cost, needs in priced[:2 * MOST_PREFERRED]:
+    for cost, needs in ranked_needs[:2 * MOST_PREFERRED]:
         for p in needs:
             need = needs[p]
             if full[p] < MOST_PREFERRED and (p, need) not in preferred:
@@ -86,7 +88,8 @@ def _operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[
 
 def _deferral_shares(layouts: LayoutTable, decision: Decision, after: tuple[Preference, ...]
                      ) -> list[Preference]:
-    """Per variable, the share of finishing a sum that is left when it passes this equation."""
+    """Per variable, the share of finishing a partial sum that remains if it passes this equation.
+    """
     shares = [*decision.no_preferences]
     if decision.linear and not decision.pinned[0]:
         places, kinds = decision.places, decision.kinds

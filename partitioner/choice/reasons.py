@@ -1,8 +1,7 @@
-"""Reasons: why an equation has an operand elsewhere, or leaves its result so, in words.
+"""Reasons: the sentence that says why an operand or a result is moved.
 
-An equation *needs* what no layout of it can do without by its factor rule; of what the planner
-preferred to other layouts, or the user asked for, it is said that the equation *takes* it. Which of
-these it is, comparisons.py finds out.
+An equation *needs* what its factor rule allows no other layout for, and *takes* what the search
+preferred or the user requested. comparisons.py finds out which of these it is.
 """
 from __future__ import annotations
 

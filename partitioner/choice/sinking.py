@@ -1,12 +1,13 @@
-"""What an equation gives when its operands come as they were before a reshard.
+"""Sinking a reshard below an equation: can the equation run on its operands before the reshard?
 
-After `y = reshard x` an equation that reads y can often run on x: a sum that is not finished yet
-may pass whatever is linear in it, and a value that is split may pass whatever keeps its dimensions.
-`passed` says so for one equation, by the op's factor rule and its linear sets: which operands it
-takes in their earlier form, in which layout it needs the others, and what its result then is.
+After `y = reshard x` an equation that reads y can often run on x, with the reshard of its result
+afterwards: a partial sum passes what is linear in it, a sharded value passes what keeps its
+dimensions. `sunk` answers for one equation, by its factor rule and the op's linear operand sets:
+which operands are taken before their reshard, which types the others then need, and the type of the
+result.
 
-A sum that waits may be multiplied, but only by what is on all devices and is not known to be
-infinite; it may not be rounded; and what is added to it is added by one device.
+A partial sum may be multiplied only by what all devices hold alike and what cannot be infinite; it
+may not be rounded; and what is added to it is added on one device only.
 """
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ _NEVER = frozenset(("triangular_solve", "tridiagonal_solve", "scatter_mul", "sca
 
 
 class Sunk(NamedTuple):
-    """used: operands that are taken in their earlier form; needed: types of all operands then;
-    result: type of the result.
+    """used: operands taken before their reshard; needed: the types of all operands then; result:
+    the type of the result.
     """
     used: frozenset[int]
     needed: tuple[ArrayType, ...]
@@ -63,7 +64,7 @@ def between(source: ArrayType, target: ArrayType) -> tuple[int, int]:
 
 
 def can_sink(eqn: Equation) -> bool:
-    """Is it an equation with one result and a factor rule, that computes and nothing else?"""
+    """Is it an equation with one result and a factor rule that computes and nothing else?"""
     op = eqn.op
     return (len(eqn.outvars) == 1 and bool(eqn.invars) and not op.subprograms and not op.effect
             and op.collective is None and op is not reshard_p
@@ -71,8 +72,8 @@ def can_sink(eqn: Equation) -> bool:
 
 
 def partial_sum_sets(eqn: Equation) -> tuple[tuple[int, ...], ...]:
-    """Operand sets through each of which an unfinished sum may pass: taken together they come as
-    sums over the same axes, and the result is one.
+    """Operand sets through each of which a partial sum may pass: taken together they come as sums
+    over the same axes, and the result is one.
     """
     op = eqn.op
     if not op.linear or not can_sink(eqn):
@@ -87,7 +88,7 @@ def partial_sum_sets(eqn: Equation) -> tuple[tuple[int, ...], ...]:
 
 
 def sunk(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Sunk | None:
-    """The equation with operands in these earlier types; None where it cannot run so.
+    """The equation on operands before their reshards; None where it cannot run so.
 
     earlier: per operand the type before its reshard, or None. Where not all can be taken, one of
     them may be.

@@ -1,6 +1,8 @@
-"""Options: what is tried of one rule (candidates.py) for values of certain sizes.
+"""Strategies: the legal candidates of a rule for values of given kinds, with their costs.
 
-What is legal of it, in numbers of layouts, and at what price.
+Legal is to split factors that pass through, factors whose emitter exchanges little (halos, scans),
+and reductions that a collective can finish; all others are gathered. A split reduction leaves a
+partial sum.
 """
 from __future__ import annotations
 
@@ -24,12 +26,11 @@ _WHOLE: Entries = ((),)
 
 
 class StrategySpec(NamedTuple):
-    """axes_of: factor -> axes. layouts: operands as needed, then results as produced.
-
-    sums: per operand, the axes over which it is taken as an unfinished sum. pending: axes over
-    which the results are unfinished sums. finish: (monoid, axes) of reductions
-    that are not sums, which are finished at once. price: of running it so (costs.py); received:
-    bytes that its blocks exchange.
+    """A strategy by the names of mesh axes. axes_of: factor -> axes. layouts: of the operands as
+    taken, then of the results as produced. sums: per operand, the axes over which it is taken as a
+    partial sum. pending: the axes over which results are partial sums. finish: (monoid, axes) of
+    reductions other than sums, which are finished at once. cost: of running the equation so
+    (costs.py). received: bytes that its blocks exchange.
     """
     axes_of: dict[int, Axes]
     layouts: tuple[Entries, ...]
@@ -39,14 +40,14 @@ class StrategySpec(NamedTuple):
     cost: float = 0.0
     received: int = 0
 
-    # one per option; its parts cannot be hashed
+    # one per strategy; its parts cannot be hashed
     __hash__ = object.__hash__                  # type: ignore[assignment]
 
 
 class Strategy:
-    """A choice in numbers. needs: per operand the layout that it is taken in; results: the layouts
-    that come out. price: in `UNIT`s. received, pending, choice: as of `Choice`, and the choice
-    itself, which is made when it is asked for.
+    """A strategy in layout numbers. needs: per operand the layout in which it is taken; results:
+    the layouts produced. cost: in `UNIT`s. received, pending: as of `StrategySpec`; spec: the
+    strategy as one, made on demand.
     """
 
     __slots__ = ("spec", "needs", "pending", "cost", "received", "results", "sums", "table",
@@ -72,10 +73,10 @@ class Strategy:
 
 
 class StrategyTable:
-    """The options of one rule for values of certain kinds."""
+    """The strategies of one rule for values of certain kinds."""
 
     __slots__ = ("count", "flops", "found", "info", "kinds", "layouts", "lengths", "maps",
-                 "options", "ranked", "candidates", "whole", "wholes")
+                 "strategies", "ranked", "candidates", "whole", "wholes")
 
     def __init__(self, layouts: LayoutTable, info: RuleInfo, kinds: tuple[int, ...]) -> None:
         self.layouts, self.info, self.kinds = layouts, info, kinds
@@ -95,11 +96,11 @@ class StrategyTable:
         # of a product, on one device; of others the elements of the largest block count
         self.flops = 2 * math.prod([f.size for f in info.factors]) if info.is_product else 0
         self.lengths: dict[int, set[int]] = {}      # of the dimensions that a factor has
-        self.options: dict[tuple[Candidate, tuple[Pending, ...]], Strategy | None] = {}
+        self.strategies: dict[tuple[Candidate, tuple[Pending, ...]], Strategy | None] = {}
         self.found: dict[tuple, list[Strategy]] = {}  # by what is given
 
     def suggested(self, hints: Sequence[LayoutIds], sums: tuple[Pending, ...]) -> list[Strategy]:
-        """All legal options that these layouts of the tensors suggest."""
+        """All legal strategies that these layouts of the tensors suggest."""
         candidates = self.candidates
         known = candidates.known
         if known.order is not self.layouts.ordered:
@@ -121,23 +122,23 @@ class StrategyTable:
         if by_orders in self.found:
             return self.found[by_orders]
         found: list[Strategy] = []
-        options, simple = self.options, candidates.simple
+        strategies, simple = self.strategies, candidates.simple
         for candidate in enumerated:
             key = candidate, sums
-            if key not in options:
-                options[key] = (self._simple if simple else self._general)(*key)
-            strategy = options[key]
+            if key not in strategies:
+                strategies[key] = (self._simple if simple else self._general)(*key)
+            strategy = strategies[key]
             if strategy is not None:
                 found.append(strategy)
         self.found[by_orders] = found
         return found
 
     def strategy(self, candidate: Candidate, sums: tuple[Pending, ...]) -> Strategy | None:
-        """The option that splits factors so; None where it is not legal."""
+        """The strategy that splits factors so; None where it is not legal."""
         key = candidate, sums
-        if key not in self.options:
-            self.options[key] = (self._simple if self.candidates.simple else self._general)(*key)
-        return self.options[key]
+        if key not in self.strategies:
+            self.strategies[key] = (self._simple if self.candidates.simple else self._general)(*key)
+        return self.strategies[key]
 
     def _general(self, candidate: Candidate, sums: tuple[Pending, ...]) -> Strategy | None:
         spec = self.spec(candidate, sums)
@@ -149,7 +150,7 @@ class StrategyTable:
                         round(spec.cost * UNIT), spec.pending, spec.received)
 
     def _simple(self, candidate: Candidate, sums: tuple[Pending, ...]) -> Strategy | None:
-        """What `legal_choice` and `prices.inside` would say of a way that is simple."""
+        """What `legal_strategy` and `compute_cost` would say of a candidate that is simple."""
         parts, lengths = candidate.parts, self.lengths
         for f in parts:
             if f not in lengths:
@@ -178,7 +179,7 @@ class StrategyTable:
                         0)
 
     def spec(self, candidate: Candidate, sums: tuple[Pending, ...]) -> StrategySpec | None:
-        """The choice that splits factors so, by the names of the layouts' mesh."""
+        """The strategy that splits factors so, by the names of the layouts' mesh."""
         layouts = self.layouts
         shapes = [layouts.shapes[k] for k in self.kinds]
         return legal_strategy(layouts.mesh, self.info, [shape for shape, _ in shapes],
@@ -201,10 +202,9 @@ def _in_program_axes(spec: StrategySpec, joint: Joined | None) -> StrategySpec:
 def legal_strategy(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
                    itemsizes: Sequence[int], axes_of: dict[int, Axes], sums: tuple[Pending, ...]
                    ) -> StrategySpec | None:
-    """The choice that splits factors so; None where blocks would be strided or do not fit.
-
-    sums: per operand, axes over which it is taken as an unfinished sum and the equation passes it
-    on.
+    """The strategy that splits factors so; None where a block would be strided or sizes do not
+    divide. sums: per operand, the axes over which it is taken as a partial sum that the equation
+    passes on.
     """
     parts = {f: parts_of(mesh, axes) for f, axes in axes_of.items() if axes}
     layouts, blocks = [], list(map(math.prod, shapes))

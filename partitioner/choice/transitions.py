@@ -1,6 +1,8 @@
-"""Outcomes: how one equation may go on from what its operands are held in, and for how much.
+"""Transitions: how an equation may go on from the layouts of its operands, and at what cost.
 
-Pure functions of tasks and layouts, remembered, so that repeated layers cost a dictionary lookup.
+The forward pass of the look-ahead for one equation. Goes in: the layouts in which each operand is
+available; comes out: a few (cost, strategy, layouts of operands then, layouts of results), the most
+promising first. Pure functions, remembered, so that repeated layers cost a dictionary lookup.
 """
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from .strategies import Strategy
 DEFERRAL_COST = UNIT // 10000   # what passing on a sum counts: it is not done for nothing
 _EMPTY: frozenset[str] = frozenset()
 
-# what an option costs from its results on: price of bringing pinned ones to where they must be, the
+# what a strategy costs from its results on: cost of bringing pinned ones to where they must be, the
 # results then, and what is expected to be paid for them
 _Ending = tuple[int, LayoutIds, int]
 _Row = tuple[tuple[LayoutIds, ...], LayoutIds]
@@ -21,7 +23,7 @@ _Row = tuple[tuple[LayoutIds, ...], LayoutIds]
 
 def transitions(layouts: LayoutTable, decision: Decision, preferences: tuple[Preference, ...],
                 repeats: tuple[int, ...], ends: tuple[bool, ...], most: int) -> TransitionTable:
-    """How an equation may go on, by what its variables are held in; see `Outcomes`."""
+    """How an equation may go on, by the layouts of its variables; see `TransitionTable`."""
     key = preferences, repeats, ends, most
     found = decision.transitions.get(key)
     if found is None:
@@ -30,10 +32,10 @@ def transitions(layouts: LayoutTable, decision: Decision, preferences: tuple[Pre
 
 
 class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
-    """By what the variables of an equation are held in: how it may go on, the most promising first,
-    at most `most`.
+    """By the layouts in which the variables of an equation are available: its transitions, the most
+    promising first, at most `most`.
 
-    goals: per result, what its readers would like. repeats: per variable, how often the equation
+    preferences: per result, what its readers prefer. repeats: per variable, how often the equation
     runs for one reshard of it; () for once. ends: per variable, whether nothing reads it later.
     """
 
@@ -68,7 +70,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
         return found
 
     def _brought(self, held: tuple[LayoutIds, ...]) -> Transition:
-        """What an equation without options takes: its operands as their types say."""
+        """The transition of an equation without strategies: operands as their types say."""
         decision, repeats, moved = self.decision, self.repeats, self.layouts.moved
         cost = 0
         now = []
@@ -95,7 +97,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                     some = some or n in waiting
             if some:
                 sum_sets = _sums(layouts, decision, held)
-        # per row: (price with what is expected, price, option, row)
+        # per row: (cost with what is expected, cost, strategy, row)
         out: dict[_Row, tuple[int, int, Strategy, _Row]] = {}
         moves = [moved[key] for key in zip(decision.var_kinds, held, strict=True)]
         positions = decision.positions
@@ -144,7 +146,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
             ranked.sort(key=itemgetter(0))
             _, cost, strategy, (now, results) = ranked[0]
             if not (now != held or cost > strategy.cost or strategy.received or strategy.pending):
-                # it moves nothing: of interest besides is what gives a result as readers like
+                # it moves nothing: of interest besides is what gives a result as readers prefer
                 others = ranked[1:self.most]
                 del ranked[1:]
                 for other in others:
@@ -159,9 +161,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
 
     def _undominated(self, found: list[tuple[int, int, Strategy, _Row]]
                      ) -> list[tuple[int, int, Strategy, _Row]]:
-        """Without outcomes that are as dear as it is to come to them from a better one; at most
-        `most`.
-        """
+        """Without transitions that cost as much as resharding from a better one; at most `most`."""
         layouts, living = self.layouts, self.living
         gaps, costs, kinds = layouts.gaps, layouts.costs, self.decision.var_kinds
         out: list[tuple[int, int, Strategy, _Row]] = []
@@ -197,7 +197,9 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
 
 def _sums(layouts: LayoutTable, decision: Decision, held: tuple[LayoutIds, ...]
           ) -> list[tuple[frozenset[str], ...]]:
-    """The sum_sets of taking operands as sums: as the types say, and as they are held."""
+    """The partial sums that operands may be taken as: those of their types, and those they are held
+    as.
+    """
     sum_sets, table = [decision.sums], layouts.table
     for members in decision.linear:
         places = [decision.places[i] for i in members]

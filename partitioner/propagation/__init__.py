@@ -1,5 +1,30 @@
-"""From open types to layouts: every dimension gets the axes that its factors have elsewhere.
+"""Propagation: open dimensions get the mesh axes that their factors have elsewhere.
 
-`graph.py` states the problem, `fixed_point.py` solves it, `resolve.py` writes the types down;
-`origins.py` tells where an axis came from. `decided.py` serves programs whose types are all given.
+Before, every call is inlined; arguments and requested results have shardings, values in between
+none:
+
+    program @f(a: f32[8,16] <- f32[8,16@x], w: f32[16,32] <- f32[16@x,32])
+        -> f32[8,32] => f32[8@x,32] {
+      %a: f32[8,32] =
+          dot_general[dimension_numbers=(((1,), (0,)), ((), ())), preferred_element_type=f32] a w
+      %b: f32[8,32] = max %a 0.0:f32[]
+      return %b
+    }
+
+After, every type has its sharding and the mesh is frozen. The result's `x` flows back through `max`
+to the product, whose dimension 0 it may have; the contracting dimension keeps `x` on both operands:
+
+    program @f(a: f32[8,16@x], w: f32[16@x,32]) -> f32[8@x,32] {
+      %a: f32[8@x,32] =
+          dot_general[dimension_numbers=(((1,), (0,)), ((), ())), preferred_element_type=f32] a w
+      %b: f32[8@x,32] = max %a 0.0:f32
+      return %b
+    }
+
+Types may now disagree: `x` cannot split the product's rows and its contracting dimension at once.
+That is left to choice/ and resharding/.
+
+`graph.py` states the problem as tensors and factor rules, `fixed_point.py` solves it with the steps
+of `step.py`, `resolve.py` writes the types down; `origins.py` says where an axis came from.
+`decided.py` serves programs whose types are all given.
 """

@@ -25,7 +25,7 @@ from .reshards import fold_reshards, takes
 
 # Less than any number of bytes: preferred among plans that move the same.
 _LITTLE = 1e-6
-_NEVER = float("inf")       # the price of a value that must be finished where it arises
+_NEVER = float("inf")       # the cost of a value that must be finished where it arises
 _MOST_REASONS = 8
 MORE = "and more"
 CARRIED = "the sum that the loop carries is needed in its body"
@@ -123,39 +123,40 @@ class Delay:
         for i, atom in enumerate(self.program.outvars):
             if atom in earlier and self.leaving.get(i) is not earlier[atom]:
                 served[atom] = _NEVER
-        for _, eqn, way in reversed(self.touched):
-            y, price = eqn.outvars[0] if eqn.outvars else None, 0.0
+        for _, eqn, sinking in reversed(self.touched):
+            y, cost = eqn.outvars[0] if eqn.outvars else None, 0.0
             if y is not None and y in earlier:      # all that read it are known: is it for later?
-                price = float(bytes_between(earlier[y], y.aval))
+                cost = float(bytes_between(earlier[y], y.aval))
                 waiting = served[y] if y in served else 0.0
-                if waiting < price:
+                if waiting < cost:
                     self.later.add(y)
-                    price = waiting
+                    cost = waiting
             if eqn.op is reshard_p:
                 (x,), (y,) = eqn.invars, eqn.outvars
                 if x in earlier:
                     own = float(bytes_between(earlier[x], y.aval))
-                    if y in earlier and price < own:
-                        own = price
+                    if y in earlier and cost < own:
+                        own = cost
                     served[x] = served[x] + own if x in served else own
                 continue
             invars = eqn.invars
-            if way is None:
+            if sinking is None:
                 for v in invars:
                     if v in earlier:
                         served[v] = _NEVER
                 continue
             if len(invars) == 1:
                 (v,) = invars
-                served[v] = served[v] + price if v in served else price
+                served[v] = served[v] + cost if v in served else cost
                 continue
             readers = {*invars}
-            used = readers if len(way.used) == len(invars) else {invars[i] for i in way.used}
+            used = readers if len(sinking.used) == len(invars) else {invars[i]
+                                                                     for i in sinking.used}
             if len(used) > 1:
-                price -= _LITTLE                    # one exchange for several
+                cost -= _LITTLE                    # one exchange for several
             for v in readers:
                 if v in earlier:
-                    own = price if v in used else _NEVER
+                    own = cost if v in used else _NEVER
                     served[v] = served[v] + own if v in served else own
         for v in self.entering:
             if served.get(v, 0.0) < bytes_between(earlier[v], v.aval):
@@ -178,13 +179,13 @@ def _nearer(move: Equation, earlier: Mapping[Atom, ArrayType]) -> bool:
     return bytes_between(x.aval, target) < bytes_between(earlier[x], target)
 
 
-def _apart(eqn: Equation, way: Sunk) -> bool:
+def _apart(eqn: Equation, sinking: Sunk) -> bool:
     """No value is wanted in its earlier form and as it is."""
     invars = eqn.invars
     if len(invars) == 2 and invars[0] is not invars[1] or len(set(invars)) == len(invars):
         return True
-    used = {invars[i] for i in way.used}
-    return used.isdisjoint([a for i, a in enumerate(invars) if i not in way.used])
+    used = {invars[i] for i in sinking.used}
+    return used.isdisjoint([a for i, a in enumerate(invars) if i not in sinking.used])
 
 
 class _Writer:
@@ -209,13 +210,13 @@ class _Writer:
             form = Var(plan.entering[v], name_of_form(v, plan.entering[v]))
             invars.append(form)
             self._hold(v, form, (CARRIED,), plan.location)
-        for k, eqn, way in plan.touched:
+        for k, eqn, sinking in plan.touched:
             self.eqns += eqns[done:k]
             done = k + 1
             if eqn.op is reshard_p:
                 self.reshard(eqn)
             else:
-                self.equation(eqn, way)
+                self.equation(eqn, sinking)
         self.eqns += eqns[done:]
         outvars: list[Atom] = []
         for i, atom in enumerate(program.outvars):
@@ -231,21 +232,21 @@ class _Writer:
         eqns, results = fold_reshards(without_unread(self.eqns, outvars, (reshard_p,)), outvars)
         return program.replace(invars=invars, eqns=eqns, outvars=results)
 
-    def equation(self, eqn: Equation, way: Sunk | None) -> None:
-        if way is not None:
+    def equation(self, eqn: Equation, sinking: Sunk | None) -> None:
+        if sinking is not None:
             later, forms, finished = self.plan.later, self.forms, self.finished
             for a in eqn.invars:
                 if a in later and a in forms and a not in finished:
-                    self.passing(eqn, way)
+                    self.passing(eqn, sinking)
                     return
             finished.add(eqn.outvars[0])
         self.eqns.append(eqn)
 
-    def passing(self, eqn: Equation, way: Sunk) -> None:
+    def passing(self, eqn: Equation, sinking: Sunk) -> None:
         """An equation on the earlier forms of its operands."""
-        operands = [self._operand(eqn, way, i, a) for i, a in enumerate(eqn.invars)]
+        operands = [self._operand(eqn, sinking, i, a) for i, a in enumerate(eqn.invars)]
         result = eqn.outvars[0]
-        form = Var(way.result, name_of_form(result, way.result))
+        form = Var(sinking.result, name_of_form(result, sinking.result))
         self.eqns.append(eqn.replace(invars=operands, outvars=(form,)))
         sources = [o for o in operands if o in self.why]
         reasons = tuple(dict.fromkeys(r for o in sources for r in self.why[o]))
@@ -256,9 +257,9 @@ class _Writer:
         where = [self.where[o] for o in sources if self.why[o] != (CARRIED,)]
         self._hold(result, form, reasons, (where or [self.where[sources[0]]])[0])
 
-    def _operand(self, eqn: Equation, way: Sunk, i: int, atom: Atom) -> Atom:
-        want = way.needed[i]
-        if i in way.used and atom in self.forms:
+    def _operand(self, eqn: Equation, sinking: Sunk, i: int, atom: Atom) -> Atom:
+        want = sinking.needed[i]
+        if i in sinking.used and atom in self.forms:
             return self.forms[atom]
         if atom.aval.sharding is want.sharding or (
                 isinstance(atom, Literal) and not want.sharding.spec.unreduced):

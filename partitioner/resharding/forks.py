@@ -31,9 +31,9 @@ def share_layouts(program: Program) -> Program:
             least, best = bytes_between(x.aval, y.aval), x
             if least and not y.aval.sharding.spec.unreduced:
                 for other in known:
-                    price = bytes_between(other.aval, y.aval)
-                    if price < least:
-                        least, best = price, other
+                    cost = bytes_between(other.aval, y.aval)
+                    if cost < least:
+                        least, best = cost, other
             if best is not x:
                 eqn = eqn.replace(invars=(best,))
                 changed = True

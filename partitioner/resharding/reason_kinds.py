@@ -25,8 +25,8 @@ _FAR = 16           # how many equations what was asked for may be away
 
 
 class PlannedEquation(NamedTuple):
-    """An equation that runs otherwise than its types say. part: the number of its first task; held:
-    what its variables were held in before; results: its results as they are made.
+    """An equation that runs otherwise than its types say. part: the number of its first decision;
+    held: the layouts its variables were available in; results: as they are produced.
     """
     eqn: Equation
     info: RuleInfo

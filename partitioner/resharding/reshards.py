@@ -1,10 +1,9 @@
 """From RESOLVED to RESHARDED: every change of layout becomes a `reshard` equation.
 
-Each equation gets the operands that its choice asks for (lookahead.py) and produces its results as
-chosen; a value stays as it was produced until a reader needs it otherwise, unless the user or a
-type said how it is laid out. Every reshard has the reason for which it exists, and a value that is
-needed twice in one layout is brought there once. A sum over a split factor has a result `{U:X}`,
-and the reshard that follows it says where the sum goes.
+Each equation takes its operands and produces its results as its strategy says (choice/). A value
+stays as it was produced until a reader needs it otherwise, unless the user or its type pins the
+layout. Every reshard has a reason, and a value that is needed twice in one layout is brought there
+once. A split contraction has a result `{U:X}`, and the reshard after it says where the sum goes.
 """
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ _OPEN = "?"                 # a reason that is said when all is known
 
 def _resharded(program: Program, layouts: LayoutTable, demands: Demands,
                repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
-    """repeats, waits: as of `LookaheadSearch`."""
+    """repeats, loop_trips: as of `LookaheadSearch`."""
     with phase("choose", len(program.eqns)):
         members = DecisionBuilder(layouts, demands.fixed).of(program.eqns)
         for parts in members:
