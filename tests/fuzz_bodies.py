@@ -118,7 +118,10 @@ def call(s: Any) -> str | None:
     xs = some(s, s.rng.randint(1, 2))
     f = s.body(len(xs or ()), lambda inner, p: inner.some_results())
     how = s.choice(["jax.jit", "jax.checkpoint", "jax.remat", "with_vjp", "with_jvp",
-                    "jax.named_call"])
+                    "jax.named_call", "functools.partial(jax.jit, inline=True)",
+                    "functools.partial(jax.jit, donate_argnums=0)",
+                    "functools.partial(jax.checkpoint, policy=jax.checkpoint_policies"
+                    ".dots_saveable)", "functools.partial(jax.checkpoint, prevent_cse=False)"])
     return xs and f"{how}({f})({', '.join(xs)})"
 
 

@@ -88,9 +88,14 @@ class Scope:
     def open_axes(self) -> list[str]:
         return [a for a in self.writer.axes if a not in self.manual]
 
-    def some_axes(self) -> tuple[str, int]:
-        """A name of some manual axes, as text, and how many devices they have."""
+    def some_axes(self, in_order: bool = False) -> tuple[str, int]:
+        """A name of some manual axes, as text, and how many devices they have.
+
+        in_order: that of the mesh.
+        """
         axes = self.rng.sample(self.manual, self.rng.randint(1, len(self.manual)))
+        if in_order:
+            axes.sort(key=self.writer.axes.index)
         n = math.prod(self.writer.size_of[a] for a in axes)
         return repr(axes[0] if len(axes) == 1 else tuple(axes)), n
 
@@ -184,7 +189,8 @@ class Writer:
                    "loops": ["loops"] * 4 + ["calls"],
                    "derivatives": ["derivatives"] * 4 + ["calls"],
                    "batches": ["batches"]}.get(kind)
-        if wrapped and scope.depth < 2 and rng.random() < (0.55 if not scope.depth else 0.2):
+        deeper, often = (3, 0.4) if kind == "mixed" else (2, 0.2)
+        if wrapped and scope.depth < deeper and rng.random() < (often if scope.depth else 0.55):
             text = rng.choice(BODIES[rng.choice(wrapped)])(scope)
             return text and (text, "body")
         if scope.manual and rng.random() < 0.4:

@@ -297,6 +297,66 @@ def chosen(s: Any) -> str | None:
         f"jnp.histogram({x}, bins=3)[0]", f"lax.sort(({x}, {x}), dimension=0, num_keys=1)"])
 
 
+SPECIAL = ("erf erfc gammaln digamma entr expit logit ndtr log_ndtr i0 i0e i1 i1e xlogy xlog1py "
+           "betaln").split()
+ACTIVATIONS = ("relu6 sigmoid soft_sign log_sigmoid leaky_relu hard_tanh hard_sigmoid hard_swish "
+               "celu selu squareplus mish sparse_plus tanh").split()
+OF_REALS = """
+jnp.quantile({x}, 0.3, axis={d})|jnp.percentile({x}, 60, axis={d})|jnp.nanstd({x}, axis={d})
+jnp.nanmedian({x}, axis={d})|jnp.nanargmax({x}, axis={d})|jnp.nancumsum({x}, axis={d})
+jnp.trapezoid({x}, axis={d})|jnp.gradient({x}, axis={d})|jnp.ediff1d({x})|jnp.kron({x}[:1], {x})
+jnp.inner({x}, {x})|jnp.partition({x}, 0, axis={d})|jnp.unwrap({x}, axis={d})|jnp.cov({x})
+jnp.lexsort(({x}, {x}), axis={d})|jnp.isin({x}, {x}[:1])|jnp.select([{x} > 1, {x} > 0], [{x}, -{x}])
+jnp.nonzero({x}, size=3)[0]|jnp.unique({x}, size=4, fill_value=0)|jnp.argwhere({x}, size=2)
+jnp.polyval(jnp.array([1., 2.]), {x})|jnp.vander({x}.ravel()[:4], 3)|jnp.block([[{x}], [{x}]])
+jnp.apply_along_axis(jnp.sum, {d}, {x})|jnp.rollaxis({x}, {d})|jnp.resize({x}, (3, 4))
+jnp.roll({x}, (1, 2), (0, {d}))|jnp.insert({x}, 0, 2, axis={d})|jnp.delete({x}, 0, axis={d})
+jnp.cumulative_sum({x}, axis={d})|jnp.nanquantile({x}, 0.5, axis={d})|jnp.flatnonzero({x}, size=4)
+jnp.permute_dims({x}, tuple(range({x}.ndim))[::-1])|jnp.put_along_axis({x}, jnp.argmax({x}, {d}, \
+keepdims=True), 2, {d}, inplace=False)|jnp.rint({x})|jnp.frexp({x})[0]|jnp.modf({x})[1]
+lax.clamp(jnp.array(-1, {x}.dtype), {x}, jnp.array(2, {x}.dtype))|lax.integer_pow({x}, 3)
+lax.optimization_barrier({x})|lax.collapse({x}, 0)|lax.argmin({x}, {d}, 'int32')
+lax.reduce({x}, jnp.array(1, {x}.dtype), lax.mul, ({d},))|lax.select({x} > 0, {x}, -{x})
+lax.reduce({x}, jnp.array(0, {x}.dtype), lambda a, b: a + b + a * b, ({d},))
+lax.split({x}, ({x}.shape[{d}],), {d})|lax.expand_dims({x}, (0,))|lax.squeeze({x}[:1], (0,))
+lax.reduce_precision({x}, 5, 7)|lax.dot({x}, {x}.T)|lax.batch_matmul({x}[None], {x}.T[None])
+lax.dot_general({x}, {x}, ((({d},), ({d},)), ((), ())))|lax.broadcast({x}, (2,))
+lax.dot_general({x}, {x}, (((), ()), (({d},), ({d},))))|lax.sort_key_val({x}, {x}, {d})
+jax.nn.glu(jnp.concatenate([{x}, {x}], {d}), axis={d})|jnp.matvec({x}, {x}[0])|jnp.vecdot({x}, {x})
+jax.scipy.special.logsumexp({x}, axis={d})|jax.nn.softmax({x}, axis={d}, where={x} > 0)
+jax.scipy.stats.norm.logpdf({x})|jax.scipy.stats.norm.cdf({x})|jax.nn.one_hot({x}[0], 3)
+jax.ops.segment_max({x}, jnp.arange({x}.shape[0]) // 2, num_segments=3)
+jax.numpy.fft.irfft(jnp.fft.rfft({x}, axis={d}), axis={d})|jnp.linalg.matrix_power({x} @ {x}.T, 2)
+jnp.linalg.norm({x}, ord=1)|jnp.linalg.qr({x})[1] ** 2|jnp.linalg.svd({x}, compute_uv=False)
+jax.image.resize({x}, tuple(n + 1 for n in {x}.shape), 'linear')|jax.tree.map(jnp.sin, [{x}])[0]
+""".replace("\\\n", "").replace("\n", "|").strip("|").split("|")
+
+
+@template(8)
+def less_common(s: Any) -> str | None:
+    x = s.pick(lambda v: v.ndim and v.size and floating(v) and v.dtype != "bfloat16")
+    return x and s.choice(OF_REALS).format(x=x, d=s.dim(x))
+
+
+@template(3)
+def special(s: Any) -> str | None:
+    x = s.pick(floating)
+    name = s.choice(SPECIAL)
+    if x is None or s.chance(0.5):
+        return x and f"jax.nn.{s.choice(ACTIVATIONS)}({x})"
+    inside = f"jax.nn.sigmoid({x})" if name in ("logit", "entr") else f"(jnp.abs({x}) + 0.5)"
+    more = f", jnp.abs({x}) + 1" if name in ("xlogy", "xlog1py", "betaln") else ""
+    return f"jax.scipy.special.{name}({inside}{more})"
+
+
+@template(2)
+def bits(s: Any) -> str | None:
+    x = s.pick(whole_number)
+    return x and s.choice([f"lax.population_count({x})", f"lax.clz({x})", f"~{x}",
+                           f"jnp.bitwise_count({x})", f"lax.bitcast_convert_type({x}, {x}.dtype)",
+                           f"jnp.packbits({x} > 0)", f"{x} ** 2", f"divmod({x}, 3)"])
+
+
 # -- products -------------------------------------------------------------------------------
 
 @template(10)
@@ -375,7 +435,11 @@ def drawn(s: Any) -> str | None:
         f"jax.random.randint({key}, ({n}, {m}), 0, 9)", f"jax.random.bernoulli({key}, 0.3, ({m},))",
         f"jax.random.permutation({key}, {m})",
         f"jax.random.uniform(jax.random.split({key})[1], ({m},))",
-        f"jax.random.bits(jax.random.fold_in({key}, 3), ({n}, {m}))"])
+        f"jax.random.bits(jax.random.fold_in({key}, 3), ({n}, {m}))",
+        f"jax.random.categorical({key}, jnp.zeros(({n}, {m})))",
+        f"jax.random.truncated_normal({key}, -1, 1, ({n}, {m}))",
+        f"jax.random.choice({key}, {m}, ({n},))", f"jax.random.rademacher({key}, ({m},))",
+        f"jax.random.exponential({key}, ({n}, {m}))", f"jax.random.laplace({key}, ({m},))"])
 
 
 @template(4)
@@ -419,15 +483,20 @@ def scattered(s: Any) -> str | None:
     if x is None:
         return None
     d = s.choice([d for d, m in enumerate(s[x].shape) if m % n == 0])
+    if s[x].shape[d] == n and s.chance(0.5):
+        return s.choice([f"lax.psum_scatter({x}, {axes}, scatter_dimension={d})",
+                         f"lax.all_to_all({x}, {axes}, {d}, {s.dim(x)})"])
     return s.choice([f"lax.psum_scatter({x}, {axes}, scatter_dimension={d}, tiled=True)",
                      f"lax.all_to_all({x}, {axes}, {d}, {s.dim(x)}, tiled=True)"])
 
 
 @template(4, MANUAL)
 def permuted(s: Any) -> str | None:
-    axes, n = s.some_axes()
+    axes, n = s.some_axes(in_order=True)
     k, cut = s.choice([1, -1, 2]), s.chance(0.3)
     pairs = [(i, (i + k) % n) for i in range(n) if not cut or 0 <= i + k < n]
+    if s.chance(0.2):
+        return f"lax.pshuffle({s.pick()}, {axes}, {s.rng.sample(range(n), n)})"
     return f"lax.ppermute({s.pick()}, {axes}, {pairs})"
 
 

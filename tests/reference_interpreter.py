@@ -134,6 +134,9 @@ class Interpreter:
 
     def applied(self, eqn: Equation, xs: list[Array]) -> Sequence[Any]:
         op, params = eqn.op, eqn.params
+        if op.name == "triangular_solve" and not params["unit_diagonal"] and not np.diagonal(
+                xs[0], axis1=-2, axis2=-1).all():
+            raise NoReference("a singular matrix")     # NaN or infinities, as the blocks are cut
         if op.name in TRUSTED:
             assert op.evaluate is not None
             if op.arithmetic:

@@ -212,6 +212,20 @@ def test_an_explicit_array_may_not_be_captured():
         st.shard_map(lambda v: v + table, in_specs=P("x"), out_specs=P("x"))(table)
 
 
+def test_a_result_with_the_type_of_an_explicit_array_outside_counts_as_captured():
+    mesh = st.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    table = st.device_put(np.ones(4, np.float32), NamedSharding(mesh, P("x")))
+    unchanged = st.custom_vjp(lambda v: v)
+    unchanged.defvjp(lambda v: (v, None), lambda _, ct: (ct,))
+    bodies = (lambda v: unchanged(table),
+              lambda v: st.grad(lambda a, b: jnp.sum(a), argnums=1)(v, table))
+    with st.set_mesh(mesh):
+        for body in bodies:
+            f = st.shard_map(body, in_specs=P(), out_specs=P(), axis_names={"x"})
+            with pytest.raises(NotImplementedError, match="Closing over inputs"):
+                st.jit(f)(np.ones(2, np.float32))
+
+
 def test_a_block_prints_the_part_of_every_device_outside_of_a_trace(capsys):
     mesh = st.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,))
 
