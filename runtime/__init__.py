@@ -1,8 +1,8 @@
 """Per-device program to values on simulated or real devices. Imports `ir` only.
 
 Two executors: simulation/ plans a program on numpy for all devices at once, per_device/ runs it for
-each device alone. What a plan consists of is in calls/ and blocks/, the plan in plans/, with its
-loops in loops/; before it is planned a program goes through the passes of rewrites/pipeline.py.
+each device alone. The calls of a plan are in calls/, the plan in plans/, with its loops
+in loops/; before it is planned a program goes through the passes of rewrites/pipeline.py.
 The arrays that users hold are in arrays/, several processes in processes/, files in checkpoint/.
 
 `as_process` and `run_processes` stand here for programs that say `runtime.as_process`; `measure`

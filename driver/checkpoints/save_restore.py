@@ -25,9 +25,9 @@ from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...runtime.arrays.array import ArrayImpl
+from ...runtime.arrays.blocks import PENDING_SUM
 from ...runtime.arrays.host import PYTHON_NUMBERS
 from ...runtime.arrays.transfer import check_fits, concrete_sharding
-from ...runtime.arrays.wholes import PENDING_SUM
 from ...runtime.checkpoint import folder
 from ...runtime.checkpoint.blocks import BlockReader, host_block, own_blocks
 from ...runtime.checkpoint.index_checks import covers

@@ -23,17 +23,26 @@ from ...ir.shardings.formats import Format, Layout, default_layout, kept_layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.interning import InternTable
+from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ..devices import default_device
 from ..storage import LocalBlocks, Storage, Stored, block_of, frozen
-from . import array_text, pictures
-from .blocks import check_owners, single_devices, stored_blocks
+from . import array_text
+from .blocks import (
+    NOT_ADDRESSABLE,
+    check_owners,
+    is_readable,
+    single_devices,
+    stored_blocks,
+    whole_value,
+)
 from .buffer_protocol import export_buffers
 from .host import aval_for
 from .host_view import HostView
 from .live import remember, remember_all
 from .shard import Shard
-from .wholes import NOT_ADDRESSABLE, is_readable, whole_value
+
+visualize = lazy_import(".visualize", __package__)
 
 
 class ArrayKey:
@@ -374,7 +383,7 @@ class ArrayImpl(HostView):
 
     def _repr_html_(self) -> str:
         self._check_if_deleted()
-        return pictures.array_html(self)
+        return visualize.array_html(self)
 
     def __str__(self) -> str:
         self._check_if_deleted()

@@ -29,9 +29,9 @@ from ..devices import default_device
 from ..processes.coordinator import Coordinator, current_coordinator
 from ..storage import LocalBlocks, Stored, frozen
 from .array import ArrayImpl, all_held, place
+from .blocks import PENDING_SUM
 from .global_transfer import check_reaches, storage_for_all
 from .host import aval_for, host_array
-from .wholes import PENDING_SUM
 
 Target = Device | Sharding | PartitionSpec | Format | MemorySpace | None
 

@@ -19,7 +19,7 @@ from .call import Call, read_counts
 from .recording import INDEX, REPEAT, RESHAPE, Kernel, Recording
 
 
-class Taken(NamedTuple):
+class SliceAt(NamedTuple):
     """The part of its first operand at starts that follow. drops: whether dimensions that are cut
     (all to size 1) are lost."""
     places: tuple[Place, ...]
@@ -42,7 +42,7 @@ class Taken(NamedTuple):
         return x[tuple(index)]
 
 
-class Changed(NamedTuple):
+class UpdateAt(NamedTuple):
     """An array with another part, at starts between it and the values of the part.
 
     drops: whether the part is indexed without the dimensions that are cut. shape: of the values, as
@@ -58,7 +58,7 @@ class Changed(NamedTuple):
     own: bool = False
 
     @property
-    def over(self) -> Changed:
+    def over(self) -> UpdateAt:
         return self._replace(own=True)
 
     def __call__(self, x: Any, *rest: Any) -> Any:
@@ -88,12 +88,12 @@ class Changed(NamedTuple):
 def is_written(call: Call) -> bool:
     """Is it `written` as lines?"""
     function = call.function
-    return type(function) is Taken or type(function) is Changed and function.own
+    return type(function) is SliceAt or type(function) is UpdateAt and function.own
 
 
 def written(w: Any, call: Call, operands: Sequence[str], target: str,
             given: Callable[[int, int | None], str | None]) -> None:
-    """Write the lines of a call of `Taken` or `Changed`.
+    """Write the lines of a call of `SliceAt` or `UpdateAt`.
 
     given: of an operand, by its number, what it is called where it is a number already and moved
     to be this at most; None if there is no such thing.
@@ -112,10 +112,10 @@ def written(w: Any, call: Call, operands: Sequence[str], target: str,
     for i, d, last, size in function.places:    # type: ignore[attr-defined]
         name = names[i + 1]
         index[d] = name if function.drops else f"{name}:{name} + {size}"   # type: ignore
-        if type(function) is Changed and not function.clips:
+        if type(function) is UpdateAt and not function.clips:
             checks.append(f"0 <= {name} <= {last}")
     inside = ", ".join([index.get(d, ":") for d in range(max(index) + 1)])
-    if type(function) is Taken:
+    if type(function) is SliceAt:
         w.line(f"{target} = {operands[0]}[{inside}]", eqn)
         return
     x = f"{operands[0]}[{inside}]"
@@ -134,8 +134,8 @@ def written(w: Any, call: Call, operands: Sequence[str], target: str,
 
 
 def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
-    """The calls of a loop's body, those that take or change a part at starts as `Taken`, `Changed`.
-    """
+    """The calls of a loop's body; those that take or change a part at starts are `SliceAt` and
+    `UpdateAt`."""
     if not any([hasattr(call.function, "window") for call in calls]):
         return list(calls)
     makers = {s: call for call in calls for s in call.outputs}
@@ -157,7 +157,7 @@ def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
         else:
             x, *at = call.inputs
             takes[call.outputs[0]] = len(out)
-            out.append(call._replace(function=Taken(window.places, False), inputs=(
+            out.append(call._replace(function=SliceAt(window.places, False), inputs=(
                 x, *_numbers(at, kernel.shapes[1:], makers))))
     return _without_unread(out, calls, outputs)
 
@@ -175,7 +175,7 @@ def _dropping(taken: Call, call: Call) -> Call | None:
     recording = kernel.recording
     if recording is None or [step.kind for step in recording.steps] != [RESHAPE]:
         return None
-    function = Taken(places, True)
+    function = SliceAt(places, True)
     return taken._replace(function=function, outputs=call.outputs,
                           kernel=Kernel(function, (*cut.shapes[:-1], left), cut.dtypes))
 
@@ -196,7 +196,7 @@ def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | 
     sizes = {place.dim: place.size for place in window.places}
     part = [sizes.get(d, n) for d, n in enumerate(kernel.shapes[-1]) if not drops or d not in sizes]
     shape = (*given[:window.lead], *part[window.lead:])
-    function = Changed(window.places, drops, window.clips, window.ufunc,
+    function = UpdateAt(window.places, drops, window.clips, window.ufunc,
                        None if shape == given else shape, not part)
     return call._replace(function=function, inputs=(call.inputs[0], *starts, values))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..calls.call import Call
 from ..calls.recording import CALL, CAST, WHERE, Recording
-from ..calls.rows import Taken
+from ..calls.rows import SliceAt
 from ..layout import Reshaped
 from ..plans.plan import Plan
 
@@ -29,7 +29,7 @@ _EXACT = frozenset({
     np.positive, np.square, np.subtract, np.true_divide})
 
 
-class Foreseen:
+class Precomputed:
     """Of the body of a loop of known length, the calls that compute for all iterations at once.
 
     fixed: slots that do not change. carry: those that are the first outputs of the iteration
@@ -72,7 +72,7 @@ class Foreseen:
             if known.issuperset(call.inputs) and not varying.isdisjoint(call.inputs) and (
                     self.is_small(call) or takes_a_number(call)):
                 self.ahead.append(call)
-                if call.kernel is not None and type(call.function) is not Taken:
+                if call.kernel is not None and type(call.function) is not SliceAt:
                     self.rank = max(self.rank, *map(len, call.kernel.shapes))
                     self.shapes[call.outputs[0]] = call.kernel.shapes[-1]
                 elif type(call.function) is Reshaped:
@@ -109,7 +109,7 @@ class Foreseen:
 
 def takes_a_number(call: Call) -> bool:
     """Does the call take one element of an array?"""
-    return type(call.function) is Taken and call.kernel is not None and not call.kernel.shapes[-1]
+    return type(call.function) is SliceAt and call.kernel is not None and not call.kernel.shapes[-1]
 
 
 def is_elementwise(call: Call) -> bool:
@@ -117,10 +117,10 @@ def is_elementwise(call: Call) -> bool:
     if call.several or call.changes or call.kernel is None:
         return False
     recording = call.kernel.recording
-    return recording is not None and all([_is_alike(step, recording) for step in recording.steps])
+    return recording is not None and all([_is_exact(step, recording) for step in recording.steps])
 
 
-def _is_alike(step: Any, recording: Recording) -> bool:
+def _is_exact(step: Any, recording: Recording) -> bool:
     if any([type(v) is int and recording.values[v][1].kind not in "fiub"
             for v in (*step.operands, step.result)]):
         return False

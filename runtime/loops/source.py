@@ -23,13 +23,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.kernels.dynamic_slices import clamped
-from ..calls.rows import Taken, is_written
+from ..calls.rows import SliceAt, is_written
 from ..layout import Reshaped
 from ..plans import plan as plans
 from ..plans.generated import Lines, Writer, inline, recording_of
 from ..plans.plan import Plan
 from .buffers import Buffers, own_copy, room
-from .precomputed import Foreseen, added, all_counts, counted, with_rank
+from .precomputed import Precomputed, added, all_counts, counted, with_rank
 
 
 class _Counters:
@@ -134,18 +134,18 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     fixed, carried = inputs[:head], inputs[head:head + carry]
     items, made = inputs[head + carry:head + carry + each], inputs[head + carry + each:]
     w = Writer()
-    foreseen = Foreseen(plan, [*fixed, *made], carried, [items[n] for n in scalars],
+    precomputed = Precomputed(plan, [*fixed, *made], carried, [items[n] for n in scalars],
                         length)
-    lines = Lines(w, foreseen.calls, foreseen.dead, plan.outputs, plan.constants, "v",
+    lines = Lines(w, precomputed.calls, precomputed.dead, plan.outputs, plan.constants, "v",
                   [*fixed, *made])
     for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
         _unpack(w, lines, slots, source)
     if copied:
         w.line("".join(f"y{n}, " for n in copied) + "= places")
-    _write_ahead(w, lines, foreseen, {items[n]: k for k, n in enumerate(scalars)})
+    _write_ahead(w, lines, precomputed, {items[n]: k for k, n in enumerate(scalars)})
     moves = _buffers(w, lines, carried, plan.outputs) if buffered else []
     targets, sources = [f"({lines.unpack(items)})" if items else "_"], ["each"]
-    given = _write_given(w, lines, foreseen, plan.outputs)
+    given = _write_given(w, lines, precomputed, plan.outputs)
     if given:
         targets.append(f"({''.join([f'{name}, ' for name, _ in given])})")
         sources.append(f"zip({', '.join([values for _, values in given])})")
@@ -155,28 +155,29 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     for n in copied:
         w.line(f"y{n}[i] = {lines.slot(plan.outputs[n])}")
     _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied],
-             foreseen.steps, moves)
+             precomputed.steps, moves)
     w.indent = w.indent[:-4]
-    _finish(foreseen.steps, w, lines, "len(order)")
+    _finish(precomputed.steps, w, lines, "len(order)")
     w.line(_returned(lines, carried))
     return w.function("head, made, carry, order, each, places, scalars")
 
 
-def _write_ahead(w: Writer, lines: Lines, foreseen: Foreseen, numbers: Mapping[int, int]) -> None:
+def _write_ahead(w: Writer, lines: Lines, precomputed: Precomputed, numbers: Mapping[int, int]
+                 ) -> None:
     """The calls for all iterations at once. numbers: of items, among the arrays of all scalars."""
-    for s in foreseen.sources:
+    for s in precomputed.sources:
         if s in numbers:
             w.line(f"u{s} = scalars[{numbers[s]}]")
         else:
             w.line(f"u{s} = {w.name(all_counts, 'f')}({lines.slot(s)}, len(order), "
-                   f"{w.name(foreseen.counters[s])})")
-        if foreseen.rank:
-            w.line(f"u{s} = {w.name(with_rank, 'f')}(u{s}, {foreseen.rank})")
-    there = set(foreseen.sources)
-    for call in foreseen.ahead:
+                   f"{w.name(precomputed.counters[s])})")
+        if precomputed.rank:
+            w.line(f"u{s} = {w.name(with_rank, 'f')}(u{s}, {precomputed.rank})")
+    there = set(precomputed.sources)
+    for call in precomputed.ahead:
         there.update(call.outputs)
         operands = [f"u{s}" if s in there else lines.slot(s) for s in call.inputs]
-        if type(call.function) is Taken:
+        if type(call.function) is SliceAt:
             w.line(f"u{call.outputs[0]} = {w.name(call.function.all, 'f')}({', '.join(operands)})",
                    call.eqn)
             continue
@@ -187,15 +188,15 @@ def _write_ahead(w: Writer, lines: Lines, foreseen: Foreseen, numbers: Mapping[i
         inline(w, call.kernel.recording, operands, f"u{call.outputs[0]}", call.eqn, None, many=True)
 
 
-def _write_given(w: Writer, lines: Lines, foreseen: Foreseen, outputs: Sequence[int]
+def _write_given(w: Writer, lines: Lines, precomputed: Precomputed, outputs: Sequence[int]
                  ) -> list[tuple[str, str]]:
     """What iterations are given of what was computed for all: what it is called, and all of it.
 
     Where parts are taken or changed at it, it is a number of Python, which is inside.
     """
-    starts: dict[int, set[int | None]] = {s: set() for s in foreseen.given}
+    starts: dict[int, set[int | None]] = {s: set() for s in precomputed.given}
     others = set(outputs)
-    for call in foreseen.calls:
+    for call in precomputed.calls:
         known = call.function.starts() if is_written(call) else ()      # type: ignore
         places = {i for i, _ in known}
         for i, last in known:
@@ -204,8 +205,8 @@ def _write_given(w: Writer, lines: Lines, foreseen: Foreseen, outputs: Sequence[
         others.update([s for i, s in enumerate(call.inputs) if i not in places])
     found: list[tuple[str, str]] = []
     for s, lasts in starts.items():
-        if foreseen.rank:
-            w.line(f"u{s} = u{s}.reshape({(-1, *foreseen.shapes.get(s, ()))})")
+        if precomputed.rank:
+            w.line(f"u{s} = u{s}.reshape({(-1, *precomputed.shapes.get(s, ()))})")
         if s in others or not lasts:
             found.append((lines.slot(s), f"u{s}"))
         else:

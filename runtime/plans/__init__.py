@@ -1,5 +1,11 @@
-"""Plans: a program as a straight line of numpy calls, and the ways to run it.
+"""Plans: a program as a straight line of numpy calls.
 
-`plan.py` makes and runs one: as a list of steps (`steps.py`), or as one Python function where it
-runs often (`generated.py`).
+`plan.py` makes one and runs it; `generated.py` writes one that runs often as a Python function.
+Before that `blocks.py` fuses calls on large arrays, `products.py` gives products the order in which
+their results are read, and `destinations.py` finds results that may be written in place. The plan
+of `tanh(x @ w) + b` over slots:
+
+    v3 = matmul(v0, v1)             # x [16, 8], w [8, 4], on all devices at once
+    v4 = tanh(v3)                   # v3 ends here
+    v5 = add(v4, v2)                # b [1, 4]
 """

@@ -280,8 +280,8 @@ def _branches(call: Call) -> Sequence[Any] | None:
 
 
 def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Sequence[int],
-             outputs: Sequence[int], constants: dict[int, Any], kept: bool) -> Run:
-    """The function of a plan. dead: for each call the slots that nobody reads after it. kept:
+             outputs: Sequence[int], constants: dict[int, Any], read_only: bool) -> Run:
+    """The function of a plan. dead: for each call the slots that nobody reads after it. read_only:
     whether results are made what somebody may keep (storage.settled).
     """
     w = Writer()
@@ -290,7 +290,7 @@ def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Seq
         w.line(lines.unpack(inputs) + "= arguments")
     lines.write()
     results = list(map(lines.slot, outputs))
-    if kept:
+    if read_only:
         own = {call.outputs[0] for call in calls if is_new(call)}.difference(lines.constants)
         for s in dict.fromkeys(outputs):
             if s in own:

@@ -22,10 +22,9 @@ from ..calls.recording import Kernel
 from ..calls.rows import by_index
 from ..storage import settled
 from .blocks import Blocked, fused, is_large
-from .destinations import into_memory, over_operands
+from .destinations import into_memory, over_operands, read_first
 from .generated import Run, generate
 from .products import in_one_piece, ordered
-from .read_first import read_first
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
 # compile.
@@ -102,12 +101,12 @@ class PlanBuilder:
                 gone.update(call.outputs)
         self.calls = kept
 
-    def finish(self, outputs: Sequence[int], kept: bool = False) -> Plan:
+    def finish(self, outputs: Sequence[int], read_only: bool = False) -> Plan:
         """The plan whose results are these slots. Calls whose results nobody reads stay.
 
-        kept: whether somebody may keep the results, so that they are read-only (storage.settled).
+        read_only: whether the results are to be, as somebody may keep them (storage.settled).
         """
-        return self._plan(self.calls, self.inputs, outputs, kept)
+        return self._plan(self.calls, self.inputs, outputs, read_only)
 
     def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int], carried: Sequence[int],
                     wanted: Sequence[int], again: Callable[[Call], bool]) -> LoopPlans:
@@ -148,11 +147,11 @@ class PlanBuilder:
                          tuple(carried.index(x) for x in used), tuple(slots[s] for s in memory))
 
     def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
-              kept: bool = False) -> Plan:
+              read_only: bool = False) -> Plan:
         made, may_write = self._grouped(calls, outputs)
         if may_write:
             made, _ = over_operands(made, outputs, {})
-        return self._planned(made, inputs, outputs, kept)
+        return self._planned(made, inputs, outputs, read_only)
 
     def _grouped(self, calls: Sequence[Call], outputs: Sequence[int]) -> tuple[list[Call], bool]:
         """The calls in order and in groups, as far as that has something to do; and whether some
@@ -168,10 +167,10 @@ class PlanBuilder:
         return list(calls), changes
 
     def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int],
-                 kept: bool = False) -> Plan:
+                 read_only: bool = False) -> Plan:
         dead = last_reads(calls, (*outputs, *self.constants))
         return Plan(calls, dead, tuple(inputs), tuple(outputs), self.constants.copy(), self.slots,
-                    kept)
+                    read_only)
 
 
 class LoopPlans(NamedTuple):
@@ -192,18 +191,18 @@ class Plan:
     It is followed call by call at first, and written out as a function when it runs often.
     """
 
-    __slots__ = ("_left", "calls", "constants", "dead", "function", "inputs", "kept", "outputs",
-                 "template")
+    __slots__ = ("_left", "calls", "constants", "dead", "function", "inputs", "outputs",
+                 "read_only", "template")
 
     def __init__(self, calls: list[Call], dead: list[tuple[int, ...]], inputs: tuple[int, ...],
                  outputs: tuple[int, ...], constants: dict[int, Any], slots: int,
-                 kept: bool) -> None:
+                 read_only: bool) -> None:
         self.calls = calls
         self.dead = dead
         self.inputs = inputs
         self.outputs = outputs
         self.constants = constants
-        self.kept = kept
+        self.read_only = read_only
         self.template: list[Any] = [None] * slots
         for slot, value in constants.items():
             self.template[slot] = value
@@ -224,17 +223,17 @@ class Plan:
         self._left -= 1
         if self._left < 0:
             self.function = generate(self.calls, self.dead, self.inputs, self.outputs,
-                                     self.constants, self.kept)
+                                     self.constants, self.read_only)
             return self.function(arguments)
-        return self._follow(arguments)
+        return self._call_by_call(arguments)
 
-    def follow(self, arguments: Sequence[Any]) -> list[Any]:
+    def call_by_call(self, arguments: Sequence[Any]) -> list[Any]:
         """`step`, whatever the number of runs: for who writes the plan out himself."""
         if TIMED.recorder is not None:
             return timed_run(self, arguments, TIMED.recorder)
-        return self._follow(arguments)
+        return self._call_by_call(arguments)
 
-    def _follow(self, arguments: Sequence[Any]) -> list[Any]:
+    def _call_by_call(self, arguments: Sequence[Any]) -> list[Any]:
         values = self.template.copy()
         for slot, x in zip(self.inputs, arguments, strict=True):
             values[slot] = x
@@ -256,7 +255,7 @@ class Plan:
                 error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
             raise
         results = [values[slot] for slot in self.outputs]
-        return list(map(settled, results)) if self.kept else results
+        return list(map(settled, results)) if self.read_only else results
 
 
 def timed_run(plan: Plan, arguments: Sequence[Any], recorder: Any) -> list[Any]:
@@ -289,4 +288,4 @@ def timed_run(plan: Plan, arguments: Sequence[Any], recorder: Any) -> list[Any]:
             error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
         raise
     results = [values[slot] for slot in plan.outputs]
-    return list(map(settled, results)) if plan.kept else results
+    return list(map(settled, results)) if plan.read_only else results

@@ -20,7 +20,7 @@ from ..layout import Atoms, Layout, array_shape
 from ..masks import Guard, mask_dims, outer_mask, selected
 from ..plans.plan import Plan
 from .scanning import Arrays, Body, scan_runner, while_runner
-from .subprograms import Inner
+from .subprograms import PlannedBody
 
 
 def plain(layout: Layout) -> Layout:
@@ -30,7 +30,7 @@ def plain(layout: Layout) -> Layout:
 NONE: frozenset[str] = frozenset()
 
 
-def joined(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
+def common_layout(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
     """A layout for a value that comes in both."""
     if got.atoms <= have.atoms:
         return have
@@ -52,7 +52,7 @@ def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, fi
     At first an arrangement that the body prefers is taken over: one copy before the loop instead
     of one an iteration.
     """
-    return [b if first and a.atoms == b.atoms else joined(a, b, atoms)
+    return [b if first and a.atoms == b.atoms else common_layout(a, b, atoms)
             for a, b in zip(layouts, made, strict=True)]
 
 
@@ -78,20 +78,20 @@ def plan_scan(p: Any, eqn: Equation) -> None:
     first = True
     while True:
         trial = first and any(any(x.uniform) for x in operands[nc:nc + nk])
-        inner = Inner.of(p, params["jaxpr"], operands, [*fixed, *layouts, *items], mask, predicate,
-                         trial, sums)
-        grown = _settled(layouts, [r.layout for r in inner.results[:nk]], atoms, first)
+        planned = PlannedBody.of(p, params["jaxpr"], operands, [*fixed, *layouts, *items],
+                                 mask, predicate, trial, sums)
+        grown = _settled(layouts, [r.layout for r in planned.results[:nk]], atoms, first)
         if grown == layouts and not trial:
             break
         layouts, first = grown, False
-    outs = [r.layout for r in inner.results[nk:]]
+    outs = [r.layout for r in planned.results[nk:]]
     wanted = [nk + i for i, t in enumerate(outs) if not t.stack]    # rows that are one piece
-    body, check = inner.finish_loop([*layouts, *outs], nc, nk, wanted), inner.guard
+    body, check = planned.finish_loop([*layouts, *outs], nc, nk, wanted), planned.guard
     made = [Layout(t.stack, ((), *t.split), t.folded) for t in outs]
     types = [v.aval for v in eqn.outvars[nk:]]
     shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
     dtypes = [storage_dtype(v.dtype) for v in types]
-    passed = [(c, a, b) for c, a, b in _passed_on(inner, nc, nk) if outs[a] == outs[b]
+    passed = [(c, a, b) for c, a, b in _carries_stacked_twice(planned, nc, nk) if outs[a] == outs[b]
               and shapes[a] == shapes[b] and dtypes[a] == dtypes[b] and not outs[a].stack]
     run = scan_runner(body, check, nc, nk, len(mask_slot), length, params["reverse"], depths,
                 list(zip(shapes, dtypes, [len(t.stack) for t in made], strict=True)), passed)
@@ -103,10 +103,10 @@ def plan_scan(p: Any, eqn: Equation) -> None:
         p.bind(var, layout, slot)
 
 
-def _passed_on(inner: Inner, nc: int, nk: int) -> list[tuple[int, int, int]]:
+def _carries_stacked_twice(planned: PlannedBody, nc: int, nk: int) -> list[tuple[int, int, int]]:
     """(c, a, b) where results a and b of each iteration are carry c as it was, and as it is after.
     """
-    program = inner.planner.program
+    program = planned.planner.program
     carries, results = program.invars[nc:nc + nk], program.outvars[nk:]
     found = []
     for c, after in enumerate(program.outvars[:nk]):
@@ -131,9 +131,9 @@ def plan_while(p: Any, eqn: Equation) -> None:
     first = True
     while True:
         blamed = eqn if splits else predicate
-        test = Inner.of(p, params["cond_jaxpr"], [*operands[:nt], *operands[nt + nb:]],
+        test = PlannedBody.of(p, params["cond_jaxpr"], [*operands[:nt], *operands[nt + nb:]],
                         [*fixed[:nt], *layouts], mask, blamed)
-        body = Inner.of(p, params["body_jaxpr"], operands[nt:], [*fixed[nt:], *layouts], mask,
+        body = PlannedBody.of(p, params["body_jaxpr"], operands[nt:], [*fixed[nt:], *layouts], mask,
                         blamed)
         grown = _settled(layouts, [r.layout for r in body.results], atoms, first)
         deciding = test.results[0].layout.atoms
@@ -198,15 +198,15 @@ def plan_cond(p: Any, eqn: Equation) -> None:
     outer, predicate, mask_slot = outer_mask(p)
     splits = bool(index.layout.atoms)
     mask = atoms.sort({*outer, *index.layout.atoms}) if splits else outer
-    inners = [Inner.of(p, b, operands, [x.layout for x in operands], mask,
+    planned_bodies = [PlannedBody.of(p, b, operands, [x.layout for x in operands], mask,
                        eqn if splits else predicate) for b in eqn.params["branches"]]
-    layouts = [plain(r.layout) for r in inners[0].results]
-    for inner in inners[1:]:
-        layouts = [joined(a, r.layout, atoms)
-                   for a, r in zip(layouts, inner.results, strict=True)]
+    layouts = [plain(r.layout) for r in planned_bodies[0].results]
+    for planned in planned_bodies[1:]:
+        layouts = [common_layout(a, r.layout, atoms)
+                   for a, r in zip(layouts, planned.results, strict=True)]
     if splits:
         layouts = [stacked(t, mask, atoms) for t in layouts]
-    plans, guards = [i.finish(layouts) for i in inners], [i.guard for i in inners]
+    plans, guards = [i.finish(layouts) for i in planned_bodies], [i.guard for i in planned_bodies]
     masks, last = len(mask_slot), len(plans) - 1
     sizes = atoms.sizes(mask)
     shapes = [mask_dims(mask, t, v.aval.ndim, atoms)

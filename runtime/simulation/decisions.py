@@ -89,7 +89,7 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
             return _elementwise(op, params, operands, types, atoms, done)
     orders: inplace.Orders = {}
     rule = None
-    if folds or op.name == "broadcast_in_dim" or _is_told_apart(operands):
+    if folds or op.name == "broadcast_in_dim" or _has_split_or_uniform_dims(operands):
         rule = local_rule(op, params, operands, types)
     if rule is not None and op.name not in POSITIONAL:
         orders = inplace.common_orders(rule, operands, folds)
@@ -137,7 +137,7 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
     return _decision(forms, operands, function, types, layouts, uniform, kernel)
 
 
-def _is_told_apart(operands: Sequence[Value]) -> bool:
+def _has_split_or_uniform_dims(operands: Sequence[Value]) -> bool:
     """Has any operand a dimension that an axis is in place in, or along which it is the same?"""
     for x in operands:
         if True in x.uniform:
@@ -190,7 +190,7 @@ def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
     if layout is not None and (len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
         if layout.folded != done:
             layout = layout._replace(folded=done)
-        return _alike(op, params, operands, aval, atoms, layout)
+        return _in_equal_layouts(op, params, operands, aval, atoms, layout)
     split, same = _common_split(operands, rank)
     stack, own = _stacked(operands, [split if x.aval.shape else () for x in operands], atoms)
     pad = rank if stack else 0
@@ -229,7 +229,7 @@ def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
     return found
 
 
-def _alike(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
+def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
            atoms: MeshAtoms, layout: Layout) -> Decision:
     """The decision where operands are given as they are, in the layout of the result or scalars."""
     whole = array_shape(layout, aval.shape, atoms.size)

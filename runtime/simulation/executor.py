@@ -37,7 +37,7 @@ from . import collectives, control, inplace, masked_gather, scattered
 from .borders import Given, given, global_types, number, result, usual_lead
 from .decisions import decide, decided, local_rule
 from .folding import Folds, folds, linear_set, may_combine, variation
-from .subprograms import Inner
+from .subprograms import PlannedBody
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
@@ -146,7 +146,7 @@ class Planner(Workspace):
         self.predicate: Equation | None = None
         self.literals: dict[tuple, Value] = {}
         self.folds: dict[Var, Folds] = {}
-        self.inners: dict[tuple, Inner] = {}          # programs inside, as planned so far
+        self.planned_bodies: dict[tuple, PlannedBody] = {}     # of loops and branches
         self.makers: Mapping[Var, Equation] | None = None
         self.readers: Counter[Var] | None = None      # how often a value is read
 
@@ -164,7 +164,7 @@ class Planner(Workspace):
             for function in functions:
                 slot = self.call(function, slot)
             at[var] = Value(aval, layout, slot, same, kind)
-        self.follow()
+        self.plan_equations()
         slots: list[int] = []
         stacks: list[tuple[str, ...]] = []
         for atom, t in zip(program.outvars, global_types(program.global_out, program.outvars),
@@ -172,9 +172,9 @@ class Planner(Workspace):
             slot, stack = result(self, atom, self.value_of(atom), t)
             slots.append(slot)
             stacks.append(stack)
-        return self.plan.finish(slots, kept=True), stacks
+        return self.plan.finish(slots, read_only=True), stacks
 
-    def follow(self, sums: Sequence[frozenset[str]] = ()) -> None:
+    def plan_equations(self, sums: Sequence[frozenset[str]] = ()) -> None:
         """Append the calls of all equations; the parameters have their values already.
 
         sums: of a loop's body, the axes over which the sum of each result is wanted.
@@ -189,17 +189,17 @@ class Planner(Workspace):
                                self.mask is None)
         for eqn in program.eqns:
             self.eqn = eqn
-            _way(eqn.op)(self, eqn)
+            _strategy(eqn.op)(self, eqn)
         self.eqn = None
 
     def equation(self, eqn: Equation) -> None:
         """Append the calls of one more equation."""
-        _way(eqn.op)(self, eqn)
+        _strategy(eqn.op)(self, eqn)
 
     def nested(self, program: Program) -> Planner:
         """A planner for the program of a loop or branch."""
         inside = Planner(program, self.atoms)
-        inside.inners = self.inners
+        inside.planned_bodies = self.planned_bodies
         return inside
 
     # -- values --------------------------------------------------------------------------------
@@ -351,13 +351,13 @@ class Planner(Workspace):
                tuple(sorted(allowed.items())))
         found = known.get(key)
         if found is None:
-            found = known[key] = self._alone(eqn, operands, types, sums, allowed)
+            found = known[key] = self._axes_to_sum_first(eqn, operands, types, sums, allowed)
         for having, axis in found:
             operands = self.fold_group(eqn, operands, having, frozenset((axis,)))
             done |= {axis}
         return operands, done
 
-    def _alone(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
+    def _axes_to_sum_first(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
                sums: frozenset[str], allowed: Any) -> list[tuple[frozenset[int], str]]:
         """Axes to sum over first, each with the operand that alone differs over it."""
         rule = local_rule(eqn.op, eqn.params, operands, types)
@@ -396,7 +396,7 @@ STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
 
 
 @cached(1024)
-def _way(op: Op) -> Callable[[Planner, Equation], None]:
+def _strategy(op: Op) -> Callable[[Planner, Equation], None]:
     """What plans equations of this op."""
     if op.name in IDENTITIES:
         return Planner.identity

@@ -109,7 +109,7 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
                 carry = loop(head, made, carry, order, each, [y for y, _ in rest],
                              [given[n][::-1] if reverse else given[n] for n in scalars])
                 return [*carry, *ys]
-        step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.follow
+        step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.call_by_call
         for i, here in zip(order, each, strict=False):
             out = step([*head, *carry, *here, *made])
             carry = out[:nk]
@@ -135,8 +135,8 @@ def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: G
         carry: Sequence[Any] = rest[nt + nb:]
         asked, head = [*mask, *rest[:nt]], [*mask, *rest[nt:nt + nb]]
         made: Sequence[Any] | None = None
-        ask = test.step if iterations > plans.FEW * plans.ROUNDS else test.follow
-        step = body.plan.follow
+        ask = test.step if iterations > plans.FEW * plans.ROUNDS else test.call_by_call
+        step = body.plan.call_by_call
         while ask([*asked, *carry])[0]:
             if made is None:
                 made, carry = body.made(head), body.owning(carry)

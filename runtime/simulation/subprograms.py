@@ -19,7 +19,7 @@ from .scanning import Body
 from .workspace import Value
 
 
-class Inner:
+class PlannedBody:
     """A program inside, planned for operands in given layouts.
 
     mask: the axes over which a predicate lets some devices run it and others not; its plan then has
@@ -38,7 +38,7 @@ class Inner:
         for var, x, layout in zip(program.invars, operands, layouts, strict=True):
             same = x.uniform if trial or layout is x.layout else ()
             q.at[var] = Value(var.aval, layout, q.plan.input(), same)
-        q.follow(sums)
+        q.plan_equations(sums)
         self.results: list[Value] = [q.value_of(a) for a in program.outvars]
         if sums:
             self.results = [q.folded(x, axes) if axes else x
@@ -48,7 +48,7 @@ class Inner:
     @staticmethod
     def of(p: Any, program: Program, operands: Sequence[Value], layouts: Sequence[Layout],
            mask: Atoms, predicate: Equation | None, trial: bool = False,
-           sums: Sequence[frozenset[str]] = ()) -> Inner:
+           sums: Sequence[frozenset[str]] = ()) -> PlannedBody:
         """As made by the constructor; the one that was planned so before, if there is one.
 
         A loop is planned several times until the layouts of what it carries have settled, and each
@@ -57,10 +57,10 @@ class Inner:
         uniform = tuple([x.uniform if trial or layout is x.layout else ()
                          for x, layout in zip(operands, layouts, strict=True)])
         key = (program, tuple(layouts), uniform, mask, predicate, tuple(sums))
-        found = p.inners.get(key)
+        found = p.planned_bodies.get(key)
         if found is None:
-            found = p.inners[key] = Inner(p, program, operands, layouts, mask, predicate, trial,
-                                          sums)
+            found = p.planned_bodies[key] = PlannedBody(
+                p, program, operands, layouts, mask, predicate, trial, sums)
         return found
 
     def finish(self, layouts: Sequence[Layout]) -> Plan:

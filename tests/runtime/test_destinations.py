@@ -241,8 +241,8 @@ def test_devices_that_write_a_part_or_not(mine_first):
 
     flats = []
     with pytest.MonkeyPatch.context() as patch:
-        narrow = narrow_updates.narrow_updates
-        patch.setattr(narrow_updates, "narrow_updates",
+        narrow = narrow_updates.NARROW_UPDATES
+        patch.setattr(narrow_updates, "NARROW_UPDATES",
                       lambda p: flats.append(narrow(p)) or flats[-1])
         mapped = st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
         got = np.asarray(st.jit(mapped)(x))
