@@ -167,9 +167,9 @@ def ordered(x: Array) -> Array:
     """Integers in the total order of floats: by sign, then magnitude."""
     if x.dtype.kind != "f":
         return x
-    bits = x.view(f"i{x.dtype.itemsize}").astype(object)
+    bits = np.asarray(x).view(f"i{x.dtype.itemsize}")
     top = 1 << (8 * x.dtype.itemsize - 1)
-    return np.array([b if b >= 0 else -(b + top) - 1 for b in bits.ravel()],
+    return np.array([b if b >= 0 else -(b + top) - 1 for b in bits.ravel().tolist()],
                     object).reshape(x.shape)
 
 

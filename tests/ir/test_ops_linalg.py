@@ -225,3 +225,11 @@ def test_pivots_that_are_no_rows_are_read_as_the_nearest_and_not_written() -> No
                          ([-1, -2], [3, 2, 1, 0]), ([0, 9, -9], [0, 3, 0, 3])):
         got = apply_pivots(np.array(pivots, np.int32), 4)
         np.testing.assert_array_equal(got, want)
+
+
+def test_more_pivots_than_rows_are_refused() -> None:
+    types = (parse_type("i32[5]"),)
+    with pytest.raises(ValueError, match=r"permutation size 4 has to exceed .* pivots size 5"):
+        infer(OPS["lu_pivots_to_permutation"], types, {"permutation_size": 4})
+    with pytest.raises(TypeError, match="does not accept dtype int8"):
+        infer(OPS["lu_pivots_to_permutation"], (parse_type("i8[5]"),), {"permutation_size": 5})

@@ -224,10 +224,16 @@ lu_p = define(
                      Sample((_matrix(2, 4, 3),), {})])
 
 
+def _permutation(types: Any, p: Shape, dtype: np.dtype, *, permutation_size: int) -> list[tuple]:
+    if permutation_size < p[0]:
+        reject(ValueError, types, f"Output permutation size {permutation_size} has to exceed the "
+               f"trailing dimension of the pivots. Got pivots size {p[0]}")
+    return [((permutation_size,), INT32)]
+
+
 lu_pivots_to_permutation_p = define(
     "lu_pivots_to_permutation", "The permutation of rows that a list of row exchanges makes.", (1,),
-    lambda types, p, dtype, *, permutation_size: [((permutation_size,), INT32)],
-    kinds=((np.integer,), (np.integer,)), many=False,
+    _permutation, kinds=((np.int32,),), many=False,
     jvp="zero",
     evaluate=lambda lead, p, *, permutation_size: apply_pivots(p, permutation_size),
     arithmetic=False,
