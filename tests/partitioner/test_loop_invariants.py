@@ -10,7 +10,7 @@ from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.optimization.combine import SMALL
-from shardtrace.partitioner.optimization.optimize import optimize
+from shardtrace.partitioner.pipeline import PIPELINE, Job
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
@@ -33,7 +33,10 @@ def optimized(before: str, *values):
     """The program after all rewrites, which must give in both executors what it gave before."""
     program = parse(HEAD + before)
     verify(program)
-    after = optimize(program)
+    after = program
+    for step in PIPELINE:
+        if step.stage == "optimized":
+            after = step.run(after, Job(program.mesh, (), ()))
     verify(after)
     assert programs_equal(parse(str(after)), after)
     for want, got in zip(runs(program, values), runs(after, values), strict=True):
