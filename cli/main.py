@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from ..driver.execution import progress_bars
 from ..ir.diagnostics.diagnostic import visible
+from ..ir.phases import profile_phases
 from ..ir.text.prose import wrapped
 from .output import Output
 from .parser import make_parser
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else USAGE
     try:
         with progress_bars.bars(enabled=not options.no_progress):
-            return options.run(options) or 0
+            return _run(options)
     except Problem as problem:
         return _tell(options, str(problem), problem.status)
     except BrokenPipeError:               # the reader of the output has seen enough
@@ -46,6 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _tell(options, str(problem), USAGE)
     except Exception as problem:          # --traceback tells where
         return _tell(options, f"{type(problem).__name__}: {problem}", FAILED)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run the command; its exit status. With --time-passes, say then how long each pass took."""
+    if not getattr(options, "time_passes", False):
+        return options.run(options) or 0
+    with profile_phases() as profile:
+        status = options.run(options) or 0
+    Output(options).console(sys.stderr).print(profile.pass_table())
+    return status
 
 
 def _tell(options: argparse.Namespace, message: str, status: int) -> int:

@@ -102,8 +102,9 @@ class Output:
         """Something that rich lays out."""
         self.console().print(made)
 
-    def console(self) -> Any:
-        return _console.Console(theme=_theme.Theme(_STYLES), width=self.width, highlight=False,
+    def console(self, stream: Any = None) -> Any:
+        """Where rich prints: on standard output, or another stream."""
+        return _console.Console(file=stream, theme=_theme.Theme(_STYLES), width=self.width, highlight=False,
                                 force_terminal=True if self.color == "always" else None)
 
 

@@ -33,7 +33,8 @@ def make_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB", dest="verb")
 
     def verb(name: str, run_: Callable[[argparse.Namespace], Any], text: str,
-             *, target: bool = True, costs: bool = False) -> argparse.ArgumentParser:
+             *, target: bool = True, costs: bool = False, passes: bool = False
+             ) -> argparse.ArgumentParser:
         sub = verbs.add_parser(name, help=text, description=text, epilog=STATUSES)
         common(sub)
         if target:
@@ -49,12 +50,15 @@ def make_parser() -> argparse.ArgumentParser:
                              help=f"the device of the cost model (default {DEFAULT_HARDWARE})")
             sub.add_argument("--topology", metavar="SIZES",
                              help="shape of a slice's torus: 8,16,16")
+        if passes:
+            sub.add_argument("--time-passes", action="store_true",
+                             help="also print how long each pass took, on standard error")
         sub.set_defaults(run=run_)
         return sub
 
     sub = verb("explain", explain.explain,
                "Every collective: line, reason, cost, and what avoids it. (Of an error class: its "
-               "help page.)", costs=True)
+               "help page.)", costs=True, passes=True)
     sub.add_argument("--suggest", type=count, default=3, metavar="N",
                      help="search suggestions for the N dearest collectives (default 3)")
     sub.add_argument("--trials", type=positive, metavar="N",
@@ -63,7 +67,8 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--table", action="store_true", help="a table instead of text")
     sub = verb("trace", programs.trace, "Print the traced program, typed.")
     _printed(sub)
-    sub = verb("partition", programs.partition, "Print the per-device program, or another stage.")
+    sub = verb("partition", programs.partition, "Print the per-device program, or another stage.",
+               passes=True)
     sub.add_argument("--stage",
                      help=f"the stage to print: {', '.join(programs.STAGES)} (default: the last)")
     sub.add_argument("--dump", type=Path, metavar="DIR", help="write all stages into a directory")
@@ -73,7 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
     verb("collectives", programs.list_collectives,
          "List the collectives of the per-device program.")
     sub = verb("run", run.run, "Run on simulated devices; print the results, and a profile.",
-               costs=True)
+               costs=True, passes=True)
     run.add_options(sub)
     sub = verb("check", check.check,
                "Fail when bytes, collectives or memory exceed a budget, or on warnings.",

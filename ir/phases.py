@@ -35,17 +35,19 @@ class Row:
     """A phase, all its times together.
 
     path: its name, after the names of the phases that it is a part of. calls: how often it was
-    entered. seconds: all of it; own: without its parts. equations: those it worked on, summed.
-    rules: how often a rule of an op had to be evaluated (and was not remembered).
+    entered. seconds: all of it; own: without its parts. equations: those it worked on, summed;
+    left: those of the programs that it made, None for a phase that makes none. rules: how often a
+    rule of an op had to be evaluated (and was not remembered).
     """
 
-    __slots__ = ("calls", "equations", "own", "path", "rules", "seconds")
+    __slots__ = ("calls", "equations", "left", "own", "path", "rules", "seconds")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.calls = 0
         self.seconds = self.own = 0.0
         self.equations = self.rules = 0
+        self.left: int | None = None
 
     def __repr__(self) -> str:
         return (f"Row(path={self.path!r}, calls={self.calls!r}, seconds={self.seconds!r}, "
@@ -109,6 +111,37 @@ class PhaseProfile:
             own.calls, own.equations = own.calls + row.calls, own.equations + row.equations
             own.seconds, own.own = own.seconds + row.seconds, own.own + row.own
             own.rules += row.rules
+            if row.left is not None:
+                own.left = (own.left or 0) + row.left
+
+    def passes(self) -> list[Row]:
+        """What each pass of the partitioner and of the executor took, wherever it ran, in the order
+        in which they first did, and "verify"; a pass within a pass counts for itself alone.
+        """
+        found: dict[str, Row] = {}
+        for path, row in self._rows.items():
+            if row.left is None and row.name != "verify":
+                continue
+            one = found.setdefault(row.name, Row((row.name,)))
+            one.calls, one.equations = one.calls + row.calls, one.equations + row.equations
+            one.left = (one.left or 0) + (row.left or 0)
+            one.seconds += row.seconds - sum([
+                r.seconds for p, r in self._rows.items() if p[:-1] == path and r.left is not None])
+        return list(found.values())
+
+    def pass_table(self) -> Any:
+        """What `passes` gives, as a rich table."""
+        rows = self.passes()
+        whole = sum([row.seconds for row in rows]) or 1.0
+        table = _table.Table(title="passes")
+        table.add_column("pass")
+        for head in ("runs", "ms", "share", "equations before", "after"):
+            table.add_column(head, justify="right")
+        for row in rows:
+            table.add_row(
+                row.name, f"{row.calls:,}", f"{row.seconds * 1e3:.2f}", f"{row.seconds / whole:.0%}",
+                f"{row.equations:,}", "" if row.name == "verify" else f"{row.left:,}")
+        return table
 
     def table(self) -> Any:
         """As a rich table, parts indented under their whole."""
@@ -146,8 +179,11 @@ class PhaseProfile:
         """No phase is under way any more."""
         self._path, self._inside = (), [0.0]
 
-    def _leave(self, path: Path, seconds: float, equations: int, rules: int) -> None:
+    def _leave(self, path: Path, seconds: float, equations: int, rules: int,
+               left: int | None = None) -> None:
         row, depth = self._rows[path], len(path)
+        if left is not None:
+            row.left = (row.left or 0) + left
         row.calls += 1
         row.seconds += seconds
         row.own += seconds - sum(self._inside[depth:])
@@ -159,12 +195,15 @@ class PhaseProfile:
 
 
 class phase:
-    """A phase of work, within a `with` block. equations: may be set in it, when they are known."""
+    """A phase of work, within a `with` block. equations: may be set in it, when they are known;
+    left: those of the program that it makes, likewise.
+    """
 
-    __slots__ = ("_began", "_path", "_profile", "_rules", "equations", "name")
+    __slots__ = ("_began", "_path", "_profile", "_rules", "equations", "left", "name")
 
     def __init__(self, name: str, equations: int = 0) -> None:
         self.name, self.equations = name, equations
+        self.left: int | None = None
 
     def __enter__(self) -> phase:
         self._profile = profile = STATE.phases
@@ -178,15 +217,18 @@ class phase:
         profile = self._profile
         if profile is not None:
             profile._leave(self._path, time.perf_counter() - self._began, self.equations,
-                           profile._rules - self._rules)
+                           profile._rules - self._rules, self.left)
 
 
 def in_phase(name: str, work: Callable[..., T], program: Any, *given: Any) -> T:
     """`work(program, ...)` as a phase of work on the program's equations."""
     if STATE.phases is None:
         return work(program, *given)
-    with phase(name, len(program.eqns)):
-        return work(program, *given)
+    with phase(name, len(program.eqns)) as p:
+        done: Any = work(program, *given)
+        if done is not None:
+            p.left = len(done.eqns)
+        return done
 
 
 def rule_evaluated() -> None:

@@ -460,7 +460,7 @@ class Dump:
             local.memo[Dump.KEY] = self
 
     def execution(self, number: int, step: Pass, program: Program, body: str = "") -> None:
-        """Write what pass `number` of the executor's left; of the body of a loop, with its name."""
+        """Write what pass `number` of the executor's left; of the body of a loop, by its name."""
         file = f"{self.name}.{self.count + number:02d}-{step.stage}.st"
         if body:
             file = f"{PASSES}/{file.removesuffix('st')}{body}.st"

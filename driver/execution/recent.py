@@ -17,7 +17,7 @@ from ...ir.support.collector import collector_paused
 from ...ir.support.program_cache import Kept
 from ...partitioner.pipeline import Dump, Options, Partitioned, partition
 from ...partitioner.propagation.graph import warnings_given
-from ...runtime.rewrites.pipeline import prepared
+from ...runtime.rewrites.pipeline import prepared, tell_of_bodies
 
 # An equation is some 2 kB.
 _kept = Kept("driver.execution.recent", "programs that were partitioned lately", most=50_000,
@@ -87,6 +87,6 @@ def planned(program: Program, mesh: AbstractMesh, compiler: Callable[[Program, A
     if found is None:
         dump: Dump | None = program.memo.get(Dump.KEY)
         if dump is not None:
-            prepared(program, dump.execution)
+            tell_of_bodies(prepared(program, dump.execution), dump.execution)
         found = program.memo[key] = compiler(program, mesh)
     return found

@@ -5,7 +5,8 @@ and dumped (`SHARDTRACE_DUMP`), is the last. `inline-calls` is needed: the execu
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...ir.context import config
@@ -58,6 +59,20 @@ def prepared(program: Program, tell: Told | None = None) -> Program:
         # itself would be a circle
         found = program.memo[key] = after if after is not program else True
     return program if found is True else found
+
+
+def tell_of_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],
+                   numbers: Iterator[int] | None = None) -> None:
+    """Tell of each pass that changes the program of a loop or branch, which the executor plans by
+    itself: with its name, such as "scan1", after what it is of and its number.
+
+    program: after all passes.
+    """
+    numbers = itertools.count(1) if numbers is None else numbers
+    for eqn, _, body in program.subprograms():
+        name = f"{eqn.op.name}{next(numbers)}"
+        after = prepared(body, lambda i, step, p, name=name: tell(i, step, p, name))
+        tell_of_bodies(after, tell, numbers)
 
 
 def _run(program: Program, skip: frozenset[str], tell: Told | None) -> Program:
