@@ -9,6 +9,7 @@
     inference/           from types of operands to types of results
     ops/                 the declaration of every op, by kind
     kernels/             numeric algorithms on numpy arrays, which evaluators of ops call
+    rewriting/           rewrites declared as shape and replacement, and what applies them
     text/                programs as text and back
     diagnostics/         errors, and places in the user's source
     support/             caches, lazy imports, records, buffers

@@ -7,7 +7,7 @@ import pkgutil
 
 import pytest
 
-import shardtrace.ir.dialect  # noqa: F401
+import shardtrace.ir.dialect
 import shardtrace.partitioner
 import shardtrace.runtime.rewrites
 from shardtrace.ir.op import OPS

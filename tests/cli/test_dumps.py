@@ -4,6 +4,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax
 from shardtrace.cli.main import main
 from shardtrace.ir.program import Level, programs_equal
 from shardtrace.ir.text.parse import parse_program
@@ -73,3 +74,43 @@ def test_mistakes_are_one_message_and_exit_status_2(stages, arguments, phrase, c
     assert main(filled) == 2
     error = capsys.readouterr().err
     assert phrase in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize("verb, wanted, other", [
+    ("partition", {"inline", "propagate", "localize", "hoist", "combine", "verify"}, "rematerialize"),
+    ("explain", {"inline", "propagate", "localize", "verify"}, "rematerialize"),
+    ("run", {"inline", "localize", "verify", "rematerialize"}, "join-slices"),
+])
+def test_the_time_of_passes_is_told_beside_the_answer(stages, verb, wanted, other, capsys):
+    words = [verb, str(stages[0]["traced"]), "--in", "x=P('X', 'Y')", "--in", "w=P('Y', None)"]
+    assert main(words) == 0
+    plain = capsys.readouterr()
+    assert main([*words, "--time-passes"]) == 0
+    told = capsys.readouterr()
+    assert told.out == plain.out
+    rows = [line.split("\u2502") for line in told.err.removeprefix(plain.err).splitlines()]
+    found = {cells[1].strip(): [c.strip() for c in cells[2:-1]] for cells in rows if len(cells) == 8}
+    assert wanted <= set(found) and other not in found
+    before, after = found["localize"][-2:]
+    assert 0 < int(before) <= int(after) + 1
+
+
+def test_what_passes_within_a_stage_and_in_bodies_leave_lies_beside_the_stages(tmp_path):
+    def f(x):
+        def body(c, row):
+            return jnp.sin(c), row // 3
+        return lax.scan(body, x, jnp.arange(64).reshape(8, 8)), st.jit(jnp.cos)(
+            jnp.concatenate([x[1:], x[:1]]))
+
+    x = np.ones((8, 8), np.float32)
+    with st.config.override(shardtrace_dump=str(tmp_path)):
+        want = st.jit(f)(x)
+    stages = [path.name.split(".")[1] for path in sorted(tmp_path.glob("*.st"))]
+    assert stages[:6] == ["00-traced", "01-inlined", "02-resolved", "03-resharded", "04-local",
+                          "05-optimized"]
+    passes = {path.name.split(".", 1)[1]: path for path in (tmp_path / "passes").iterdir()}
+    (body,) = [path for name, path in passes.items() if name.endswith("rounded-integers.scan1.st")]
+    assert "floor_div" in body.read_text() and "in the program of `scan1`" in body.read_text()
+    inner = parse_program(passes["00a-inline.st"].read_text())
+    assert main(["run", str(passes["00a-inline.st"]), "--no-progress"]) == 0
+    assert "jit" not in [e.op.name for e in inner.eqns] and want is not None
