@@ -139,8 +139,8 @@ class PhaseProfile:
             table.add_column(head, justify="right")
         for row in rows:
             table.add_row(
-                row.name, f"{row.calls:,}", f"{row.seconds * 1e3:.2f}", f"{row.seconds / whole:.0%}",
-                f"{row.equations:,}", "" if row.name == "verify" else f"{row.left:,}")
+                row.name, f"{row.calls:,}", f"{row.seconds * 1e3:.2f}",
+                f"{row.seconds / whole:.0%}", f"{row.equations:,}", "" if row.name == "verify" else f"{row.left:,}")
         return table
 
     def table(self) -> Any:
