@@ -104,8 +104,9 @@ class Output:
 
     def console(self, stream: Any = None) -> Any:
         """Where rich prints: on standard output, or another stream."""
-        return _console.Console(file=stream, theme=_theme.Theme(_STYLES), width=self.width,
-                                highlight=False, force_terminal=True if self.color == "always" else None)
+        return _console.Console(
+            file=stream, theme=_theme.Theme(_STYLES), width=self.width, highlight=False,
+            force_terminal=True if self.color == "always" else None)
 
 
 def _plain(value: Any) -> Any:

@@ -140,7 +140,8 @@ class PhaseProfile:
         for row in rows:
             table.add_row(
                 row.name, f"{row.calls:,}", f"{row.seconds * 1e3:.2f}",
-                f"{row.seconds / whole:.0%}", f"{row.equations:,}", "" if row.name == "verify" else f"{row.left:,}")
+                f"{row.seconds / whole:.0%}", f"{row.equations:,}",
+                "" if row.name == "verify" else f"{row.left:,}")
         return table
 
     def table(self) -> Any:

@@ -2,8 +2,9 @@
 
 Bytes stay; what is saved is the time it takes an exchange to start. The parts are laid end to end
 in one vector, which is exchanged, and cut out again, so that each is still to be seen in the
-program; the exchange names the lines and reasons of all. Large parts stay alone: their time is
-that of their bytes, and to copy them costs more than it saves.
+program; the exchange names the lines and reasons of all. Large parts stay alone: their time is that
+of their bytes, and to copy them costs more than it saves. (A pass, not a rewrite: what waits for
+what is a matter of the whole program.)
 """
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 A value is invariant if it is computed from the loop's constants alone. An exchange of an invariant
 value leaves the loop, and with it what its operand is computed by; what else is invariant stays,
 since it costs no communication. A loop that some devices leave earlier than others keeps what it
-has: there, who takes part in an exchange is a matter of the program.
+has: there, who takes part in an exchange is a matter of the program. (A pass, not a rewrite: what
+is invariant follows from all equations of a body.)
 """
 from __future__ import annotations
 

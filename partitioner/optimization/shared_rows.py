@@ -2,7 +2,8 @@
 
 Thirds of a fused projection are three slices of it. Which device lacks most differs from slice to
 slice: of the first third one device has all it needs, of the second another. Together they take
-what the busiest device lacks of all, instead of the sum of the busiest of each.
+what the busiest device lacks of all, instead of the sum of the busiest of each. (A pass, not a
+rewrite: it weighs all that read a value.)
 """
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
 `x[1:] - x[:-1]` of 64 rows has 63, which cannot be split over 8 devices. Computed on all 64 rows,
 of x and of x moved by one, it is split as x is, and the row too many is left out where it would be
 seen: a sum along the dimension counts it as zero, a padding writes over it, a concatenation takes
-the others. Slices of one range, and what is computed from them element by element, form a group;
-it is rewritten only if nothing outside of the group reads a value of it otherwise.
+the others. Slices of one range, and what is computed from them element by element, form a group; it
+is rewritten only if nothing outside of the group reads a value of it otherwise. (A pass, not a
+rewrite: a group has any number of equations and ends.)
 """
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 The gradient of `w[i]` for many i is a sum of arrays that are zero but for one row each, and a
 concatenation of slices is a chain of ops that each write some rows over a copy of the rest
-(ir/ops/movement/placing.py). One after the other, n pieces take n times as long as all at once.
+(ir/ops/movement/placing.py). One after the other, n pieces take n times as long as all at once. (A
+pass, not a rewrite: which rows an array has of which others is followed along chains of any
+length.)
 """
 from __future__ import annotations
 
