@@ -226,9 +226,10 @@ def in_phase(name: str, work: Callable[..., T], program: Any, *given: Any) -> T:
     if STATE.phases is None:
         return work(program, *given)
     with phase(name, len(program.eqns)) as p:
-        done: Any = work(program, *given)
-        if done is not None:
-            p.left = len(done.eqns)
+        done = work(program, *given)
+        made: Any = done
+        if made is not None:
+            p.left = len(made.eqns)
         return done
 
 
