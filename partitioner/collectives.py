@@ -1,4 +1,4 @@
-"""What a per-device program moves: one record per collective, for reports, costs and tests.
+"""The collectives of a per-device program: one record each, for reports, costs and tests.
 
 Bytes are those that the busiest device receives under ring algorithms
 (ir/ops/communication/collective.py says them per op); the per-device executor measures the same

@@ -1,9 +1,9 @@
-"""Ops that hold programs: which values inside and outside are one value.
+"""Ops that hold programs: which values inside and outside share a layout.
 
-`scan`, `while` and `cond` run programs over whole values: what goes in, what the body calls it,
-what the body returns and what comes out are the same thing, and share a layout. `region_of` says
-this once per op, as groups of variables; propagation, choice and lowering read it. The op
-`shard_map`, whose body sees blocks, has passes of its own.
+`scan`, `while` and `cond` run programs over whole values: the operand, the body's parameter, the
+body's result and the op's result are one value. `region_of` says this once per op, as groups of
+variables that propagation, choice and lowering read. `shard_map`, whose body sees blocks, is
+handled by passes of its own.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two explanations side by side: what changed in collectives, bytes, memory and time."""
+"""The difference of two explanations: what changed in collectives, bytes, memory and time."""
 from __future__ import annotations
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Collectives that are alike, as one: of one line, of one size, for one reason, layer after layer.
+"""Equal collectives as one entry: same line, size and reason, in layer after layer.
 
-    all-gather over model: 4.19 MB, in 12 places
-    because: `dot_general` takes dimension 0 of `params['blocks'][0..11]['wq']` whole
+all-gather over model: 4.19 MB, in 12 places
+because: `dot_general` takes dimension 0 of `params['blocks'][0..11]['wq']` whole
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An explanation: every collective of a partitioned program with its line, reason, cost and cure.
+"""An explanation: every collective of a partitioned program with its line, reason, cost and remedy.
 
-It is data first (`collectives`, totals); `table()`, `str()`, `to_dict()` and `_repr_html_` say the
-same for people and programs. Suggestions are searched when they are first asked for.
+It is data first (`collectives`, totals); `table()`, `str()`, `to_dict()` and `_repr_html_` render
+the same for people and programs. Suggestions are searched on first use.
 """
 from __future__ import annotations
 

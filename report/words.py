@@ -1,4 +1,4 @@
-"""Numbers and specs in words: bytes and operations with a prefix, durations with a unit."""
+"""Numbers and specs as text: bytes and operations with a prefix, durations with a unit."""
 from __future__ import annotations
 
 from ..ir.spec import PartitionSpec

@@ -25,3 +25,18 @@ def test_files_that_pages_name_are_there() -> None:
     for page in (root / "README.md", root / "CONTRIBUTING.md", *DOCS.glob("*.md")):
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_every_term_of_the_glossary_is_used_and_has_a_meaning_and_a_source() -> None:
+    root = DOCS.parent
+    rooms = ("ir", "tracer", "partitioner", "runtime", "report", "driver")
+    used = "\n".join(path.read_text() for room in rooms for path in (root / room).rglob("*.py"))
+    used += "\n".join(page.read_text() for page in DOCS.glob("*.md") if page.name != "glossary.md")
+    used = " ".join(re.sub(r"[-_]", " ", used.lower()).split())
+    rows = re.findall(r"^\| (?!term|---)(.+) \| (.+) \| (.+) \|$",
+                      (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    assert len(rows) > 50
+    for term, _, _ in rows:
+        for name in re.sub(r" \(.*?\)", "", term).split(", "):
+            assert re.sub(r"[-_]", " ", name.lower()) in used, f"nothing speaks of {name!r}"
+    assert len({term for term, _, _ in rows}) == len(rows)

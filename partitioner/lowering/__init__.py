@@ -18,6 +18,6 @@ devices along x, found by data flow:
       return %c
     }
 
-`localize.py` walks the program; `recipes.py` says how one equation runs on blocks; the other
+`localize.py` is the pass; `builder.py` appends equations on blocks as `recipes.py` says; the other
 modules lower what holds programs or calls the user's Python.
 """

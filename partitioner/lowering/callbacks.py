@@ -1,18 +1,14 @@
-"""Lowering calls of host functions: which places call, and what varies.
+"""Lowering calls of host functions: which devices call, and which axes results vary over.
 
 Outside of manual regions a function is called once, with whole values, or for every device with its
-block where the user asks for that (`partitioned`). Nothing is known of what a function returns, so
-in a manual region its results vary over all of the region's axes.
+block if the user asks for that (`partitioned`). Nothing is known of what a function returns, so in
+a manual region its results vary over all of the region's axes.
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.program import Equation
-
-if TYPE_CHECKING:
-    from .localize import Lowering
+from .builder import Lowering
 
 
 def localize_callback(out: Lowering, eqn: Equation) -> None:

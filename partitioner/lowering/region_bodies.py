@@ -1,14 +1,13 @@
-"""Lowering what holds programs: manual regions are put in place, loops and branches go inside.
+"""Lowering ops that hold programs: `shard_map` bodies are inlined, loops and branches stay.
 
 The body of a shard_map is per-device code already; over the axes that stayed Auto or Explicit it is
-lowered like the rest. Its casts between varying, unreduced and reduced mean nothing here, since
-what varies is found by data flow. The carry of a loop varies over whatever its body makes it vary
-over, found by iteration; what a varying predicate decides varies too.
+lowered like the rest. Its casts between varying, unreduced and reduced are dropped, since what
+varies is found by data flow. The carry of a loop varies over whatever its body makes it vary over,
+found by iteration; results of a varying predicate vary, too.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...ir.factor_axes import axes_without
 from ...ir.manual_state import ManualState
@@ -24,9 +23,7 @@ from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..redistribution.moves import varying
 from ..regions import Region, region_of, with_programs
-
-if TYPE_CHECKING:
-    from .localize import Lowering
+from .builder import Lowering
 
 _EMPTY: frozenset[str] = frozenset()
 # Ops of a manual region whose state of the value (unreduced, reduced, untracked) is plain varying

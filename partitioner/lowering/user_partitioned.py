@@ -1,12 +1,11 @@
-"""Lowering `custom_partitioning`: the user's function is asked for a program and put in place.
+"""Lowering `custom_partitioning`: the user's function is traced on blocks and inlined.
 
-It is traced on blocks of the shapes that choice came to, with all axes Manual, like the body of a
-shard_map; where it wants other blocks than those, they are brought there.
+The blocks are those of the chosen strategy, with all axes Manual, as in the body of a shard_map;
+where the function asks for other blocks, operands are resharded to them.
 """
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.factor_axes import axes_without
@@ -16,9 +15,7 @@ from ...ir.types import ArrayType, Entries
 from ..preparation.inline import inline
 from ..redistribution.moves import emit_moves
 from ..redistribution.redistribute import plan
-
-if TYPE_CHECKING:
-    from .localize import Lowering
+from .builder import Lowering
 
 
 def localize_user_function(out: Lowering, eqn: Equation) -> None:

@@ -1,10 +1,10 @@
-"""Programs whose types say every layout: nothing is propagated, and little is written anew.
+"""Programs whose types say every sharding: nothing is propagated, and little is rewritten.
 
-Over Explicit axes, and without a mesh, tracing has decided how each value is laid out, in loops,
-branches and the bodies of shard_map, too. The RESOLVED program then is the traced one, with the
-variables and equations that it has, but for values that are given or asked for otherwise than their
-types say, shardings in params (the result's type says it), and reshards that change nothing. The
-propagation problem, which reports ask about, is set up when they do.
+Over Explicit axes, and without a mesh, tracing has decided the sharding of each value, including in
+loops, branches and shard_map bodies. The RESOLVED program is then the traced one, with the same
+variables and equations, except for values whose given or requested sharding differs from their
+type, shardings in params (the result's type has them), and reshards that change nothing. The
+propagation problem is set up on demand, for reports.
 """
 from __future__ import annotations
 

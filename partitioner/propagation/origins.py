@@ -1,9 +1,9 @@
-"""Where an axis comes from: the path from a value's layout back to what the user wrote.
+"""Where an axis comes from: the path from a value's sharding back to what the user wrote.
 
-Propagation notes, for every axis that it places, the equation that brought it and the tensor that
-it came from. Followed backwards these notes lead to an annotation: an argument's sharding, a
-constraint, an explicit type. What did not come about is told as well: who had an axis, and what
-held it off (`vetoes`). Both are data, for reports to render.
+Propagation records, for every axis that it adds, the equation that propagated it and the tensor it
+came from. Followed backward these records lead to an annotation: an argument's sharding, a
+constraint, an explicit type. Also recorded is what did not happen: which tensor had an axis, and
+what blocked it (`vetoes`). Both are data, for reports to render.
 """
 from __future__ import annotations
 

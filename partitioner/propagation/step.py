@@ -1,8 +1,9 @@
-"""One propagation step: the axes that one equation hands on between its operands and results.
+"""One propagation step: the axes that one equation propagates between its operands and results.
 
-Two strategies, after Shardy: BASIC extends layouts only where no tensor of the equation objects;
-AGGRESSIVE resolves conflicts between factors by preference, tensor by tensor. Both only ever
-append axes at the minor end of a factor. Steps are pure functions of layouts, remembered per rule.
+Two strategies, after Shardy: BASIC extends shardings only where no tensor of the equation
+conflicts; AGGRESSIVE resolves conflicts between factors by preference, tensor by tensor. Both only
+append axes at the minor end of a factor. Steps are pure functions of shardings, remembered per
+rule.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From one tiling of a value to another, where no sum is pending: the moves that do it.
+"""Moves between two layouts without partial sums.
 
-Axes that both dimensions begin with stay. The tails behind them are brought over by the shortest
-path of moves with a name (shortest.py) where there is one, else by one exchange of kind `retile`.
+Axes that a dimension begins with in both layouts stay. The axes behind them are moved by the
+shortest sequence of named collectives (shortest.py) if there is one, else by one `retile` exchange.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One step of a redistribution: what it is, and what it does to a block."""
+"""One move of a redistribution, and what it does to a block: its new shape, elements received."""
 from __future__ import annotations
 
 import math

@@ -1,9 +1,8 @@
-"""Mesh axes that go together: where a program splits by several axes always in one row, they are
-one axis to it.
+"""Joint axes: mesh axes that a program always uses together are one axis to it.
 
-A batch over ("data", "fsdp") everywhere is a batch over one axis of as many devices. What there is
-to try when layouts are chosen grows with the power of the axes, so they are chosen on a mesh on
-which such a row is one axis.
+A batch over ("data", "fsdp") everywhere is a batch over one axis of as many devices. The number of
+candidate strategies is exponential in the axes, so strategies are searched on a mesh on which such
+axes are one.
 """
 from __future__ import annotations
 

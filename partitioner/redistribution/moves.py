@@ -1,8 +1,8 @@
-"""From a planned change of layout to the collectives that do it, on blocks.
+"""From a plan to equations: the collectives that do a change of layout, on blocks.
 
-Each move of a plan (redistribute.py) is one op of ir/ops/communication/collective.py; placing a
-whole value into a pending sum needs a few equations more. All of them keep the location and the
-reason of the reshard they stand for.
+Each move of a plan (redistribute.py) is one op of ir/ops/communication/collective.py; turning a
+whole value into a partial sum takes a few equations. All of them keep the location and the reason
+of the reshard they implement.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The layout in which a loop carries a value, by what it costs to enter, repeat and leave.
+"""The layout in which a loop carries a value, by its cost on entry, per iteration and at the end.
 
-Propagation gives a carried value the layout of its first name in the body. If the body at once
-brings it to another one, then to carry it in that other layout moves as much in every iteration,
-but may save the exchange on entry or after the loop. The candidates are the layouts that the value
-is brought to or comes from, inside and around the loop; each is priced over all iterations.
+Propagation gives a carried value the layout of its parameter in the body. If the body immediately
+reshards it, carrying it in that other layout moves as much per iteration but may save the exchange
+on entry or after the loop. Candidates are the layouts that the value is resharded to or from,
+inside and around the loop; each is costed over all iterations.
 """
 from __future__ import annotations
 

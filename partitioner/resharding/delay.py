@@ -1,13 +1,13 @@
-"""Reshards done later, where the value they move is smaller or one does for several.
+"""Reshards sunk below the equations that can run before them, where the value is smaller or shared.
 
 The sum of two finished sums is the finished sum of the terms' sums; a finished sum that is only
 reduced further, sliced, scaled or multiplied by a matrix can be finished after that; what was
-gathered and then cut or rounded can be gathered after that. A value behind a reshard thus has an
-*earlier form*, and so has what is computed from it (sinking.py). From the last equation to
-the first the pass counts the bytes that it takes to finish a value, or all that is computed from
-it; then the equations are written anew, each on the forms that its operands are held in.
+gathered and then cut or rounded can be gathered after that. So the operand of a reshard has an
+*earlier form*, and so has what is computed from it (sinking.py). Backward, the pass computes the
+bytes that it takes to finish a value, or all that is computed from it; then the equations are
+rewritten on the forms in which their operands are available.
 
-The bytes of a program never grow: a reshard moves on only if all that depends on it is served, and
+The bytes of a program never grow: a reshard moves only if all that depends on it is served, and
 each of several values that meet in an equation is charged for it in full.
 """
 from __future__ import annotations

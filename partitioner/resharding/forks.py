@@ -1,8 +1,8 @@
-"""A value that is brought to several layouts is moved once where one layout gives another.
+"""A value that is resharded to several layouts is moved once where one layout gives another.
 
-After `a = reshard x` to whole, the block that `b = reshard x` wants is a slice of a; after a gather
-along one axis the gather along two needs the other axis only. Each reshard starts from the value
-or from a layout that the value was brought to before, whichever is nearest.
+After `a = reshard x` to whole, the block that `b = reshard x` needs is a slice of a; after a gather
+along one axis the gather along two needs only the other axis. Each reshard starts from the value or
+from a layout it was brought to before, whichever is cheaper.
 """
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Sums that a loop carries, or with which all branches end, are finished once, after it.
+"""Partial sums carried by a loop, or returned by all branches, are finished once, after it.
 
-`total = total + g` in a loop, where g is a sum over devices, needs no exchange in any iteration if
-the total is carried as the sum that is not finished: what enters is placed on one device, and what
-leaves is finished. The same holds for what a scan stacks. Whether a body can work so is what
-delay.py finds out when told that a parameter comes in its earlier form; it is done where that moves
-fewer bytes, or as many in fewer exchanges.
+`total = total + g` in a loop, where g is a partial sum over devices, needs no exchange per
+iteration if the total is carried as a partial sum: the initial value is placed on one device, and
+the result is finished. The same holds for stacked results of a scan. delay.py finds out whether a
+body can run so, given a parameter in its earlier form; it is done where that moves fewer bytes, or
+as many in fewer exchanges.
 """
 from __future__ import annotations
 

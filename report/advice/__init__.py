@@ -1,1 +1,1 @@
-"""What would avoid waste: changes of shardings, tried as a whole, and warnings."""
+"""What would avoid waste: candidate changes of shardings, each costed as a whole, and warnings."""

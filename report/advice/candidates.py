@@ -1,11 +1,11 @@
-"""What might avoid a collective: changes of a spec near it, the likeliest first.
+"""Candidate changes that might avoid a collective: specs of values near it, the likeliest first.
 
-The values around a collective are the moved one, what reads and makes it, and everything on the
-ways of its axes back to their annotations. For each the candidates are other specs of the same
-axes: left out, moved to another dimension, or as the other side wants it. A value is changed where
-it is decided: an argument in its sharding, a constraint in its spec, a result in out_shardings, any
-other value by a constraint behind its equation. Each of the values has its first candidate before
-any has its second. Nothing here knows whether a candidate helps.
+The values around a collective are the one that it moves, what reads and makes that, and everything
+on the paths of its axes back to their annotations. For each, the candidates are other specs over
+the same axes: left out, on another dimension, or as the other side wants it. A value is changed
+where it is decided: an argument in its sharding, a constraint in its spec, a result in
+out_shardings, any other value by a constraint after its equation. The first candidate of every
+value comes before any second one. Whether a candidate helps is not judged here.
 """
 from __future__ import annotations
 

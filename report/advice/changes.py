@@ -1,9 +1,9 @@
-"""Changes of how a program is laid out, as data: what to pass, ask for, constrain, or take out.
+"""Changes to the shardings of a program, as data: of arguments, results, constraints.
 
-None of them changes a value. `edited` makes those that stand inside of the program; what concerns
-its arguments and results is read by whoever partitions it (`arg_specs`, `result_specs`). A change
-of a line is made wherever the line has run: in every pass of a Python loop, in every call of a
-helper, and in what derivatives made of it.
+None of them changes a value. `edited` applies those inside the program; those of its arguments and
+results are read by the caller that partitions it (`arg_specs`, `result_specs`). A change to a line
+applies wherever the line was traced: in every iteration of a Python loop, every call of a helper,
+and in its derivatives.
 """
 from __future__ import annotations
 

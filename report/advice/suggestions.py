@@ -1,13 +1,12 @@
-"""What avoids a collective, tried: each candidate change is partitioned and costed as a whole.
+"""Suggestions that avoid a collective: each candidate change is partitioned and costed as a whole.
 
-Kept are the changes after which the collective is gone or moves less, the program receives no more
-bytes, and its modelled time is lower (or, where the collective was hidden behind computation, its
-communication is). Best first: those that remove the collective and lower the time, of these the
-ones that raise neither memory nor operations, of these the fastest. A change that would also lay
-out results otherwise is tried with the results kept as they are, too. Where no single change
-removes the collective, pairs of the most promising are tried. The search is bounded by the
-equations that it may partition, not by seconds, so its result is always the same; how many
-candidates were left untried is said.
+A change counts if the collective goes or moves less, the program receives no more bytes, and its
+modelled time is lower (or its communication time, if the collective was hidden behind computation).
+Ranked first are those that remove the collective and lower the time; of these, those that raise
+neither memory nor operations; of these, the fastest. A change that would also alter the sharding of
+results is tried with results pinned, too. If no single change removes the collective, pairs of the
+most promising are tried. The search is bounded by the number of equations it may partition, not by
+seconds, so it is deterministic; the number of untried candidates is reported.
 """
 from __future__ import annotations
 

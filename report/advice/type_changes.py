@@ -1,7 +1,7 @@
-"""Values inside of two programs that are laid out otherwise: the types of a diff.
+"""Values inside two programs whose shardings differ: the types of a diff.
 
 Equations are matched as lines of text are, by op, shape and the user's expression; so values that
-one program has alone do not hide what became of the others.
+only one program has do not hide changes to the others.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The least that must move: for every change of layout, the elements that a device lacks.
+"""Lower bounds: for every change of layout, the elements that a device lacks.
 
-A device that holds block A of a value and shall hold block B receives at least the elements of B
-that are not in A. They are counted exactly, as intersections of boxes, for all devices over the
-axes that take part. Where the value is a sum still spread over n devices, every block of the sum
-takes (n-1)/n of the addends in, as in a reduce-scatter, before what is wanted beyond is fetched.
+A device that holds block A of a value and needs block B receives at least the elements of B that
+are not in A. They are counted exactly, as intersections of boxes, for all devices over the axes
+involved. Of a partial sum over n devices every block first takes in (n-1)/n of the addends, as in a
+reduce-scatter, before anything beyond it is fetched.
 Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009.
 """
 from __future__ import annotations

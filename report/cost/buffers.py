@@ -1,9 +1,8 @@
-"""Which values of a per-device program exist in memory: the rest are names or are never written.
+"""Which values of a per-device program are buffers in memory; the others are aliases or fused.
 
-A compiler fuses what works element by element: a value that only one such operation, or a
-reduction, reads is computed where it is needed. Reshapes, casts of what varies and the like give
-another name to a buffer. Both are decided here once per program, for the count of bytes and for
-the peak of memory.
+A compiler fuses elementwise operations: a value that only one of them, or a reduction, reads is
+computed where it is needed. Reshapes, casts of varying sets and the like alias a buffer. Both are
+decided here once per program, for memory traffic and for peak memory.
 """
 from __future__ import annotations
 

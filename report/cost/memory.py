@@ -1,10 +1,10 @@
-"""Peak memory of one device: a sweep over the program with every buffer's life.
+"""Peak memory of one device: a sweep over the program with the live range of every buffer.
 
-Arguments and constants are held throughout, unless donated; results from where they are made.
-What is fused has no buffer, what is elementwise takes the buffer of an operand that ends there, and
-a collective holds operand and result at once (an all-reduce works in place). A loop holds what its
-body holds besides what goes in and out; of branches the largest counts. Rematerialisation is seen
-as it stands in the program: values computed twice live twice, and shortly.
+Arguments and constants are live throughout, unless donated; results from where they are made. A
+fused value has no buffer, an elementwise one takes the buffer of an operand that ends there, and a
+collective holds operand and result at once (an all-reduce works in place). A loop holds what its
+body holds besides its operands and results; of branches the largest counts. Rematerialisation is
+counted as it stands in the program: values computed twice have two short live ranges.
 """
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Seconds of one step: computation in program order, collectives beside it as soon as they can.
+"""Seconds of one step: computation in program order, collectives overlapped where they can be.
 
-One stream computes, in the order of the program. Every physical link direction of the topology (a
-torus dimension, the switch, the network) is a stream of its own; a collective starts when its
-operands are there and its links are free, and runs while the device computes. Whatever reads its
-result waits. A loop is simulated until its steps take the same time, so that what a step can fetch
-ahead (slices of its inputs) overlaps with the step before. A collective that is conditional counts
-as run; of the branches of a `cond` the dearest counts.
+One stream computes, in program order. Every physical link direction of the topology (a torus
+dimension, the switch, the network) is a stream of its own; a collective starts when its operands
+are ready and its links are free, and runs while the device computes. Readers of its result wait. A
+loop is simulated until its iterations take the same time, so that prefetching (of slices of its
+inputs) overlaps with the iteration before. A conditional collective counts as run; of the branches
+of a `cond` the most expensive counts.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """When each equation of a step runs by the cost model, and on which stream.
 
-It is the simulation of schedule.py, written down: computation on one stream, collectives on the
-links that they use. Of a loop its first steps are shown, inside of one slice for the whole loop.
+The simulation of schedule.py as a list: computation on one stream, collectives on the links that
+they use. Of a loop the first iterations are shown, inside one slice for the whole loop.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How devices are wired and where the axes of a mesh lie on the wires.
+"""How devices are wired, and which links the axes of a mesh use.
 
 A torus of up to three dimensions, or nodes behind a switch; several slices or nodes are joined by
-a slower network. Every mesh axis is a product of pieces, each a run of neighbours (with a stride)
-in one physical dimension; a collective over some axes uses the links of their pieces, and what it
-shares with its siblings follows from the strides.
+a slower network. Every mesh axis is a product of segments, each a run of neighbours (with a stride)
+in one physical dimension; a collective over some axes uses the links of their segments, and how
+much it shares them with sibling groups follows from the strides.
 """
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Why a collective exists: from its equation back to what the user wrote."""
+"""Why a collective exists: from its equation back to the annotation that the user wrote."""

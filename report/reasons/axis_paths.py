@@ -1,4 +1,4 @@
-"""How axes came to values: back through the equations that handed them on, to an annotation."""
+"""How axes came to values: back through the equations that propagated them, to an annotation."""
 from __future__ import annotations
 
 import re

@@ -1,4 +1,4 @@
-"""Why a collective exists, as data: the ways of its axes, what holds a value, and the sentences."""
+"""The cause of a collective as data: paths of its axes, what pins a value, and the sentences."""
 from __future__ import annotations
 
 from collections.abc import Iterator

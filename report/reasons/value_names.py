@@ -1,7 +1,7 @@
 """What the values of a partitioned program are called: the user's names, lines and expressions.
 
-Every stage has values of its own for one value of the user's; here they are brought together, by
-the equations that make them, so that a collective can be spoken of in the user's words.
+Every stage has its own variables for one value of the user's; they are matched by the equations
+that make them, so that a report can name the value in the user's words.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where a value stands in a program, so that it can be found again in the next trace of it.
 
-Programs hold programs; a place is the path to the inner one, then a parameter or an equation. It is
-made of numbers only, hence the same for every trace of one function on arguments of the same types.
+The path to the inner program that holds it, then a parameter or an equation: numbers only, hence
+the same for every trace of one function on arguments of the same types.
 """
 from __future__ import annotations
 
