@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...driver.analysis.budgets import assert_comm, check_limits
-from ...ir.diagnostics.diagnostic import Diagnostic
+from ...ir.diagnostics.diagnostic import Diagnostic, clipped
 from ...ir.support.progress import counted
 from ...ir.support.spelling import close_match, none_such
 from ...report.explanation import Explanation
@@ -87,9 +87,9 @@ class Budget:
     def __init__(self, file: Path) -> None:
         self.file = file
         try:
-            text = file.read_text()
+            text = file.read_text(encoding="utf-8")
             table = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, RecursionError) as problem:
             raise Problem(f"{file}: {problem}") from problem
         if not isinstance(table, dict):
             raise Problem(f"{file}: a budget is a table of limits")
@@ -100,7 +100,7 @@ class Budget:
             for key in limits:
                 if key not in LIMITS:
                     hint = close_match(key, LIMITS) or f"limits are {', '.join(LIMITS)}"
-                    raise Problem(f"{file}: {key!r}{inside} is no limit; {hint}")
+                    raise Problem(f"{file}: {clipped(repr(key), 200)}{inside} is no limit; {hint}")
             if not limits and (name or not self.sections):
                 raise Problem(f"{file} sets no limit{inside}: give one of {', '.join(LIMITS[:3])}")
             try:
@@ -159,7 +159,7 @@ def _plain(problem: Exception) -> str:
     found = getattr(problem, "diagnostic", None)
     if found is None:
         return str(problem)
-    return "; ".join([found.message, *found.help])
+    return "; ".join(clipped(str(text)) for text in (found.message, *found.help))
 
 
 def _location(problem: AssertionError | None) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,22 @@ def run(options: argparse.Namespace) -> int:
     return FINDING if wrong else 0
 
 
+def _loaded(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an archive, by name; Problem for what is none."""
+    try:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise ValueError("it holds one array without a name; numpy.savez names them")
+            return dict(archive)
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as problem:
+        raise Problem(f"--load {path}: it cannot be read: {problem}") from problem
+
+
 def arguments(found: Found, names: list[str], types: Any, options: argparse.Namespace
               ) -> list[np.ndarray]:
     """A value for each parameter: from `--load`, else the function's own, else random."""
-    given = dict(np.load(options.load)) if options.load else {}
+    given = _loaded(options.load) if options.load else {}
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise Problem(f"{options.load} has {', '.join(unknown)}, but the parameters are "

@@ -110,7 +110,8 @@ def check_limits(*, max_bytes: Any = None, kinds: Any = None, axis: Any = None,
 
 
 def _check_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not (
+            isinstance(value, numbers.Integral) or math.isfinite(value)):
         fail(TypeError, f"{name} must be a finite number, got {value!r}", code="budget-type")
     if value < 0:
         fail(ValueError, f"{name} is {value}: fewer than none cannot be", code="budget-type")

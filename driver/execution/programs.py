@@ -20,6 +20,7 @@ from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import Stored, settled
 from .executable import EXECUTORS
 
+MOST_DIMS = 64           # of a numpy array
 _FIRST = {Level.RESOLVED: "insert-reshards", Level.RESHARDED: "localize", Level.LOCAL: ""}
 
 
@@ -84,11 +85,15 @@ def run_program(local: Program, values: Sequence[np.ndarray], executor: str = "s
 
 
 def check_memory(local: Program) -> None:
-    """Raise JaxRuntimeError where one value of the program is larger than this machine's memory."""
+    """Raise JaxRuntimeError where one value of the program is larger than this machine's memory,
+    or has more dimensions than an array can have."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     bound = [v for eqn in every_equation(local.eqns) for v in eqn.outvars]
     whole = local.global_in or local.in_avals
     for t in dict.fromkeys([*whole, *(v.aval for v in (*local.constvars, *bound))]):
+        if len(t.shape) > MOST_DIMS:
+            raise JaxRuntimeError(f"INVALID_ARGUMENT: a value has {len(t.shape)} dimensions, and "
+                                  f"an array {MOST_DIMS} at most")
         size = math.prod(t.shape) * storage_dtype(t.dtype).itemsize
         if size > memory:
             raise JaxRuntimeError(f"RESOURCE_EXHAUSTED: a value of type {t.str_short(True)} has "

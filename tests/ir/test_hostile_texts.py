@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pickle
 import re
 import sys
 
@@ -156,6 +157,46 @@ def test_a_value_larger_than_memory_is_refused_when_the_program_runs(tmp_path, c
         "}\n")
     assert main(["run", str(tmp_path / "p.st")]) == 3
     assert "RESOURCE_EXHAUSTED" in capsys.readouterr().err
+
+
+def test_a_value_of_more_dimensions_than_arrays_have_is_refused_when_it_runs(tmp_path, capsys
+                                                                             ) -> None:
+    wide = f"f32[{','.join(['1'] * 500)}]"
+    (tmp_path / "p.st").write_text(
+        f"program @f(x: {wide}) -> {wide} {{\n  y: {wide} = neg x\n  return y\n}}\n")
+    assert main(["run", str(tmp_path / "p.st")]) == 3
+    assert "has 500 dimensions, and an array 64 at most" in capsys.readouterr().err
+
+
+def test_archives_of_arguments_hold_arrays_by_name(tmp_path, capsys) -> None:
+    (tmp_path / "p.st").write_text(
+        "program @f(x: f32[2]) -> f32[2] {\n  y: f32[2] = neg x\n  return y\n}\n")
+    np.savez(tmp_path / "object.npz", x=np.array([{}], object))
+    np.save(tmp_path / "one.npy", np.ones(2))
+    (tmp_path / "junk.npz").write_bytes(b"PK\x03\x04junk")
+    (tmp_path / "pickle.npz").write_bytes(pickle.dumps([1]))
+    (tmp_path / "empty.npz").write_bytes(b"")
+    for name in ("object.npz", "one.npy", "junk.npz", "pickle.npz", "empty.npz", "none.npz"):
+        assert main(["run", str(tmp_path / "p.st"), "--load", str(tmp_path / name)]) == 2
+        assert name in capsys.readouterr().err.replace("\n  ", "")
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("b.json", "[" * 100_000), ("b.toml", "a = " + "[" * 5_000), ("b.toml", "\x00"),
+    ("b.json", '{"max_bytes": ' + "9" * 5_000 + "}"), ("b.json", '{"max_bytes": 1e999}'),
+    ("b.json", '{"max_bytes": -' + "9" * 1_000 + "}"), ("b.toml", f'{"a" * 100_000} = 1')])
+def test_budgets_of_strangers_are_refused_in_few_words(name: str, text: str, tmp_path, capsys
+                                                       ) -> None:
+    (tmp_path / "p.st").write_text(_with("new_sizes=(2,), dimensions=None, sharding=None"))
+    (tmp_path / name).write_text(text)
+    assert main(["check", str(tmp_path / "p.st"), "--budget", str(tmp_path / name)]) == 2
+    assert name in (said := capsys.readouterr().err) and len(said) < 6_000
+
+
+def test_a_budget_may_be_larger_than_any_float(tmp_path) -> None:
+    (tmp_path / "p.st").write_text(_with("new_sizes=(2,), dimensions=None, sharding=None"))
+    (tmp_path / "b.json").write_text('{"max_bytes": ' + "9" * 1_000 + "}")
+    assert main(["check", str(tmp_path / "p.st"), "--budget", str(tmp_path / "b.json")]) == 0
 
 
 def test_archives_hold_arrays_of_the_stated_size_and_no_pickles(tmp_path) -> None:
