@@ -184,3 +184,15 @@ def test_starts_in_one_dimension_may_have_any_integer_dtype(kind):
         assert {str(v.aval.dtype) for v in eqn.invars[-2:]} == {kind}
         np.testing.assert_array_equal(f(x, at), f(x, 2))
     np.testing.assert_array_equal(lax.dynamic_index_in_dim(x, at, 0, keepdims=False), [6, 7, 8])
+
+
+@pytest.mark.parametrize(("how", "kept", "given"), [
+    ("max", [0, 1, 1, 1, 1, 0.5, 0], [1, 0, 0.5, 0]),
+    ("min", [1, 1, 0, 1, 1, 0.5, 0], [0, 1, 0.5, 0])])
+def test_slopes_of_extremes_with_nan_are_those_of_jax(how, kept, given):
+    """What is not written passes its derivative on, NaN too; a NaN that is written does not."""
+    x = np.array([1, np.nan, 5, np.inf, -np.inf, 3, np.nan], np.float32)
+    rows = np.array([0, 2, 5, 6])
+    _, back = st.vjp(lambda v, u: getattr(v.at[rows], how)(u), x, np.full(4, 3, np.float32))
+    for got, want in zip(back(jnp.ones(7)), (kept, given), strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -116,7 +116,10 @@ def jvp_extremal(op_name: str) -> Callable[..., tuple]:
                           for v, g in ((x, tangents[0]), (updates, tangents[2])))
         target = _gathered(out, indices, type_of(updates), params, fill=None)
         hit = convert(call("eq", updates, target), type_of(updates).dtype)
-        kept = convert(call("eq", x, out), type_of(x).dtype)
+        written = call("scatter-add", full_like(x, 0), indices, full_like(updates, 1), **params)
+        # What is not written is kept, NaN too.
+        kept = convert(call("or", call("eq", x, out), call("eq", written, full_like(written, 0))),
+                       type_of(x).dtype)
         counts = call("scatter-add", kept, indices, hit, **params)
         counts = call("max", counts, full_like(counts, 1))
         total = call("scatter-add", call("mul", kept, g_x), indices, call("mul", hit, g_updates),
