@@ -23,7 +23,7 @@ from ..ir.context import STATE
 from ..ir.diagnostics.errors import ShardtraceError
 from ..ir.dtypes import short_name
 from ..ir.program import Level, Program, Requests
-from ..ir.support.scopes import changed
+from ..ir.support.scopes import override
 from ..ir.text.names import name_variables
 from ..ir.text.parse import decoded, load_program, parse_program
 from ..ir.verify import verify
@@ -95,7 +95,7 @@ class FoundFunction(Found):
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
         mesh, abstract_mesh = self._meshes
-        with changed(STATE, mesh=mesh, abstract_mesh=abstract_mesh), unwatched():
+        with override(STATE, mesh=mesh, abstract_mesh=abstract_mesh), unwatched():
             yield
 
     def lowered(self) -> Lowered | Compiled:

@@ -16,7 +16,7 @@ from .diagnostics.wording import warn
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
 from .support import environment
 from .support.collector import end_pauses
-from .support.scopes import changed
+from .support.scopes import override
 
 if TYPE_CHECKING:
     from .op import Interpreter
@@ -362,9 +362,9 @@ class abstract_mesh_context:
         STATE.abstract_mesh = self.saved
 
 
-def mesh_context(mesh: Mesh, gives: Any = None) -> changed:
+def mesh_context(mesh: Mesh, gives: Any = None) -> override:
     """Make a concrete mesh current, within a `with` block. gives: what `as` names."""
-    return changed(STATE, gives, mesh=mesh, abstract_mesh=mesh.abstract_mesh)
+    return override(STATE, gives, mesh=mesh, abstract_mesh=mesh.abstract_mesh)
 
 
 class interpreter_context:

@@ -50,8 +50,8 @@ def _program(program: Program) -> tuple:
         if eqn.location is not last:            # equations made of one have one location
             last = eqn.location
             place = last.key
-        use: Any = eqn.use
-        rows += use if use.identity is use else _params(eqn), place, eqn.reason
+        instance: Any = eqn.instance
+        rows += instance if instance.identity is instance else _params(eqn), place, eqn.reason
         for a in eqn.invars:
             if a in numbers:
                 rows += (numbers[a],)

@@ -134,7 +134,7 @@ DEFAULT_INTERPRETER: list[Interpreter] = []   # set by the driver: runs an op at
 
 
 _INFERRED = tables("ir.op.Op.infer_cache", "types of results, by those of operands", 4096)
-_USES = tables("ir.op.Op.uses", "an op with its params", 4096)
+_INSTANCES = tables("ir.op.Op.instances", "an op with its params", 4096)
 _RULES = tables("ir.op.Op.factor_rule", "factor rules of an op, by shapes", 4096)
 
 
@@ -142,17 +142,16 @@ class Op:
     """A primitive operation. Make one with `defop`; see the module docstring for the fields."""
 
     __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "doc", "effect", "evaluate",
-                 "explicit", "infer", "infer_cache", "jvp", "linear", "localize", "manual",
-                 "multiple_results",
-                 "name", "pending", "resize", "rule", "samples", "sharding_param", "subprograms",
-                 "transpose", "uses")
+                 "explicit", "infer", "infer_cache", "instances", "jvp", "linear", "localize",
+                 "manual", "multiple_results", "name", "pending", "resize", "rule", "samples",
+                 "sharding_param", "subprograms", "transpose")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._rule_cache: dict[Any, FactorRule] = _RULES()
-        # result types, and the use, where equal params are one (ir/use.py), by `inference_key`
+        # result types, and the op instance if interned (ir/op_instance.py), by `inference_key`
         self.infer_cache: dict[Any, tuple[tuple[ArrayType, ...], Any, Any]] = _INFERRED()
-        self.uses: dict[tuple, Any] = _USES()         # by params (ir/use.py)
+        self.instances: dict[tuple, Any] = _INSTANCES()   # by params (ir/op_instance.py)
 
     def bind(self, *operands: Any, **params: Any) -> Any:
         """Use the op: its result (a list of results if `multiple_results`)."""
@@ -167,7 +166,7 @@ class Op:
     def forget(self) -> None:
         """Empty what is known of the op's equations."""
         self.infer_cache.clear()
-        self.uses.clear()
+        self.instances.clear()
         self._rule_cache.clear()
 
     def factor_rule(self, operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...],

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from .context import _NEW_PHASES, STATE
 from .support import environment
 from .support.lazy import lazy_import
-from .support.scopes import changed
+from .support.scopes import override
 
 _console = lazy_import("rich.console")
 _table = lazy_import("rich.table")
@@ -240,7 +240,7 @@ def rule_evaluated() -> None:
         profile._rules += 1
 
 
-def profile_phases() -> changed:
+def profile_phases() -> override:
     """Record where this thread's time goes, within a `with` block.
 
     Phases are "trace" (with "linearize" and "transpose" of derivatives in it), "partition" (with a
@@ -258,7 +258,7 @@ def profile_phases() -> changed:
     ['run']
     """
     profile = PhaseProfile()
-    return changed(STATE, profile, phases=profile)
+    return override(STATE, profile, phases=profile)
 
 
 class _WholeProcess:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 
 from .support.interning import Immutable, InternTable
-from .support.scopes import changed
+from .support.scopes import override
 
 __all__ = [
     "ProcessIdentity", "process_identity", "process_index", "process_scope",
@@ -73,13 +73,13 @@ def process_index() -> int:
     return THREAD.identity.index
 
 
-def process_scope(index: int, owners: tuple[int, ...] | None = None) -> changed:
+def process_scope(index: int, owners: tuple[int, ...] | None = None) -> override:
     """Within it the calling thread is process `index`: how simulated processes are told apart.
 
     owners: the process that owns the device of each id; as before if None.
     """
     identity = ProcessIdentity(index, THREAD.identity.owners if owners is None else owners)
-    return changed(THREAD, identity, identity=identity)
+    return override(THREAD, identity, identity=identity)
 
 
 def set_default_process_index(index: int, owners: tuple[int, ...] = ()) -> None:

@@ -23,11 +23,11 @@ import numpy as np
 from .diagnostics.location import UNKNOWN, Location
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
+from .op_instance import OpInstance, instance_of
 from .signature import SIGNATURES, Signature
 from .support.lazy import lazy_import
 from .support.named_tuple import NamedTuple
 from .types import ArrayType
-from .use import Use, use_of
 
 _text = lazy_import(".text.print", __package__)     # prints programs, hence imports this module
 _lambda = lazy_import(".text.lambda_text", __package__)
@@ -128,15 +128,17 @@ class Equation:
 
     location: the user's expression it comes from. reason: why it exists, where that is not the
     user's expression itself (a reshard or collective that a pass inserted).
-    use: the op with these params, where stages keep what they know of such equations; TypeError if
-    a param cannot be hashed. It is found when first asked for, and then is an attribute as others.
+    instance: the op with these params, where stages keep what they know of such equations;
+    TypeError if a param cannot be hashed. It is found when first asked for, and then is an
+    attribute as others.
     known_types: `types`, where they have been asked for.
     """
 
-    __slots__ = ("invars", "known_types", "location", "op", "outvars", "params", "reason", "use")
+    __slots__ = ("instance", "invars", "known_types", "location", "op", "outvars", "params",
+                 "reason")
 
     known_types: Signature | None
-    use: Use
+    instance: OpInstance
 
     def __init__(self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var],
                  params: dict[str, Any], location: Location = UNKNOWN, reason: str = "") -> None:
@@ -158,9 +160,9 @@ class Equation:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        if name == "use":
-            use = self.use = use_of(self.op, self.params)
-            return use
+        if name == "instance":
+            instance = self.instance = instance_of(self.op, self.params)
+            return instance
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
@@ -196,24 +198,24 @@ class Equation:
         new.known_types = self.known_types if invars is None and outvars is None else None
         if op is None and params is None:
             try:
-                new.use = self.use
+                new.instance = self.instance
             except TypeError:
                 pass                       # a param cannot be hashed: the verifier will say so
         return new
 
-    def on(self, invars: Sequence[Atom], outvars: Sequence[Var], use: Use | None = None
+    def on(self, invars: Sequence[Atom], outvars: Sequence[Var], instance: OpInstance | None = None
            ) -> Equation:
-        """The same use of the op, or `use`, on other operands and results."""
+        """The same instance of the op, or `instance`, on other operands and results."""
         new = Equation.__new__(Equation)        # most equations of a program by far are made here
         new.op, new.location, new.reason = self.op, self.location, self.reason
         new.invars, new.outvars = tuple(invars), tuple(outvars)
         new.known_types = None
-        if use is not None:
-            new.params, new.use = use.params, use
+        if instance is not None:
+            new.params, new.instance = instance.params, instance
             return new
         new.params = self.params
         try:
-            new.use = self.use
+            new.instance = self.instance
         except TypeError:
             pass                           # as in `replace`
         return new

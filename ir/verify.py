@@ -77,7 +77,7 @@ def verify(program: Program, before: Program | None = None) -> None:
         for index, eqn in enumerate(program.eqns):          # noqa: B007 (told of a violation)
             try:
                 known = not (holds and eqn.op.subprograms) and (
-                    eqn.known_types or eqn.types) in eqn.use.tables[place]
+                    eqn.known_types or eqn.types) in eqn.instance.tables[place]
             except (KeyError, TypeError):       # the first of its use, or one that has none
                 known = False
             if bound is None:
@@ -302,9 +302,9 @@ def check_use(eqn: Equation, place: _Place) -> None:
     if eqn.op.subprograms and _holds_right(eqn, place):
         return
     try:
-        use = eqn.use
-        tables = use.tables
-        right = tables[place] if place in tables else use.table(place)
+        instance = eqn.instance
+        tables = instance.tables
+        right = tables[place] if place in tables else instance.table(place)
     except TypeError as cause:
         _check_level(eqn.op, place.level)
         unhashable = [name for name, value in eqn.params.items() if not _hashable(value)]
@@ -315,20 +315,20 @@ def check_use(eqn: Equation, place: _Place) -> None:
     op, pair, level, mesh = eqn.op, eqn.known_types or eqn.types, place.level, place.mesh
     if op.name in place.refused:
         _check_level(op, level)
-    _check_form(op, len(pair[0]), use.params)
-    for value in use.params.values():
+    _check_form(op, len(pair[0]), instance.params)
+    for value in instance.params.values():
         _check_programs(value)
     types, declared = pair
     for aval in declared:
         check_type(aval, level, mesh)
     if op.collective is not None:
-        check_collective(op, use.params, mesh)
+        check_collective(op, instance.params, mesh)
     if declared[1:] or not declared:
         if not op.multiple_results:
             raise Violation(f"`{op.name}` has one result, not {len(declared)}", "result-count")
     known = place.before in tables and pair in tables[place.before]
     for rule in place.rules[known:]:
-        rule(use, types, declared, mesh)
+        rule(instance, types, declared, mesh)
     if not op.subprograms:
         right[pair] = None
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..ir.mesh import BaseMesh
+from ..ir.op_instance import OpInstance
 from ..ir.program import Equation
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
 from ..ir.support.caches import cached, tables
-from ..ir.use import Use
 
 
 class _Owner:
@@ -68,7 +68,7 @@ class MeshAtoms:
         self.key = tuple(self.size.items())
         self.owner = _owner(self.key)
         self.borders: dict[Any, Any] = _BORDERS()
-        self.groups: dict[Use, tuple[tuple[str, ...], frozenset[str]]] = _GROUPS()
+        self.groups: dict[OpInstance, tuple[tuple[str, ...], frozenset[str]]] = _GROUPS()
         self._place = {a: i for i, a in enumerate(self.order)}
 
     def of(self, name: str) -> tuple[str, ...]:
@@ -148,14 +148,14 @@ def group_of(eqn: Equation, atoms: MeshAtoms) -> frozenset[str]:
 
 
 def _group(eqn: Equation, atoms: MeshAtoms) -> tuple[tuple[str, ...], frozenset[str]]:
-    known, use = atoms.groups, eqn.use
-    if use in known:
-        return known[use]
+    known, instance = atoms.groups, eqn.instance
+    if instance in known:
+        return known[instance]
     if eqn.op.name == "axis_index":
         names = eqn.params["axis_name"]
     else:
         assert eqn.op.collective is not None
         names = eqn.op.collective.axes(eqn.params)
     found = atoms.of_all(axis_names(names))
-    known[use] = found, frozenset(found)
-    return known[use]
+    known[instance] = found, frozenset(found)
+    return known[instance]

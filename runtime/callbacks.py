@@ -26,7 +26,7 @@ from ..ir.program import Equation
 from ..ir.pytree import flatten
 from ..ir.shardings.sharding import SingleDeviceSharding
 from ..ir.support.lazy import lazy_import
-from ..ir.support.scopes import changed
+from ..ir.support.scopes import override
 from ..ir.text.placeholders import NamedCallable, OpaqueValue
 from ..ir.types import ArrayType, array_type
 from .arrays.array import ArrayImpl
@@ -48,7 +48,7 @@ _WARNINGS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "wa
 @contextmanager
 def host_context():
     """Outside of every trace and mesh, as if the function were called in a thread of its own."""
-    with changed(STATE, abstract_mesh=empty_abstract_mesh, mesh=empty_mesh, interpreter=None,
+    with override(STATE, abstract_mesh=empty_abstract_mesh, mesh=empty_mesh, interpreter=None,
                  eager_arguments=None, eager_meshes=(), check_vma=True, on_equation=[],
                  named_axes=(), mapped_mesh_axes=frozenset(), spmd_axes=frozenset()):
         before: Any = np.geterr()

@@ -23,7 +23,7 @@ from ..ir.diagnostics.location import Location
 from ..ir.program import Equation, Program
 from ..ir.support.immutable import immutable
 from ..ir.support.lazy import lazy_import
-from ..ir.support.scopes import changed
+from ..ir.support.scopes import override
 from .measure import stored_values
 from .plans.plan import TIMED
 from .rewrites.inline_calls import every_equation
@@ -364,6 +364,6 @@ def profiling(name: str = "block") -> Iterator[list[Profile]]:
     made.append(Profile(name, "simulated", time.perf_counter() - start, recorder))
 
 
-def _recording() -> changed:
+def _recording() -> override:
     recorder = Recorder()
-    return changed(TIMED, recorder, recorder=recorder)
+    return override(TIMED, recorder, recorder=recorder)

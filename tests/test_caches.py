@@ -20,8 +20,8 @@ import pytest
 
 import shardtrace as st
 from shardtrace.ir.support.caches import CACHES, Bounded, tables
-from shardtrace.ir.support.program_cache import Kept
-from shardtrace.tracer.staging.composed import Known
+from shardtrace.ir.support.program_cache import ProgramCache
+from shardtrace.tracer.staging.memoized import Known
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("ir", "tracer", "partitioner", "runtime", "report", "driver", "api", "cli")
@@ -56,7 +56,8 @@ def test_every_cache_of_a_module_is_in_the_table() -> None:
         listed.update(id(row.cache) for row in CACHES.values())
         for place in places:
             for name, value in vars(place).items():
-                is_cache = isinstance(value, (weakref.WeakKeyDictionary, Bounded, Kept)) or (
+                tables = weakref.WeakKeyDictionary, Bounded, ProgramCache
+                is_cache = isinstance(value, tables) or (
                     isinstance(value, functools._lru_cache_wrapper)
                     and value.__wrapped__.__code__.co_argcount > 0
                     if hasattr(getattr(value, "__wrapped__", None), "__code__")

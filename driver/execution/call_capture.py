@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.program import Program
 from ...ir.support.immutable import immutable
-from ...ir.support.scopes import changed
+from ...ir.support.scopes import override
 
 
 @immutable
@@ -30,11 +30,11 @@ class _Watch(threading.local):
 WATCH = _Watch()
 
 
-def watching(watcher: Callable[[Any], None]) -> changed:
+def watching(watcher: Callable[[Any], None]) -> override:
     """Call `watcher` with what this thread traces within the block."""
-    return changed(WATCH, watcher=watcher)
+    return override(WATCH, watcher=watcher)
 
 
-def unwatched() -> changed:
+def unwatched() -> override:
     """Nothing that is traced within the block is told."""
-    return changed(WATCH, watcher=None)
+    return override(WATCH, watcher=None)

@@ -14,14 +14,14 @@ from ...ir.fingerprint import fingerprint
 from ...ir.mesh import AbstractMesh
 from ...ir.program import DONATED, Program
 from ...ir.support.collector import collector_paused
-from ...ir.support.program_cache import Kept
+from ...ir.support.program_cache import ProgramCache
 from ...partitioner.pipeline import Dump, Options, Partitioned, partition
 from ...partitioner.propagation.graph import warnings_given
 from ...runtime.rewrites.pipeline import prepared, tell_of_bodies
 
 # An equation is some 2 kB.
-_kept = Kept("driver.execution.recent", "programs that were partitioned lately", most=50_000,
-             smallest=100)
+_kept = ProgramCache("driver.execution.recent", "programs that were partitioned lately",
+                     most=50_000, smallest=100)
 
 
 class _First:

@@ -3,8 +3,8 @@
 Shape and dtype come from the op's `infer`; the spec from its explicit policy, over Explicit axes
 only; unreduced and reduced axes from `pending`; varying axes are the union of the operands'.
 Results are cached per op on the operand types (interned, so hashing is by identity) and params: a
-rule runs once per distinct use; not where a param is a program, which is mostly used once and would
-live on. Text and classes of errors are JAX's.
+rule runs once per distinct instance; not where a param is a program, which is mostly used once and
+would live on. Text and classes of errors are JAX's.
 """
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..manual_state import NOT_MANUAL, ManualState
 from ..memory import DEVICE, MemorySpace
 from ..mesh import AbstractMesh, empty_abstract_mesh
 from ..op import Op, inference_key
+from ..op_instance import OpInstance, instance_of
 from ..phases import rule_evaluated
 from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..signature import SIGNATURES, Signature
 from ..spec import spec_from_entries
 from ..types import ArrayType, Shape, array_type, short_list, unsharded
-from ..use import Use, use_of
 from .explicit import POLICIES, WHOLE_OF_WHOLE, padded
 from .factor_conflicts import add_factors
 from .unreduced import explicit_pending_axes, is_pending, pending_axes, refuse_pending
@@ -38,7 +38,7 @@ def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
 
 
 def inferred(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any], context: AbstractMesh
-             ) -> tuple[tuple[ArrayType, ...], Use | None, Signature | None]:
+             ) -> tuple[tuple[ArrayType, ...], OpInstance | None, Signature | None]:
     """`infer`, and what equations of these types have; None where that is not kept."""
     key = inference_key(types, params, context)
     found = op.infer_cache.get(key)
@@ -49,13 +49,13 @@ def inferred(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any], conte
 
 def infer_anew(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
                context: AbstractMesh, key: tuple[Any, ...]) -> tuple[ArrayType, ...]:
-    """`infer` for a use that is not known yet, and from now on is by its `inference_key`."""
+    """`infer` for an instance that is not known yet, and from now on is by its `inference_key`."""
     found = _infer(op, types, params, context)
     if STATE.phases is not None:
         rule_evaluated()
     if not op.subprograms:
-        use = use_of(op, params)
-        op.infer_cache[key] = (found, use if use.identity is use else None,
+        instance = instance_of(op, params)
+        op.infer_cache[key] = (found, instance if instance.identity is instance else None,
                                SIGNATURES[types, found])
     return found
 

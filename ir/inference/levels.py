@@ -14,12 +14,12 @@ from ..manual_state import ManualState
 from ..memory import DEVICE
 from ..mesh import AbstractMesh, empty_abstract_mesh
 from ..op import Op
+from ..op_instance import OpInstance
 from ..program import Level
 from ..rule import ELEMENTWISE, PASS
 from ..spec import parse_axis
 from ..support.lazy import lazy_import
 from ..types import ArrayType
-from ..use import Use
 from .infer import infer
 from .unreduced import pending_axes
 
@@ -70,13 +70,13 @@ def check_collective(op: Op, params: dict[str, Any], mesh: AbstractMesh) -> None
                             "permutation")
 
 
-def check_traced(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
+def check_traced(instance: OpInstance, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Declared types are those of Explicit typing.
 
     The mesh that was current when the equation was traced is not recorded; it is the program's, or
     that of the result (inside `use_abstract_mesh`), or there was none.
     """
-    op, params = use.op, use.params
+    op, params = instance.op, instance.params
     failure: tuple[Any, ...] | Exception | None = None
     tried: tuple[AbstractMesh, ...] = ()
     for context in (mesh, declared[0].mesh if declared else mesh, empty_abstract_mesh):
@@ -89,8 +89,8 @@ def check_traced(use: Use, types: Types, declared: Types, mesh: AbstractMesh) ->
             failure = failure or problem
             continue
         if inferred == declared:
-            if use.by_shape and mesh.auto_axes:     # other types will stand in their places
-                _note(use, types, declared)
+            if instance.by_shape and mesh.auto_axes:     # other types will stand in their places
+                _note(instance, types, declared)
             return
         if failure is None or isinstance(failure, Exception):
             failure = inferred
@@ -117,12 +117,12 @@ def _difference(op: Op, inferred: Sequence[ArrayType], declared: Sequence[ArrayT
                      label=f"gives {_type_texts(inferred, mesh)}")
 
 
-def check_shapes(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
+def check_shapes(instance: OpInstance, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Shapes, dtypes and weak types are those that the op gives; specs may be any."""
-    given, _ = _given(use, types, mesh)
+    given, _ = _given(instance, types, mesh)
     if not _is_like(declared, given):
         shown = ", ".join(f"{'~' if w else ''}{d}{list(s)}" for s, d, w in given)
-        raise Violation(f"`{use.op.name}` gives {shown}, but the equation declares "
+        raise Violation(f"`{instance.op.name}` gives {shown}, but the equation declares "
                         f"{_type_texts(declared, mesh)}", "result-type", label=f"gives {shown}")
 
 
@@ -139,26 +139,28 @@ def _is_like(types: Types, given: Bare) -> bool:
     return True
 
 
-def _note(use: Use, types: Types, declared: Types) -> None:
+def _note(instance: OpInstance, types: Types, declared: Types) -> None:
     """Remember what `_given` would find."""
     for t in (*types, *declared):
         if t.memory_space is not DEVICE:
             return
-    use.table(_given)[tuple([(t.shape, t.dtype, t.weak_type) for t in types])] = tuple(
+    instance.table(_given)[tuple([(t.shape, t.dtype, t.weak_type) for t in types])] = tuple(
         [(t.shape, t.dtype, t.weak_type) for t in declared]), False
 
 
-def _given(use: Use, types: Types, mesh: AbstractMesh) -> tuple[Bare, bool]:
+def _given(instance: OpInstance, types: Types, mesh: AbstractMesh) -> tuple[Bare, bool]:
     """Shape, dtype and weakness of each result, and whether the op says whole types.
 
     They are asked for once for all levels, where nothing else of the operands matters.
     """
-    op, known = use.op, use.table(_given)
-    key: Any = tuple([(t.shape, t.dtype, t.weak_type) for t in types]) if use.by_shape else types
+    op, known = instance.op, instance.table(_given)
+    key: Any = types
+    if instance.by_shape:
+        key = tuple([(t.shape, t.dtype, t.weak_type) for t in types])
     if key in known:
         return known[key]
     try:
-        raw = op.infer(*types, **use.params)
+        raw = op.infer(*types, **instance.params)
     except Exception as problem:           # whatever a rule raises on operands it was not made for
         raise _refusal(op, types, mesh, problem) from problem
     weak = bool(types)
@@ -179,10 +181,10 @@ def _given(use: Use, types: Types, mesh: AbstractMesh) -> tuple[Bare, bool]:
     return found
 
 
-def check_factors(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
+def check_factors(instance: OpInstance, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Operands and results, of right shapes, agree on every factor; the op can run with it split.
     """
-    op, params = use.op, use.params
+    op, params = instance.op, instance.params
     if op.subprograms:
         return                             # edges, not factors: the bodies are checked instead
     if op.name == RESHARD:
@@ -193,7 +195,8 @@ def check_factors(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -
                             "result-type")
         return
     tensors = (*types, *declared)
-    sums: list[Any] = [] if _agree_plainly(op, tensors) else _split_sums(use, types, declared, mesh)
+    sums: list[Any] = ([] if _agree_plainly(op, tensors)
+                       else _split_sums(instance, types, declared, mesh))
     if not sums:
         for t in tensors:
             if t.sharding.spec.unreduced:
@@ -219,9 +222,10 @@ def _agree_plainly(op: Op, tensors: Types) -> bool:
     return True
 
 
-def _split_sums(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> list[Any]:
+def _split_sums(instance: OpInstance, types: Types, declared: Types, mesh: AbstractMesh
+                ) -> list[Any]:
     """Checks that all agree on the axes of every factor; the axes of the sums among them."""
-    op, rule = use.op, use.rule(types, declared)
+    op, rule = instance.op, instance.rule(types, declared)
     factors, tensors = rule.factors, (*types, *declared)
     whole: dict[int, Sequence[str]] = {}     # of factors that are dimensions: as they are named
     axes_of: dict[int, Fragments] = {}       # of the others, or where names differ
@@ -305,15 +309,15 @@ def passed_on(op: Op, types: Types, params: dict[str, Any]) -> frozenset:
     return pending
 
 
-def check_local(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
+def check_local(instance: OpInstance, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Declared types are those that the op gives on blocks.
 
     Operands that vary over different axes need no cast here: the result varies over all of them.
     Operands of ops that hold programs are exactly what the programs take.
     """
-    op, params = use.op, use.params
+    op, params = instance.op, instance.params
     if op.manual is None and not op.subprograms:
-        if use.by_shape and _is_given_on_blocks(use, types, declared, mesh):
+        if instance.by_shape and _is_given_on_blocks(instance, types, declared, mesh):
             return
         types = together(types)
     try:
@@ -324,7 +328,8 @@ def check_local(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> 
         raise _difference(op, inferred, declared, mesh)
 
 
-def _is_given_on_blocks(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> bool:
+def _is_given_on_blocks(instance: OpInstance, types: Types, declared: Types, mesh: AbstractMesh
+                        ) -> bool:
     """Are these the declared types of blocks on the mesh? False where there is more to look at.
 
     They have no spec, and vary over all axes that an operand varies over.
@@ -346,7 +351,7 @@ def _is_given_on_blocks(use: Use, types: Types, declared: Types, mesh: AbstractM
         for entry in t.entries:
             if entry:
                 return False
-    given, typed = _given(use, types, mesh)
+    given, typed = _given(instance, types, mesh)
     return not typed and _is_like(declared, given)
 
 

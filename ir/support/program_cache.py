@@ -9,7 +9,7 @@ from typing import Any
 from .caches import Cache
 
 
-class Kept:
+class ProgramCache:
     """Things by key, for any number of threads.
 
     name, holds: in the table of caches. most: equations of all together. smallest: as how many a

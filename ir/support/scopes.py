@@ -12,7 +12,7 @@ from typing import Any
 _NOTHING = object()
 
 
-class changed(contextlib.ContextDecorator):
+class override(contextlib.ContextDecorator):
     """Within the block `place` has these attributes, then those that it had before.
 
     place: an object, or a `threading.local`: then it is changed for this thread. gives: what `as`
@@ -25,8 +25,8 @@ class changed(contextlib.ContextDecorator):
         self._before: dict[str, Any] | None = None
         self.place, self._gives, self._after = place, gives, after
 
-    def _recreate_cm(self) -> changed:
-        return changed(self.place, self._gives, **self._after)
+    def _recreate_cm(self) -> override:
+        return override(self.place, self._gives, **self._after)
 
     def __enter__(self) -> Any:
         self._where = where = self.place.__dict__

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.column_sort import elements_received
-from ...ir.ops.communication.halo import Exchange
-from ...ir.ops.communication.neighbours import plan_of
+from ...ir.ops.communication.halo_exchange import plan_of
+from ...ir.ops.communication.halo_plan import Exchange
 from ...ir.ops.communication.row_exchange_plan import joined, lacking
 from ...ir.rule import HALO, ORDERED, REDUCE, SCAN
 from ...ir.types import Entries, Shape

@@ -228,7 +228,7 @@ class DecisionBuilder:
                     places = (0, 1) if first is not second else (0, 0)
             else:
                 places = _places(invars, op.name in BY_CONSTANTS)
-            key = op if op.subprograms else eqn.use.identity, types, places, free
+            key = op if op.subprograms else eqn.instance.identity, types, places, free
             members = memo.get(key)
             if members is None:
                 members = memo[key] = self._members(
@@ -246,7 +246,7 @@ class DecisionBuilder:
             # a reshard takes its operand as its result is
             return self._task(None, types, places, (), (), (True,) * len(free),
                               results if op is reshard_p else operands)
-        rule = eqn.use.rule(operands, results)
+        rule = eqn.instance.rule(operands, results)
         sums, waiting = (_EMPTY,) * len(places), bool(op.effect)
         for t in types:
             if t.sharding.spec.unreduced:

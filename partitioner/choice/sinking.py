@@ -97,14 +97,14 @@ def sunk(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Sunk | None:
     if op.subprograms:
         return None
     constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
-    key, tables = (eqn.known_types or eqn.types, earlier, constant), eqn.use.tables
+    key, tables = (eqn.known_types or eqn.types, earlier, constant), eqn.instance.tables
     if sunk in tables:
         known = tables[sunk]
         if key in known:
             return known[key]
     if op.effect or op.collective is not None:
         return None
-    found = eqn.use.table(sunk)[key] = _first_that_works(
+    found = eqn.instance.table(sunk)[key] = _first_that_works(
         eqn, eqn.types[0], earlier, constant) if can_sink(eqn) else None
     return found
 
@@ -155,7 +155,7 @@ def _sunk(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType 
             return None
         together = frozenset(found)
     # which axes each factor has: as the earlier operands say, then as the others and the result
-    info = rule_info(eqn.use.rule(*eqn.types))
+    info = rule_info(eqn.instance.rule(*eqn.types))
     axes_of: dict[int, Axes] = {}
     for i, t in enumerate(earlier):
         if t is not None and t.shape:

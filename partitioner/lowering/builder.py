@@ -136,14 +136,14 @@ class Lowering:
         operands = [self.env[v] if v.__class__ is Literal else v for v in operands]
         given = tuple([v.aval for v in operands])
         types = together(given) if op.manual is None else given
-        results, use, own = inferred(op, types, params, self.mesh)
+        results, instance, own = inferred(op, types, params, self.mesh)
         out = [Var(t, names[i] if i < len(names) else None) for i, t in enumerate(results)]
         reason = self.reason
         if not reason and op.collective is not None:
             reason = self.exchange_reason
         eqn = Equation(op, operands, out, params, self.location, reason)
-        if use is not None:
-            eqn.use = use
+        if instance is not None:
+            eqn.instance = instance
         if types is given:
             eqn.known_types = own
         self.eqns.append(eqn)
@@ -176,7 +176,7 @@ class Lowering:
         for eqn in program.eqns:
             op = eqn.op
             if op in usual:
-                use = eqn.use
+                instance = eqn.instance
                 operands: tuple[Atom, ...]
                 if len(eqn.invars) == 2:            # as are most
                     first, second = eqn.invars
@@ -186,7 +186,7 @@ class Lowering:
                     operands = tuple([env[a] for a in eqn.invars])
                     types = tuple([a.aval for a in operands])
                 try:
-                    recipe = use.tables[book][eqn.known_types]
+                    recipe = instance.tables[book][eqn.known_types]
                 except KeyError:
                     recipe = self.recipe(eqn)
                 if recipe.straight:         # most equations by far: `straight`, written out
@@ -201,12 +201,13 @@ class Lowering:
                         new.outvars = (result,)
                     else:
                         new.outvars = self.bound(eqn, known[1])
-                    if recipe.use is not None:
-                        use = recipe.use
-                        new.params = use.params
+                    if recipe.instance is not None:
+                        instance = recipe.instance
+                        new.params = instance.params
                     else:
                         new.params = eqn.params
-                    new.op, new.invars, new.use, new.known_types = op, operands, use, known
+                    new.op, new.invars = op, operands
+                    new.instance, new.known_types = instance, known
                     new.location, new.reason = eqn.location, eqn.reason
                     eqns.append(new)
                     continue
@@ -230,7 +231,7 @@ class Lowering:
             results = list(eqn.op.localize(Context(self, eqn, operands, recipe)))
             self.exchange_reason = ""
         else:
-            params = eqn.params if recipe.use is None else recipe.use.params
+            params = eqn.params if recipe.instance is None else recipe.instance.params
             results = self.emit(eqn.op, operands, params)
         for op, axes, reason in recipe.finish:
             self.reason = eqn.reason or reason
@@ -249,7 +250,7 @@ class Lowering:
         """An equation that is one equation on blocks, with the same op."""
         types = tuple([a.aval for a in operands])
         known = recipe.made.get(types) or self.results(eqn, types, recipe)
-        new = eqn.on(operands, self.bound(eqn, known[1]), recipe.use)
+        new = eqn.on(operands, self.bound(eqn, known[1]), recipe.instance)
         new.known_types = known
         self.eqns.append(new)
 
@@ -273,7 +274,8 @@ class Lowering:
             made = tuple([self.block_type(v.aval, varying) for v in eqn.outvars])
         else:
             taken = together(types) if eqn.op.manual is None else types
-            made = infer(eqn.op, taken, recipe.use.params if recipe.use else eqn.params, self.mesh)
+            params = recipe.instance.params if recipe.instance else eqn.params
+            made = infer(eqn.op, taken, params, self.mesh)
             _check_shapes(eqn, recipe, made)
         found = recipe.made[types] = SIGNATURES[types, made]
         return found
@@ -283,10 +285,10 @@ class Lowering:
         return not self.special.is_special(eqn.op, False) and self.recipe(eqn).straight
 
     def recipe(self, eqn: Equation) -> Recipe:
-        types, use, book = eqn.known_types or eqn.types, eqn.use, self.book
-        known = use.tables[book] if book in use.tables else use.table(book)
+        types, instance, book = eqn.known_types or eqn.types, eqn.instance, self.book
+        known = instance.tables[book] if book in instance.tables else instance.table(book)
         if types not in known:
-            known[types] = recipe_of(use, *types, eqn.params)
+            known[types] = recipe_of(instance, *types, eqn.params)
         return known[types]
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.op import Op
+from ...ir.op_instance import OpInstance, instance_of
 from ...ir.ops.communication.collective import pand_p, pmax_p, pmin_p, por_p, pprod_p, pxor_p
 from ...ir.rule import ELEMENTWISE, PASS, FactorRule
 from ...ir.signature import Signature
 from ...ir.types import ArrayType, Entries, Shape
-from ...ir.use import Use, use_of
 from ..factors import Axes, RuleInfo, project, rule_info
 
 FINISH = {"max": pmax_p, "min": pmin_p, "prod": pprod_p, "and": pand_p, "or": por_p, "xor": pxor_p}
@@ -22,23 +22,23 @@ class Recipe:
     """How an equation runs on blocks; one per (op, types, params).
 
     emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
-    straight: it is one equation there, with the same op. use: of the op on blocks, None where the
-    params are those of the equation. finish: (reducer op, axes, reason). made: the types of the
-    operands and of what the local op gives, by those of the operands. rule: None where nobody
-    asks for it, since no factor is split or no dimension changes.
+    straight: it is one equation there, with the same op. instance: of the op on blocks, None
+    where the params are those of the equation. finish: (reducer op, axes, reason). made: the
+    types of the operands and of what the local op gives, by those of the operands. rule: None
+    where nobody asks for it, since no factor is split or no dimension changes.
     """
 
     __slots__ = (
         "axes_of", "declared", "emitter", "exchange", "finish", "made", "rule", "straight", "types",
-        "use")
+        "instance")
 
     def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
                  rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
-                 emitter: bool = False, exchange: str = "", use: Use | None = None,
+                 emitter: bool = False, exchange: str = "", instance: OpInstance | None = None,
                  finish: tuple[tuple[Op, Axes, str], ...] = (), straight: bool = True) -> None:
         self.types, self.declared, self.rule = types, declared, rule
         self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
-        self.emitter, self.exchange, self.use = emitter, exchange, use
+        self.emitter, self.exchange, self.instance = emitter, exchange, instance
         self.finish, self.straight = finish, straight
         self.made: dict[tuple[ArrayType, ...], Signature] = {}
 
@@ -58,14 +58,14 @@ class Recipe:
         return tuple([t.entries for t in self.declared])
 
 
-def recipe_of(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
+def recipe_of(instance: OpInstance, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
               params: dict[str, Any]) -> Recipe:
-    """How equations of this use and these types run on blocks."""
-    op, tensors = use.op, (*types, *declared)
+    """How equations of this instance and these types run on blocks."""
+    op, tensors = instance.op, (*types, *declared)
     if op.localize is None and ((op.rule == ELEMENTWISE and op.resize is None)
                                 or not _is_split(tensors)):
         return Recipe(types, declared)
-    rule = use.rule(types, declared)
+    rule = instance.rule(types, declared)
     info = rule_info(rule)
     axes_of: dict[int, Axes] = {}
     for aval, dims, plain in zip(tensors, info.maps, info.plain, strict=True):
@@ -81,7 +81,7 @@ def recipe_of(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType,
         bool(axes_of) or any([t.sharding.spec.unreduced for t in tensors]))
     local = None
     if axes_of and not emitter and op.resize is not None:
-        local = use_of(op, op.resize(params, tuple([t.local_shape() for t in types]),
+        local = instance_of(op, op.resize(params, tuple([t.local_shape() for t in types]),
                                      tuple([t.local_shape() for t in declared])))
     split = [(f, axes_of[f], info.factors[f]) for f in sorted(axes_of)
              if info.factors[f].kind != PASS]

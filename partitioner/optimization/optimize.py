@@ -20,7 +20,7 @@ def dedupe(program: Program) -> Program:
     """A LOCAL program (not those in it) that computes what equal equations give once."""
     # without operands they are new values each, but for where a device is
     pure = {op for op in program.ops if not op.effect and not op.subprograms}
-    computed = [(e.use.identity, e.invars) for e in program.eqns if e.op in pure
+    computed = [(e.instance.identity, e.invars) for e in program.eqns if e.op in pure
                 and (e.invars or e.op is axis_index_p)]
     if len(set(computed)) == len(computed):
         return program
@@ -33,7 +33,7 @@ def dedupe(program: Program) -> Program:
         op = eqn.op
         if op in pure and (eqn.invars or op is axis_index_p):
             count = len(eqns)
-            number = seen.setdefault((eqn.use.identity, eqn.invars), count)
+            number = seen.setdefault((eqn.instance.identity, eqn.invars), count)
             if number < count:
                 first = eqns[number]
                 now.update(zip(eqn.outvars, first.outvars, strict=True))

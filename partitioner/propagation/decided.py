@@ -245,9 +245,9 @@ class _Writer:
                 continue
             if op.subprograms and self.with_programs(eqn, operands, mesh, types, out):
                 continue
-            use, name = None, op.sharding_param
+            instance, name = None, op.sharding_param
             if name is not None and eqn.params.get(name) is not None:
-                use = without_sharding(eqn.use)
+                instance = without_sharding(eqn.instance)
             if types:
                 if len(outvars) == 1 and outvars[0].aval in types:
                     (var,) = outvars
@@ -257,13 +257,13 @@ class _Writer:
                     pair = pairs.get(key)
                     if pair is None:
                         pair = pairs[key] = SIGNATURES[tuple([a.aval for a in operands]), (aval,)]
-                    eqn = eqn.on(operands, (new,), use)
+                    eqn = eqn.on(operands, (new,), instance)
                     eqn.known_types = pair
                 else:
-                    eqn = eqn.on(operands, self.bound(outvars, types), use)
-            elif use is not None or operands != eqn.invars:
-                eqn = eqn.on(operands, outvars, use)
-            if use is not None and eqn.location.known and not eqn.location.transform:
+                    eqn = eqn.on(operands, self.bound(outvars, types), instance)
+            elif instance is not None or operands != eqn.invars:
+                eqn = eqn.on(operands, outvars, instance)
+            if instance is not None and eqn.location.known and not eqn.location.transform:
                 self.places.update(dict.fromkeys(eqn.outvars, eqn.location))
             out.append(eqn)
         return consts, out

@@ -251,10 +251,10 @@ class Graph:
 
     def add_whole(self, eqn: Equation, tensors: tuple[int, ...]) -> None:
         """An equation by its factor rule; some tensor has dimensions."""
-        use, types = key = eqn.use, eqn.known_types or eqn.types
+        instance, types = key = eqn.instance, eqn.known_types or eqn.types
         op, kind = eqn.op, self.known.get(key)
         if kind is None:
-            kind = self.known[key] = self.kind(rule_info(use.rule(*types)),
+            kind = self.known[key] = self.kind(rule_info(instance.rule(*types)),
                                                op is broadcast_in_dim_p)
         self.kinds.append(kind)
         self.tensors.append(tensors)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from ...ir.op_instance import OpInstance, instance_of
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.shardings.sharding import named_sharding_abstract
@@ -18,7 +19,6 @@ from ...ir.signature import SIGNATURES
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType, Entries, array_type
-from ...ir.use import Use, use_of
 from ..regions import has_region, region_of, with_programs
 from .fixed_point import Solution
 from .graph import boundary_entries
@@ -75,11 +75,11 @@ def typed_literals(program: Program) -> list[Literal]:
     return [a for a in literals if a.aval in over] if over else []      # type: ignore[misc]
 
 
-def without_sharding(use: Use) -> Use:
-    """The use without the sharding in its params, where it has one: the result's type says it."""
-    known = use.table(without_sharding)
+def without_sharding(instance: OpInstance) -> OpInstance:
+    """The instance without the sharding param, if it has one: the result's type says it."""
+    known = instance.table(without_sharding)
     if not known:
-        known[()] = use_of(use.op, {**use.params, use.op.sharding_param: None})  # type: ignore
+        known[()] = instance_of(instance.op, {**instance.params, instance.op.sharding_param: None})  # type: ignore
     return known[()]
 
 
@@ -289,7 +289,7 @@ class _Resolver:
                 new.location, new.reason = eqn.location, eqn.reason
                 new.known_types = SIGNATURES[types, (aval,)]
                 try:
-                    new.use = eqn.use
+                    new.instance = eqn.instance
                 except TypeError:
                     pass                        # a param cannot be hashed: the verifier will say so
                 eqns.append(new)
@@ -305,16 +305,16 @@ class _Resolver:
                     self.region(eqn, mesh, eqns)
                     continue
             operands = tuple(map(env.get, eqn.invars, eqn.invars))      # type: ignore[arg-type]
-            use, name = None, op.sharding_param
+            instance, name = None, op.sharding_param
             if name is not None and eqn.params.get(name) is not None:
-                use = without_sharding(eqn.use)
+                instance = without_sharding(eqn.instance)
             if op.multiple_results:
-                new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars], use)
+                new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars], instance)
             else:
                 result = self.bind(eqn.outvars[0], mesh)
-                new = eqn.on(operands, (result,), use)
+                new = eqn.on(operands, (result,), instance)
                 new.known_types = SIGNATURES[tuple([a.aval for a in operands]), (result.aval,)]
-            if use is not None and new.location.known and not new.location.transform:
+            if instance is not None and new.location.known and not new.location.transform:
                 self.places.update(dict.fromkeys(new.outvars, new.location))
             eqns.append(new)
 

@@ -145,7 +145,7 @@ class ReasonKinds:
                     return eqn.location
             onward = [eqn for eqn in readers if len(eqn.outvars) == 1 and not eqn.op.subprograms
                       and not eqn.op.effect and eqn.op is not reshard_p and all([
-                          f.kind == PASS for f in eqn.use.rule(*eqn.types).factors])]
+                          f.kind == PASS for f in eqn.instance.rule(*eqn.types).factors])]
             if not onward:
                 return None
             (v,) = onward[0].outvars

@@ -196,7 +196,7 @@ class _Chooser:
         else:
             pinned = {k: p for m in members                             # type: ignore[union-attr]
                       for k, p in zip(m.results, m.decision.pinned, strict=True)}
-            info = rule_info(eqn.use.rule(*eqn.types))
+            info = rule_info(eqn.instance.rule(*eqn.types))
         env, held = self.env, self.held
         operands: list[Atom] = [*eqn.invars]
         results = [*eqn.outvars]

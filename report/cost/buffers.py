@@ -33,7 +33,7 @@ T = TypeVar("T")
 def by_types(f: Callable[[Equation], T]) -> Callable[[Equation], T]:
     """A decorator: found once for all equations of equal op, params and types, in all programs."""
     def found(eqn: Equation) -> T:
-        known = eqn.use.table(f)
+        known = eqn.instance.table(f)
         key = (*[a.aval for a in eqn.invars], None, *[v.aval for v in eqn.outvars])
         if key in known:
             return known[key]
@@ -51,7 +51,7 @@ def nbytes(aval: ArrayType) -> int:
 
 def info_of(eqn: Equation) -> RuleInfo:
     """The factors of an equation on blocks."""
-    return rule_info(eqn.use.rule(tuple([a.aval for a in eqn.invars]),
+    return rule_info(eqn.instance.rule(tuple([a.aval for a in eqn.invars]),
                                   tuple([v.aval for v in eqn.outvars])))
 
 

@@ -183,7 +183,7 @@ def rule_of(equation: Equation | None) -> str:
     """The rule of an op: "`dot_general`: i k, k j -> i j | k:sum"."""
     if equation is None or equation.op.subprograms or equation.op.collective is not None:
         return ""
-    text = str(equation.use.rule(*equation.types))
+    text = str(equation.instance.rule(*equation.types))
     return f"`{equation.op.name}`" + (f": {text}" if len(text) <= _LONG else "")
 
 

@@ -29,7 +29,7 @@ from ...ir.shardings.sharding import Sharding
 from ...ir.support.immutable import immutable
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.support.scopes import changed
+from ...ir.support.scopes import override
 from ..storage import Shape, Storage, Stored
 
 hashlib = lazy_import("hashlib")
@@ -126,9 +126,9 @@ def current_coordinator() -> Coordinator | None:
     return THREAD.coordinator
 
 
-def coordinator_scope(coordinator: Coordinator | None) -> changed:
+def coordinator_scope(coordinator: Coordinator | None) -> override:
     """A `with` block in which the calling thread reaches the other processes so."""
-    return changed(THREAD, coordinator=coordinator)
+    return override(THREAD, coordinator=coordinator)
 
 
 def processes_of(sharding_devices: Sequence[Any]) -> tuple[int, ...]:

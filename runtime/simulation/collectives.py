@@ -43,7 +43,7 @@ class _Change(NamedTuple):
 def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     """Append the calls of a collective and bind its result."""
     (out,) = eqn.outvars
-    known, key = eqn.use.table(plan), (p.atoms.owner, x.known_kind or x.kind, out.aval)
+    known, key = eqn.instance.table(plan), (p.atoms.owner, x.known_kind or x.kind, out.aval)
     if key in known:
         found = known[key]
     else:

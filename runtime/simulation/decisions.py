@@ -10,10 +10,10 @@ from typing import Any
 
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.op import Op
+from ...ir.op_instance import OpInstance
 from ...ir.rule import REDUCE, FactorRule, RuleError
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
-from ...ir.use import Use
 from ..axes import MeshAtoms
 from ..calls.recording import Kernel
 from ..layout import Atoms, Layout, Shape, array_shape, split_shape
@@ -51,7 +51,7 @@ class Decision(NamedTuple):
 POSITIONAL = frozenset({"random_gamma"})
 
 
-def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
+def decide(instance: OpInstance, operands: Sequence[Value], types: Sequence[ArrayType],
            atoms: MeshAtoms, folds: Folds, done: frozenset[str]) -> Decision:
     """The decision for an equation with results of these types.
 
@@ -61,18 +61,18 @@ def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
     key: tuple = (*[x.known_kind or x.kind for x in operands], *types)
     if folds or done:
         key = (key, tuple(sorted(folds.items())), done)
-    return decided(use, key, operands, types, atoms, folds, done)
+    return decided(instance, key, operands, types, atoms, folds, done)
 
 
-def decided(use: Use, key: tuple, operands: Sequence[Value], types: Sequence[ArrayType],
+def decided(instance: OpInstance, key: tuple, operands: Sequence[Value], types: Sequence[ArrayType],
             atoms: MeshAtoms, folds: Folds = NO_FOLDS, done: frozenset[str] = NONE) -> Decision:
     """The same. key: the kinds of operands, and `types`; with it folds and done if there are any.
     """
     owner = atoms.owner
-    known = use.tables[owner] if owner in use.tables else use.table(owner)
+    known = instance.tables[owner] if owner in instance.tables else instance.table(owner)
     if key in known:
         return known[key]
-    found = known[key] = _decide(use.op, use.params, operands, types, atoms, folds, done)
+    found = known[key] = _decide(instance.op, instance.params, operands, types, atoms, folds, done)
     return found
 
 

@@ -309,13 +309,13 @@ class Planner(Workspace):
                 operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
         if allowed or done:
             slots = [x.slot for x in operands]
-            made = decide(eqn.use, operands, types, self.atoms, allowed, done)
+            made = decide(eqn.instance, operands, types, self.atoms, allowed, done)
         else:
             key = (*kinds, *types)
             try:
-                made = eqn.use.tables[self.atoms.owner][key]
+                made = eqn.instance.tables[self.atoms.owner][key]
             except KeyError:
-                made = decided(eqn.use, key, operands, types, self.atoms)
+                made = decided(eqn.instance, key, operands, types, self.atoms)
         if made.operands is not None:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]
@@ -346,7 +346,7 @@ class Planner(Workspace):
 
         Not where the axis is in place on a summed dimension, which is one evaluation anyway.
         """
-        known = eqn.use.table(Planner.sum_first)
+        known = eqn.instance.table(Planner.sum_first)
         key = (self.atoms.owner, *[x.kind for x in operands], *types, sums,
                tuple(sorted(allowed.items())))
         found = known.get(key)

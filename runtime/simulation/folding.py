@@ -109,7 +109,7 @@ def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int]
     """
     if not op.linear:
         return None
-    known = eqn.use.table(linear_set)
+    known = eqn.instance.table(linear_set)
     key = (eqn.types, members)
     if key not in known:
         known[key] = _linear_set(op, *eqn.types, eqn.params, members)
@@ -168,16 +168,16 @@ def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
                             found[a] = _NO_FOLDS
                     continue
             uses = _uses(eqn, found, varies, atoms)
-        for v, use in zip(eqn.invars, uses, strict=True):
+        for v, instance in zip(eqn.invars, uses, strict=True):
             if not isinstance(v, Var):
                 continue
             if v in found:
                 before = found[v]
                 if before:
-                    found[v] = {o: axes & use[o] for o, axes in before.items()
-                                if o in use and axes & use[o]}
+                    found[v] = {o: axes & instance[o] for o, axes in before.items()
+                                if o in instance and axes & instance[o]}
             else:
-                found[v] = use
+                found[v] = instance
     return found
 
 
@@ -232,7 +232,7 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
         return [_NO_FOLDS] * len(eqn.invars)
     out: list[Folds] = []
     for i in range(len(eqn.invars)):
-        use: Folds = {}
+        instance: Folds = {}
         linear = linear_set(eqn.op, eqn, frozenset((i,))) if through else None
         if linear is not None:
             axes = through
@@ -240,12 +240,12 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
                 if j not in linear and isinstance(v, Var):
                     axes -= varies[v]
             if axes:
-                use["sum"] = axes
+                instance["sum"] = axes
         if combines is not None:
             operator, axes = combines
-            use[operator] = use.get(operator, NONE) | axes
+            instance[operator] = instance.get(operator, NONE) | axes
             if operator in LOGICAL and eqn.invars[i].aval.dtype == np.bool_:
-                use[LOGICAL[operator]] = axes
-        use.update(extremes)
-        out.append(use)
+                instance[LOGICAL[operator]] = axes
+        instance.update(extremes)
+        out.append(instance)
     return out

@@ -24,7 +24,7 @@ def permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
     Where a block goes from devices along X to devices along Y (a dimension that changes its axis),
     Y takes the place of X in the layout, and often nothing has to be moved.
     """
-    known = eqn.use.table(permute)
+    known = eqn.instance.table(permute)
     key = p.atoms.owner, x.kind, group
     found = known.get(key)
     if found is None:

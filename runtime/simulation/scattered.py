@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ir.op_instance import OpInstance
 from ...ir.ops.indexing.common import GatherScatterMode
 from ...ir.program import Atom, Equation, Literal
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.use import Use
 from ..axes import collective_atoms
 from ..layout import Atoms, Layout
 from ..rewrites.equations import of_shape, repeated
@@ -34,7 +34,7 @@ class Indices(NamedTuple):
 
 
 # How the whole is scattered into: indices and updates, and of what the indices are computed.
-_Given = tuple[Use, Value, Value, Sequence[Atom]]
+_Given = tuple[OpInstance, Value, Value, Sequence[Atom]]
 
 
 def plan_scatter(p: Planner, eqn: Equation) -> bool:
@@ -62,10 +62,10 @@ def plan_scatter(p: Planner, eqn: Equation) -> bool:
     split = tuple([() if d in found.axes else axes for d, axes in enumerate(layout.split)])
     whole = Value(of_shape(x.aval, shape), Layout(layout.stack, split),
                   p.view(base, layout.stack, held))
-    use, index, written, read = (_as_box(p, eqn, found, shape, rows)
+    instance, index, written, read = (_as_box(p, eqn, found, shape, rows)
                                  or _as_rows(p, eqn, found, rows))
     operands = [whole, index, written]
-    decision = decide(use, operands, [whole.aval], p.atoms, {}, frozenset())
+    decision = decide(instance, operands, [whole.aval], p.atoms, {}, frozenset())
     ((result, _, _),) = decision.results
     if any([result.split[d] for d in found.axes]):
         p.plan.without(index.slot)
@@ -95,7 +95,7 @@ def _as_rows(p: Planner, eqn: Equation, found: Indices, rows: Value) -> _Given:
     own = eqn.invars[1].aval
     slot = p.plan.call(indices, [p.value_of(a).slot for a in (*found.columns, *found.outside)],
                        eqn)
-    return eqn.use, Value(own, Layout((), ((),) * len(own.shape)), slot), rows, (
+    return eqn.instance, Value(own, Layout((), ((),) * len(own.shape)), slot), rows, (
         *found.columns, *found.outside)
 
 
@@ -112,8 +112,8 @@ def _as_box(p: Planner, eqn: Equation, found: Indices, shape: tuple[int, ...], r
         rows = Value(of_shape(rows.aval, one.sizes), Layout((), ((),) * len(one.sizes)), slot)
     at = eqn.invars[1].aval
     index = p.plan.constant(np.asarray(one.starts, at.dtype))
-    use = Equation(eqn.op, eqn.invars, eqn.outvars, one.params(eqn)).use
-    return use, Value(of_shape(at, (len(shape),)), Layout((), ((),)), index), rows, ()
+    instance = Equation(eqn.op, eqn.invars, eqn.outvars, one.params(eqn)).instance
+    return instance, Value(of_shape(at, (len(shape),)), Layout((), ((),)), index), rows, ()
 
 
 def _whole_indices(p: Planner, eqn: Equation) -> Indices | None:

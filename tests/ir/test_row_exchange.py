@@ -8,7 +8,7 @@ from hypothesis import strategies as draw
 
 from shardtrace.ir.diagnostics.errors import VerificationError
 from shardtrace.ir.op import OPS
-from shardtrace.ir.ops.communication.halo import exchange
+from shardtrace.ir.ops.communication.halo_plan import exchange
 from shardtrace.ir.ops.communication.row_exchange_plan import (
     Piece,
     Wanted,

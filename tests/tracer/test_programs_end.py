@@ -40,7 +40,7 @@ FORMS: dict[str, Callable[[float], Callable[[Any], Any]]] = {
 
 
 def living() -> int:
-    forget("tracer.autodiff.recurring")     # which keeps whole programs, and not more than so many
+    forget("tracer.autodiff.gradient_cache")     # which holds whole programs, up to a bound
     gc.collect()
     return sum(isinstance(o, Program) for o in gc.get_objects())
 

@@ -22,7 +22,7 @@ from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import Diagnostic, Fix, Remedy
 from ...ir.diagnostics.errors import ShardingTypeError
 from ...ir.support.immutable import immutable, replace
-from ...ir.support.scopes import changed
+from ...ir.support.scopes import override
 from ...ir.types import ArrayType, Entries
 from ..staging.staging import Builder, trace_to_program
 from ..staging.tracer import Tracer
@@ -56,7 +56,7 @@ def advise(cls: type[Exception], diagnostic: Diagnostic) -> Diagnostic:
     if not (sharding or remedies) or getattr(_BUSY, "active", False):
         return diagnostic
     try:
-        with changed(_BUSY, active=True):
+        with override(_BUSY, active=True):
             place = current_place()
             if place is None:
                 return diagnostic

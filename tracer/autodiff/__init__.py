@@ -3,7 +3,8 @@
     recording.py   run a function once and keep its equations, and the values where they are known
     replay.py      bind the equations of a program again, in the current interpreter
     forward.py     tangents along with values; the part that needs no tangent split off
-    split.py       a program cut in two by which operands are known; reach.py tells who needs what
+    partial_eval.py a program cut in two by which operands are known; dependence.py tells which
+                   results depend on which operands
     transpose.py   a linear program backward, from cotangents of results to those of operands
     nested/        the same for equations that hold programs: calls, loops, branches, regions
     custom/        functions that come with derivatives of their own: custom_jvp, custom_vjp

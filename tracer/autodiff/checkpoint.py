@@ -25,8 +25,8 @@ from ..trees import tree
 from .custom.common import function_name
 from .forward import jvp_program, weak_flags
 from .nested.rules import PartialEvaluation, register
+from .partial_eval import Split, compute_again, split_program, without_dead_equations
 from .replay import evaluate, live_equations, stage
-from .split import Split, compute_again, split_program, without_dead_equations
 from .transpose import is_linear, transpose_program
 
 Policy = Callable[..., Any]

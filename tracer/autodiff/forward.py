@@ -4,7 +4,7 @@
 tracers of a `LinearBuilder` and the interpreter is `Forward`: an op whose operands are all known is
 run by the interpreter around it, any other is recorded in the linear program, which keeps the known
 values it uses as residuals. `jvp_program` does the first on programs, for ops that hold programs,
-and remembers its results on the program; split.py has the second.
+and remembers its results on the program; partial_eval.py has the second.
 """
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ..staging.bound_names import name_alike
 from ..staging.staging import Builder, collector_paused
 from ..staging.tracer import Tracer, typeof
 from .nested.rules import CALLS
-from .remembered import Remembered, remembered
 from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage
+from .rule_memo import RuleMemo, rule_memo
 
 Mask = tuple[bool, ...]
 
@@ -58,8 +58,8 @@ def _with_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _push_remembered(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any],
-                     rules: Remembered, location: Location) -> tuple[Sequence[Any], Sequence[Any]]:
+def _push_memoized(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any],
+                     rules: RuleMemo, location: Location) -> tuple[Sequence[Any], Sequence[Any]]:
     """As `push`, which is called once for equations of one kind."""
     operands = [Scalar(a.val, a.aval) if isinstance(a, Literal) else env[a] for a in eqn.invars]
 
@@ -116,7 +116,7 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
     live = {id(e) for e in live_equations(eqns, program.outvars)}
     here: Any = STATE.interpreter
     repeat = here.repeat if type(here) in (Builder, Forward) else None
-    rules = remembered("push", here.recorders if type(here) is Forward else here)
+    rules = rule_memo("push", here.recorders if type(here) is Forward else here)
     with Replay("jvp", *builders) as at:
         at.name_meshes(program)
         for i, eqn in enumerate(eqns):
@@ -139,7 +139,7 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
             location = at(eqn)
             given = list(map(known.get, eqn.invars))
             if rules is not None:
-                pushed = _push_remembered(eqn, env, given, rules, location)
+                pushed = _push_memoized(eqn, env, given, rules, location)
             else:
                 pushed = push(eqn.op, [operand(a, env) for a in eqn.invars], given, eqn.params)
             name_alike(eqn.outvars, pushed[0])

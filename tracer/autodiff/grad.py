@@ -39,8 +39,8 @@ from .differentiate import (
     pushed,
 )
 from .forward import Linear, Mask, zero_tangent
+from .gradient_cache import cached_gradient
 from .pullback import VJP, pulled_back
-from .recurring import recurring
 from .replay import Scalar, evaluate
 from .transpose import backward
 
@@ -245,8 +245,8 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
 
         program = point.program
         with named_meshes(point.meshes):
-            both = recurring(("grad", len(types), count, point.out_tree, holomorphic), program,
-                             [point.env[v] for v in program.invars], derive)
+            both = cached_gradient(("grad", len(types), count, point.out_tree, holomorphic),
+                                   program, [point.env[v] for v in program.invars], derive)
             outs, found = both[:len(program.outvars)], both[len(program.outvars):]
             value = tree.unflatten(point.out_tree, outs[:count])
             aux = point.auxiliary(outs) if has_aux else None

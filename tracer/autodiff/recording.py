@@ -16,7 +16,7 @@ from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..staging.composed import BUILDERS
+from ..staging.memoized import BUILDERS
 from ..staging.nesting import refuse
 from ..staging.staging import Builder, collector_paused
 from ..staging.tracer import Tracer

@@ -19,8 +19,8 @@ from ...ir.types import ArrayType
 from ..staging.tracer import typeof
 from .forward import Mask, with_weakness, zero_tangent
 from .nested.rules import CALLS
-from .remembered import remembered
 from .replay import Replay, Scalar, live_equations, operand, process, stage
+from .rule_memo import rule_memo
 
 
 def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
@@ -40,7 +40,7 @@ def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> l
         at.name_meshes(program)
         visited = _linear_equations(program, linear)
         _compute_others(program, visited, linear, env, at)
-        rules = remembered("transpose", STATE.interpreter)
+        rules = rule_memo("transpose", STATE.interpreter)
         found: dict[Var, Any] = {}
         for a, ct in zip(program.outvars, cts, strict=True):
             if a in linear:

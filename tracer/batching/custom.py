@@ -18,7 +18,7 @@ from ...ir.types import ArrayType
 from ..autodiff.custom.common import SymbolicZero
 from ..autodiff.forward import zero_tangent
 from ..staging.tracer import typeof
-from .mapped import map_flat
+from .interpreter import map_flat
 from .programs import ANYWHERE, batch_program
 from .rules import Batched, Dims, MappedAxis, element_type, rule, to_dim
 

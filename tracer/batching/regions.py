@@ -19,7 +19,7 @@ from ...ir.program import Program
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.immutable import replace
-from ...ir.support.scopes import changed
+from ...ir.support.scopes import override
 from ...ir.types import ArrayType
 from ..staging.tracer import typeof
 from .programs import batch_program
@@ -50,7 +50,7 @@ def _batch_shard_map(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
     elif cut and axis.name is not None and axis.name in program_axis_names(jaxpr):
         fail(NotImplementedError, f"a collective over the vmapped axis {axis.name!r} inside a "
              f"shard_map that holds it in parts (spmd_axis_name={axis.spmd})", code="spmd-axis")
-    with changed(STATE, check_vma=check_vma):
+    with override(STATE, check_vma=check_vma):
         body, captured, out = batch_program(inner, jaxpr, local, dims, mesh=inner_mesh,
                                             capture_type=functools.partial(_inside, inner_mesh))
     _check_specs(axis, cut, out_specs, manual_axes, "out_specs")

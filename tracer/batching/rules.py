@@ -26,7 +26,7 @@ from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.support.immutable import immutable, replace
 from ...ir.types import ArrayType
 from ..staging.tracer import typeof
-from .plans import place_of
+from .rule_memo import place_of
 
 Dims = Sequence[int | None]
 Batched = tuple[list[Any], Dims]      # results, and the mapped dimension of each

@@ -1,8 +1,8 @@
 """vmap: a function of one example made into a function of a stack of them.
 
-The function is called once, on tracers of one example (batching/mapped.py); ops on them are bound
-batched (batching/rules.py). Outside of jit unmapped arguments, and all that is computed from them,
-are concrete: Python control flow and printing work on them. Here is what surrounds that: which
+The function is called once, on tracers of one example (interpreter.py); ops on them are bound
+batched (rules.py). Outside of jit unmapped arguments, and all that is computed from them, are
+concrete: Python control flow and printing work on them. Here is what surrounds that: which
 dimension of which argument is mapped, and JAX's checks and messages about it.
 Source: JAX's `jax.vmap`.
 """
@@ -22,11 +22,11 @@ from ..staging.tracer import typeof
 from ..trees import tree
 from . import callbacks as batching_callbacks
 from . import collectives as batching_collectives
-from . import composed as batching_composed
 from . import control as batching_control
 from . import custom as batching_custom
+from . import memoized as batching_composed
 from . import regions as batching_regions
-from .mapped import VmapBuilder, call_mapped, mapped_argument, unmapped
+from .interpreter import VmapBuilder, call_mapped, mapped_argument, unmapped
 from .rules import MappedAxis, to_dim
 
 _RULES = (batching_callbacks, batching_collectives, batching_composed, batching_control,

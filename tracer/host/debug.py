@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from ...ir.context import STATE, config
 from ...ir.program import Equation, Var
-from ...ir.support.scopes import changed
+from ...ir.support.scopes import override
 from ...ir.types import ArrayType
 
 
@@ -73,7 +73,7 @@ def open_axes(aval: ArrayType) -> str:
 def show_types(file: TextIO | None = None) -> Iterator[TypePrinter]:
     """Print the type of every value that is traced within the block, to `file` (stdout)."""
     printer = TypePrinter(file)
-    with changed(STATE, on_equation=[*STATE.on_equation, printer]):
+    with override(STATE, on_equation=[*STATE.on_equation, printer]):
         try:
             yield printer
         finally:

@@ -25,7 +25,7 @@ from .. import lax
 from ..lax.slicing import wrap_negative
 from ..operands.dtype_promotion import convert
 from ..operands.scalars import INT32
-from ..staging.composed import composed
+from ..staging.memoized import memoized
 from ..staging.tracer import Tracer
 from .gathering import gather_at
 from .index_forms import Position, plain_index
@@ -52,7 +52,7 @@ def read(x: Array, index: Any, *, indices_are_sorted: bool = False, unique_indic
                    wrap_negative_indices)
 
 
-_read_composed = composed(lambda x, index: read(x, index))
+_read_composed = memoized(lambda x, index: read(x, index))
 
 
 def read_slice(x: Array, index: Any) -> Array | None:

@@ -18,7 +18,7 @@ from ...ir.ops.contractions.ragged import RaggedDotDimensionNumbers, ragged_dot_
 from .. import sharding_notes
 from ..operands.dtype_promotion import shape_of
 from ..shardings.out_sharding import output_sharding
-from ..staging.composed import composed
+from ..staging.memoized import memoized
 
 PrecisionLike = (str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm
                  | DotAlgorithmPreset | None)
@@ -82,7 +82,7 @@ def _dims(dims: Any) -> tuple[int, ...]:
 
 
 @sharding_notes.product
-@composed
+@memoized
 def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_type=None, *,
                 out_sharding=None):
     """The product of two arrays, summed over pairs of dimensions and batched over others.

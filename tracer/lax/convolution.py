@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.ops.contractions.convolution import ConvDimensionNumbers, conv_general_dilated_p
 from ..operands.dtype_promotion import shape_of
 from ..shardings.out_sharding import output_sharding
-from ..staging.composed import composed
+from ..staging.memoized import memoized
 from .contraction import canonicalize_precision, dot_general, element_type
 from .shape import rev, transpose
 
@@ -112,7 +112,7 @@ def _pads(padding: Any, spatial: Sequence[int], window: Sequence[int], strides: 
                          f"sequence of (low, high) pairs, got {padding}") from error
 
 
-@composed
+@memoized
 def conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation=None, rhs_dilation=None,
                          dimension_numbers=None, feature_group_count=1, batch_group_count=1,
                          precision=None, preferred_element_type=None, out_sharding=None):

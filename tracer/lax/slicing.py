@@ -22,7 +22,7 @@ from .. import sharding_notes
 from ..operands.dtype_promotion import available, convert, dtype_name, shape_of
 from ..operands.scalars import scalar_of
 from ..operands.shape_arguments import canonical_axis
-from ..staging.composed import composed
+from ..staging.memoized import memoized
 from .shape import expand_dims, squeeze
 
 
@@ -122,7 +122,7 @@ def wrap_negative(i: Any, n: int) -> Any:
 
 
 @sharding_notes.moved
-@composed
+@memoized
 def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices=True):
     """A part of `operand`, of static sizes, at a position that may be computed.
 
@@ -141,7 +141,7 @@ def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices
     return dynamic_slice_p.bind(operand, *starts, slice_sizes=sizes)
 
 
-@composed
+@memoized
 def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indices=True):
     """`operand` with the part at `start_indices` replaced by `update`.
 
@@ -170,7 +170,7 @@ def _starts_in_dim(shape: Sequence[int], index: Any, axis: int, allow_negative: 
                            kind if kind is not None and issubdtype(kind, np.integer) else None)
 
 
-@composed
+@memoized
 def dynamic_slice_in_dim(operand, start_index, slice_size, axis=0, *, allow_negative_indices=True):
     """The `slice_size` elements from `start_index` on along one dimension; see `dynamic_slice`."""
     shape = shape_of(operand)
@@ -181,7 +181,7 @@ def dynamic_slice_in_dim(operand, start_index, slice_size, axis=0, *, allow_nega
     return dynamic_slice_p.bind(operand, *starts, slice_sizes=tuple(sizes))
 
 
-@composed
+@memoized
 def dynamic_index_in_dim(operand, index, axis=0, keepdims=True, *, allow_negative_indices=True):
     """The slice at one position of a dimension, kept with size 1 or dropped."""
     axis = canonical_axis(axis, len(shape_of(operand)))
@@ -190,7 +190,7 @@ def dynamic_index_in_dim(operand, index, axis=0, keepdims=True, *, allow_negativ
     return result if keepdims else squeeze(result, (axis,))
 
 
-@composed
+@memoized
 def dynamic_update_slice_in_dim(operand, update, start_index, axis, *, allow_negative_indices=True):
     """`operand` with the part from `start_index` on along one dimension replaced by `update`."""
     shape = shape_of(operand)

@@ -30,8 +30,8 @@ from ..jnp.indexing.searching import choose_where
 from ..jnp.manipulation.joining import split
 from ..operands.dtype_promotion import check_arraylike, dtype_name, promote_args_inexact, shape_of
 from ..operands.shape_arguments import canonical_axis
-from ..staging.composed import composed
 from ..staging.constants import as_array
+from ..staging.memoized import memoized
 
 
 def identity(x):
@@ -72,7 +72,7 @@ def _relu6_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def sigmoid(x):
     """1 / (1 + exp(-x)), elementwise: between 0 and 1.
 
@@ -84,7 +84,7 @@ def sigmoid(x):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def softplus(x):
     """log(1 + exp(x)), elementwise, without overflow: a smooth `relu`.
 
@@ -111,7 +111,7 @@ def sparse_sigmoid(x):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def soft_sign(x):
     """x / (|x| + 1), elementwise: between -1 and 1, with the sign of x."""
     check_arraylike("soft_sign", x)
@@ -120,7 +120,7 @@ def soft_sign(x):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def silu(x):
     """x * sigmoid(x), elementwise; also called swish.
 
@@ -132,14 +132,14 @@ def silu(x):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def swish(x):
     """x * sigmoid(x), elementwise; the first name of `silu`, with which it is the same."""
     return silu(x)
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def mish(x):
     """x * tanh(softplus(x)), elementwise: smooth, with a small dip below 0."""
     check_arraylike("mish", x)
@@ -148,7 +148,7 @@ def mish(x):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def log_sigmoid(x):
     """log(sigmoid(x)), elementwise, without underflow where x is far below 0."""
     check_arraylike("log_sigmoid", x)
@@ -157,7 +157,7 @@ def log_sigmoid(x):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def elu(x, alpha=1.0):
     """x where it is positive, alpha * (exp(x) - 1) elsewhere, elementwise: smooth for alpha 1."""
     check_arraylike("elu", x)
@@ -167,7 +167,7 @@ def elu(x, alpha=1.0):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def selu(x):
     """elu scaled so that means and variances of activations keep near 0 and 1."""
     alpha = 1.6732632423543772848170429916717
@@ -176,7 +176,7 @@ def selu(x):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def celu(x, alpha=1.0):
     """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)), elementwise."""
     check_arraylike("celu", x)
@@ -186,7 +186,7 @@ def celu(x, alpha=1.0):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def gelu(x, approximate=True):
     """x times the normal distribution's cumulative function at x, elementwise.
 
@@ -205,7 +205,7 @@ def gelu(x, approximate=True):
     return multiply_function(multiply_function(0.5, x), lax.erfc(scaled))
 
 
-@composed
+@memoized
 def glu(x, axis=-1):
     """The first half along a dimension times the sigmoid of the second half."""
     check_arraylike("glu", x)
@@ -217,7 +217,7 @@ def glu(x, axis=-1):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def leaky_relu(x, negative_slope=0.01):
     """x where x >= 0, negative_slope * x elsewhere, elementwise.
 
@@ -230,7 +230,7 @@ def leaky_relu(x, negative_slope=0.01):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def hard_tanh(x):
     """x kept between -1 and 1, elementwise: a tanh made of straight lines."""
     check_arraylike("hard_tanh", x)
@@ -239,14 +239,14 @@ def hard_tanh(x):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def hard_sigmoid(x):
     """relu6(x + 3) / 6, elementwise: a sigmoid made of straight lines."""
     return divide(relu6(add_function(x, 3.0)), 6.0)
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def hard_silu(x):
     """x * hard_sigmoid(x), elementwise: a `silu` without exponentials."""
     check_arraylike("hard_silu", x)
@@ -255,14 +255,14 @@ def hard_silu(x):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def hard_swish(x):
     """x * hard_sigmoid(x), elementwise: another name of `hard_silu`, with which it is the same."""
     return hard_silu(x)
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def squareplus(x, b=4):
     """(x + sqrt(x**2 + b)) / 2, a smooth relu without exponentials."""
     (x,) = promote_args_inexact("squareplus", x)

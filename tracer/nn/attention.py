@@ -20,14 +20,14 @@ from ..jnp.indexing.searching import choose_where
 from ..jnp.manipulation.shaping import expand_dims, reshape
 from ..jnp.matrices.einsum import einsum
 from ..operands.dtype_promotion import convert
-from ..staging.composed import composed
 from ..staging.constants import as_array
+from ..staging.memoized import memoized
 from .normalization import softmax
 
 _F32 = np.dtype("float32")
 
 
-@composed
+@memoized
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False,
                           query_seq_lengths=None, key_value_seq_lengths=None,
                           local_window_size=None, implementation=None, return_residual=False):

@@ -35,8 +35,8 @@ from ..operands.dtype_promotion import (
 )
 from ..operands.scalars import LEVEL, float_default
 from ..operands.shape_arguments import canonical_axis
-from ..staging.composed import composed
 from ..staging.constants import as_array
+from ..staging.memoized import memoized
 
 
 def _greatest(x: Any, axis: Any, where: Any, keepdims: bool = True) -> Any:
@@ -47,7 +47,7 @@ def _greatest(x: Any, axis: Any, where: Any, keepdims: bool = True) -> Any:
 
 
 @sharding_notes.blockwise
-@composed
+@memoized
 def softmax(x, axis=-1, where=None):
     """exp(x) divided by its sum over `axis`: positive numbers that add up to 1.
 
@@ -68,7 +68,7 @@ def softmax(x, axis=-1, where=None):
 
 
 @sharding_notes.blockwise
-@composed
+@memoized
 def log_softmax(x, axis=-1, where=None):
     """log(softmax(x)) over `axis`, without underflow.
 
@@ -88,7 +88,7 @@ def log_softmax(x, axis=-1, where=None):
 
 
 @sharding_notes.blockwise
-@composed
+@memoized
 def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-05, where=None, *,
                 algorithm="fast"):
     """(x - mean) / sqrt(variance + epsilon), with mean and variance taken over `axis`.
@@ -122,7 +122,7 @@ def _sum(a: Any, b: Any) -> Any:
     return lax.add(a, b)
 
 
-@composed
+@memoized
 def one_hot(x, num_classes, *, dtype=None, axis=-1):
     """Vectors with a 1 at position `x` and 0 elsewhere, along a new dimension of size num_classes.
 

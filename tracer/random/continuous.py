@@ -17,7 +17,7 @@ from ..jnp.indexing.searching import choose_where
 from ..operands.dtype_promotion import broadcast_shapes, convert, shape_of
 from ..operands.shape_arguments import static_shape
 from ..shardings.out_sharding import canonicalize_sharding
-from ..staging.composed import composed
+from ..staging.memoized import memoized
 from .drawing import (
     Shape,
     check_castable,
@@ -51,7 +51,7 @@ def _real_normal(key: Array, shape: Shape, dtype: np.dtype) -> Array:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Numbers of the standard normal distribution: mean 0, variance 1.
 
@@ -81,7 +81,7 @@ def sample_truncated_normal(key: Array, lower: Any, upper: Any, *, shape: Shape 
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
                      out_sharding: Any = None) -> Array:
     """Numbers of the standard normal distribution that lie between `lower` and `upper`.
@@ -104,7 +104,7 @@ def sample_lognormal(key: Array, sigma: Any, *, shape: Shape, dtype: np.dtype) -
     return lax.exp(sample_normal(key, shape=shape, dtype=dtype) * convert(sigma, dtype))
 
 
-@composed
+@memoized
 def lognormal(key: Any, sigma: Any = _ONE, shape: Any = None, dtype: Any = None, *,
               out_sharding: Any = None) -> Array:
     """Numbers whose logarithm is normal of deviation sigma: exp(sigma * z) of normal z."""
@@ -188,7 +188,7 @@ def sample_exponential(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
                 ) -> Array:
     """Numbers of the exponential distribution of rate 1, on the positive half line."""
@@ -202,7 +202,7 @@ def sample_laplace(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Numbers of the Laplace distribution of scale 1: exponential on both sides of 0."""
     return draw_numbers("laplace", sample_laplace, key, shape, dtype, out_sharding)
@@ -214,7 +214,7 @@ def sample_logistic(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Numbers of the logistic distribution: log(u / (1 - u)) of uniform u."""
     return draw_numbers("logistic", sample_logistic, key, shape, dtype, out_sharding)
@@ -226,7 +226,7 @@ def sample_cauchy(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Numbers of the Cauchy distribution: tan(pi * (u - 1/2)) of uniform u."""
     return draw_numbers("cauchy", sample_cauchy, key, shape, dtype, out_sharding)
@@ -319,7 +319,7 @@ def _fraction_of_words(high: Array, low: Array) -> Array:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *,
            out_sharding: Any = None) -> Array:
     """Gumbel numbers: -log(-log u). mode: "low" (default), "high" or "highest", how fine u is near

@@ -25,7 +25,7 @@ from ..operands.dtype_promotion import (
 from ..operands.scalars import int_default
 from ..operands.shape_arguments import canonical_axis, static_shape
 from ..shardings.out_sharding import canonicalize_sharding
-from ..staging.composed import composed
+from ..staging.memoized import memoized
 from .continuous import gumbel, gumbel_mode, sample_gumbel
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_shape, sampled_sharding
 from .keys import checked_key, split_off
@@ -56,7 +56,7 @@ def sample_categorical(key: Array, logits: Array, *, shape: Shape, batch_shape: 
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
                 mode: str | None = None, *, out_sharding: Any = None) -> Array:
     """Numbers of categories, drawn with probabilities proportional to exp(logits) along `axis`.

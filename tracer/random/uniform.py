@@ -19,7 +19,7 @@ from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
 from ..operands.scalars import float_default, int_default
 from ..operands.shape_arguments import static_shape
 from ..shardings.out_sharding import canonicalize_sharding
-from ..staging.composed import composed
+from ..staging.memoized import memoized
 from .drawing import Shape, check_shape, draw, sampled_sharding
 from .keys import checked_key, hashing, split_off
 
@@ -34,7 +34,7 @@ def sample_bits(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Random bits: unsigned integers of `dtype` (default uint32), all values equally likely."""
     key, _ = checked_key("bits", key)
@@ -69,7 +69,7 @@ def _unit_fraction(key: Array, shape: Shape, dtype: np.dtype) -> Array:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
             out_sharding: Any = None) -> Array:
     """Numbers spread evenly over [minval, maxval).
@@ -136,7 +136,7 @@ def sample_randint(key: Array, minval: Any, maxval: Any, *, shape: Shape, dtype:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *,
             out_sharding: Any = None) -> Array:
     """Integers from `minval` to `maxval`, which is not included, all about equally likely.
@@ -179,7 +179,7 @@ def sample_bernoulli(key: Array, p: Any, *, shape: Shape | None, mode: str) -> A
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *,
               out_sharding: Any = None) -> Array:
     """Booleans that are True with probability `p`.
@@ -210,7 +210,7 @@ def sample_rademacher(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 
 @sharding_notes.drawn
-@composed
+@memoized
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """The numbers -1 and 1, equally likely, of `dtype` (int32 by default)."""
     key, _ = checked_key("rademacher", key)

@@ -14,7 +14,7 @@ from typing import Any
 from ...ir.context import STATE, mesh_context
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import AbstractMesh, Mesh, empty_mesh
-from ...ir.support.scopes import changed
+from ...ir.support.scopes import override
 
 _BEFORE_WITH = opcode.opmap.get("BEFORE_WITH")
 
@@ -76,7 +76,7 @@ def _enters(frame: FrameType) -> bool:
     return code[at] == _BEFORE_WITH
 
 
-def use_mesh(mesh: Mesh) -> changed:
+def use_mesh(mesh: Mesh) -> override:
     """Make `mesh` current within a `with` block.
 
     Raises ValueError for anything but a Mesh, inside of jit, and on Manual axes.
@@ -119,7 +119,7 @@ def get_abstract_mesh() -> AbstractMesh:
     return STATE.abstract_mesh
 
 
-def use_abstract_mesh(mesh: AbstractMesh) -> changed:
+def use_abstract_mesh(mesh: AbstractMesh) -> override:
     """Let types see `mesh` within a `with` block: other names or axis types, the same size.
 
     Raises ValueError for anything but an AbstractMesh, and for one of another size.
@@ -143,4 +143,4 @@ def use_abstract_mesh(mesh: AbstractMesh) -> changed:
              f"use_abstract_mesh cannot change the size of the mesh. Got new mesh: {mesh} with "
              f"size={mesh.size} and prev mesh: {previous} with size={previous.size}",
              code="mesh-size")
-    return changed(STATE, mesh, abstract_mesh=mesh)
+    return override(STATE, mesh, abstract_mesh=mesh)

@@ -2,6 +2,6 @@
 
 `tracer.py` holds the stand-ins for arrays, `staging.py` runs a function on them; `constants.py`
 says which Python values become arrays and `signature.py` what a function's arguments are called.
-`composed.py` remembers what functions of several ops recorded, `steps.py` records it again.
+`memoized.py` remembers what functions of several ops recorded, `steps.py` records it again.
 `compile_time.py`, `name_scopes.py`, `leaks.py` and `call_places.py` are contexts around tracing.
 """

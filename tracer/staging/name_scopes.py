@@ -14,7 +14,7 @@ from contextlib import ContextDecorator
 from typing import Any
 
 from ...ir.diagnostics.location import SCOPES
-from ...ir.support.scopes import changed
+from ...ir.support.scopes import override
 
 
 class named_scope(ContextDecorator):
@@ -34,11 +34,11 @@ class named_scope(ContextDecorator):
         if not isinstance(name, str):
             raise TypeError("named_scope name argument must be a string.")
         self.name = name
-        self._entered: list[changed] = []
+        self._entered: list[override] = []
 
     def __enter__(self) -> None:
         outer = SCOPES.path
-        scope = changed(SCOPES, path=f"{outer}/{self.name}" if outer else self.name)
+        scope = override(SCOPES, path=f"{outer}/{self.name}" if outer else self.name)
         self._entered.append(scope)
         scope.__enter__()
 
@@ -67,7 +67,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     return wrapped
 
 
-def named_scopes(path: str = "") -> changed:
+def named_scopes(path: str = "") -> override:
     """Within the block the scopes are exactly `path`: a program that is called from several places
     knows its own ones only."""
-    return changed(SCOPES, path=path)
+    return override(SCOPES, path=path)

@@ -91,9 +91,9 @@ class Builder:
         key = (types, context, *params.items()) if params else (types, context)  # inference_key
         known = op.infer_cache.get(key)
         location = self.location or self.watch.place()
-        use = own = None
+        instance = own = None
         if known is not None:
-            results, use, own = known
+            results, instance, own = known
         else:
             manual = None
             for t in types:
@@ -114,8 +114,8 @@ class Builder:
             eqn = Equation(op, atoms, outvars, params, location)
             tracers = [Tracer(self, v) for v in outvars]
         eqn.known_types = own or SIGNATURES[types, results]
-        if use is not None:
-            eqn.use = use
+        if instance is not None:
+            eqn.instance = instance
         self.eqns.append(eqn)
         if state.on_equation:
             for observer in state.on_equation:

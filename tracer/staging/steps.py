@@ -13,10 +13,10 @@ from typing import Any
 from ...ir.context import STATE, trace_settings
 from ...ir.diagnostics.location import Location
 from ...ir.op import Op
+from ...ir.op_instance import OpInstance
 from ...ir.program import Equation, Literal, Var
 from ...ir.signature import Signature
 from ...ir.support.caches import cached
-from ...ir.use import Use
 from .staging import Builder
 from .tracer import Tracer
 
@@ -56,7 +56,7 @@ class Part:
         self.which = which
         self.used: list[int] = []
         self.equations: list[tuple[Op, Callable[[Any], Any], dict[str, Any],
-                                   Signature, Use, int]] = []
+                                   Signature, OpInstance, int]] = []
         self.kept: list[int] = []
 
 
@@ -85,7 +85,7 @@ class Steps:
                 x = values[n]
                 atoms[n] = x.variable if type(x) is Tracer and x.builder is builder else (
                     builder.atom(x))
-            for op, operands, params, known, use, n in part.equations:
+            for op, operands, params, known, instance, n in part.equations:
                 types = known[1]
                 if len(types) == 1:
                     var = atoms[n] = Var(types[0])
@@ -94,7 +94,7 @@ class Steps:
                     outvars = tuple([Var(t) for t in types])
                     atoms[n:n + len(types)] = outvars
                 eqn = Equation(op, operands(atoms), outvars, params, location)
-                eqn.use, eqn.known_types = use, known
+                eqn.instance, eqn.known_types = instance, known
                 eqns.append(eqn)
             for n in part.kept:
                 values[n] = Tracer(builder, atoms[n])
@@ -166,10 +166,10 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
                     asked.add(n)
                 operands.append(n)
             try:
-                use = eqn.use
+                instance = eqn.instance
             except TypeError:
                 return None                              # a param cannot be hashed
-            part.equations.append((eqn.op, _picker(operands), eqn.params, eqn.types, use,
+            part.equations.append((eqn.op, _picker(operands), eqn.params, eqn.types, instance,
                                    numbers[eqn.outvars[0]] if eqn.outvars else 0))
     found: list[Any] = []
     for x in results:

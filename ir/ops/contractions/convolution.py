@@ -29,7 +29,7 @@ from ...rule import REDUCE, FactorRule, make_rule
 from ...shardings.sharding import NamedSharding
 from ...support.named_tuple import NamedTuple
 from ...types import ArrayType, Entries, Shape, short_list
-from ..communication.neighbours import rows_needed, split_halos
+from ..communication.halo_exchange import rows_needed, split_halos
 from ..elementwise.declaration import check_same_dtypes
 from ..rules import permutation_inverse, reject, resized_entries, rule_text
 from .conv_transforms import batch_conv, transpose_kernel, transpose_operand

@@ -19,7 +19,7 @@ from ...kernels.device_dimensions import empty_like, lead_sizes, with_lead
 from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...support.buffer_pool import SMALLEST
 from ...types import ArrayType, Entries, Shape, array_type, short_list
-from ..communication.neighbours import split_halos
+from ..communication.halo_exchange import split_halos
 from ..communication.row_exchange_plan import joined, plain
 from ..derivatives import batch_first, cotangent_type, move_first, type_of
 from ..elementwise.declaration import check_same_dtypes

@@ -14,7 +14,7 @@ from ...op import OPS, LinearOperand, LocalizeContext, Sample, defop
 from ...program import Literal
 from ...rule import FactorRule, make_rule
 from ...types import ArrayType, Shape, array_type
-from ..communication.neighbours import rows_needed, split_halos
+from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first, explicit_sharding, move_first, type_of
 from ..rules import batch_dim, call, cotangent_sharding, reject, resized_entries, rule_text
 

@@ -16,7 +16,7 @@ from ...inference.pending import refuse
 from ...kernels.device_dimensions import lead_sizes, with_lead
 from ...op import LocalizeContext, Sample, defop
 from ...types import ArrayType, Shape
-from ..communication.neighbours import rows_needed, split_halos
+from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first
 from ..emitting import INT32, Emitting, literal
 from ..rules import reject, rule_text

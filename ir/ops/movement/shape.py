@@ -18,7 +18,7 @@ from ...rule import FactorRule, Pattern, make_rule
 from ...shardings.sharding import NamedSharding
 from ...support.caches import cached
 from ...types import ArrayType, Entries, Shape
-from ..communication.neighbours import split_halos
+from ..communication.halo_exchange import split_halos
 from ..derivatives import move_first, type_of
 from ..emitting import Emitting
 from ..rules import (

@@ -13,7 +13,7 @@ import numpy as np
 from ...op import LocalizeContext, Sample, defop
 from ...rule import INDEXED
 from ...types import ArrayType, Shape
-from ..communication.neighbours import rows_needed, split_halos
+from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import move_first, type_of
 from ..emitting import INT32, Emitting, literal
 from ..rules import batch_dim, call, reject, resized_entries, rule_text

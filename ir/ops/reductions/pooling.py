@@ -32,7 +32,7 @@ from ...kernels.windows import (
 from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...rule import FactorRule, make_rule
 from ...types import ArrayType, Entries, Shape
-from ..communication.neighbours import rows_needed, split_halos
+from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first, type_of
 from ..elementwise.declaration import check_same_dtypes
 from ..emitting import literal

@@ -24,7 +24,7 @@ from ....ir.ops.derivatives import has_tangent
 from ....ir.support.caches import module_table
 from ....ir.types import ArrayType, same_type
 from ... import lax
-from ...staging.composed import BUILDERS, may_warn
+from ...staging.memoized import BUILDERS, may_warn
 from ...staging.steps import owner_of
 from ...staging.tracer import typeof
 from ...trees import tree

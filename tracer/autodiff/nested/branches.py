@@ -17,8 +17,8 @@ from ....ir.program import Program, Var
 from ....ir.types import ArrayType
 from ...staging.tracer import typeof
 from ..forward import Mask, jvp_program, matching
+from ..partial_eval import Split, split_program, unknown_results
 from ..replay import evaluate, stage
-from ..split import Split, split_program, unknown_results
 from ..transpose import is_linear, transpose_program
 from .rules import PartialEvaluation, register
 

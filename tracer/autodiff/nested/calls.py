@@ -12,7 +12,7 @@ from typing import Any
 from ....ir.ops.control.call import jit_p
 from ....ir.program import Program
 from ..forward import jvp_program, weak_flags
-from ..split import split_program
+from ..partial_eval import split_program
 from ..transpose import is_linear, transpose_program
 from .rules import PartialEvaluation, register
 

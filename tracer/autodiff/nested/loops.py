@@ -21,10 +21,10 @@ from ....ir.program import Atom, Literal, Program
 from ....ir.support.immutable import immutable
 from ....ir.types import ArrayType, unsharded
 from ...staging.tracer import typeof
+from ..dependence import iterated, moving_results, reached_results
 from ..forward import Mask, jvp_program, matching, zero_tangent
-from ..reach import iterated, moving_results, reached_results
+from ..partial_eval import split_program
 from ..replay import evaluate, live_equations, stage
-from ..split import split_program
 from ..transpose import backward, cotangent_like, is_linear, zero_cotangent
 from .rules import PartialEvaluation, register
 

@@ -21,20 +21,20 @@ from ....ir.ops.control.manual import shard_map_p
 from ....ir.ops.derivatives import const, div
 from ....ir.program import Program
 from ....ir.spec import PartitionSpec, spec_from_entries
-from ....ir.support.scopes import changed
+from ....ir.support.scopes import override
 from ....ir.types import ArrayType
 from ...staging.tracer import typeof
 from ..forward import jvp_program, weak_flags
+from ..partial_eval import Split, split_program
 from ..replay import evaluate, stage
-from ..split import Split, split_program
 from ..transpose import is_linear, transpose_program
 from .rules import PartialEvaluation, register
 
 Params = dict[str, Any]
 
 
-def _tracking(params: Params) -> changed:
-    return changed(STATE, check_vma=params["check_vma"])
+def _tracking(params: Params) -> override:
+    return override(STATE, check_vma=params["check_vma"])
 
 
 def region_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params

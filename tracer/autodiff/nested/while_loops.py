@@ -13,9 +13,9 @@ from typing import Any
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.ops.control.loops_and_branches import while_p
 from ....ir.program import Program, Var
+from ..dependence import moving_results, reached_results
 from ..forward import jvp_program
-from ..reach import moving_results, reached_results
-from ..split import split_program
+from ..partial_eval import split_program
 from .loops import apart, beside, grown, tangents_given
 from .rules import PartialEvaluation, register
 

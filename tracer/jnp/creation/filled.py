@@ -24,8 +24,8 @@ from ...operands.scalars import INT32, float_default
 from ...operands.shape_arguments import static_shape
 from ...shardings.eager_mesh import beside
 from ...shardings.out_sharding import placement
-from ...staging.composed import composed
 from ...staging.constants import as_array, put_on_device
+from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..elementwise.arithmetic import literal_like
 from ..elementwise.powers import power
@@ -36,7 +36,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 @sharding_notes.created
-@composed
+@memoized
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
     """An array of zeros of this shape.
 
@@ -54,7 +54,7 @@ def zeros(shape, dtype=None, *, device=None, out_sharding=None):
 
 
 @sharding_notes.created
-@composed
+@memoized
 def ones(shape, dtype=None, *, device=None, out_sharding=None):
     """An array of ones of this shape; the arguments are those of `zeros`.
 
@@ -82,7 +82,7 @@ def _constant(name: str, value: int, shape: Any, dtype: Any, device: Any, out_sh
 
 
 @sharding_notes.created
-@composed
+@memoized
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     """An array of this shape in which every element is `fill_value`.
 
@@ -124,7 +124,7 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any, ou
 
 
 @sharding_notes.alike
-@composed
+@memoized
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Zeros of the shape and dtype of `a`, an array or anything with `.shape` and `.dtype`.
 
@@ -137,7 +137,7 @@ def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
 
 
 @sharding_notes.alike
-@composed
+@memoized
 def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Ones of the shape and dtype of `a`, an array or anything with `.shape` and `.dtype`.
 
@@ -155,7 +155,7 @@ def empty_like(prototype, dtype=None, shape=None, *, device=None):
 
 
 @sharding_notes.alike
-@composed
+@memoized
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
     """An array of the shape and dtype of `a` in which every element is `fill_value`.
 
@@ -181,7 +181,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
 # -- matrices --------------------------------------------------------------------------------------
 
 @sharding_notes.made
-@composed
+@memoized
 def eye(N, M=None, k=0, dtype=None, *, device=None):
     """An N by M matrix (M = N by default) with ones on its k-th diagonal, zeros elsewhere.
 
@@ -210,7 +210,7 @@ def identity(n, dtype=None):
     return eye(n, dtype=dtype)
 
 
-@composed
+@memoized
 def tri(N, M=None, k=0, dtype=None):
     """An N by M matrix (M = N by default) with ones at and below its k-th diagonal, zeros above."""
     n = operator.index(N)
@@ -240,7 +240,7 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
 
 
 @sharding_notes.rearranged
-@composed
+@memoized
 def tril(m, k=0):
     """The lower triangles of the matrices in the last two dimensions; zeros above diagonal k.
 
@@ -252,7 +252,7 @@ def tril(m, k=0):
 
 
 @sharding_notes.rearranged
-@composed
+@memoized
 def triu(m, k=0):
     """The upper triangles of the matrices in the last two dimensions; zeros below diagonal k.
 

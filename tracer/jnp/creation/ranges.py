@@ -31,8 +31,8 @@ from ...operands.dtype_promotion import (
 from ...operands.scalars import BOOL, INEXACT, INT32, float_default, int_default
 from ...operands.shape_arguments import canonical_axis
 from ...shardings.out_sharding import placement
-from ...staging.composed import composed
 from ...staging.constants import as_array, put_on_device
+from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..elementwise.arithmetic import multiply_function
 from ..reductions.reduce import to_shape
@@ -49,7 +49,7 @@ def _concrete(x: Any, which: str) -> Any:
 
 
 @sharding_notes.created
-@composed
+@memoized
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
     """The numbers from `start` to `stop`, which is not included, in steps of `step`.
 
@@ -110,7 +110,7 @@ def _countable(dtype: Any) -> Any:
 
 
 @sharding_notes.made
-@composed
+@memoized
 def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis=0, *,
              device=None) -> Any:
     """`num` numbers at equal distances from `start` to `stop`, along a new dimension `axis`.

@@ -15,12 +15,12 @@ from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import check_arraylike, dtype_name, promote_args_numeric
 from ...operands.scalars import LEVEL
-from ...staging.composed import composed
+from ...staging.memoized import memoized
 from .arithmetic import literal_like
 
 
 @sharding_notes.equal
-@composed
+@memoized
 def floor_divide(x1, x2, /):
     """x1 / x2 rounded down to an integer, elementwise; also written `x1 // x2`.
 
@@ -67,7 +67,7 @@ def divmod(x1, x2, /):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def remainder(x1, x2, /):
     """What `x1 // x2` leaves of x1, elementwise, with the sign of x2; also written `x1 % x2`."""
     x1, x2 = promote_args_numeric("remainder", x1, x2)

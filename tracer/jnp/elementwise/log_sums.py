@@ -9,8 +9,8 @@ from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import convert, promote_args_inexact, shape_of
 from ...operands.scalars import LEVEL
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ..indexing.searching import choose_where
 from ..reductions import reduce as reductions
 from ..reductions.reduce import reduction_axes
@@ -19,7 +19,7 @@ from .logic import not_equal
 
 
 @sharding_notes.reduction
-@composed
+@memoized
 def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=None):
     """log(sum(b * exp(a))) over `axis`, without overflow.
 
@@ -61,7 +61,7 @@ def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=Non
     return out
 
 
-@composed
+@memoized
 def logmeanexp(x, axis=None, where=None, keepdims=False):
     """log(mean(exp(x))) over all dimensions or those in `axis`, without overflow."""
     total: Any = logsumexp(x, axis=axis, where=where, keepdims=keepdims)

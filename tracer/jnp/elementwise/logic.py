@@ -24,8 +24,8 @@ from ...operands.dtype_promotion import (
     shape_of,
 )
 from ...operands.scalars import BOOL, LEVEL
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ..reductions.reduce import all as all_of
 from .arithmetic import absolute, literal_like, named
 
@@ -200,7 +200,7 @@ def isneginf(x, /, out=None):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether `|a - b| <= atol + rtol * |b|`, elementwise: an array of bool.
 

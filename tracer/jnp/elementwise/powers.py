@@ -39,7 +39,7 @@ from ...operands.dtype_promotion import (
     strong,
 )
 from ...operands.scalars import BOOL, LEVEL, int_default
-from ...staging.composed import composed
+from ...staging.memoized import memoized
 from .arithmetic import literal_like, real_dtype
 
 _NUMBERS = (int, float)
@@ -99,7 +99,7 @@ def power(x1, x2, /):
     return _power(x1, x2)
 
 
-@composed
+@memoized
 def _power(x1: Any, x2: Any) -> Any:
     check_arraylike("power", x1, x2)
     exponent = x2 if type(x2) is int else _static_integer(x2)

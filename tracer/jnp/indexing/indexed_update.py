@@ -46,8 +46,8 @@ from ...operands.dtype_promotion import (
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.eager_mesh import beside
 from ...shardings.out_sharding import canonicalize_sharding
-from ...staging.composed import composed
 from ...staging.constants import as_array, is_array_like
+from ...staging.memoized import memoized
 from ...staging.tracer import typeof
 from ..creation.arrays import asarray
 from ..elementwise.arithmetic import divide as _divide
@@ -231,7 +231,7 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
                       wrap)
 
 
-@composed
+@memoized
 def _scattered(op: Op, x: Any, index: Any, y: Any, own: Any, own_weak: bool,
                indices_are_sorted: bool, unique_indices: bool, mode: Any, wrap: bool) -> Array:
     """`scatter_update` of an array of this dtype."""

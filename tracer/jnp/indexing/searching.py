@@ -31,8 +31,8 @@ from ...operands.dtype_promotion import (
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axis
 from ...shardings.eager_mesh import whole_beside
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ...staging.tracer import Tracer, typeof
 from ..elementwise.arithmetic import literal_like
 from ..elementwise.logic import truth
@@ -42,7 +42,7 @@ from ..reductions.reduce import to_shape
 
 
 @sharding_notes.equal
-@composed
+@memoized
 def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
     """`x` where the condition is true, else `y`, elementwise; the three broadcast to one shape.
 

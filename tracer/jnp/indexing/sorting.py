@@ -21,8 +21,8 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import LEVEL, int_default
 from ...operands.shape_arguments import canonical_axis
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ..elementwise.complex_numbers import imag, real
 
 
@@ -42,7 +42,7 @@ def _flat(a: Any, axis: Any) -> tuple[Array, int]:
 
 
 @sharding_notes.ordered
-@composed
+@memoized
 def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
     """`a` sorted along the dimension `axis`; NaN comes last.
 
@@ -60,7 +60,7 @@ def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
 
 
 @sharding_notes.ordered
-@composed
+@memoized
 def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False, dtype=None):
     """The positions of the elements of `a` in the order in which `sort` puts them.
 

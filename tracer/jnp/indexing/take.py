@@ -26,8 +26,8 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axis
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..creation.ranges import arange
 from ..elementwise.arithmetic import clip
@@ -40,7 +40,7 @@ from .searching import nonzero
 # -- take ------------------------------------------------------------------------------------------
 
 @sharding_notes.indexed
-@composed
+@memoized
 def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
          indices_are_sorted=False, fill_value=None):
     """The slices of `a` at `indices` along the dimension `axis`.
@@ -96,7 +96,7 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
 
 
 @sharding_notes.indexed
-@composed
+@memoized
 def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
                     wrap_negative_indices=None):
     """The elements of `arr` at positions along `axis` that may differ from line to line.

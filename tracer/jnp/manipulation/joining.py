@@ -16,8 +16,8 @@ from ...operands.dtype_promotion import (
     user_dtype,
 )
 from ...operands.shape_arguments import canonical_axis
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from .shaping import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
 
@@ -34,7 +34,7 @@ def _is_array(x: Any) -> bool:
 
 
 @sharding_notes.joined
-@composed
+@memoized
 def concatenate(arrays, axis=0, dtype=None):
     """The arrays joined along the dimension `axis`; their other dimensions must be equal.
 
@@ -82,7 +82,7 @@ def concat(arrays, /, *, axis=0):
 
 
 @sharding_notes.joined
-@composed
+@memoized
 def stack(arrays, axis=0, out=None, dtype=None):
     """The arrays, all of one shape, joined along a new dimension at `axis`.
 
@@ -124,7 +124,7 @@ def _each(tup: Any, f: Any) -> list[Any]:
 
 
 @sharding_notes.joined
-@composed
+@memoized
 def vstack(tup, dtype=None):
     """The arrays joined along the first dimension; vectors count as rows.
 
@@ -138,7 +138,7 @@ def vstack(tup, dtype=None):
 
 
 @sharding_notes.joined
-@composed
+@memoized
 def hstack(tup, dtype=None):
     """The arrays joined along the second dimension; vectors are joined end to end.
 
@@ -151,7 +151,7 @@ def hstack(tup, dtype=None):
     return concatenate(arrays, axis=0 if arrays[0].ndim == 1 else 1, dtype=dtype)
 
 
-@composed
+@memoized
 def dstack(tup, dtype=None):
     """The arrays joined along the third dimension; vectors and matrices get it, with size 1."""
     if not _is_array(tup):
@@ -159,7 +159,7 @@ def dstack(tup, dtype=None):
     return concatenate(_each(tup, atleast_3d), axis=2, dtype=dtype)
 
 
-@composed
+@memoized
 def column_stack(tup):
     """The vectors as the columns of a matrix; matrices among them are set side by side."""
     if not _is_array(tup):

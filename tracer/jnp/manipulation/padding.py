@@ -13,8 +13,8 @@ from ....ir.ops.reductions.sorting import sort_p
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
 from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, to_inexact
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ..creation.ranges import linspace
 from ..elementwise.rounding import round as round_to
 from ..reductions import moments
@@ -33,7 +33,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 
 
 @sharding_notes.moved
-@composed
+@memoized
 def pad(array, pad_width, mode="constant", **kwargs):
     """`array` with elements set before and behind it along each dimension.
 

@@ -25,8 +25,8 @@ from ...operands.scalars import BOOL
 from ...operands.shape_arguments import canonical_axes, canonical_axis, static_shape
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.out_sharding import output_sharding
-from ...staging.composed import composed
 from ...staging.constants import as_array, concrete_value
+from ...staging.memoized import memoized
 from ...staging.tracer import Tracer, typeof
 from ..creation.filled import zeros
 from ..creation.ranges import arange
@@ -39,7 +39,7 @@ from .joining import concatenate
 from .shaping import moveaxis, ravel, reshape
 
 
-@composed
+@memoized
 def tile(A, reps):
     """`A` repeated `reps[i]` times along dimension i; dimensions are added in front as needed.
 
@@ -167,7 +167,7 @@ def lax_take(x: Any, indices: Any, axis: int) -> Array:
 # -- moving ----------------------------------------------------------------------------------------
 
 @sharding_notes.moved
-@composed
+@memoized
 def roll(a, shift, axis=None):
     """`a` with its elements moved by `shift` places; those that leave come in at the other end.
 
@@ -233,7 +233,7 @@ def flipud(m):
     return flip(m, 0)
 
 
-@composed
+@memoized
 def rot90(m, k=1, axes=(0, 1)):
     """m turned k times by 90 degrees, from the first of two dimensions towards the second."""
     check_arraylike("rot90", m)

@@ -16,8 +16,8 @@ from ...operands.dtype_promotion import broadcast_shapes as _broadcast_shapes
 from ...operands.dtype_promotion import check_arraylike, shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis, static_shape
 from ...shardings.out_sharding import output_sharding
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 
 
 def ndim(a):
@@ -76,7 +76,7 @@ def resolved_shape(a: Any, newshape: Any) -> tuple[int, ...]:
 
 
 @sharding_notes.reshaped
-@composed
+@memoized
 def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
     """The elements of `a` in another shape.
 
@@ -114,7 +114,7 @@ def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
 
 
 @sharding_notes.reshaped
-@composed
+@memoized
 def ravel(a, order="C", *, out_sharding=None):
     """The elements of `a` as a vector, read row by row (order "C") or column by column ("F").
 
@@ -161,7 +161,7 @@ def matrix_transpose(x, /):
 
 
 @sharding_notes.rearranged
-@composed
+@memoized
 def swapaxes(a, axis1, axis2):
     """`a` with the dimensions `axis1` and `axis2` swapped.
 
@@ -177,7 +177,7 @@ def swapaxes(a, axis1, axis2):
 
 
 @sharding_notes.rearranged
-@composed
+@memoized
 def moveaxis(a, source, destination):
     """`a` with the dimensions `source` moved to the places `destination`.
 
@@ -218,7 +218,7 @@ def rollaxis(a, axis, start=0):
 # -- dimensions of size 1 --------------------------------------------------------------------------
 
 @sharding_notes.rearranged
-@composed
+@memoized
 def squeeze(a, axis=None):
     """`a` without its dimensions of size 1: all of them, or those in `axis`.
 

@@ -29,8 +29,8 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...shardings.out_sharding import output_sharding
-from ...staging.composed import composed
 from ...staging.constants import as_array, unwrapped
+from ...staging.memoized import memoized
 from ...staging.tracer import typeof
 from ..elementwise.arithmetic import multiply_function, subtract_function
 from ..manipulation.shaping import moveaxis, ravel
@@ -55,7 +55,7 @@ def contract(a: Any, b: Any, numbers: Any, precision: Any, preferred: Any,
 
 
 @sharding_notes.product
-@composed
+@memoized
 def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
     """The product over the last dimension of `a` and the last but one of `b`.
 
@@ -110,7 +110,7 @@ def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=No
                    out_sharding=out_sharding)
 
 
-@composed
+@memoized
 def _matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
     """`matmul` of any two operands."""
     check_arraylike("matmul", a, b)
@@ -207,7 +207,7 @@ def vdot(a, b, *, precision=None, preferred_element_type=None):
 
 
 @sharding_notes.closed_product
-@composed
+@memoized
 def inner(a, b, *, precision=None, preferred_element_type=None):
     """The sums of products over the last dimensions of both: [..., k] and [..., k] give [..., ...].
 
@@ -225,7 +225,7 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
 
 
 @sharding_notes.elementwise
-@composed
+@memoized
 def outer(a, b, out=None):
     """The products of each element of `a` with each of `b`: [m] and [n] give [m, n].
 
@@ -245,7 +245,7 @@ def outer(a, b, out=None):
 
 
 @sharding_notes.product
-@composed
+@memoized
 def tensordot(a, b, axes: Any = 2, *, precision=None, preferred_element_type=None,
               out_sharding=None):
     """The sum of products over pairs of dimensions.
@@ -290,7 +290,7 @@ def tensordot(a, b, axes: Any = 2, *, precision=None, preferred_element_type=Non
 
 # -- over one dimension ----------------------------------------------------------------------------
 
-@composed
+@memoized
 def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
     """Sums of products along a dimension, the first operand conjugated; others broadcast."""
     check_arraylike("jnp.vecdot", x1, x2)

@@ -24,8 +24,8 @@ from ...lax.contraction import dot_general
 from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.out_sharding import output_sharding
-from ...staging.composed import composed
 from ...staging.constants import as_array, unwrapped
+from ...staging.memoized import memoized
 from .contraction import contraction_dtype, reordered
 
 opt_einsum = lazy_import("opt_einsum")
@@ -116,7 +116,7 @@ def _only_contraction(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> Any
 
 
 @sharding_notes.product
-@composed
+@memoized
 def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
            preferred_element_type=None, _dot_general=dot_general, out_sharding=None):
     """The sum of products of the operands, with a letter for each dimension.

@@ -10,8 +10,8 @@ from ....ir.ops.elementwise.arithmetic import mul_p
 from ... import lax, sharding_notes
 from ...operands.dtype_promotion import check_arraylike, convert
 from ...operands.shape_arguments import canonical_axes
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ..elementwise.arithmetic import absolute, real_dtype, sqrt
 from ..manipulation.shaping import moveaxis
 from ..reductions import reduce as reductions
@@ -19,7 +19,7 @@ from .decompositions import _inexact, _is_complex, svd
 
 
 @sharding_notes.reduction
-@composed
+@memoized
 def norm(x, ord=None, axis=None, keepdims=False):
     """The norm of all elements, of vectors along `axis`, or of matrices over a pair of axes.
 

@@ -29,8 +29,8 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import BOOL, LEVEL, int_default
 from ...operands.shape_arguments import canonical_axis
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ...staging.tracer import typeof
 from ..elementwise.arithmetic import multiply_function, subtract_function
 from ..elementwise.logic import isnan, not_equal
@@ -66,7 +66,7 @@ def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
 
 
 @sharding_notes.ordered
-@composed
+@memoized
 def cumsum(a, axis=None, dtype=None, out=None):
     """The sums of all elements up to each, along the dimension `axis`; the shape stays.
 
@@ -80,7 +80,7 @@ def cumsum(a, axis=None, dtype=None, out=None):
 
 
 @sharding_notes.ordered
-@composed
+@memoized
 def cumprod(a, axis=None, dtype=None, out=None):
     """The products of all elements up to each, along the dimension `axis`; the shape stays.
 
@@ -138,7 +138,7 @@ def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False):
 # -- differences -----------------------------------------------------------------------------------
 
 @sharding_notes.moved
-@composed
+@memoized
 def diff(a, n=1, axis=-1, prepend=None, append=None):
     """The differences of neighbours along the dimension `axis`, which gets shorter by `n`.
 

@@ -26,7 +26,7 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import BOOL, LEVEL, int_default
 from ...operands.shape_arguments import canonical_axes
-from ...staging.composed import composed
+from ...staging.memoized import memoized
 from ..elementwise.arithmetic import real_dtype
 from .reduce import FLOAT32, HALF_FLOATS, no_out, promoted_integer, reduction_axes, sum, to_shape
 
@@ -47,7 +47,7 @@ def _mean_count(a: Any, axis: Any, where: Any, dtype: Any, keepdims: bool) -> An
 
 
 @sharding_notes.reduction
-@composed
+@memoized
 def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
     """The mean of the elements, over all dimensions or over those in `axis`.
 
@@ -73,7 +73,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
 
 
 @sharding_notes.reduction
-@composed
+@memoized
 def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None, mean=None,
         correction=None):
     """The variance over all dimensions or those in `axis`: the mean of |a - mean(a)|**2.
@@ -147,7 +147,7 @@ def var_dtypes(name: str, a: Any, dtype: Any) -> tuple[Any, Any]:
 
 
 @sharding_notes.reduction
-@composed
+@memoized
 def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None, mean=None,
         correction=None):
     """The standard deviation over all dimensions or those in `axis`: the square root of `var`.

@@ -41,8 +41,8 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axes, canonical_axis
-from ...staging.composed import composed
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ..elementwise.arithmetic import literal_like
 
 HALF_FLOATS = frozenset((np.dtype("float16"), to_inexact_dtype("bfloat16")))
@@ -286,7 +286,7 @@ def _arg_reduce(name: str, op: Op, a: Any, axis: Any, out: Any, keepdims: bool |
 
 
 @sharding_notes.reduction
-@composed
+@memoized
 def argmax(a, axis=None, out=None, keepdims=None):
     """The position of the greatest element along `axis`; the first, if there are several.
 
@@ -300,7 +300,7 @@ def argmax(a, axis=None, out=None, keepdims=None):
 
 
 @sharding_notes.reduction
-@composed
+@memoized
 def argmin(a, axis=None, out=None, keepdims=None):
     """The position of the least element along `axis`; the first, if there are several.
 
@@ -314,7 +314,7 @@ def argmin(a, axis=None, out=None, keepdims=None):
 
 
 @sharding_notes.reduction
-@composed
+@memoized
 def count_nonzero(a, axis=None, keepdims=False):
     """The number of elements that are not zero, over all dimensions or those in `axis`, as int32.
 

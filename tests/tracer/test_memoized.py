@@ -15,7 +15,7 @@ from shardtrace.ir.program import programs_equal
 from shardtrace.ir.support.caches import CACHES
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
-from shardtrace.tracer.staging import composed
+from shardtrace.tracer.staging import memoized
 
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 I = np.arange(8, dtype=np.int32)                                              # noqa: E741
@@ -65,7 +65,7 @@ def both_ways(f: Any, *args: Any) -> tuple[Any, Any]:
     for _ in range(3):
         remembered = program(f, *args)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(composed, "BUILDERS", set())
+        patch.setattr(memoized, "BUILDERS", set())
         return remembered, program(f, *args)
 
 
@@ -94,7 +94,7 @@ def test_a_function_of_a_captured_value_runs_twice() -> None:
     """Once when it is met, once for its steps."""
     calls = []
 
-    @composed.composed
+    @memoized.memoized
     def scaled(x: Any, by: Any) -> Any:
         calls.append(1)
         return jnp.sin(x) * by * x
@@ -133,6 +133,6 @@ def test_warnings_come_each_time() -> None:
 
 def test_caches_can_be_emptied() -> None:
     program(FUNCTIONS["softmax"], X, I)
-    assert any(isinstance(row.cache, composed.Known) and len(row) for row in CACHES.values())
+    assert any(isinstance(row.cache, memoized.Known) and len(row) for row in CACHES.values())
     st.clear_caches()
-    assert not any(isinstance(row.cache, composed.Known) and len(row) for row in CACHES.values())
+    assert not any(isinstance(row.cache, memoized.Known) and len(row) for row in CACHES.values())

@@ -24,7 +24,7 @@ from .replay import Scalar
 
 # Of the classes of what a rule is given: whether numbers are among it; _NEVER for what is not
 # remembered.
-_NUMBERS = module_table("tracer.autodiff.remembered._NUMBERS",
+_NUMBERS = module_table("tracer.autodiff.rule_memo._NUMBERS",
                         "whether numbers are among what a rule is given, by classes", 4096)
 _NEVER = object()
 _ONCE = object()             # in the place of the steps of what was met once
@@ -36,7 +36,7 @@ def _has_numbers(kinds: tuple[type, ...]) -> Any:
     return Scalar in kinds
 
 
-class Remembered:
+class RuleMemo:
     """The steps of one kind of rule in the current context, as these builders record them.
 
     builders: one for all; or one for known values, then one for what waits for others.
@@ -95,18 +95,18 @@ class Remembered:
                         return None
                     key.append(x.value.tobytes())
         try:
-            use = eqn.use
+            instance = eqn.instance
         except TypeError:
             return None                            # a param cannot be hashed
-        if use.identity is not use:
+        if instance.identity is not instance:
             return None                            # not one object for all that are equal
-        return use.tables.get(self.owner) or use.table(self.owner), tuple(key)
+        return instance.tables.get(self.owner) or instance.table(self.owner), tuple(key)
 
 
-def remembered(kind: str, builders: Any) -> Remembered | None:
+def rule_memo(kind: str, builders: Any) -> RuleMemo | None:
     """For rules under `builders`, one or a tuple; None where something else runs them, or somebody
     watches equations being made."""
     several = builders if type(builders) is tuple else (builders,)
     if type(several[0]) is not Builder or STATE.on_equation:
         return None
-    return Remembered(kind, several)
+    return RuleMemo(kind, several)

@@ -13,10 +13,10 @@ from typing import Any
 
 from ...ir.context import STATE
 from ...ir.op import Op
+from ...ir.op_instance import instance_of
 from ...ir.program import Atom
 from ...ir.typeof import NUMPY_SCALARS
 from ...ir.types import ArrayType
-from ...ir.use import use_of
 from ..staging.staging import Builder
 from ..staging.steps import marks, owner_of, steps_since
 from ..staging.tracer import Tracer
@@ -75,9 +75,9 @@ def place_of(axis: Hashable, op: Op, operands: Sequence[Any], dims: Sequence[int
     if len(set(atoms)) < len(atoms):
         key += [atoms.index(a) for a in atoms]
     try:
-        use = use_of(op, params)
+        instance = instance_of(op, params)
     except TypeError:
         return None                                      # a param cannot be hashed
-    if use.identity is not use:
+    if instance.identity is not instance:
         return None                                      # not one object for all that are equal
-    return Place(builder, operands, use.table(owner_of(axis)), tuple(key))
+    return Place(builder, operands, instance.table(owner_of(axis)), tuple(key))

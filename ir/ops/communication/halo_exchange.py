@@ -1,8 +1,8 @@
-"""Rows from neighbours: what slices, paddings and windows along a split dimension are made of.
+"""Halo exchange: what slices, paddings and windows along a split dimension are made of.
 
 `rows_needed` brings a device the source rows that its part of the result is computed from, by the
-pieces and permutations that ir/ops/communication/halo.py plans. Rows beyond the ends of the source
-are zero; `masked` puts something else there.
+slices and permutations that halo_plan.py plans. Rows beyond the ends of the source are zero;
+`masked` puts something else there.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...op import LocalizeContext
 from ...program import Atom
 from ...rule import HALO, Factor
 from ..emitting import INT32, Emitting, literal
-from .halo import Exchange, Piece, exchange
+from .halo_plan import Exchange, Piece, exchange
 from .row_exchange_plan import plain
 
 

@@ -1,7 +1,7 @@
-"""Functions made of several ops, under a mapped axis: what they became is remembered as a whole.
+"""Memoized functions of several ops (tracer/staging/memoized.py) under a mapped axis.
 
-As in tracer/staging/composed.py, and as plans of single ops are (plans.py): for arguments of the
-same types, mapped along the same dimensions, the equations around the vmap are recorded again.
+For arguments of the same types, mapped along the same dimensions, the equations that such a
+function recorded around the vmap are recorded again, as rule_memo.py does for single ops.
 """
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from ...ir.context import STATE, config
 from ...ir.diagnostics.location import capture
-from ..staging.composed import BUILDERS, MAPPED, Known, enter, may_warn
+from ..staging.memoized import BUILDERS, MAPPED, Known, enter, may_warn
 from ..staging.steps import MISS, Steps, marks, owner_of, steps_since
 from ..staging.tracer import Tracer
-from .mapped import BatchedVar, VmapBuilder
+from .interpreter import BatchedVar, VmapBuilder
 
 
 def _mapped(table: Known, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

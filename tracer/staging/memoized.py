@@ -1,6 +1,6 @@
 """Functions made of several ops, whose equations are remembered by the types of their arguments.
 
-`composed` is for functions of jnp, nn and lax that look at nothing but their arguments, the context
+`memoized` is for functions of jnp, nn and lax that look at nothing but their arguments, the context
 mesh and the settings that tracing depends on. What they record while a function is traced is kept;
 for arguments of the same types, and the same numbers, axes and flags, it is recorded again.
 Elsewhere, and where an argument cannot be told by its type, they run as they are.
@@ -42,7 +42,7 @@ class Known(Bounded[Any, Any]):
         return MISS
 
 
-def composed(f: F) -> F:
+def memoized(f: F) -> F:
     """A decorator; see this module's docstring."""
     table = module_table(f"{f.__module__.partition('.')[2]}.{f.__qualname__}",
                          "equations that it records, by types", 4096, Known)

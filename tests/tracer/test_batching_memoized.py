@@ -7,7 +7,7 @@ import shardtrace.numpy as jnp
 from shardtrace import nn
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
-from shardtrace.tracer.batching import composed as batching_composed
+from shardtrace.tracer.batching import memoized as batching_composed
 
 X = np.linspace(0.1, 1, 64, dtype=np.float32).reshape(4, 4, 4)
 

@@ -10,7 +10,7 @@ from shardtrace import lax, nn
 from shardtrace.ir.program import Program
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
-from shardtrace.tracer.autodiff import recurring
+from shardtrace.tracer.autodiff import gradient_cache
 from shardtrace.tracer.staging.staging import Builder
 
 X = np.linspace(0.1, 1, 16, dtype=np.float32).reshape(4, 4)
@@ -142,7 +142,7 @@ def test_little_is_kept():
         for _ in range(2):
             traced(lambda n=n: lambda x, w: sum(jnp.sin(x * w + i) for i in range(900 + n)).sum(),
                    st.grad, X, X)
-    kept = recurring._kept
+    kept = gradient_cache._kept
     assert 0 < kept.equations <= kept.most
     assert sum(count for _, count in kept.things.values()) == kept.equations
     st.clear_caches()

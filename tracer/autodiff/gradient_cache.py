@@ -16,13 +16,14 @@ from ...ir.context import STATE
 from ...ir.diagnostics.location import is_ours
 from ...ir.fingerprint import fingerprint
 from ...ir.program import Equation, Literal, Program, Var
-from ...ir.support.program_cache import Kept
+from ...ir.support.program_cache import ProgramCache
 from ..staging.staging import Builder
 from ..staging.steps import marks, owner_of
 from ..staging.tracer import Tracer
 from .replay import Scalar
 
-_kept = Kept("tracer.autodiff.recurring", "derivatives of programs", most=20_000, smallest=20)
+_kept = ProgramCache("tracer.autodiff.gradient_cache", "derivatives of programs",
+                     most=20_000, smallest=20)
 
 
 class _Recorded:
@@ -59,7 +60,7 @@ class _Recorded:
 _ATOMS = (Var, Literal)
 
 
-def recurring(kind: Hashable, program: Program, given: Sequence[Any],
+def cached_gradient(kind: Hashable, program: Program, given: Sequence[Any],
               derive: Callable[[], list[Any]]) -> list[Any]:
     """`derive()`, which records what follows from `kind` and from a program of these values."""
     builder: Any = STATE.interpreter

@@ -10,7 +10,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.program import programs_equal
-from shardtrace.tracer.autodiff import remembered
+from shardtrace.tracer.autodiff import rule_memo
 
 X = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
 FUNCTIONS = {
@@ -49,7 +49,7 @@ def program(f: Any, word: str) -> Any:
 def test_programs_are_those_of_the_rules(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):                  # what one made, the others find
         found = {name: program(f, word) for name, f in FUNCTIONS.items()}
-    monkeypatch.setattr(remembered.Remembered, "place", lambda *_: None)
+    monkeypatch.setattr(rule_memo.RuleMemo, "place", lambda *_: None)
     for name, f in FUNCTIONS.items():
         assert programs_equal(found[name], program(f, word)), name
 
@@ -62,7 +62,7 @@ def test_a_rule_runs_once_for_equations_of_one_kind(monkeypatch: pytest.MonkeyPa
 
     st.clear_caches()
     noted = []
-    real = remembered.steps_since
-    monkeypatch.setattr(remembered, "steps_since", lambda *a: noted.append(0) or real(*a))
+    real = rule_memo.steps_since
+    monkeypatch.setattr(rule_memo, "steps_since", lambda *a: noted.append(0) or real(*a))
     st.jit(st.grad(deep)).trace(X)
     assert len(noted) <= 9              # tanh, mul, sum; forward and backward, and at their ends

@@ -1,10 +1,10 @@
-"""Uses: an op with its params, of which there is one object per distinct pair.
+"""Op instances: an op with its params, one object for each distinct pair.
 
 Every stage keeps what it finds out about equations by (op, params, types). A program of thousands
 of equations has a handful of these, but to look one up by its params means to build and hash a key
-of them, once a stage and equation. An equation finds its use once (`Equation.use`) and passes it on
-to the equations made from it; tables that hang on the use are then keyed by types alone, which
-are interned and hash by identity.
+of them, once a stage and equation. An equation finds its instance once (`Equation.instance`) and
+passes it on to the equations made from it; tables that hang on the instance are then keyed by types
+alone, which are interned and hash by identity.
 """
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from .op import Op
 from .rule import FactorRule
 from .support.caches import tables
 
-_RULES = tables("ir.use.Use.rules", "the factor rules of an op with its params, by types", 4096)
-_OWNERS = tables("ir.use.Use.tables", "who keeps a table in an op with its params", 64)
-_TABLES = tables("ir.use.Use.table", "what a stage knows of an op with its params, by types", 4096)
+_RULES = tables("ir.op_instance.OpInstance.rules",
+                "the factor rules of an op with its params, by types", 4096)
+_OWNERS = tables("ir.op_instance.OpInstance.tables",
+                 "who keeps a table in an op with its params", 64)
+_TABLES = tables("ir.op_instance.OpInstance.table",
+                 "what a stage knows of an op with its params, by types", 4096)
 
 
-class Use:
+class OpInstance:
     """An op with params. key: of the params; identity: equal for equal op and params. tables: by
-    owner, what is known of the use, by types. by_shape: whether shapes, dtypes and weakness of
+    owner, what is known of the instance, by types. by_shape: whether shapes, dtypes and weakness of
     the results hang on those of the operands alone.
     """
 
@@ -42,7 +45,7 @@ class Use:
             or params[op.sharding_param] is None)
 
     def table(self, owner: Any) -> dict:
-        """What `owner` (a level, a function, ...) knows of this use.
+        """What `owner` (a level, a function, ...) knows of this instance.
 
         Callers put only what follows from the op, the params and their own key.
         """
@@ -65,25 +68,25 @@ class Use:
         return f"{self.op.name}{self.params}"
 
     def __reduce__(self):
-        return use_of, (self.op, self.params)
+        return instance_of, (self.op, self.params)
 
-    def __copy__(self) -> Use:
+    def __copy__(self) -> OpInstance:
         return self
 
-    def __deepcopy__(self, memo: dict) -> Use:
+    def __deepcopy__(self, memo: dict) -> OpInstance:
         return self
 
 
-def use_of(op: Op, params: dict[str, Any]) -> Use:
-    """The use of `op` with these params. Raises TypeError if one of them cannot be hashed."""
+def instance_of(op: Op, params: dict[str, Any]) -> OpInstance:
+    """The instance of `op` with these params. Raises TypeError if one of them cannot be hashed."""
     key = tuple(params.items())              # params_key
-    uses = op.uses
-    found = uses.get(key)
+    instances = op.instances
+    found = instances.get(key)
     if found is None:
-        found = Use(op, params, key)
+        found = OpInstance(op, params, key)
         # What cannot be told apart by equality (0.0 and -0.0) or is large is not kept.
         if not op.subprograms and not (params and _some_loose(params.values())):
-            uses[key] = found
+            instances[key] = found
         else:
             hash(key)
             found.identity = (op, key)
