@@ -1,4 +1,4 @@
-"""What is kept of whole programs: the things used last, up to so many equations together."""
+"""A least-recently-used cache for what holds whole programs, bounded by their equations."""
 from __future__ import annotations
 
 import threading
@@ -10,7 +10,7 @@ from .caches import Cache
 
 
 class ProgramCache:
-    """Things by key, for any number of threads.
+    """Values by key, least recently used first to go; safe for any number of threads.
 
     name, holds: in the table of caches. most: equations of all together. smallest: as how many a
     smaller thing counts. equations: how many there are.
@@ -24,7 +24,7 @@ class ProgramCache:
         self.equations = 0
 
     def get(self, key: Hashable) -> Any:
-        """What is kept under a key, which has been used with that; None if nothing is."""
+        """The value under a key, which counts as a use; None if there is none."""
         with self._lock:
             found = self.things.get(key)
             if found is None:
@@ -33,12 +33,12 @@ class ProgramCache:
             return found[0]
 
     def look(self, key: Hashable) -> Any:
-        """What is kept under a key, which has not been used with that."""
+        """The value under a key, which does not count as a use; None if there is none."""
         found = self.things.get(key)
         return None if found is None else found[0]
 
     def keep(self, key: Hashable, thing: Any, equations: int) -> None:
-        """Keep a thing, unless it is too large or the key has one; others may go for it."""
+        """Store a value, unless it is too large or the key has one; older ones may be evicted."""
         count = max(self.smallest, equations)
         if count > self.most:
             return

@@ -1,4 +1,4 @@
-"""Changing what is current for a `with` block: settings, meshes, who watches.
+"""Overriding attributes within a `with` block: settings, meshes, observers of equations.
 
 An interrupt may come between any two steps, also while a block is entered or left. What it leaves
 changed is put back by the block's object as it goes, and by the outermost call of the package that

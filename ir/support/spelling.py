@@ -1,4 +1,4 @@
-"""Words that were meant: the one that is nearest to a misspelt one."""
+"""Suggestions for misspelt words: the nearest of the known ones."""
 from __future__ import annotations
 
 from collections.abc import Iterable
