@@ -9,7 +9,7 @@ from ..ir.ops.communication.sharding import reshard_p
 from ..ir.support.html import code, escaped
 from ..ir.types import ArrayType
 from . import render
-from .equal_collectives import alike, places
+from .equal_collectives import grouped, places
 from .explanation import ExplainedCollective, Explanation
 from .reasons.causes import equations, where
 
@@ -82,7 +82,7 @@ class Difference:
             lines.append(f"  and {len(types) - SHOWN} more values are of other types")
         for mark, found in (("-", self.removed), ("+", self.added)):
             lines += [f"  {mark} {render.heading(group[0])}{places(group)}, {group[0].source}"
-                      for group in alike(found)]
+                      for group in grouped(found)]
         for name, x, y in self.rows:
             show = {"time": render.seconds, "collectives": lambda n: f"{n:.0f}",
                     "flops": lambda n: render.quantity(n, "FLOP")}.get(

@@ -17,8 +17,8 @@ _NUMBER = re.compile(r"(\d+)")
 _SMALL = 1 / 50          # of the bytes of the largest: whatever its time, it comes later
 
 
-def alike(collectives: Iterable[ExplainedCollective]) -> list[list[ExplainedCollective]]:
-    """The collectives, those that are alike together: the dearest first, by time and number.
+def grouped(collectives: Iterable[ExplainedCollective]) -> list[list[ExplainedCollective]]:
+    """Equal collectives grouped, the most expensive first, by time and number.
 
     What moves next to nothing comes behind what moves much, though many of it may take longer.
     """

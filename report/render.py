@@ -10,7 +10,7 @@ from ..ir.support.html import escaped, grid, listed, page
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..ir.text.prose import wrapped
-from .equal_collectives import alike, causes, places
+from .equal_collectives import causes, grouped, places
 from .words import quantity, seconds
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def header(e: Explanation) -> list[str]:
 def summary(e: Explanation, count: int | None = None) -> str:
     """Totals, then a line for each collective, the dearest first."""
     lines = header(e)
-    for group in alike(e.collectives)[:count]:
+    for group in grouped(e.collectives)[:count]:
         total = sum(c.total_time for c in group)
         lines.append(f"  {seconds(total):>8}  {heading(group[0])}{places(group)}, "
                      f"{group[0].source}")
@@ -87,7 +87,7 @@ def blocks(e: Explanation, advised: int = 3, width: int = WIDTH) -> Iterator[str
 
 def _blocks(e: Explanation, advised: int) -> Iterator[str]:
     yield "\n".join(header(e))
-    groups = alike(e.collectives)
+    groups = grouped(e.collectives)
     chosen = advised_of(e, advised)
     for i, group in enumerate(groups, 1):
         c = group[0]
@@ -116,7 +116,7 @@ def _blocks(e: Explanation, advised: int) -> Iterator[str]:
 def advised_of(e: Explanation, count: int) -> list[ExplainedCollective]:
     """The dearest of the collectives, one of each kind and line."""
     firsts: dict[tuple, ExplainedCollective] = {}
-    for group in alike(e.collectives):
+    for group in grouped(e.collectives):
         firsts.setdefault((group[0].kind, str(group[0].source)), group[0])
     return list(firsts.values())[:count]
 
@@ -174,7 +174,7 @@ def _cells(e: Explanation, advised: int) -> list[tuple[str, ...]]:
     """The rows of a table: what, how much, how long, and where, why and what avoids it."""
     chosen = advised_of(e, advised)
     rows = []
-    for group in alike(e.collectives):
+    for group in grouped(e.collectives):
         c = group[0]
         about = [str(c.source), c.source.source_line().strip()] if c.source.line else []
         about.append(c.verdict)

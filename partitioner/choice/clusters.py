@@ -237,7 +237,7 @@ def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Seq
             hoped.append(mean - wrong)
             dearest.append(mean + wrong)
         least = min(dearest)
-    chosen: list[int] = []
+    selected: list[int] = []
     dropped: set[int] = set()       # as dear as it is to come to them from one that is taken
     numbers = range(len(rows))
     for weight, count in zip(_WEIGHTS, budget.kept, strict=True):
@@ -247,10 +247,10 @@ def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Seq
                                                                   strict=True)]
         order = sorted(numbers, key=ranks.__getitem__)
         for i in order[:budget.compared]:
-            if i in dropped or i in chosen or (hoped and hoped[i] > least):
+            if i in dropped or i in selected or (hoped and hoped[i] > least):
                 continue
             row, cost = rows[i], costs[i]
-            for j in chosen:
+            for j in selected:
                 left = cost - costs[j]
                 if left < 0:
                     continue
@@ -263,9 +263,9 @@ def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Seq
                     dropped.add(i)
                     break
             else:
-                chosen.append(i)
+                selected.append(i)
                 count -= 1
                 if not count:
                     break
-    chosen.sort(key=costs.__getitem__)
-    return [rows[i] for i in chosen]
+    selected.sort(key=costs.__getitem__)
+    return [rows[i] for i in selected]

@@ -114,7 +114,7 @@ class Lowering:
         self.location: Location = UNKNOWN
         self.reason = ""
         self.exchange_reason = ""         # of collectives that an op's emitter makes
-        self.alike = True                 # is each equation one of the same op on blocks?
+        self.only_direct = True                 # is each equation one of the same op on blocks?
 
     # -- building ----------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Lowering:
                     recipe = instance.tables[book][eqn.known_types]
                 except KeyError:
                     recipe = self.recipe(eqn)
-                if recipe.straight:         # most equations by far: `straight`, written out
+                if recipe.direct:         # most equations by far: `direct`, written out
                     made = recipe.made
                     known = made[types] if types in made else self.results(eqn, types, recipe)
                     new = Equation.__new__(Equation)
@@ -211,18 +211,18 @@ class Lowering:
                     new.location, new.reason = eqn.location, eqn.reason
                     eqns.append(new)
                     continue
-                self.alike = False
+                self.only_direct = False
                 self.location, self.reason = eqn.location, eqn.reason
                 self.equation(eqn, operands, recipe)
                 continue
-            self.alike = False
+            self.only_direct = False
             self.location, self.reason = eqn.location, eqn.reason
             if not self.special.lower(self, eqn):
                 self.equation(eqn, [self.atom(a) for a in eqn.invars], self.recipe(eqn))
 
     def equation(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
-        if recipe.straight:
-            self.straight(eqn, operands, recipe)
+        if recipe.direct:
+            self.direct(eqn, operands, recipe)
             return
         if recipe.emitter:
             assert eqn.op.localize is not None
@@ -246,7 +246,7 @@ class Lowering:
                 result.name = var.name
             self.env[var] = result
 
-    def straight(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
+    def direct(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
         """An equation that is one equation on blocks, with the same op."""
         types = tuple([a.aval for a in operands])
         known = recipe.made.get(types) or self.results(eqn, types, recipe)
@@ -280,9 +280,9 @@ class Lowering:
         found = recipe.made[types] = SIGNATURES[types, made]
         return found
 
-    def is_straight(self, eqn: Equation) -> bool:
+    def is_direct(self, eqn: Equation) -> bool:
         """Is it one equation of the same op on blocks?"""
-        return not self.special.is_special(eqn.op, False) and self.recipe(eqn).straight
+        return not self.special.is_special(eqn.op, False) and self.recipe(eqn).direct
 
     def recipe(self, eqn: Equation) -> Recipe:
         types, instance, book = eqn.known_types or eqn.types, eqn.instance, self.book

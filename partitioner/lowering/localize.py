@@ -55,7 +55,7 @@ def localize(program: Program) -> Program:
     local = Program(program.name, invars, lowering.eqns, outvars, consts=lowering.consts, mesh=mesh,
                     level=Level.LOCAL, global_in=wholes, global_out=out_types,
                     arg_names=program.arg_names, result_names=program.result_names)
-    if lowering.alike:
+    if lowering.only_direct:
         known = program.memo
         local.memo.update([(x, known[x]) for x in ("ops", "holds_programs") if x in known])
     return local

@@ -22,24 +22,24 @@ class Recipe:
     """How an equation runs on blocks; one per (op, types, params).
 
     emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
-    straight: it is one equation there, with the same op. instance: of the op on blocks, None
+    direct: it is one equation there, with the same op. instance: of the op on blocks, None
     where the params are those of the equation. finish: (reducer op, axes, reason). made: the
     types of the operands and of what the local op gives, by those of the operands. rule: None
     where nobody asks for it, since no factor is split or no dimension changes.
     """
 
     __slots__ = (
-        "axes_of", "declared", "emitter", "exchange", "finish", "made", "rule", "straight", "types",
+        "axes_of", "declared", "emitter", "exchange", "finish", "made", "rule", "direct", "types",
         "instance")
 
     def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
                  rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
                  emitter: bool = False, exchange: str = "", instance: OpInstance | None = None,
-                 finish: tuple[tuple[Op, Axes, str], ...] = (), straight: bool = True) -> None:
+                 finish: tuple[tuple[Op, Axes, str], ...] = (), direct: bool = True) -> None:
         self.types, self.declared, self.rule = types, declared, rule
         self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
         self.emitter, self.exchange, self.instance = emitter, exchange, instance
-        self.finish, self.straight = finish, straight
+        self.finish, self.direct = finish, direct
         self.made: dict[tuple[ArrayType, ...], Signature] = {}
 
     @property

@@ -101,7 +101,7 @@ def localize_region(out: Lowering, eqn: Equation) -> None:
     for s, slot in enumerate(region.slots):
         if slot.operand >= 0:
             states[s] = operands[slot.operand].aval.varying
-    states = _foreseen(out, eqn, region, operands, states)
+    states = _result_states(out, eqn, region, operands, states)
     while True:
         programs = [_body(out, region, p, states) for p in range(len(region.programs))]
         predicate = _predicate(eqn, operands, programs)
@@ -127,8 +127,8 @@ def localize_region(out: Lowering, eqn: Equation) -> None:
         out.env[var] = result
 
 
-def _foreseen(out: Lowering, eqn: Equation, region: Region, operands: Sequence[Atom],
-              states: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
+def _result_states(out: Lowering, eqn: Equation, region: Region, operands: Sequence[Atom],
+                   states: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
     """What slots come to vary over, where that can be told without lowering the programs.
 
     Never more than they do: what is missed is found when the programs are lowered.
@@ -180,7 +180,7 @@ def _flow(out: Lowering, program: Program, state: dict[Atom, frozenset[str]]
                 varies = varies.union(op.collective.axes(eqn.params))   # type: ignore[union-attr]
             else:
                 return None
-        elif op.manual is not None or not out.is_straight(eqn):
+        elif op.manual is not None or not out.is_direct(eqn):
             return None
         if varies:
             state.update(dict.fromkeys(eqn.outvars, varies))

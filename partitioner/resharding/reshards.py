@@ -117,8 +117,8 @@ class _Chooser:
                 if same:
                     eqns.append(eqn)
                 else:
-                    self.chosen(eqn, members, part,
-                                taken if taken.__class__ is StrategySpec else taken.spec)  # type: ignore
+                    spec = taken if taken.__class__ is StrategySpec else taken.spec  # type: ignore
+                    self.append_planned(eqn, members, part, spec)       # type: ignore[arg-type]
             elif eqn.op is reshard_p:
                 self.reshard(eqn)
             else:
@@ -188,7 +188,7 @@ class _Chooser:
 
     # -- equations -------------------------------------------------------------------------------
 
-    def chosen(self, eqn: Equation, members: EquationDecision, part: int, spec: StrategySpec
+    def append_planned(self, eqn: Equation, members: EquationDecision, part: int, spec: StrategySpec
                ) -> None:
         if members.__class__ is Decision:
             pinned = members.pinned                                     # type: ignore[union-attr]

@@ -51,13 +51,13 @@ class Candidates:
         self.place: dict[Var, Place] = {}
         self.maker: dict[Var, Equation | None] = {}
         self.maps: list[tuple[Place, Equation]] = []       # the program's `shard_map`s
-        self.alike: dict[tuple, list[Place]] = {}          # the places of one line
+        self.by_line: dict[tuple, list[Place]] = {}          # the places of one line
         for place, var, eqn in places(self.inlined):
             if self._is_manual(place.path):
                 continue
             self.place[var], self.maker[var] = place, eqn
             if eqn is not None:
-                self.alike.setdefault(_line(eqn, place.index), []).append(place)
+                self.by_line.setdefault(_line(eqn, place.index), []).append(place)
                 if eqn.op.name in _NO_PLACE and place.index == 0:
                     self.maps.append((place, eqn))
         origins = reasons.origins
@@ -193,7 +193,7 @@ class Candidates:
                     name = self.partitioned.traced.arg_names[place.index]
                     yield Argument(place.index, name, spec, spec_text(spec_from_entries(entries)))
             elif maker is not None and self.is_of_user(var, maker):
-                yield Constrain(tuple(self.alike[_line(maker, place.index)]),
+                yield Constrain(tuple(self.by_line[_line(maker, place.index)]),
                                 self.name(var, maker), spec, maker.location, self.explicit)
 
     def of_annotation(self, maker: Equation, place: Place, key: str, axes: tuple[str, ...],
@@ -205,7 +205,7 @@ class Candidates:
         if sharding.spec.unreduced or sharding.spec.reduced:
             return
         aval = maker.outvars[place.index].aval
-        same = tuple(self.alike[_line(maker, place.index)])
+        same = tuple(self.by_line[_line(maker, place.index)])
         was = spec_text(sharding.spec)
         yield Respec(same, None, word, maker.location, was)
         own = tuple(() if e is UNCONSTRAINED else e
