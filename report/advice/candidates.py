@@ -74,7 +74,9 @@ class Candidates:
         # a function of ours.
         self.read_at: dict[Var, set[tuple]] = {}
         for _, _, eqn in places(self.inlined):
-            for a in eqn.invars if eqn is not None else ():
+            if eqn is None:
+                continue
+            for a in eqn.invars:
                 if isinstance(a, Var):
                     found = self.read_at.setdefault(a, set())
                     if eqn.location.transform in _AS_WRITTEN:
