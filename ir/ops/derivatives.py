@@ -52,9 +52,18 @@ def type_of(x: Any) -> ArrayType:
 
 
 def const(value: Any, like: Any) -> Any:
-    """The scalar `value` in the dtype of `like` (a value or a type), weak if that is."""
-    scalar = np.asarray(value, like.dtype)[()]
+    """The scalar `value` in the dtype of `like` (a value or a type), weak if that is a weak scalar.
+
+    Beside a weakly typed array it is strong, as the results of most rules are then in JAX.
+    """
     t = like if isinstance(like, ArrayType) else type_of(like)
+    return of_dtype(np.asarray(value, t.dtype)[()]) if t.shape else scalar_like(value, t)
+
+
+def scalar_like(value: Any, like: Any) -> Any:
+    """The scalar `value` in the dtype of `like` (a value or a type), weak if that is."""
+    t = like if isinstance(like, ArrayType) else type_of(like)
+    scalar = np.asarray(value, t.dtype)[()]
     if t.weak_type and type_of(scalar.item()).dtype == t.dtype:
         return scalar.item()
     return of_dtype(scalar)
@@ -86,6 +95,20 @@ def convert(x: Any, dtype: Any) -> Any:
                                             sharding=None)
 
 
+def convert_like(x: Any, like: Any) -> Any:
+    """x in the dtype of `like` (a value or a type), weak if that is."""
+    t, own = like if isinstance(like, ArrayType) else type_of(like), type_of(x)
+    if own.dtype == t.dtype and own.weak_type == t.weak_type:
+        return x
+    return OPS["convert_element_type"].bind(x, new_dtype=t.dtype, weak_type=t.weak_type,
+                                            sharding=None)
+
+
+def strong(x: Any) -> Any:
+    """x with a dtype that is not weak."""
+    return convert_like(x, type_of(x).update(weak_type=False))
+
+
 def iota_like(x: Any, dtype: Any, dimension: int) -> Any:
     """The index along `dimension` at every element of x, sharded and varying as x."""
     t = type_of(x)
@@ -95,12 +118,12 @@ def iota_like(x: Any, dtype: Any, dimension: int) -> Any:
 
 
 def full_like(x: Any, value: Any, dtype: Any = None) -> Any:
-    """`value` in the shape of x, sharded and varying as x."""
+    """`value` in the shape of x, sharded and varying as x; without dtype, weak as x."""
     t = type_of(x)
-    scalar = np.asarray(value, t.dtype if dtype is None else dtype)[()]
+    scalar = scalar_like(value, t) if dtype is None else of_dtype(np.asarray(value, dtype)[()])
     if not t.shape and not t.varying:
-        return const(value, t) if dtype is None else of_dtype(scalar)
-    return _vary_as(broadcast(of_dtype(scalar), t, ()), t)
+        return scalar
+    return _vary_as(broadcast(scalar, t, ()), t)
 
 
 def zeros_like(x: Any) -> Any:

@@ -241,7 +241,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
                 check_reverse_output("grad", holomorphic, leaf)
             with named_meshes(point.meshes):
                 found = pulled_back(linear, types, moved, [_one(x) for x in outs[:count]])
-            return [*outs, *map(_weak_as, found, types)]
+            return [*outs, *found]
 
         program = point.program
         with named_meshes(point.meshes):
@@ -256,16 +256,6 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
         return ((value, aux) if has_aux else value), g
 
     return value_and_grad_f
-
-
-def _weak_as(g: Any, t: ArrayType) -> Any:
-    """A gradient, weakly typed if its argument, of type t, is."""
-    if not t.weak_type:
-        return g
-    own = typeof(g)
-    if own.weak_type or own.dtype != t.dtype:
-        return g
-    return OPS["convert_element_type"].bind(g, new_dtype=t.dtype, weak_type=True, sharding=None)
 
 
 def _one(x: Any) -> Any:

@@ -121,8 +121,13 @@ def _accumulate(found: dict[Var, Any], v: Var, ct: Any) -> None:
 
 def zero_cotangent(t: ArrayType) -> Any:
     """Zeros of the cotangent type of a value of type t; float0 for integers."""
+    return zero_tangent(weak_cotangent_type(t))
+
+
+def weak_cotangent_type(t: ArrayType) -> ArrayType:
+    """`cotangent_type`, weak if `t` is: what bodies of loops and branches take and give."""
     want = cotangent_type(t)
-    return zero_tangent(want.update(weak_type=True) if t.weak_type else want)
+    return want.update(weak_type=True) if t.weak_type else want
 
 
 def cotangent_like(ct: Any, t: ArrayType) -> Any:
@@ -142,7 +147,7 @@ def transpose_program(program: Program, linear: Mask, given: Mask,
 
     linear: operands in which `program` is linear. given: results that have a cotangent.
     instantiate: linear operands (in order) that shall have one though it be zero (True: all).
-    weak: a flag per given cotangent, whether its type is weak (default: none is).
+    weak: a flag per given cotangent, whether its type is weak (default: as the result's).
     """
     key = ("transpose", linear, given, instantiate, weak)
     found = program.memo.get(key)
@@ -171,7 +176,8 @@ def transpose_program(program: Program, linear: Mask, given: Mask,
         return [ct for ct in results if ct is not None]
 
     outer = [t for t, m in zip(program.in_avals, linear, strict=True) if not m]
-    ct_types = [cotangent_type(a.aval) for a, g in zip(program.outvars, given, strict=True) if g]
+    ct_types = [weak_cotangent_type(a.aval)
+                for a, g in zip(program.outvars, given, strict=True) if g]
     new = stage(run, [*outer, *with_weakness(ct_types, weak)], program)
     found = program.memo[key] = new, tuple(out_mask)
     return found

@@ -59,8 +59,9 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
             raise ValueError("Shape and axes have different lengths.")
     if axes is None:
         axes = tuple(range(x.ndim))[-len(s):] if s is not None else tuple(range(x.ndim))
-    if not len(axes):
-        return x
+    if not len(axes):        # as in JAX, complex but where a real transform is asked for
+        return strong(convert(x, to_inexact(dtype_name(x)))) if kind == "rfft" else strong(
+            promote_dtypes_complex(x)[0])
     axes = tuple(operator.index(d) for d in axes)
     for d in axes:
         canonical_axes(d, x.ndim)
@@ -71,7 +72,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
                          f"{list(axes)}.")
     x = moveaxis(x, dims, tuple(range(x.ndim - len(dims), x.ndim)))
     x = convert(x, to_inexact(dtype_name(x))) if kind == "rfft" else promote_dtypes_complex(x)[0]
-    x = as_array(x)
+    x = strong(as_array(x))
     lead = x.ndim - len(dims)
     if s is None:
         s = list(x.shape[lead:])
@@ -89,7 +90,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
             x = lax.pad(x, convert(0, x.dtype), config)
     if not all(s):                                    # a Hermitian signal of one sample
         return lax.full((*x.shape[:lead], *s), 0, real_dtype(x.dtype))
-    out = strong(_in_steps(x, kind, s))
+    out = _in_steps(x, kind, s)
     factor = _scale(norm, s, kind in ("ifft", "irfft"))
     if factor != 1.0:
         out = mul_p.bind(out, convert(factor, out.dtype))

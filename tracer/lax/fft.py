@@ -19,5 +19,5 @@ def fft(x, fft_type, fft_lengths):
             raise ValueError("only real valued inputs supported for rfft")
         x = convert(x, to_inexact(dtype_name(x)))
     else:
-        (x,) = promote_dtypes_complex(x)
+        x = convert(x, dtype_name(promote_dtypes_complex(x)[0]))
     return fft_p.bind(x, fft_type=kind, fft_lengths=lengths)

@@ -28,7 +28,13 @@ from ...ir.ops.movement.creation import iota_p
 from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p, squeeze_p
 from ..operands.broadcasting import to_type
-from ..operands.dtype_promotion import convert, dtype_name, promote_dtypes_inexact, shape_of
+from ..operands.dtype_promotion import (
+    convert,
+    dtype_and_weak,
+    dtype_name,
+    promote_dtypes_inexact,
+    shape_of,
+)
 from ..shardings.eager_mesh import beside
 from .contraction import dot_general
 from .creation import full_like
@@ -75,8 +81,13 @@ def _adjoint(x: Any) -> Any:
     return conj(x) if issubdtype(dtype_name(x), np.complexfloating) else x
 
 
+def _scalar(value: Any, x: Any) -> Any:
+    """A scalar of the dtype of x, weak as x."""
+    return convert(value, *dtype_and_weak(x))
+
+
 def _symmetrized(x: Any) -> Any:
-    return div_p.bind(add_p.bind(x, _adjoint(x)), convert(2, dtype_name(x)))
+    return div_p.bind(add_p.bind(x, _adjoint(x)), _scalar(2, x))
 
 
 def _lower_triangle(x: Any) -> Any:
@@ -181,14 +192,14 @@ def tridiagonal_solve(dl, d, du, b, *, perturb_singular=False):
 def symmetric_product(a_matrix, c_matrix, *, alpha=1.0, beta=0.0, symmetrize_output=False):
     """alpha a a^T + beta c. symmetrize_output has no effect: both triangles are computed."""
     a, c = promote_dtypes_inexact(a_matrix, c_matrix)
-    dtype, n = dtype_name(a), len(shape_of(a))
+    n = len(shape_of(a))
     if shape_of(c)[-2:] != (shape_of(a)[-2],) * 2:
         raise ValueError(f"symmetric_product: c_matrix must be square, of the number of rows of "
                          f"a_matrix; got {shape_of(c)} for {shape_of(a)}")
     batch = tuple(range(n - 2))
     product = dot_general(a, a, (((n - 1,), (n - 1,)), (batch, batch)))
-    return add_p.bind(mul_p.bind(convert(alpha, dtype), product),
-                      mul_p.bind(convert(beta, dtype), c))
+    return add_p.bind(mul_p.bind(_scalar(alpha, a), product),
+                      mul_p.bind(_scalar(beta, c), c))
 
 
 def cholesky_update(r_matrix, w_vector):

@@ -159,11 +159,14 @@ def reduce(operands, init_values, computation, dimensions, out_sharding=None):
         dtype = dtype_name(flat[0])
         op = known_reduction(computation, inits[0], dtype)
         if op is not None:
+            weak = typeof(flat[0]).weak_type and typeof(inits[0]).weak_type
             if op is reduce_sum_p:
-                return reduce_sum(flat[0], axes, out_sharding=out_sharding)
-            if out_sharding is not None:
+                out = reduce_sum(flat[0], axes, out_sharding=out_sharding)
+            elif out_sharding is not None:
                 raise NotImplementedError("out_sharding of lax.reduce is for sums only")
-            return op.bind(flat[0], axes=axes)
+            else:
+                out = op.bind(flat[0], axes=axes)
+            return convert(out, dtype, weak)
     if out_sharding is not None:
         raise NotImplementedError("out_sharding of lax.reduce is for sums only")
     operand_types = [typeof(x) for x in flat]
@@ -171,7 +174,6 @@ def reduce(operands, init_values, computation, dimensions, out_sharding=None):
         fail(TypeError, "reduce operand dtypes should match corresponding initial value dtypes, "
              f"got operands={operand_types} and initial_values={[typeof(i) for i in inits]}",
              code="dtype-mismatch", help="give the initial value the dtype of the operand")
-    inits = [convert(i, t.dtype, t.weak_type) for i, t in zip(inits, operand_types, strict=True)]
     program = scalar_program(computation, treedef, [t.dtype for t in operand_types])
     out = reduce_p.bind(*flat, *inits, jaxpr=program, dimensions=axes)
     return tree.unflatten(treedef, out)

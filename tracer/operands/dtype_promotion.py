@@ -138,6 +138,11 @@ def strong(x: Any) -> Any:
     return convert(x, x.aval.dtype) if x.aval.weak_type else x
 
 
+def strong_array(x: Any) -> Any:
+    """`x`, strong unless it is a scalar: where JAX computes with constants of the dtype of x."""
+    return strong(x) if x.aval.shape else x
+
+
 def result_dtype(*args: Any) -> tuple[Any, bool]:
     """`(dtype, weak)` of an operation on these operands."""
     if len(args) == 2:

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from .. import jnp, lax
-from ..operands.dtype_promotion import dtype_name, promote_dtypes_inexact
+from ..operands.dtype_promotion import dtype_name, promote_dtypes_inexact, strong
 from .special import where
 
 
@@ -187,7 +187,7 @@ def toeplitz(c, r=None):
     """The matrix with constant diagonals, first column c and first row r (conj(c) if None)."""
     c = jnp.ravel(jnp.asarray(c))
     r = jnp.conj(c) if r is None else jnp.ravel(jnp.asarray(r))
-    line = jnp.concatenate([jnp.flip(c), r[1:]])
+    line = strong(jnp.concatenate([jnp.flip(c), r[1:]]))
     places = (len(c) - 1 - np.arange(len(c)))[:, None] + np.arange(len(r))
     return line[places]
 

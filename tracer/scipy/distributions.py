@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from .. import jnp, lax
-from ..operands.dtype_promotion import dtype_name, promote_args_inexact, promote_dtypes_inexact
+from ..operands.dtype_promotion import (
+    dtype_name,
+    promote_args_inexact,
+    promote_dtypes_inexact,
+    strong,
+    strong_array,
+)
 from ..staging.constants import as_array
 from . import special
 from .special import where
@@ -22,7 +28,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 def _within(condition, logarithm):
-    return where(condition, logarithm, -np.inf).astype(dtype_name(logarithm))
+    return where(condition, logarithm, -np.inf)
 
 
 class _LocationScale:
@@ -89,6 +95,11 @@ class _Symmetric(_LocationScale):
         return cls._probability(-cls._standard("sf", x, loc, scale)[0])
 
     @classmethod
+    def logpdf(cls, x, loc=0, scale=1):
+        """The logarithm of the density."""
+        return strong_array(super().logpdf(x, loc, scale))
+
+    @classmethod
     def isf(cls, q, loc=0, scale=1):
         """The value with `sf` q."""
         q, loc, scale = promote_args_inexact(f"{cls.__name__}.isf", q, loc, scale)
@@ -131,7 +142,7 @@ class laplace(_Symmetric):
     @staticmethod
     def _probability(z):
         tail = 0.5 * lax.exp(-lax.abs(z))
-        return where(z < 0, tail, 1 - tail)
+        return strong_array(where(z < 0, tail, 1 - tail))
 
     @staticmethod
     def _quantile(q):
@@ -158,12 +169,12 @@ class cauchy(_Symmetric):
 
     @staticmethod
     def _probability(z):
-        return 0.5 + lax.atan(z) / math.pi
+        return strong_array(0.5 + lax.atan(z) / math.pi)
 
     @staticmethod
     def _quantile(q):
         tail = 1 / lax.tan(math.pi * jnp.minimum(q, 1 - q))
-        return where(q < 0.5, -tail, tail)
+        return strong_array(where(q < 0.5, -tail, tail))
 
 
 class expon(_LocationScale):
@@ -191,7 +202,7 @@ class uniform(_LocationScale):
 
     @staticmethod
     def _probability(z):
-        return jnp.clip(z, 0, 1)
+        return strong(jnp.clip(z, 0, 1))
 
     @staticmethod
     def _quantile(q):
@@ -217,8 +228,8 @@ class gamma(_Shaped):
         (a,), z, scale = cls._split("logpdf", x, a, loc, scale)
         safe = where(z > 0, z, 1)
         inside = special.xlogy(a - 1, safe) - z - lax.lgamma(a) - lax.log(scale)
-        return _within(z >= 0, where(z > 0, inside, special.xlogy(a - 1, jnp.zeros_like(z))
-                                         - lax.lgamma(a) - lax.log(scale)))
+        at_zero = special.xlogy(a - 1, jnp.zeros_like(z)) - lax.lgamma(a) - lax.log(scale)
+        return strong_array(_within(z >= 0, where(z > 0, inside, at_zero)))
 
     @classmethod
     def pdf(cls, x, a, loc=0, scale=1):
@@ -229,7 +240,7 @@ class gamma(_Shaped):
     def cdf(cls, x, a, loc=0, scale=1):
         """The probability of a value of at most x."""
         (a,), z, _ = cls._split("cdf", x, a, loc, scale)
-        return special.gammainc(a, jnp.clip(z, 0))
+        return strong_array(special.gammainc(a, jnp.clip(z, 0)))
 
     @classmethod
     def sf(cls, x, a, loc=0, scale=1):
@@ -254,7 +265,8 @@ class chi2:
 
 def _of_gamma(name):
     def method(x, df, loc=0, scale=1):
-        return getattr(gamma, name)(x, jnp.asarray(df) / 2, loc, 2 * jnp.asarray(scale))
+        return strong_array(
+            getattr(gamma, name)(x, jnp.asarray(df) / 2, loc, 2 * jnp.asarray(scale)))
     method.__name__, method.__doc__ = name, getattr(gamma, name).__doc__
     return staticmethod(method)
 
@@ -272,7 +284,7 @@ class beta(_Shaped):
         (a, b), z, scale = cls._split("logpdf", x, a, b, loc, scale)
         inside = (special.xlogy(a - 1, z) + special.xlog1py(b - 1, -z) - special.betaln(a, b)
                   - lax.log(scale))
-        return _within((z >= 0) & (z <= 1), inside)
+        return strong_array(_within((z >= 0) & (z <= 1), inside))
 
     @classmethod
     def pdf(cls, x, a, b, loc=0, scale=1):
@@ -283,13 +295,13 @@ class beta(_Shaped):
     def cdf(cls, x, a, b, loc=0, scale=1):
         """The probability of a value of at most x."""
         (a, b), z, _ = cls._split("cdf", x, a, b, loc, scale)
-        return special.betainc(a, b, jnp.clip(z, 0, 1))
+        return strong_array(special.betainc(a, b, jnp.clip(z, 0, 1)))
 
     @classmethod
     def sf(cls, x, a, b, loc=0, scale=1):
         """The probability of a value above x."""
         (a, b), z, _ = cls._split("sf", x, a, b, loc, scale)
-        return special.betainc(b, a, 1 - jnp.clip(z, 0, 1))
+        return strong_array(special.betainc(b, a, 1 - jnp.clip(z, 0, 1)))
 
     @classmethod
     def logcdf(cls, x, a, b, loc=0, scale=1):
@@ -309,8 +321,9 @@ class t(_Shaped):
     def logpdf(cls, x, df, loc=0, scale=1):
         """The logarithm of the density."""
         (df,), z, scale = cls._split("logpdf", x, df, loc, scale)
-        return (lax.lgamma((df + 1) / 2) - lax.lgamma(df / 2) - 0.5 * lax.log(df * math.pi)
-                - lax.log(scale) - (df + 1) / 2 * lax.log1p(z * z / df))
+        return strong_array(
+            lax.lgamma((df + 1) / 2) - lax.lgamma(df / 2) - 0.5 * lax.log(df * math.pi)
+            - lax.log(scale) - (df + 1) / 2 * lax.log1p(z * z / df))
 
     @classmethod
     def pdf(cls, x, df, loc=0, scale=1):
@@ -328,7 +341,8 @@ class bernoulli:
         """The logarithm of the probability of k."""
         k, p, loc = promote_args_inexact("bernoulli.logpmf", k, p, loc)
         x = k - loc
-        return _within((x == 0) | (x == 1), special.xlogy(x, p) + special.xlog1py(1 - x, -p))
+        return strong_array(
+            _within((x == 0) | (x == 1), special.xlogy(x, p) + special.xlog1py(1 - x, -p)))
 
     @classmethod
     def pmf(cls, k, p, loc=0):
@@ -339,14 +353,14 @@ class bernoulli:
     def cdf(k, p):
         """The probability of at most k."""
         k, p = promote_args_inexact("bernoulli.cdf", k, p)
-        return where(k < 0, 0.0, where(k < 1, 1 - p, 1.0)).astype(dtype_name(p))
+        return strong_array(where(k < 0, 0.0, where(k < 1, 1 - p, 1.0)))
 
     @staticmethod
     def ppf(q, p):
         """The least value with `cdf` of at least q."""
         q, p = promote_args_inexact("bernoulli.ppf", q, p)
         valid = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
-        return where(valid, where(q <= 1 - p, 0.0, 1.0), np.nan).astype(dtype_name(p))
+        return strong_array(where(valid, where(q <= 1 - p, 0.0, 1.0), np.nan))
 
 
 class binom:
@@ -387,8 +401,8 @@ class poisson:
         """The probability of at most k."""
         k, mu, loc = promote_args_inexact("poisson.cdf", k, mu, loc)
         x = k - loc
-        return where(x >= 0, special.gammaincc(jnp.floor(1 + jnp.maximum(x, 0)), mu),
-                         0.0).astype(dtype_name(mu))
+        at_most = special.gammaincc(jnp.floor(1 + jnp.maximum(x, 0)), mu)
+        return strong_array(where(x >= 0, at_most, 0.0))
 
 
 # -- of several dimensions -------------------------------------------------------------------------
@@ -431,7 +445,8 @@ class multivariate_normal:
             raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf")
         x, mean, cov = map(as_array, promote_dtypes_inexact(x, mean, cov))
         if mean.ndim == 0:
-            return norm.logpdf(x, mean, jnp.sqrt(cov))
+            z, scale = (x - mean) / jnp.sqrt(cov), jnp.sqrt(cov)
+            return norm._log_density(z) - lax.log(scale)
         n = mean.shape[-1]
         if cov.ndim == 0:
             y = (x - mean) / jnp.sqrt(cov)

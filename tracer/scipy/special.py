@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import jnp, lax
 from ..autodiff.custom.custom_jvp import custom_jvp
-from ..operands.dtype_promotion import dtype_name, promote_args_inexact
+from ..operands.dtype_promotion import dtype_name, promote_args_inexact, strong, strong_array
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -62,7 +62,7 @@ def factorial(n, exact=False):
     if exact:
         raise NotImplementedError("factorial with exact=True")
     (n,) = promote_args_inexact("factorial", n)
-    return where(n < 0, 0.0, lax.exp(lax.lgamma(n + 1))).astype(dtype_name(n))
+    return where(n < 0, 0.0, lax.exp(lax.lgamma(n + 1)))
 
 
 def digamma(x):
@@ -132,7 +132,7 @@ def comb(N, k, *, repetition=False):
     if repetition:
         N = N + k - 1
     ways = lax.exp(lax.lgamma(N + 1) - lax.lgamma(k + 1) - lax.lgamma(N - k + 1))
-    return where((k >= 0) & (N >= 0) & (k <= N), ways, 0.0).astype(dtype_name(N))
+    return where((k >= 0) & (N >= 0) & (k <= N), ways, 0.0)
 
 
 # -- logarithms ------------------------------------------------------------------------------------
@@ -201,8 +201,7 @@ def rel_entr(p, q):
     both = (p > 0) & (q > 0)
     safe_p, safe_q = where(both, p, 1.0), where(both, q, 1.0)
     inside = _xlogx(safe_p) - _xlogy(safe_p, safe_q)
-    outside = where((p == 0) & (q >= 0), 0.0, np.inf)
-    return where(both, inside, outside.astype(dtype_name(p)))
+    return strong_array(where(both, inside, where((p == 0) & (q >= 0), 0.0, np.inf)))
 
 
 def kl_div(p, q):
@@ -231,7 +230,7 @@ def _(primals, tangents):
 def logit(x):
     """The logarithm of odds, elementwise: log(x / (1 - x)), the inverse of `expit`."""
     (x,) = promote_args_inexact("logit", x)
-    return _logit(x)
+    return strong_array(_logit(x))
 
 
 def boxcox(x, lmbda):
@@ -280,7 +279,7 @@ def ndtr(x):
     w = x * math.sqrt(0.5)
     tail = lax.erfc(lax.abs(w))
     near = 1 + lax.erf(w)
-    return 0.5 * where(lax.abs(w) < math.sqrt(0.5), near, where(w > 0, 2 - tail, tail))
+    return strong(0.5 * where(lax.abs(w) < math.sqrt(0.5), near, where(w > 0, 2 - tail, tail)))
 
 
 # From where on (below, above) the formulas for the tails are exact enough.
@@ -309,7 +308,7 @@ def _(primals, tangents):
 def log_ndtr(x, series_order=3):
     """log of `ndtr`, exact far out in the lower tail too. The series has three terms."""
     (x,) = promote_args_inexact("log_ndtr", x)
-    return _log_ndtr(x)
+    return strong(_log_ndtr(x))
 
 
 @custom_jvp

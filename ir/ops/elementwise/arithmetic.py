@@ -25,6 +25,7 @@ from ..derivatives import (
     conj,
     const,
     convert,
+    convert_like,
     div,
     eq,
     floor,
@@ -33,6 +34,7 @@ from ..derivatives import (
     mul,
     neg,
     real,
+    scalar_like,
     sign,
     sub,
     unbroadcast,
@@ -97,11 +99,11 @@ sub_p = nary(
     samples=sampled(2, lambda x, y: x - y, -3, 3, (F32, np.uint8)))
 
 
-def _add_any_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any]:
+def _add_any_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any, bool]:
     if x.shape != y.shape or x.dtype != y.dtype:
         fail(TypeError, f"add_any requires operands of one type, got {x.str_short()} and "
              f"{y.str_short()}", code="shape-mismatch")
-    return x.shape, x.dtype
+    return x.shape, x.dtype, x.weak_type
 
 
 add_any_p = defop(
@@ -333,8 +335,8 @@ def _abs_partial(g: Any, out: Any, x: Any) -> Any:
     if is_complex(x):
         safe = add_p.bind(out, convert(eq(out, const(0, out)), out.dtype))
         return real(mul(g, div(conj(x, input_dtype=np.dtype(x.dtype)), convert(safe, x.dtype))))
-    nonnegative = convert(ge(x, const(0, x)), x.dtype)
-    return mul(g, sub(mul(const(2, x), nonnegative), const(1, x)))
+    nonnegative = convert_like(ge(x, scalar_like(0, x)), x)
+    return mul(g, sub(mul(scalar_like(2, x), nonnegative), scalar_like(1, x)))
 
 
 abs_p = unary(
@@ -349,9 +351,9 @@ abs_p = unary(
 
 def _chosen(g: Any, out: Any, mine: Any, other: Any) -> Any:
     """The share of the operand that was chosen: all, or half where both are equal."""
-    equal = convert(eq(mine, out), out.dtype)
-    both = mul(const(0.5, out), convert(eq(other, out), out.dtype))
-    return mul(g, mul(equal, sub(const(1, out), both)))
+    equal = convert_like(eq(mine, out), out)
+    both = mul(scalar_like(0.5, out), convert_like(eq(other, out), out))
+    return mul(g, mul(equal, sub(scalar_like(1, out), both)))
 
 
 max_p = nary(

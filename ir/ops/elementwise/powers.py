@@ -11,7 +11,19 @@ from ...dtypes import issubdtype
 from ...inference import pending
 from ...op import Sample, defop
 from ...types import ArrayType
-from ..derivatives import add, const, convert, div, eq, log, mul, sub
+from ..derivatives import (
+    add,
+    const,
+    convert,
+    convert_like,
+    div,
+    eq,
+    log,
+    mul,
+    of_dtype,
+    scalar_like,
+    sub,
+)
 from .declaration import (
     FLOAT,
     INEXACT,
@@ -107,18 +119,23 @@ def _pow_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any]:
     return broadcast_shapes("pow", (x, y)), x.dtype
 
 
+def _strong_one(y: Any) -> Any:
+    """1 in the dtype of y, never weak: in JAX the derivative by the base is not either."""
+    return of_dtype(y.dtype.type(1))
+
+
 def _pow_by_base(g: Any, out: Any, x: Any, y: Any) -> Any:
     if issubdtype(y.dtype, np.integer):
         # y * x ** (y - 1) would be 0 * inf at x = 0, y = 0, where the derivative is 0.
         is_zero = convert(eq(y, const(0, y)), x.dtype)
         y = convert(y, x.dtype)
-        exponent = add(sub(y, const(1, y)), is_zero)
+        exponent = add(sub(y, _strong_one(y)), is_zero)
         return mul(g, mul(y, pow_p.bind(x, exponent)))
-    return mul(g, mul(y, pow_p.bind(x, sub(y, const(1, y)))))
+    return mul(g, mul(y, pow_p.bind(x, sub(y, _strong_one(y)))))
 
 
 def _pow_by_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
-    safe = add(x, convert(eq(x, const(0, x)), x.dtype))     # log(1) = 0 in place of log(0)
+    safe = add(x, convert_like(eq(x, scalar_like(0, x)), x))     # log(1) = 0 in place of log(0)
     return mul(g, mul(log(safe), out))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..derivatives import add, const, div, mul, neg, rsqrt, square, sub
+from ..derivatives import add, const, div, mul, neg, rsqrt, scalar_like, square, sub
 from .arithmetic import complex_quotient
 from .declaration import INEXACT, nary, sampled, unary
 
@@ -28,7 +28,7 @@ def _function(name: str, function: Any, doc: str, partial: Any, reference: Any, 
 
 
 def _one(x: Any) -> Any:
-    return const(1, x)
+    return scalar_like(1, x)
 
 
 # -- exponentials and logarithms ------------------------------------------------------------------
@@ -64,15 +64,15 @@ logistic_p = _function("logistic", _logistic, "1 / (1 + exp(-x)).",
 
 sin_p = _function("sin", np.sin, "The sine.", lambda out, x: cos_p.bind(x), math.sin, -3, 3)
 cos_p = _function("cos", np.cos, "The cosine.", lambda out, x: neg(sin_p.bind(x)), math.cos, -3, 3)
-tan_p = _function("tan", np.tan, "The tangent.", lambda out, x: add(_one(x), square(out)),
+tan_p = _function("tan", np.tan, "The tangent.", lambda out, x: add(const(1, x), square(out)),
                   math.tan, -1.4, 1.4)
 asin_p = _function("asin", np.arcsin, "The inverse sine.",
-                   lambda out, x: rsqrt(sub(_one(x), square(x))), math.asin, -0.9, 0.9)
+                   lambda out, x: rsqrt(sub(const(1, x), square(x))), math.asin, -0.9, 0.9)
 acos_p = _function("acos", np.arccos, "The inverse cosine.",
-                   lambda out, x: neg(rsqrt(sub(_one(x), square(x)))), math.acos, -0.9, 0.9)
+                   lambda out, x: neg(rsqrt(sub(const(1, x), square(x)))), math.acos, -0.9, 0.9)
 atan_p = unary(
     "atan", "The inverse tangent.", INEXACT,
-    jvp=(lambda g, out, x: div(g, add(_one(x), square(x))),),
+    jvp=(lambda g, out, x: div(g, add(const(1, x), square(x))),),
     function=np.arctan,
     samples=sampled(1, math.atan, -3, 3, (F32, C64)))
 

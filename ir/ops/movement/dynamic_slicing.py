@@ -287,7 +287,7 @@ def _update_infer(x: ArrayType, update: ArrayType, *starts: ArrayType) -> tuple:
         reject(TypeError, [x, update], "lax.dynamic_update_slice requires arguments to have the "
                f"same dtypes, got {x.dtype}, {update.dtype}.")
     _check_starts("dynamic_update_slice", [x, update, *starts], starts)
-    return x.shape, x.dtype, x.weak_type
+    return x.shape, x.dtype, False
 
 
 def _update_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:

@@ -24,7 +24,7 @@ from ...mesh import empty_abstract_mesh
 from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..communication.column_sort import column_sort
-from ..derivatives import batch_first, iota_like, type_of
+from ..derivatives import batch_first, iota_like, strong, type_of
 from ..elementwise.declaration import values
 from ..emitting import Emitting
 from ..indexing.common import GatherDimensionNumbers, GatherScatterMode
@@ -113,7 +113,7 @@ def _sort_transpose(cts: Sequence[Any], *operands: Any, dimension: int, is_stabl
     index = iota_like(keys[0], INT32, dimension)
     order = sort_p.bind(*keys, index, dimension=dimension, is_stable=is_stable,
                         num_keys=num_keys)[-1]
-    return [_sort_by(order, ct, dimension)
+    return [_sort_by(order, strong(ct), dimension)         # as JAX, which scatters it
             if isinstance(x, LinearOperand) and ct is not None else None
             for x, ct in zip(operands, cts, strict=True)]
 

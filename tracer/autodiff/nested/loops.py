@@ -16,7 +16,7 @@ from typing import Any
 from ....ir.context import STATE
 from ....ir.ops.communication.sharding import reshard_p
 from ....ir.ops.control.loops_and_branches import scan_p
-from ....ir.ops.derivatives import add_any, cotangent_type
+from ....ir.ops.derivatives import add_any
 from ....ir.program import Atom, Literal, Program
 from ....ir.support.immutable import immutable
 from ....ir.types import ArrayType, unsharded
@@ -25,7 +25,13 @@ from ..dependence import iterated, moving_results, reached_results
 from ..forward import Mask, jvp_program, matching, zero_tangent
 from ..partial_eval import split_program
 from ..replay import evaluate, live_equations, stage
-from ..transpose import backward, cotangent_like, is_linear, zero_cotangent
+from ..transpose import (
+    backward,
+    cotangent_like,
+    is_linear,
+    weak_cotangent_type,
+    zero_cotangent,
+)
 from .rules import PartialEvaluation, register
 
 Params = dict[str, Any]
@@ -310,10 +316,10 @@ def _backward_body(body: Program, linear: Mask, given: Mask, nc: int, nk: int
     if found is not None:
         return found
     avals = body.in_avals
-    ct_types = [cotangent_type(v.aval) for v in body.outvars]
+    ct_types = [weak_cotangent_type(v.aval) for v in body.outvars]
     consts, items = range(nc), range(nc + nk, len(avals))
     fixed = [avals[i] for i in consts if not linear[i]]
-    sums = [cotangent_type(avals[i]) for i in consts if linear[i]]
+    sums = [weak_cotangent_type(avals[i]) for i in consts if linear[i]]
     rows = [avals[i] for i in items if not linear[i]]
     stacks = [t for t, g in zip(ct_types[nk:], given, strict=True) if g]
     ends = list(itertools.accumulate(map(len, (fixed, sums, ct_types[:nk], rows, stacks))))

@@ -57,6 +57,7 @@ from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
+    dtype_and_weak,
     dtype_name,
     promote_args,
     promote_args_inexact,
@@ -64,7 +65,7 @@ from ...operands.dtype_promotion import (
     promote_dtypes_numeric,
     promote_pair,
     promote_pair_inexact,
-    strong,
+    strong_array,
 )
 from ...operands.scalars import BOOL, INEXACT, LEVEL
 from ...staging.constants import as_array
@@ -263,8 +264,7 @@ def positive(x, /):
 
 def literal_like(value: Any, x: Any) -> Any:
     """A scalar of the dtype (and weak flag) of x."""
-    weak = isinstance(x, Array) and x.aval.weak_type
-    return convert(value, dtype_name(x), weak)
+    return convert(value, *dtype_and_weak(x))
 
 
 @sharding_notes.elementwise
@@ -281,7 +281,7 @@ def square(x, /):
 def _scaled(name: str, factor: float, doc: str, *example: str) -> Callable[..., Any]:
     def f(x, /):
         (x,) = promote_args_inexact(name, x)
-        return strong(mul_p.bind(x, literal_like(factor, x)))
+        return strong_array(mul_p.bind(x, literal_like(factor, x)))
 
     return named(f, name, doc, *example)
 
@@ -308,7 +308,7 @@ def sinc(x, /):
     pi_x = mul_p.bind(literal_like(np.pi, x), x)
     safe = select_of(at_zero, pi_x, literal_like(1, x))
     near = _sinc_near_zero(0, pi_x)
-    return strong(select_n_p.bind(at_zero, div_p.bind(sin_p.bind(safe), safe), near))
+    return strong_array(select_n_p.bind(at_zero, div_p.bind(sin_p.bind(safe), safe), near))
 
 
 @functools.partial(custom_jvp, nondiff_argnums=(0,))
@@ -419,7 +419,7 @@ def heaviside(x1, x2, /):
     zero, one = literal_like(0, x1), literal_like(1, x1)
     negative, greater = lt_p.bind(x1, zero), gt_p.bind(x1, zero)
     at_zero = select_of(ne_p.bind(x1, x1), x2, x1)
-    return strong(select_of(negative, select_of(greater, at_zero, one), zero))
+    return strong_array(select_of(negative, select_of(greater, at_zero, one), zero))
 
 
 @sharding_notes.elementwise

@@ -46,6 +46,7 @@ from ...operands.dtype_promotion import (
     promote_pair,
     promote_shapes,
     shape_of,
+    strong,
     to_inexact,
 )
 from ...operands.scalars import LEVEL
@@ -210,7 +211,7 @@ def signbit(x, /):
     (x,) = promote_args("signbit", x)
     dtype = dtype_name(x)
     if issubdtype(dtype, np.signedinteger):
-        return lt_p.bind(x, literal_like(0, x))
+        return strong(lt_p.bind(x, literal_like(0, x)))
     if LEVEL[dtype] < 2:
         return lax.full_like(x, False, np.dtype(bool))
     if LEVEL[dtype] == 3:

@@ -9,7 +9,14 @@ from ....ir.ops.elementwise.comparison import eq_p, ne_p
 from ....ir.ops.elementwise.complex_parts import imag_p, real_p
 from ....ir.ops.elementwise.transcendental import atan2_p
 from ... import lax, sharding_notes
-from ...operands.dtype_promotion import check_arraylike, dtype_name, promote_dtypes_inexact
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    dtype_name,
+    promote_dtypes_inexact,
+    shape_of,
+    strong,
+    strong_array,
+)
 from ...operands.scalars import LEVEL
 from ...staging.constants import as_array
 from .arithmetic import literal_like, rad2deg
@@ -51,8 +58,11 @@ def angle(z, deg=False):
     """The angle of complex numbers, elementwise, in radians, or in degrees if `deg`."""
     check_arraylike("angle", z)
     re, im = real(z), imag(z)
+    number = LEVEL[dtype_name(z)]
     re, im = promote_dtypes_inexact(re, im)
     out = atan2_p.bind(im, re)
+    if number < 2 or number == 2 and not shape_of(z):
+        out = strong(out)                   # JAX converts these to floats
     return rad2deg(out) if deg else out
 
 
@@ -60,14 +70,14 @@ def angle(z, deg=False):
 def iscomplex(x):
     """Whether the imaginary part of x is not zero, elementwise: an array of bool."""
     part = imag(x)
-    return ne_p.bind(part, literal_like(0, part))
+    return strong_array(ne_p.bind(part, literal_like(0, part)))
 
 
 @sharding_notes.elementwise
 def isreal(x):
     """Whether the imaginary part of x is zero, elementwise: an array of bool."""
     part = imag(x)
-    return eq_p.bind(part, literal_like(0, part))
+    return strong_array(eq_p.bind(part, literal_like(0, part)))
 
 
 def real_if_complex(x: Any) -> Any:

@@ -22,6 +22,8 @@ from ...operands.dtype_promotion import (
     promote_args_inexact,
     promote_pair,
     shape_of,
+    strong,
+    strong_array,
 )
 from ...operands.scalars import BOOL, LEVEL
 from ...staging.constants import as_array
@@ -94,7 +96,7 @@ def truth(x: Any) -> Any:
     """x as bool: whether different from zero."""
     if dtype_name(x) == BOOL:
         return x
-    return ne_p.bind(x, literal_like(0, x) if isinstance(x, Array) else convert(0, dtype_name(x)))
+    return strong_array(ne_p.bind(x, literal_like(0, x)))
 
 
 def _logical(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
@@ -157,10 +159,11 @@ def isinf(x, /):
     check_arraylike("isinf", x)
     level = LEVEL[dtype_name(x)]
     if level == 2:
-        return eq_p.bind(abs_p.bind(x), literal_like(np.inf, x))
+        return strong(eq_p.bind(abs_p.bind(x), literal_like(np.inf, x)))
     if level == 3:
         parts = real_p.bind(x), imag_p.bind(x)
-        return or_p.bind(*(eq_p.bind(abs_p.bind(v), literal_like(np.inf, v)) for v in parts))
+        return strong(or_p.bind(*(eq_p.bind(abs_p.bind(v), literal_like(np.inf, v))
+                                  for v in parts)))
     return lax.full_like(x, False, np.dtype(bool))
 
 
@@ -181,7 +184,7 @@ def _is_infinity(x: Any, value: float, out: Any) -> Any:
         raise NotImplementedError("The 'out' argument to isneginf/isposinf is not supported.")
     level = LEVEL[dtype_name(x)]
     if level == 2:
-        return eq_p.bind(x, literal_like(value, x))
+        return strong(eq_p.bind(x, literal_like(value, x)))
     if level == 3:
         raise ValueError("isposinf/isneginf are not well defined for complex types")
     return lax.full_like(x, False, np.dtype(bool))

@@ -37,6 +37,7 @@ from ...operands.dtype_promotion import (
     promote_shapes,
     result_dtype,
     strong,
+    strong_array,
 )
 from ...operands.scalars import BOOL, LEVEL, int_default
 from ...staging.memoized import memoized
@@ -180,7 +181,7 @@ def logaddexp2_function(x1, x2, /):
     >>> jnp.logaddexp2(3.0, 3.0)
     Array(4., dtype=float32)
     """
-    return strong(_logaddexp2(*promote_args_inexact("logaddexp2", x1, x2)))
+    return strong_array(_logaddexp2(*promote_args_inexact("logaddexp2", x1, x2)))
 
 
 @custom_jvp
@@ -267,4 +268,4 @@ def hypot(x1, x2, /):
     is_zero = eq_p.bind(high, zero)
     ratio = div_p.bind(low, select_of(eq_p.bind(high, zero), high, one))
     length = mul_p.bind(high, sqrt_p.bind(add_p.bind(one, square_p.bind(ratio))))
-    return strong(select_of(infinite, select_n_p.bind(is_zero, length, high), inf))
+    return strong_array(select_of(infinite, select_n_p.bind(is_zero, length, high), inf))

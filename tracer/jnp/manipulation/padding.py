@@ -12,10 +12,11 @@ from ....ir.ops.elementwise.arithmetic import mul_p, sub_p
 from ....ir.ops.reductions.sorting import sort_p
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, to_inexact
+from ...operands.dtype_promotion import check_arraylike, promote_dtypes_inexact
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ..creation.ranges import linspace
+from ..elementwise.arithmetic import literal_like
 from ..elementwise.rounding import round as round_to
 from ..reductions import moments
 from ..reductions import reduce as reductions
@@ -69,7 +70,7 @@ def pad(array, pad_width, mode="constant", **kwargs):
         return _wrap(x, widths)
     if mode == "empty":
         return _edges(x, widths, lambda v, d, n, high: filled_as(
-            _sized(v, d, n), convert(0, v.dtype)))
+            _sized(v, d, n), literal_like(0, v)))
     return _statistics(x, widths, mode, kwargs.get("stat_length"))
 
 
@@ -116,13 +117,13 @@ def _sized(x: Array, dim: int, n: int) -> tuple[int, ...]:
 def _constant(x: Array, widths: list[tuple[int, int]], values: Any) -> Array:
     if not isinstance(values, (tuple, list, np.ndarray)):
         config = [(a, b, 0) for a, b in widths]
-        return lax.pad(x, convert(values, x.dtype), config)
+        return lax.pad(x, literal_like(values, x), config)
     pairs = _pairs(values, x.ndim, "constant_values")
     for d, (before, after) in enumerate(widths):
         for high, n in ((0, before), (1, after)):
             config = [(0, 0, 0)] * x.ndim
             config[d] = (n, 0, 0) if not high else (0, n, 0)
-            x = lax.pad(x, convert(pairs[d][high], x.dtype), config)
+            x = lax.pad(x, literal_like(pairs[d][high], x), config)
     return x
 
 
@@ -148,9 +149,9 @@ def _edge(x: Array, dim: int, n: int, high: int) -> Array:
 def _ramp(x: Array, dim: int, n: int, high: int, end: Any) -> Array:
     at = x.shape[dim] - 1 if high else 0
     edge = lax.index_in_dim(x, at, dim, keepdims=False)
-    ramp = linspace(convert(end, x.dtype), edge, n, endpoint=False,
+    ramp = linspace(literal_like(end, x), edge, n, endpoint=False,
                     dtype=None if issubdtype(x.dtype, np.inexact) else x.dtype, axis=dim)
-    ramp = convert(ramp, x.dtype)
+    ramp = literal_like(ramp, x)
     return lax.rev(ramp, (dim,)) if high else ramp
 
 
@@ -199,7 +200,7 @@ def _reflect(x: Array, widths: list[tuple[int, int]], mode: str, kind: str) -> A
                     edge = lax.slice_in_dim(x, 0, 1, axis=d)
                 part = lax.rev(part, (d,))
                 if kind == "odd":
-                    two = mul_p.bind(edge, convert(2, x.dtype))
+                    two = mul_p.bind(edge, literal_like(2, x))
                     part = sub_p.bind(to_shape(two, part.shape), part)
                 x = lax.concatenate([x, part] if high else [part, x], d)
                 wanted -= take
@@ -223,7 +224,7 @@ def _statistics(x: Array, widths: list[tuple[int, int]], mode: str, stat_length:
             value = reduce(part, axis=d, keepdims=True)
             if issubdtype(x.dtype, np.integer) and value.dtype != x.dtype:
                 value = round_to(value)
-            ends.append(convert(value, x.dtype))
+            ends.append(literal_like(value, x))
         low = [to_shape(ends[0], _sized(x, d, before))] if before else []
         high_part = [to_shape(ends[1], _sized(x, d, after))] if after else []
         x = lax.concatenate([*low, x, *high_part], d)
@@ -232,7 +233,7 @@ def _statistics(x: Array, widths: list[tuple[int, int]], mode: str, stat_length:
 
 def _median(x: Array, axis: int, keepdims: bool) -> Array:
     n = x.shape[axis]
-    ordered = sort_p.bind(convert(x, to_inexact(dtype_name(x))), dimension=axis, is_stable=True,
+    ordered = sort_p.bind(*promote_dtypes_inexact(x), dimension=axis, is_stable=True,
                           num_keys=1)[0]
     middle = lax.slice_in_dim(ordered, (n - 1) // 2, n // 2 + 1, axis=axis)
     return moments.mean(middle, axis=axis, keepdims=keepdims)

@@ -26,6 +26,7 @@ from ...operands.dtype_promotion import (
     promote_dtypes,
     result_dtype,
     shape_of,
+    strong,
 )
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...shardings.out_sharding import output_sharding
@@ -383,7 +384,7 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     u = [*u, lax.full_like(u[0], 0)][:3]
     v = [*v, lax.full_like(v[0], 0)][:3]
     out = [_minus(u[1], v[2], u[2], v[1]), _minus(u[2], v[0], u[0], v[2]), third]
-    return moveaxis(lax.stack(promote_args("cross", *out), -1), -1, axisc)
+    return strong(moveaxis(lax.stack(promote_args("cross", *out), -1), -1, axisc))
 
 
 def _minus(a: Any, b: Any, c: Any, d: Any) -> Any:

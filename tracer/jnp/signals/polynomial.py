@@ -22,7 +22,7 @@ from ...operands.dtype_promotion import (
 from ...staging.constants import as_array
 from ...staging.tracer import Tracer
 from ..creation.filled import ones, vander, zeros
-from ..elementwise.arithmetic import add_function, multiply_function, sqrt
+from ..elementwise.arithmetic import add_function, literal_like, multiply_function, sqrt
 from ..indexing.indexed_update import IndexUpdateRef
 from ..manipulation.diagonals import diag
 from ..manipulation.joining import concatenate
@@ -56,7 +56,7 @@ def poly(seq_of_zeros):
 def _sum(a1: Any, a2: Any, sign: int) -> Any:
     a, b = (as_array(v) for v in promote_dtypes(a1, a2))
     n = max(a.shape[0], b.shape[0])
-    a, b = (lax.pad(v, convert(0, v.dtype), [(n - v.shape[0], 0, 0)]) for v in (a, b))
+    a, b = (lax.pad(v, literal_like(0, v), [(n - v.shape[0], 0, 0)]) for v in (a, b))
     return add_p.bind(a, b) if sign > 0 else sub_p.bind(a, b)
 
 

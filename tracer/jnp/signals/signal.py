@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.array import Array
 from ....ir.dtypes import finfo, issubdtype
 from ....ir.ops.elementwise.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ... import lax
@@ -13,7 +14,7 @@ from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes
 from ...operands.scalars import LEVEL
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array
-from ..elementwise.arithmetic import absolute, clip
+from ..elementwise.arithmetic import absolute, clip, literal_like
 from ..elementwise.complex_numbers import conj
 from ..elementwise.division import remainder
 from ..elementwise.logic import logical_and_function
@@ -93,7 +94,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if LEVEL[x.dtype] == 3:
         raise ValueError("jnp.interp: complex x values not supported.")
     if period is not None:
-        period_value = convert(period, x.dtype)
+        period_value = literal_like(period, x)
         period_value = lax.abs(period_value)
         x, xp = remainder(x, period_value), remainder(xp, period_value)
         order = argsort(xp)
@@ -109,10 +110,11 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     f_high, f_low = take(fp, i, mode="clip"), take(fp, before, mode="clip")
     x_high, x_low = take(xp, i, mode="clip"), take(xp, before, mode="clip")
     df, dx, delta = sub_p.bind(f_high, f_low), sub_p.bind(x_high, x_low), sub_p.bind(x, x_low)
-    tiny = convert(finfo(x.dtype).eps ** 2, x.dtype)
+    tiny = literal_like(finfo(x.dtype).eps ** 2, x)
     flat = lax.le(absolute(dx), tiny)
-    share = div_p.bind(delta, select_of(flat, dx, convert(1, x.dtype)))
-    out = select_of(flat, add_p.bind(f_low, mul_p.bind(convert(share, df.dtype), df)), f_low)
+    share = div_p.bind(delta, select_of(flat, dx, literal_like(1, x)))
+    rise = mul_p.bind(convert(share, df.dtype, share.aval.weak_type), df)
+    out = select_of(flat, add_p.bind(f_low, rise), f_low)
     if period is not None:
         return out
     for bound, at, op in ((left, 0, lax.lt), (right, n - 1, lax.gt)):
@@ -122,9 +124,8 @@ def interp(x, xp, fp, left=None, right=None, period=None):
                                  f"but got: {bound!r}")
             continue
         edge = lax.index_in_dim(xp, at, 0, keepdims=False)
-        value = lax.index_in_dim(fp, at, 0, keepdims=False) if bound is None else convert(
-            bound, fp.dtype)
-        out = select_of(op(x, edge), out, value)
+        value = lax.index_in_dim(fp, at, 0, keepdims=False) if bound is None else bound
+        out = where(op(x, edge), value, out)
     return out
 
 
@@ -136,16 +137,14 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     if edge_order is not None:
         raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not supported.")
     check_arraylike("gradient", f, *varargs)
-    (a,) = promote_dtypes_inexact(f)
+    a, *spacing = promote_dtypes_inexact(f, *varargs)
     a = as_array(a)
     axes = tuple(range(a.ndim)) if axis is None else canonical_axes(axis, a.ndim)
     if len(varargs) == 0:
-        spacing: list[Any] = [1.0] * len(axes)
+        spacing = [1.0] * len(axes)
     elif len(varargs) == 1:
-        spacing = list(varargs) * len(axes)
-    elif len(varargs) == len(axes):
-        spacing = list(varargs)
-    else:
+        spacing = spacing * len(axes)
+    elif len(varargs) != len(axes):
         raise TypeError(f"Invalid number of spacing arguments {len(varargs)} for axis={axis}")
     if a.size and min(a.shape[d] for d in axes) < 2:
         raise ValueError("Shape of array too small to calculate a numerical gradient, at least 2 "
@@ -161,8 +160,8 @@ def _gradient(a: Any, h: Any, axis: int) -> Any:
         return lax.slice_in_dim(a, start, stop, axis=axis)
 
     if len(shape_of(h)) == 1:
-        steps = convert(diff(h), a.dtype)
-        if h.shape[0] != n:
+        steps = diff(h)
+        if shape_of(h)[0] != n:
             raise ValueError("Spacing arrays must have the same length as the dimension of "
                              "gradient")
         left, right = lax.slice_in_dim(steps, 0, n - 2), lax.slice_in_dim(steps, 1, n - 1)
@@ -180,8 +179,8 @@ def _gradient(a: Any, h: Any, axis: int) -> Any:
     elif shape_of(h):
         raise ValueError("Spacing arguments must be scalars or 1D arrays")
     else:
-        h = convert(h, a.dtype)
-        half = convert(0.5, a.dtype)
+        h = h if isinstance(h, Array) else literal_like(h, a)
+        half = literal_like(0.5, a)
         inner = div_p.bind(mul_p.bind(sub_p.bind(part(2, n), part(0, n - 2)), half), h)
         first_step = last_step = h
     first = div_p.bind(sub_p.bind(part(1, 2), part(0, 1)), first_step)
