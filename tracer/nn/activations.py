@@ -265,7 +265,7 @@ def hard_swish(x):
 @memoized
 def squareplus(x, b=4):
     """(x + sqrt(x**2 + b)) / 2, a smooth relu without exponentials."""
-    (x,) = promote_args_inexact("squareplus", x)
+    check_arraylike("squareplus", x, b)
     return divide(add_function(x, sqrt(add_function(square(x), b))), 2)
 
 

@@ -65,6 +65,7 @@ from ...operands.dtype_promotion import (
     promote_dtypes_numeric,
     promote_pair,
     promote_pair_inexact,
+    shape_of,
     strong_array,
 )
 from ...operands.scalars import BOOL, INEXACT, LEVEL
@@ -281,7 +282,8 @@ def square(x, /):
 def _scaled(name: str, factor: float, doc: str, *example: str) -> Callable[..., Any]:
     def f(x, /):
         (x,) = promote_args_inexact(name, x)
-        return strong_array(mul_p.bind(x, literal_like(factor, x)))
+        strong = np.dtype(dtype_name(x)).type(factor)
+        return mul_p.bind(x, strong if shape_of(x) else literal_like(factor, x))
 
     return named(f, name, doc, *example)
 

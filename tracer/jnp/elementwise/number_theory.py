@@ -19,7 +19,7 @@ from ...operands.dtype_promotion import (
 )
 from ...staging.constants import as_array
 from ...staging.tracer import typeof
-from .arithmetic import absolute
+from .arithmetic import absolute, literal_like
 
 
 def _integers(name: str, x1: Any, x2: Any) -> tuple[Any, Any]:
@@ -53,14 +53,14 @@ def _euclid(a: Any, b: Any) -> Any:
         return select_of(more, a, b), select_of(more, zero, rest)
 
     start = vary(convert(as_array(a), dtype), axes), vary(convert(as_array(b), dtype), axes)
-    return lax.while_loop(unfinished, step, start)[0]
+    weak = not dims and typeof(a).weak_type
+    return convert(lax.while_loop(unfinished, step, start)[0], dtype, weak)
 
 
 def lcm(x1, x2):
     """The least common multiple of the absolute values of integers, elementwise."""
     a, b = _integers("lcm", x1, x2)
-    dtype = dtype_name(a)
     d = _euclid(a, b)
-    none = lax.eq(d, dtype.type(0))
-    quotient = lax.div(b, select_of(none, d, dtype.type(1)))
-    return select_of(none, lax.mul(a, quotient), convert(0, dtype))
+    none = lax.eq(d, literal_like(0, d))
+    quotient = lax.div(b, select_of(none, d, literal_like(1, d)))
+    return select_of(none, lax.mul(a, quotient), literal_like(0, d))

@@ -36,7 +36,6 @@ from ...operands.dtype_promotion import (
     promote_args_numeric,
     promote_shapes,
     result_dtype,
-    strong,
     strong_array,
 )
 from ...operands.scalars import BOOL, LEVEL, int_default
@@ -65,7 +64,7 @@ def log2(x, /):
         two = log_p.bind(real_dtype(dtype_name(x)).type(2))
         real, imag = real_p.bind(value), imag_p.bind(value)
         return complex_p.bind(div_p.bind(real, two), div_p.bind(imag, two))
-    return strong(div_p.bind(log_p.bind(x), log_p.bind(literal_like(2, x))))
+    return div_p.bind(log_p.bind(x), log_p.bind(np.dtype(dtype_name(x)).type(2)))
 
 
 @sharding_notes.elementwise
@@ -82,7 +81,7 @@ def log10(x, /):
         part = real_dtype(dtype_name(x)).type(factor)
         real, imag = real_p.bind(value), imag_p.bind(value)
         return complex_p.bind(mul_p.bind(real, part), mul_p.bind(imag, part))
-    return strong(mul_p.bind(value, literal_like(factor, x)))
+    return mul_p.bind(value, np.dtype(dtype_name(x)).type(factor))
 
 
 @sharding_notes.elementwise

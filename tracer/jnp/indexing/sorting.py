@@ -16,6 +16,7 @@ from ...operands.dtype_promotion import (
     convert,
     dtype_name,
     shape_of,
+    strong,
     to_inexact,
     user_dtype,
 )
@@ -102,7 +103,7 @@ def sort_complex(a):
     Array([1.+0.j, 2.+0.j], dtype=complex64)
     """
     check_arraylike("sort_complex", a)
-    x = as_array(a)
+    x = strong(as_array(a))
     if LEVEL[dtype_name(x)] < 3:
         real_type = to_inexact(dtype_name(x))
         wide = np.dtype("complex128" if real_type.itemsize == 8 else "complex64")

@@ -347,7 +347,7 @@ def insert(arr, obj, values, axis=None):
         count = new.shape[axis]
     if where.size == 0 and where.ndim:
         return x
-    new = convert(new, dtype_name(x))
+    new = convert(new, x.aval.dtype, x.aval.weak_type)
     shape = (*x.shape[:axis], count, *x.shape[axis + 1:])
     new = to_shape(new if new.ndim else new, shape) if new.ndim != 1 or x.ndim == 1 else to_shape(
         new, shape)

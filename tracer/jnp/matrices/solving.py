@@ -289,7 +289,8 @@ def cond(x, p=None):
 
 def matrix_power(a, n):
     """Matrix products of n copies of a; of its inverse for negative n."""
-    (a,) = _inexact("matrix_power", a)
+    check_arraylike("matrix_power", a)
+    a = as_array(a)
     if a.ndim < 2:
         raise TypeError(f"{a.ndim}-dimensional array given. Array must be at least "
                         "two-dimensional")

@@ -108,8 +108,7 @@ def polydiv(u, v, *, trim_leading_zeros=False):
 def polyval(p, x, *, unroll=16):
     """The value at x of the polynomial of coefficients p, highest power first (Horner's scheme)."""
     check_arraylike("polyval", p, x)
-    p, x = promote_dtypes_inexact(p, x)
-    p, x = as_array(p), as_array(x)
+    p, x = map(as_array, promote_dtypes(p, x))
     axes, tail = p.aval.varying | x.aval.varying, p.shape[1:]
     shape = lax.broadcast_shapes(tail, x.shape)
     start = vary(filled_as(shape, convert(0, x.dtype)), axes)

@@ -18,6 +18,7 @@ from ..elementwise.arithmetic import absolute, clip, literal_like
 from ..elementwise.complex_numbers import conj
 from ..elementwise.division import remainder
 from ..elementwise.logic import logical_and_function
+from ..indexing.searching import where
 from ..indexing.sorted_search import searchsorted
 from ..indexing.sorting import argsort
 from ..indexing.take import take
