@@ -196,3 +196,31 @@ def test_slopes_of_extremes_with_nan_are_those_of_jax(how, kept, given):
     _, back = st.vjp(lambda v, u: getattr(v.at[rows], how)(u), x, np.full(4, 3, np.float32))
     for got, want in zip(back(jnp.ones(7)), (kept, given), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int32"])
+def test_negative_positions_count_from_the_end_of_dimensions_longer_than_their_dtype_holds(kind):
+    line = jnp.arange(40000.0)
+    places = np.array([100, -1, -128]).astype(kind)
+    wanted = np.arange(40000)[places.astype(int)]
+    for mode in (None, "clip", "fill"):
+        np.testing.assert_array_equal(
+            jnp.take_along_axis(line, jnp.asarray(places), 0, mode=mode), wanted)
+    part = lax.dynamic_slice(line.reshape(20000, 2), tuple(jnp.array([100, 1], kind)), (2, 1))
+    np.testing.assert_array_equal(part, [[201], [203]])
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int4"])
+@pytest.mark.parametrize("use", {
+    "one_hot": lambda x, i: st.nn.one_hot(i, 300), "wrap": lambda x, i: jnp.take(x, i, mode="wrap"),
+    "put": lambda x, i: jnp.put(x, i, 9, mode="wrap", inplace=False),
+    "clip": lambda x, i: jnp.put(x, i, 9, mode="clip", inplace=False),
+    "unravel": lambda x, i: jnp.stack(jnp.unravel_index(i, (4000, 10))).astype("int32"),
+    "ravel": lambda x, i: jnp.ravel_multi_index((i, i), (300, 400), mode="wrap"),
+    "ravel_clip": lambda x, i: jnp.ravel_multi_index((i, i), (300, 400), mode="clip"),
+    "repeat": lambda x, i: jnp.repeat(x[:5], i.clip(0), total_repeat_length=600),
+}.values())
+def test_positions_of_small_dtypes_mean_what_those_of_int32_do(kind, use):
+    places = jnp.array([7, 100, -1, -100, 120]).astype(kind)
+    x = jnp.arange(40000.0)
+    np.testing.assert_array_equal(use(x, places), use(x, places.astype("int32")))

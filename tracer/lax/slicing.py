@@ -92,8 +92,18 @@ def start_positions(shape: Sequence[int], indices: Any, allow_negative: bool | S
                for i in indices)
     default = kind or (np.dtype("int64") if wide and x64_enabled() else canonicalize_dtype(
         np.dtype("int32")))
-    return [_start_position(i, n, negative, default, name)
-            for i, n, negative in zip(indices, shape, allow_negative, strict=True)]
+    found = [_start_position(i, n, negative, default, name)
+             for i, n, negative in zip(indices, shape, allow_negative, strict=True)]
+    return _of_one_dtype(indices, found)
+
+
+def _of_one_dtype(given: Sequence[Any], found: list[Any]) -> list[Any]:
+    """`found` positions; all in int32 where one became it, its dimension being long."""
+    kinds = {dtype_name(x) for x in found}
+    if len(kinds) == 1 or all(dtype_name(x) == dtype_name(i) for x, i in zip(
+            found, given, strict=True)):
+        return found
+    return [convert(x, np.dtype("int32")) if dtype_name(x).itemsize < 4 else x for x in found]
 
 
 def _start_position(i: Any, n: int, negative: bool, default: np.dtype, name: str) -> Any:
@@ -110,13 +120,20 @@ def _start_position(i: Any, n: int, negative: bool, default: np.dtype, name: str
     return wrap_negative(i, n)
 
 
+def held(i: Any, n: int) -> Any:
+    """Indices in a dtype that holds n: in int32 if theirs is smaller and does not."""
+    dtype = dtype_name(i)
+    if not issubdtype(dtype, np.integer) or dtype.itemsize >= 4 or (
+            n <= iinfo(dtype).max and available(dtype) is dtype):
+        return i
+    return convert(i, np.dtype("int32"))
+
+
 def wrap_negative(i: Any, n: int) -> Any:
     """Indices with n added where they are negative, as equations."""
+    i = held(i, n)
     dtype = dtype_name(i)
-    if n > iinfo(dtype).max or available(dtype) is not dtype:
-        i = convert(i, np.dtype("int32"))
-        dtype = np.dtype("int32")
-    elif isinstance(i, Array) and i.aval.weak_type:
+    if isinstance(i, Array) and i.aval.weak_type:
         i = convert(i, dtype)
     return select_n_p.bind(lt_p.bind(i, dtype.type(0)), i, add_p.bind(i, scalar_of(n, dtype)))
 

@@ -26,6 +26,7 @@ from ..jnp.reductions import moments
 from ..jnp.reductions import reduce as reductions
 from ..lax.communication.manual_axes import axis_index, axis_size
 from ..lax.reduction import extreme
+from ..lax.slicing import held
 from ..operands.dtype_promotion import (
     check_arraylike,
     dtype_name,
@@ -141,7 +142,7 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1):
     """
     classes = operator.index(num_classes)
     kind = float_default() if dtype is None else user_dtype(dtype, "one_hot")
-    x = as_array(np.asarray(x) if isinstance(x, (list, tuple)) else x)
+    x = held(as_array(np.asarray(x) if isinstance(x, (list, tuple)) else x), classes)
     if not hasattr(axis, "__index__"):
         if classes != axis_size(axis):
             raise ValueError(f"Expected num_classes to match the size of axis {axis}, but "

@@ -14,7 +14,7 @@ from ....ir.ops.elementwise.comparison import lt_p
 from ....ir.ops.movement.creation import iota_p
 from ....ir.ops.movement.reshape import reshape_p
 from ... import lax, sharding_notes
-from ...lax.slicing import wrap_negative
+from ...lax.slicing import held, wrap_negative
 from ...operands.broadcasting import select_of, to_type
 from ...operands.dtype_promotion import (
     check_arraylike,
@@ -70,7 +70,7 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
     if mode == "raise":
         raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")
     if mode == "wrap":
-        i = remainder(i, np.int32(n)) if n else i
+        i = remainder(held(i, n), np.int32(n)) if n else i
         gather_mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
     elif mode == "clip" or mode is lax.GatherScatterMode.CLIP:
         gather_mode = lax.GatherScatterMode.CLIP
@@ -125,8 +125,8 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
     axis = canonical_axis(axis, x.ndim)
     gather_mode = (lax.GatherScatterMode.FILL_OR_DROP if mode is None
                    else lax.GatherScatterMode.from_any(mode))
-    wrap = gather_mode is not lax.GatherScatterMode.CLIP if wrap_negative_indices is None \
-        else wrap_negative_indices
+    wrap = gather_mode is not lax.GatherScatterMode.PROMISE_IN_BOUNDS \
+        if wrap_negative_indices is None else wrap_negative_indices
     if i.dtype.itemsize < 4:
         i = convert(i, np.dtype("int32"))
     if wrap and not issubdtype(i.dtype, np.unsignedinteger):
@@ -174,7 +174,7 @@ def put(a, ind, v, mode=None, *, inplace=True):
         return x
     if values.size < i.size:
         values = tile_to(values, i.size)
-    values = lax.slice_in_dim(values, 0, i.size)
+    values, i = lax.slice_in_dim(values, 0, i.size), held(i, x.size)
     if mode is None:
         scatter_mode = "drop"
     elif mode == "clip":
@@ -233,7 +233,7 @@ def unravel_index(indices, shape):
     sizes = [int(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,))]
     i = as_array(indices)
     total = math.prod(sizes)
-    i = clip(i, -total, total - 1)
+    i = clip(held(i, total), -total, total - 1)
     i = select_of(lt_p.bind(i, convert(0, i.dtype)), i,
                   add_p.bind(i, convert(total, i.dtype)))
     out = []
@@ -260,9 +260,9 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
             if value.size and (value.min() < 0 or value.max() >= n):
                 raise ValueError("invalid entry in coordinates array")
     elif mode == "clip":
-        indices = [clip(i, 0, n - 1) for i, n in zip(indices, dims, strict=True)]
+        indices = [clip(held(i, n), 0, n - 1) for i, n in zip(indices, dims, strict=True)]
     elif mode == "wrap":
-        indices = [remainder(i, n) for i, n in zip(indices, dims, strict=True)]
+        indices = [remainder(held(i, n), n) for i, n in zip(indices, dims, strict=True)]
     else:
         raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
     if order not in ("C", "F"):

@@ -19,6 +19,7 @@ from ....ir.ops.movement.slicing import slice_p
 from ....ir.ops.reductions.reduction import reduce_sum_p
 from ....ir.ops.reductions.sorting import sort_p
 from ... import lax, sharding_notes
+from ...lax.slicing import held
 from ...operands.broadcasting import incompatible
 from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ...operands.scalars import BOOL
@@ -140,7 +141,7 @@ def _repeat_each(x: Array, repeats: Any, axis: int, length: int | None) -> Array
                  f"{axis}", code="repeats", help="give one count, or one for each element")
         sizes = np.broadcast_to(sizes, (n,))
         return lax_take(x, np.repeat(np.arange(n), sizes).astype(np.int32), axis)
-    counts = as_array(repeats)
+    counts = held(as_array(repeats), int(np.iinfo(np.int32).max))       # their sums fit
     counts = to_shape(counts, (n,)) if counts.shape != (n,) else counts
     # The element that position p repeats: as many ends of runs lie at or before p.
     ends = cumsum(counts)
