@@ -224,3 +224,14 @@ def test_positions_of_small_dtypes_mean_what_those_of_int32_do(kind, use):
     places = jnp.array([7, 100, -1, -100, 120]).astype(kind)
     x = jnp.arange(40000.0)
     np.testing.assert_array_equal(use(x, places), use(x, places.astype("int32")))
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64"])
+def test_positions_kept_from_x64_mode_serve_outside_of_it(kind):
+    with st.enable_x64():
+        places = jnp.array([1, 2], kind)
+    x = jnp.arange(4.0)
+    for found in (x[places], jnp.take(x, places), lax.dynamic_slice(x, places[:1], (2,)),
+                  st.jit(lambda i: x[i])(places), x.at[places].get()):
+        np.testing.assert_array_equal(found, [1, 2])
+    np.testing.assert_array_equal(x.at[places].add(1.0), [0, 2, 3, 3])

@@ -121,12 +121,15 @@ def _start_position(i: Any, n: int, negative: bool, default: np.dtype, name: str
 
 
 def held(i: Any, n: int) -> Any:
-    """Indices in a dtype that holds n: in int32 if theirs is smaller and does not."""
+    """Indices in a dtype of the current mode that holds n: in int32 if theirs is smaller."""
     dtype = dtype_name(i)
-    if not issubdtype(dtype, np.integer) or dtype.itemsize >= 4 or (
-            n <= iinfo(dtype).max and available(dtype) is dtype):
+    if not issubdtype(dtype, np.integer):
         return i
-    return convert(i, np.dtype("int32"))
+    if dtype.itemsize >= 4:     # of 64 bits outside of x64 mode: kept from inside of it
+        usual = canonicalize_dtype(dtype)
+        return i if usual == dtype else convert(i, usual)
+    fits = n <= iinfo(dtype).max and available(dtype) is dtype
+    return i if fits else convert(i, np.dtype("int32"))
 
 
 def wrap_negative(i: Any, n: int) -> Any:
