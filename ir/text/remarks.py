@@ -142,9 +142,9 @@ def wire_text(eqn: Equation, mesh: AbstractMesh) -> str:
         axes = collective.axes(eqn.params)
         for axis in axes:
             size *= mesh.axis_size(axis)
-    except (KeyError, ValueError):
+        received = sum(collective.wire(v.aval, size, eqn.params) for v in eqn.invars)
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError):   # not verified, perhaps
         return ""
-    received = sum(collective.wire(v.aval, size, eqn.params) for v in eqn.invars)
     over = ",".join(map(axis_text, axes))
     return f"{equation_kind(eqn) or eqn.op.name} over {over}, {received:,} B received per device"
 

@@ -260,6 +260,14 @@ def test_bytes_that_are_no_text_are_named_by_fmt_too(tmp_path, capsys) -> None:
     assert "byte 0xff" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("axes", ["None", "7", "('X', None)", "((),)"])
+def test_fmt_prints_collectives_that_are_not_right(axes: str, tmp_path) -> None:
+    (tmp_path / "p.st").write_text(
+        "mesh (X=2 manual)\nlevel local\nprogram @f(x: f32[2]) -> f32[2] {\n"
+        f"  y: f32[2] = psum[axes={axes}] x\n  return y\n}}\n")
+    assert main(["fmt", "--check", str(tmp_path / "p.st")]) in (0, 1)
+
+
 def test_only_files_of_a_folder_are_formatted(tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe.st")
     assert main(["fmt", str(tmp_path)]) == 0
