@@ -9,7 +9,7 @@ from ...ir.program import Var, other_names
 from ...ir.support.progress import counted
 from ...ir.support.spelling import none_such
 from ...ir.text.names import dotted
-from ...report.equal_collectives import alike
+from ...report.equal_collectives import grouped
 from ...report.equal_collectives import places as places_of
 from ...report.explanation import Explanation
 from ...report.reasons.value_paths import places
@@ -122,7 +122,7 @@ def _overview(target: str, made: list[tuple[Found, Explanation]]) -> str:
         lines.append(f"  {f.name}: {listed}"
                      + (f", {e.received_bytes:,} B received per device" if kinds else ""))
         if e.collectives:
-            group = alike(e.collectives)[0]
+            group = grouped(e.collectives)[0]
             c = group[0]
             where = f" at {c.source}: {c.source.source_line().strip()}" if c.source.line else ""
             lines.append(f"    dearest: {c.kind} over {', '.join(map(str, c.mesh_axes))}"

@@ -12,7 +12,7 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import error, fail
 from ...ir.ops.communication.collective_kinds import KINDS
 from ...ir.support.spelling import close_match
-from ...report.equal_collectives import alike, places
+from ...report.equal_collectives import grouped, places
 from ...report.explanation import ExplainedCollective, Explanation
 from ...report.render import excerpt, quantity
 from ..jit.stages import Compiled, Lowered
@@ -126,7 +126,7 @@ def _check_axes(axis: str | Sequence[str] | None, known: Sequence[str]) -> None:
 
 
 def _refuse(found: Explanation, chosen: Sequence[ExplainedCollective], text: str) -> None:
-    groups = sorted(alike(chosen), key=lambda g: -sum(c.total_bytes for c in g))
+    groups = sorted(grouped(chosen), key=lambda g: -sum(c.total_bytes for c in g))
     dearest = [g[0] for g in groups]
     listed = [f"{c.kind} over {', '.join(map(str, c.mesh_axes))}: {c.received_bytes:,} B"
               f"{f' x {c.count}' if c.count != 1 else ''}{places(g)}, {c.source}\n"

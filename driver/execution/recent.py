@@ -25,7 +25,7 @@ _kept = ProgramCache("driver.execution.recent", "programs that were partitioned 
 
 
 class _First:
-    """The first of the programs that look alike from outside. own: its fingerprint, which nobody
+    """The first of the programs that agree in their outline. own: its fingerprint, which nobody
     needs before a second one comes.
     """
 
@@ -49,25 +49,25 @@ def partitioned(program: Program, *, mesh: AbstractMesh, in_shardings: tuple, ou
         made = partition(program, mesh=mesh, in_shardings=in_shardings,
                          out_shardings=out_shardings, options=options)
         if key is not None and warnings_given() == warned:      # a warning is due each time
-            _kept.keep(key, _First(program, made) if key is alike else made, len(made.local.eqns))
+            _kept.keep(key, _First(program, made) if key is outline else made, len(made.local.eqns))
         return made
 
     if config.read("shardtrace_dump"):
         return make()
     asked = (mesh, in_shardings, out_shardings, options, config.read("shardtrace_check"),
              config.read("shardtrace_skip"), program.memo.get(DONATED))
-    alike = program.name, program.mesh, len(program.eqns), program.in_avals, asked
+    outline = program.name, program.mesh, len(program.eqns), program.in_avals, asked
     first = None
     if not _captures(program):              # what is captured may have changed when it is asked for
-        first = _kept.look(alike)
+        first = _kept.look(outline)
         if first is None:
-            return make(alike)
+            return make(outline)
     with collector_paused():
         own = fingerprint(program)
         if own is None:
             return make()
         if first is not None and first.fingerprint() == own:
-            _kept.get(alike)                # it is used
+            _kept.get(outline)                # it is used
             return first.made
         key = own, asked
         return _kept.get(key) or make(key)
