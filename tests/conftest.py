@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import difflib
-import pathlib
 from collections.abc import Callable
 
 import hypothesis
 import pytest
 
-GOLDEN = pathlib.Path(__file__).parent / "golden"
+from .paths import GOLDEN
 
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)

@@ -21,9 +21,9 @@ REFERENCES: dict[str, Reference] = {
 
 BITS = "JAX's bits, recorded in tests/golden/random.json"
 PROGRAMS = "has a program as a param; tests/tracer compare it with what JAX gives for programs"
-TYPES = "changes a type alone; tests/tracer/test_shard_map.py"
-HOST = "calls Python; tests/tracer/test_callbacks.py"
-LAYOUT = "changes where a value lies alone; tests/partitioner/test_redistribute.py"
+TYPES = "changes a type alone; tests/tracer/shard_map/test_shard_map.py"
+HOST = "calls Python; tests/tracer/host/test_callbacks.py"
+LAYOUT = "changes where a value lies alone; tests/partitioner/redistribution/test_redistribute.py"
 ELSEWHERE: dict[str, str] = {
     **{name: BITS for name in (
         "random_bits", "random_bits_block", "random_clone", "random_fold_in", "random_gamma",
@@ -37,5 +37,6 @@ ELSEWHERE: dict[str, str] = {
                                 "reduced_vary_cast_p", "vary_unreduced_cast_p")},
     **{name: HOST for name in ("debug_callback", "debug_print", "io_callback", "pure_callback")},
     **{name: LAYOUT for name in ("reshard", "sharding_constraint")},
-    "retile": "tests/ir/test_retiling.py", "exchange_rows": "tests/ir/test_row_exchange.py",
-    "igamma_grad_a": "JAX's values, tests/ir/test_ops_against_jax.py"}
+    "retile": "tests/ir/ops/communication/test_retiling.py",
+    "exchange_rows": "tests/ir/ops/communication/test_row_exchange.py",
+    "igamma_grad_a": "JAX's values, tests/ir/ops/test_against_jax.py"}

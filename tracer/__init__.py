@@ -14,6 +14,6 @@
     host          callbacks, printing, breakpoints
     advice        what errors about shardings add to their message
 
-A room imports those above it and never one that imports it (tests/test_architecture.py); the files
-beside them are modules of JAX that are one file here.
+A room imports those above it and never one that imports it (a test of tests/repository sees to it);
+the files beside them are modules of JAX that are one file here.
 """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import pathlib
 import sys
 from types import FrameType
 from typing import Any
@@ -19,7 +18,8 @@ import shardtrace as st
 from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
+from ..paths import ROOT
+
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 suite = importlib.import_module("suite")

@@ -3,16 +3,16 @@ from __future__ import annotations
 
 import importlib
 import json
-import pathlib
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
+from ..paths import GOLDEN, ROOT
+
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 collectives = importlib.import_module("collectives")
-RECORDED = json.loads((ROOT / "tests" / "golden" / "partition_programs.json").read_text())
+RECORDED = json.loads((GOLDEN / "partition_programs.json").read_text())
 CASES = {case.name: case for case in collectives.CASES}
 
 # Where axes compete, the order in which equations are met decides, and the order differs.

@@ -3,15 +3,15 @@ from __future__ import annotations
 
 import importlib
 import json
-import pathlib
 import re
 import sys
 
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "performance.md"
+from ..paths import DOCS, ROOT
+
+PAGE = DOCS / "performance.md"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 suite = importlib.import_module("suite")

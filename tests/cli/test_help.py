@@ -1,5 +1,4 @@
 """`shardtrace help`: topics, commands, pages of errors; docs/ir.md is one of them."""
-import pathlib
 import re
 
 import pytest
@@ -9,7 +8,7 @@ from shardtrace.ir.ops.communication.collective_kinds import KINDS as COLLECTIVE
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.report.advice.warnings import KINDS
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
+from ..paths import DOCS
 
 
 @pytest.mark.parametrize("topic", [*TOPICS, "check", "help", *list(error_classes())[:3]])

@@ -28,7 +28,8 @@ from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+from ..paths import EXAMPLES
+
 MESH = st.make_mesh((2, 4), ("data", "model"))
 EXPLICIT = st.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
 

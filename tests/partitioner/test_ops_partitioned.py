@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 
 import hypothesis
-import lockstep
 import numpy as np
 import pytest
 
@@ -21,6 +20,8 @@ from shardtrace.ir.program import Level, Program, Var
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.types import array_type, unsharded
 from shardtrace.partitioner.pipeline import partition
+
+from . import lockstep
 
 MESHES = (AbstractMesh((2,), ("x",)), AbstractMesh((3,), ("x",)), AbstractMesh((2, 2), ("x", "y")))
 # layouts tried per sample and mesh: 4, or 25 with --hypothesis-profile=thorough

@@ -3,10 +3,8 @@ from __future__ import annotations
 
 import gc
 
-import lockstep
 import numpy as np
 import pytest
-from building import Build, auto, literal
 
 import shardtrace.partitioner.pipeline as pipeline
 from shardtrace.ir.context import config
@@ -20,6 +18,9 @@ from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
 from shardtrace.partitioner.pipeline import Options, Pass, partition
 from shardtrace.partitioner.preparation.inline import inline
+
+from . import lockstep
+from .building import Build, auto, literal
 
 MESH = auto(2, 4, names="xy")
 

@@ -5,9 +5,7 @@ with random specs for some arguments and results, and with random constraints in
 """
 from __future__ import annotations
 
-import lockstep
 import numpy as np
-from building import Build, auto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +13,9 @@ from shardtrace.ir.program import Level, Var
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import partition
+
+from . import lockstep
+from .building import Build, auto
 
 MESHES = (auto(2, 2), auto(2, 4), auto(4), auto(2, 2, 2), auto(2, 3))
 SHAPES = ((8, 8), (8, 12), (4, 8, 6), (24,), (8, 1), (6, 4, 2))

@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import math
-import pathlib
-import sys
 
 import numpy as np
 import pytest
@@ -24,7 +22,6 @@ from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
 
 assert dialect.OPS is OPS
-sys.path.insert(0, str(pathlib.Path(__file__).parent))     # for what lies beside
 
 
 class LocalProgram:

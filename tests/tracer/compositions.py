@@ -1,4 +1,4 @@
-"""What `tests/record_compositions.py` and `test_compositions.py` share: towers of transformations.
+"""What `tests/record/compositions.py` and `test_compositions.py` share: towers of transformations.
 
 Each transformation turns a function of a vector into another one of the same shape, so that any
 word over them is a program: `grad.scan.vmap` is the gradient of a scan of a vmap. Of the common
@@ -10,13 +10,14 @@ is not taken yet, with collectives of its own.
 from __future__ import annotations
 
 import itertools
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "compositions.json"
+from ..paths import GOLDEN
+
+TABLE = GOLDEN / "compositions.json"
 TRANSFORMATIONS = ("grad", "vmap", "scan", "jit", "shard_map", "checkpoint", "cond")
 SELDOM = ("jvp", "linearize", "vjp", "hessian", "fori_loop", "switch", "map", "custom_vjp",
           "custom_jvp", "policy", "named_vmap", "vmap_columns", "reverse_scan", "unchecked_map",

@@ -1,11 +1,12 @@
-"""What `tests/record_signatures.py` and `test_signatures.py` share: signatures as text."""
+"""What `tests/record/signatures.py` and `test_signatures.py` share: signatures as text."""
 from __future__ import annotations
 
 import inspect
-import pathlib
 from typing import Any
 
-TABLE = pathlib.Path(__file__).parent.parent / "golden" / "signatures.txt"
+from ..paths import GOLDEN
+
+TABLE = GOLDEN / "signatures.txt"
 
 
 def default(value: Any) -> str:

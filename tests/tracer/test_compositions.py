@@ -1,7 +1,7 @@
 """Towers of transformations, in all orders, give what they give under JAX.
 
 `compositions.py` builds the programs, and JAX's values were recorded by
-`tests/record_compositions.py`. Where JAX itself gives up on a program, shardtrace may refuse it
+`tests/record/compositions.py`. Where JAX itself gives up on a program, shardtrace may refuse it
 too, or else must give the value that JAX finds on the Auto mesh of the same shape.
 """
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 
-import compositions
 import numpy as np
 import pytest
 
@@ -20,7 +19,9 @@ from shardtrace.errors import ShardingTypeError
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
-GOLDEN: dict[str, dict[str, list[float] | None]] = json.loads(compositions.GOLDEN.read_text())
+from . import compositions
+
+GOLDEN: dict[str, dict[str, list[float] | None]] = json.loads(compositions.TABLE.read_text())
 TOWER = compositions.Tower(st, jnp, lax, P)
 SEED, SLICE = 7, 20
 

@@ -1,6 +1,6 @@
 """Functions and methods have the parameters that they have in JAX: names, kinds, defaults.
 
-JAX's are in tests/golden/signatures.txt, written by `tests/record_signatures.py`.
+JAX's are in tests/golden/signatures.txt, written by `tests/record/signatures.py`.
 """
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import inspect
 import pydoc
 
 import pytest
-import signatures
 
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn
+
+from . import signatures
 
 RECORDED = signatures.recorded()
 OURS = signatures.surface(st)

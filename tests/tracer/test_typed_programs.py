@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 
 import pytest
-import typed_programs
+
+from . import typed_programs
 
 CASES = typed_programs.cases()
 CHUNK = 50

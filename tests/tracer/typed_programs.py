@@ -8,19 +8,20 @@
 
 Programs may use jax, jnp, lax, np, P and `A(shape, dtype, spec)`, zeros with that spec. Each is
 traced under `set_mesh(mesh)`. `trace` takes the library as an argument, so that the same code asks
-JAX (tests/record_typed_programs.py) and shardtrace (test_typed_programs.py).
+JAX (tests/record/typed_programs.py) and shardtrace (test_typed_programs.py).
 """
 from __future__ import annotations
 
 import importlib
 import json
-import pathlib
 import re
 from typing import Any
 
 import numpy as np
 
-PATH = pathlib.Path(__file__).parent.parent / "golden" / "typed_programs.jsonl"
+from ..paths import GOLDEN
+
+PATH = GOLDEN / "typed_programs.jsonl"
 DTYPES = {"f32": np.float32, "i32": np.int32, "bool": np.bool_}
 VARIABLE = re.compile(r"""\S*[\[\]{}@=<>"'0-9()|/\\]\S*|Got.*|This error occurs.*""")
 

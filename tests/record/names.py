@@ -1,0 +1,21 @@
+"""Record the public names of JAX into tests/golden/public_names.txt, for docs/coverage.md.
+
+    ORACLE -m tests.record.names          ORACLE: a Python with jax 0.10.2
+
+One line a name: module, name, kind (function, class, value, module, primitive).
+"""
+from __future__ import annotations
+
+import os
+import warnings
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+warnings.simplefilter("ignore")
+
+from ..repository import coverage_of_names as coverage  # noqa: E402 - the folder is added above
+
+if __name__ == "__main__":
+    rows = [f"{module}\t{name}\t{kind}\n" for module in coverage.MODULES
+            for name, kind in coverage.public_names("jax", module)]
+    coverage.TABLE.write_text("".join(rows))
+    print(len(rows), "names")

@@ -1,0 +1,175 @@
+"""What `make_coverage.py`, `test_coverage.py` and tests/record/names.py share: names, reasons."""
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+from typing import Any
+
+from ..paths import DOCS, GOLDEN
+
+TABLE = GOLDEN / "public_names.txt"
+DOCUMENT = DOCS / "coverage.md"
+
+# "" is the package itself. Those of FULL hold what array programs are written with.
+FULL = ("numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "nn", "nn.initializers",
+        "random", "ops", "tree", "tree_util", "sharding", "flatten_util", "scipy.sparse.linalg")
+MODULES = ("", *FULL, "scipy.linalg", "scipy.special", "ad_checkpoint", "custom_derivatives",
+           "debug", "dtypes", "errors", "typing")
+
+_REF = "mutable references: values here do not change, so that programs can be partitioned"
+_COMPILER = "a hook of XLA or its runtime, of which there is none below"
+_TOKEN = "tokens order side effects inside of XLA; here effects run in the order of the program"
+_INTERNAL = "machinery of JAX's own transformations"
+_DEPRECATED = "deprecated in JAX"
+_EXPORT = "programs are saved as text (`program.as_text()`) or with `checkpoints`, not StableHLO"
+
+# Why a name is missing: by module and name, or for all names of a kind by a prefix or suffix.
+REASONS: dict[str, dict[str, str]] = {
+    "": {
+        "Ref": _REF, "empty_ref": _REF, "free_ref": _REF, "freeze": _REF, "new_ref": _REF,
+        "ref": _REF, "ds": _REF,
+        "ad": _INTERNAL, "api_util": _INTERNAL, "interpreters": _INTERNAL,
+        "lib": _INTERNAL, "make_user_context": _INTERNAL,
+        "allow_f16_reductions": _COMPILER, "array_garbage_collection_guard": _COMPILER,
+        "thread_guard": _COMPILER, "no_execution": _COMPILER, "explain_cache_misses": _COMPILER,
+        "jax2tf_associative_scan_reductions": "for TensorFlow",
+        "softmax_custom_jvp": "softmax always has its own derivative, as in JAX by default",
+        "auto_pcast": "casts to varying are always inserted, as in JAX by default",
+        "remove_size_one_mesh_axis_from_type": "off, as in JAX by default",
+        "debug_key_reuse": "reuse of keys is not looked for",
+        "enable_checks": "the verifier, `SHARDTRACE_CHECK`, is always on unless turned off",
+        "custom_batching": "batching rules come from the ops; `custom_vmap` is missing",
+        "export": _EXPORT,
+        "ffi": "calls foreign code inside of XLA; use `pure_callback`",
+        "monitoring": _COMPILER, "profiler": "profiles hardware; see `st.explain` and `cost`",
+        "print_environment_info": _COMPILER,
+        "fwd_and_bwd": "experimental; use `vjp`", "version": "see `__version__`",
+    },
+    "lax": {
+        "after_all": _TOKEN, "create_token": _TOKEN, "precv": _TOKEN, "psend": _TOKEN,
+        "dce_sink": _COMPILER,
+        "rng_uniform": "draws from a hidden state of the device; use `random.uniform`",
+        "after_all_p": _TOKEN, "create_token_p": _TOKEN, "dce_sink_p": _COMPILER,
+        "rng_uniform_p": "see rng_uniform",
+        "approx_top_k_p": "`approx_max_k` is exact here, a `top_k`",
+        "ragged_all_to_all_p": "`ragged_all_to_all` is composed of other collectives",
+        "reduce_window_p": "windows with reducers of one's own are composed",
+        "select_and_scatter_p": "with functions of one's own it is composed",
+    },
+    "lax.linalg": {
+        "cholesky_update_p": "composed of others", "ormqr_p": "composed of others",
+        "symmetric_product_p": "composed of others",
+    },
+    "tree_util": {"default_registry": "the registry belongs to this package's own tree library"},
+    "custom_derivatives": {
+        "linear_call": "`custom_linear_solve` or `custom_vjp` say the same",
+        "remat_opt_p": _INTERNAL, "custom_jvp_call_p": _INTERNAL, "custom_vjp_call_p": _INTERNAL,
+        "custom_vjp_primal_tree_values": _INTERNAL, "zero_from_primal": _INTERNAL,
+    },
+    "ad_checkpoint": {
+        "Offloadable": "memory is one", "Recompute": _INTERNAL, "Saveable": _INTERNAL,
+        "print_saved_residuals": "see the text of the program: residuals are its results",
+    },
+    "debug": {
+        "DebugEffect": _INTERNAL, "OrderedDebugEffect": _INTERNAL,
+    },
+    "errors": {
+        "InconclusiveDimensionOperation": "shapes are numbers; there are no symbolic dimensions",
+        "JaxprTypeError": "programs are checked by the verifier, with errors of its own",
+    },
+}
+
+# For what is missing of modules of which only a part is here.
+OTHERWISE = {
+    "scipy.linalg": "not met in programs on sharding so far; compose it of `lax.linalg`",
+    "scipy.special": "not met in programs on sharding so far",
+}
+
+
+def kind_of(name: str, value: Any) -> str:
+    if name.endswith("_p"):
+        return "primitive"
+    if inspect.ismodule(value):
+        return "module"
+    if isinstance(value, type):
+        return "class"
+    return "function" if callable(value) else "value"
+
+
+def public_names(package: str, module: str) -> list[tuple[str, str]]:
+    """(name, kind) of what users find in a module, sorted."""
+    holder = importlib.import_module(f"{package}.{module}" if module else package)
+    found = []
+    for name in sorted(dir(holder)):
+        if name.startswith("_"):
+            continue
+        with contextlib.suppress(AttributeError):
+            found.append((name, kind_of(name, getattr(holder, name))))
+    return found
+
+
+def recorded() -> dict[str, list[tuple[str, str]]]:
+    """JAX's names by module."""
+    out: dict[str, list[tuple[str, str]]] = {}
+    for row in TABLE.read_text().splitlines():
+        module, name, kind = row.split("\t")
+        out.setdefault(module, []).append((name, kind))
+    return out
+
+
+def present(module: str, name: str) -> bool:
+    """Whether the name is here."""
+    try:
+        holder = importlib.import_module(f"shardtrace.{module}" if module else "shardtrace")
+    except ImportError:
+        return False
+    return hasattr(holder, name)
+
+
+def missing(module: str) -> list[str]:
+    """The names of JAX's module that are not here."""
+    return [name for name, _ in recorded()[module] if not present(module, name)]
+
+
+def reason(module: str, name: str) -> str:
+    """Why a name is missing; KeyError where nobody said."""
+    known = REASONS.get(module, {})
+    return OTHERWISE[module] if name not in known and module in OTHERWISE else known[name]
+
+
+def share(module: str) -> tuple[int, int]:
+    """(names that are here, names there are), without primitives."""
+    names = [name for name, kind in recorded()[module] if kind != "primitive"]
+    return sum(present(module, name) for name in names), len(names)
+
+
+def document() -> str:
+    """The text of docs/coverage.md."""
+    lines = [
+        "# Which of JAX's names are here", "",
+        "Written by `python -m tests.repository.make_coverage` from the public names of JAX "
+        "0.10.2;", "a test keeps it current. A name that is here has JAX's signature and is tested "
+        "against its values.", "",
+        "| module | here | of | percent | primitives (`*_p`) |", "| --- | --- | --- | --- | --- |"]
+    for module in MODULES:
+        here, count = share(module)
+        primitives = [n for n, kind in recorded()[module] if kind == "primitive"]
+        ours = sum(present(module, n) for n in primitives)
+        text = f"{ours} of {len(primitives)}" if primitives else ""
+        lines.append(f"| `{'jax' + ('.' + module if module else '')}` | {here} | {count} | "
+                     f"{100 * here // max(count, 1)} | {text} |")
+    lines += ["", "## What is missing, and why", ""]
+    for module in MODULES:
+        names = missing(module)
+        if not names:
+            continue
+        lines += [f"### `jax{'.' + module if module else ''}`", "", "| name | reason |",
+                  "| --- | --- |"]
+        by_reason: dict[str, list[str]] = {}
+        for name in names:
+            by_reason.setdefault(reason(module, name), []).append(name)
+        lines += [f"| {', '.join(f'`{n}`' for n in group)} | {why} |"
+                  for why, group in by_reason.items()]
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,34 @@
+"""docs/coverage.md says truly which of JAX's names are here, and why the others are not."""
+from __future__ import annotations
+
+import pytest
+
+from . import coverage_of_names as coverage
+
+
+@pytest.mark.parametrize("module", coverage.FULL)
+def test_nine_of_ten_names_are_here(module):
+    here, count = coverage.share(module)
+    assert here >= 0.9 * count, coverage.missing(module)
+
+
+@pytest.mark.parametrize("module", coverage.MODULES)
+def test_every_missing_name_has_a_reason(module):
+    for name in coverage.missing(module):
+        assert coverage.reason(module, name)
+
+
+@pytest.mark.parametrize("module", sorted(coverage.REASONS))
+def test_every_reason_is_about_a_missing_name(module):
+    assert sorted(coverage.REASONS[module]) == sorted(coverage.missing(module))
+
+
+def test_the_document_is_current():
+    assert coverage.DOCUMENT.read_text() == coverage.document(), (
+        "run python -m tests.repository.make_coverage")
+
+
+@pytest.mark.parametrize("module", coverage.MODULES)
+def test_the_recorded_names_are_those_of_jax(module):
+    pytest.importorskip("jax")
+    assert coverage.recorded()[module] == coverage.public_names("jax", module)
