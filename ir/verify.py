@@ -44,7 +44,7 @@ from .program import SOUND_NAMES, Atom, Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
 from .support.caches import cached
 from .support.lazy import lazy_import
-from .text.missing_constant import MissingConstant
+from .text.placeholders import MissingConstant
 from .types import ArrayType
 
 _text = lazy_import(".text.print", __package__)

@@ -28,7 +28,7 @@ def merged(x: np.ndarray, new: tuple[int, ...]) -> np.ndarray:
     """`x.reshape(new)`, of an operand whose last dimension may be a repetition.
 
     >>> import numpy as np
-    >>> from shardtrace.ir.ops.merging import merged
+    >>> from shardtrace.ir.kernels.merged_repeats import merged
     >>> x = np.broadcast_to(np.arange(3)[:, None], (3, 2))
     >>> merged(x, (6,)).tolist()
     [0, 0, 1, 1, 2, 2]

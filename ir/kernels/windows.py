@@ -1,4 +1,4 @@
-"""Sliding windows: sizes, paddings of their transposes, and views of arrays as windows.
+"""Padding, and sliding windows: sizes, paddings of their transposes, views of arrays as windows.
 
 A window of size w and dilation d covers (w - 1) d + 1 elements of an operand whose elements are
 first spread by the base dilation b and padded by (lo, hi); the results lie stride s apart:
@@ -12,8 +12,47 @@ from typing import Any
 
 import numpy as np
 
+from ..support.buffer_pool import empty
 from ..types import Shape
-from .pad import pad_array
+from .device_dimensions import lead_sizes, with_lead
+
+# For each dimension: elements before, behind, and between neighbours.
+Config = tuple[tuple[int, int, int], ...]
+
+
+def pad_array(lead: int, x: np.ndarray, value: np.ndarray, *,
+              padding_config: Config) -> np.ndarray:
+    source: list[slice] = []
+    target: list[slice] = []
+    shape = []
+    for n, (lo, hi, inner) in zip(x.shape[lead:], padding_config, strict=True):
+        step = inner + 1
+        size = lo + hi + (n + (n - 1) * inner if n else 0)
+        first = -(lo // step) if lo < 0 else 0          # first element at or after the start
+        last = min(n, -(-(size - lo) // step)) if size > lo else first
+        last = max(first, last)
+        source.append(slice(first, last))
+        start = lo + first * step
+        target.append(slice(start, start + (last - first - 1) * step + 1, step) if last > first
+                      else slice(0, 0, 1))
+        shape.append(size)
+    kept = x[(slice(None),) * lead + tuple(source)]
+    if kept.shape[lead:] == tuple(shape):
+        return kept if lead == 0 else with_lead(kept, lead, lead_sizes(lead, (x, value)))
+    sizes = lead_sizes(lead, (x, value))
+    out = empty(sizes + tuple(shape), x.dtype)
+    fill = value.reshape(value.shape[:lead] + (1,) * len(shape))
+    where = [slice(None)] * out.ndim
+    for d, part in enumerate(target, lead):
+        if part.step > 1:
+            out[tuple(where)] = fill
+            break
+        for beside in (slice(0, part.start), slice(part.stop, None)):
+            out[(*where[:d], beside, *where[d + 1:])] = fill
+        where[d] = part                         # what is beside it is filled
+    out[(slice(None),) * lead + tuple(target)] = kept
+    return out
+
 
 Padding = tuple[tuple[int, int], ...]
 

@@ -182,7 +182,7 @@ POOL = BufferPool(_limit())
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array with arbitrary content from the pool that all executors share.
 
-    >>> from shardtrace.ir.pool import empty
+    >>> from shardtrace.ir.support.buffer_pool import empty
     >>> x = empty((512, 512), np.dtype(np.float32))
     >>> x.shape, x.flags.c_contiguous
     ((512, 512), True)

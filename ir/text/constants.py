@@ -23,8 +23,7 @@ import numpy as np
 from ..kernels.key_data import storage_dtype
 from ..support.lazy import lazy_import
 from ..types import ArrayType, Shape
-from .missing_constant import MissingConstant
-from .placeholders import quote
+from .placeholders import MissingConstant, quote
 from .scalars import parse_scalar, scalar_text
 
 base64 = lazy_import("base64")

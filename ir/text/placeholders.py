@@ -10,8 +10,11 @@ import functools
 import re
 from typing import Any
 
+import numpy as np
+
 from ..diagnostics.diagnostic import fail, visible
 from ..support.lazy import lazy_import
+from ..types import ArrayType
 
 json = lazy_import("json")
 
@@ -81,3 +84,19 @@ def callable_name(f: Any) -> str:
 def opaque_text(value: Any) -> str:
     """repr() of an object, without addresses."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+class MissingConstant:
+    """Stands for an array that the text left out; `digest` is its content hash."""
+
+    __slots__ = ("aval", "digest", "name")
+
+    def __init__(self, name: str, aval: ArrayType, digest: str) -> None:
+        self.name, self.aval, self.digest = name, aval, digest
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        fail(LookupError,
+             f"constant {self.name} ({self.aval.str_short(True)}) is not in the program's text, "
+             "which holds only its content hash", code="missing-constant",
+             help=f"give `parse_program` an array for {self.name!r} in `constants`, or write "
+                  "the program with `save_program`, which keeps its arrays")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels.row_sums import adder_of
+from ...ir.kernels.reductions import adder_of
 from ...ir.support.caches import cached
 
 LONGEST = {"f": 64, "i": 32, "u": 32}     # elements of a row, by the kind of dtype

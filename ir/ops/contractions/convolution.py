@@ -21,8 +21,7 @@ from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.conv_products import by_products
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.gemm import contract
-from ...kernels.pad import pad_array
-from ...kernels.windows import Padding, halo, output_size, passes, spread_size, windows
+from ...kernels.windows import Padding, halo, output_size, pad_array, passes, spread_size, windows
 from ...op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ...param_types import register_param_type
 from ...rule import REDUCE, FactorRule, make_rule

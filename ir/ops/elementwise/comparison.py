@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_extended
-from ...kernels.total_order import total_order_key
+from ...kernels.sorting import total_order_key
 from ...op import defop
 from ...types import ArrayType, Shape
 from .declaration import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.pad import Config, pad_array
+from ...kernels.windows import Config, pad_array
 from ...op import OPS, LinearOperand, LocalizeContext, Sample, defop
 from ...program import Literal
 from ...rule import FactorRule, make_rule

@@ -16,8 +16,7 @@ from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype, long_name
 from ...inference.pending import refuse
 from ...inference.unreduced import is_pending, refuse_pending
-from ...kernels.arg_extrema import WIDE, first_position
-from ...kernels.row_sums import adder_of
+from ...kernels.reductions import WIDE, adder_of, first_position
 from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...rule import REDUCE, Pattern
 from ...shardings.sharding import named_sharding_abstract

@@ -18,8 +18,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
-from ...kernels.stable_order import stable_order, taken
-from ...kernels.top_k import largest
+from ...kernels.sorting import largest, stable_order, taken
 from ...mesh import empty_abstract_mesh
 from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list

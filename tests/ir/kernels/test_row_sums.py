@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels.row_sums import LONGEST, SHORTEST, adder_of, has_products, row_adder
+from shardtrace.ir.kernels.reductions import LONGEST, SHORTEST, adder_of, has_products, row_adder
 from shardtrace.ir.ops.reductions.reduction import reduce_sum_p
 
 RNG = np.random.default_rng(0)

@@ -9,10 +9,8 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir.kernels import stable_order as module
-from shardtrace.ir.kernels.stable_order import stable_order, taken
-from shardtrace.ir.kernels.top_k import largest
-from shardtrace.ir.kernels.total_order import total_order_key
+from shardtrace.ir.kernels import sorting as module
+from shardtrace.ir.kernels.sorting import largest, stable_order, taken, total_order_key
 
 FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
           ml_dtypes.float8_e5m2]

@@ -15,7 +15,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.kernels import row_sums
+from shardtrace.ir.kernels import reductions
 from shardtrace.runtime import threads
 from shardtrace.runtime.calls import ownership, short_rows
 from shardtrace.runtime.loops import buffers
@@ -31,7 +31,7 @@ STEPS = ["unary", "binary", "binary", "where", "mask", "mask", "psum", "extreme"
          "reshape", "transpose", "join", "cast", "scan", "scan", "while", "cond", "call"]
 LOW = [(blocks, "SINGLE", 1), (blocks, "LARGE", 1), (blocks, "BLOCK", 50), (threads, "ENOUGH", 64),
        (ownership, "FEWEST", 1), (buffers, "FEWEST", 1), (scanning, "SHORTEST", 1),
-       (row_sums, "SHORTEST", 2), (short_rows, "FEWEST", 1), (plan, "ROUNDS", 1)]
+       (reductions, "SHORTEST", 2), (short_rows, "FEWEST", 1), (plan, "ROUNDS", 1)]
 
 
 class Body:

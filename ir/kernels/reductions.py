@@ -1,8 +1,9 @@
-"""Sums along rows, as products with ones: BLAS adds up a row in a third of numpy's time.
+"""Reductions of rows: sums as products with ones, and positions of the largest and smallest.
 
-`numpy.vecdot` calls BLAS for each row, so that a row's sum does not depend on which rows are
-beside it. Long rows are cut into pieces whose sums numpy adds up pairwise: no sum adds more than
-`LONGEST` numbers one after the other, and errors stay what they are with numpy's.
+BLAS adds up a row in a third of numpy's time. `numpy.vecdot` calls BLAS for each row, so that a
+row's sum does not depend on which rows are beside it. Long rows are cut into pieces whose sums
+numpy adds up pairwise: no sum adds more than `LONGEST` numbers one after the other, and errors stay
+what they are with numpy's.
 """
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def row_adder(row: tuple[int, ...], dtype: np.dtype) -> Callable[..., Any] | Non
     It takes `out` as numpy's functions do. Arrays that do not lie row by row numpy adds up.
 
     >>> import numpy as np
-    >>> from shardtrace.ir.ops.row_sums import row_adder
+    >>> from shardtrace.ir.kernels.reductions import row_adder
     >>> row_adder((64,), np.dtype(np.float32))(np.ones((2, 64), np.float32)).tolist()
     [64.0, 64.0]
     """
@@ -75,3 +76,40 @@ def adder_of(axes: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype
 def has_products(row: tuple[int, ...], dtype: np.dtype) -> bool:
     """Is a sum of products along such rows the product of rows, `numpy.vecdot`?"""
     return len(row) == 1 and dtype.char in "fd" and SHORTEST <= row[0] <= LONGEST
+
+
+MOST = 1 << 12                  # elements along the dimension; of booleans FEW: numpy stops early
+FEW = 16
+WIDE = 1 << 10                  # elements of a row from which it pays to take whole rows
+NARROW = 64                     # of them, those that lie one behind the other at the least
+
+
+def first_position(x: np.ndarray, axis: int, extreme: np.ufunc) -> np.ndarray | None:
+    """The first position of what `extreme` (maximum, minimum) gives along a dimension.
+
+    By comparing one row after the other, which numpy does for many elements at a time. None where
+    that does not pay, or there is a NaN.
+
+    >>> import numpy as np
+    >>> from shardtrace.ir.kernels.reductions import first_position
+    >>> x = np.arange(4096).reshape(2, 2048) % 3
+    >>> first_position(x, 0, np.maximum)[:4].tolist()
+    [1, 0, 0, 1]
+    """
+    count = x.shape[axis]
+    if (count > (FEW if x.dtype.kind == "b" else MOST) or x.dtype.kind not in "fiub"
+            or x.dtype.isbuiltin != 1 or math.prod(x.shape[axis + 1:]) < NARROW
+            or x.size < WIDE * count):
+        return None
+    best = extreme.reduce(x, axis=axis)
+    if x.dtype.kind == "f" and np.isnan(best).any():
+        return None
+    found = np.zeros(best.shape, np.int8 if count <= 128 else np.int16)
+    before = np.ones(best.shape, np.bool_)
+    other = np.empty(best.shape, np.bool_)
+    front = (slice(None),) * axis
+    for i in range(count - 1):
+        np.not_equal(x[(*front, i)], best, out=other)
+        np.logical_and(before, other, out=before)
+        np.add(found, before.view(np.int8), out=found)
+    return found
