@@ -56,11 +56,10 @@ SOURCES = """\
 - **Partial sums that only their sum is seen of are not made**: a product and its `psum` are one
   GEMM over devices and contraction.
 - **Plans are straight lines.** The first run decides equation by equation how it is computed, with
-  which buffers; later runs call numpy and nothing else. Elementwise runs are evaluated block by
-  block in buffers that stay in cache, on both cores where that pays. Buffers begin where cache
+  which buffers; later runs call numpy and nothing else. Elementwise runs on large arrays are fused
+  and evaluated block by block, so that what passes between them stays in cache, on both cores where
+  that pays. Buffers begin where cache
   lines do, which alone makes them up to twice as fast to write.
-- **Blocks that change places are read where they were.** A `ppermute` whose result elementwise
-  work reads copies nothing: that work takes its rows from other places.
 - **Exchanges that are written by hand run as they are written.** A ring all-reduce, attention
   whose keys go around or a pipeline is what a user wants to see run, with its order of additions;
   its measure is numpy doing the same exchanges block by block. The blocks of all devices are one

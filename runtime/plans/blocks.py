@@ -28,6 +28,7 @@ import numpy as np
 
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
+from ...ir.support.caches import module_table
 from ..calls.call import Call, last_reads, new_call, read_counts
 from ..calls.recording import (
     CALL,
@@ -49,6 +50,11 @@ LONGEST_ROW = 1 << 16           # elements
 BLOCK = 1 << 16                 # elements of the largest value in a block
 MOST = 64                       # calls that are fused
 SINGLE = 8                      # times LARGE, for a single call to be evaluated in blocks
+
+
+# A plan for a hundred equal leaves has a hundred equal groups.
+_BODIES = module_table("runtime.plans.blocks._BODIES",
+                       "functions of fused calls, by what these compute of how many rows", 1024)
 
 
 class Form:
@@ -280,7 +286,12 @@ class Blocked:
     def _body(self, rows: int) -> Callable[..., Any]:
         body = self._bodies.get(rows)
         if body is None:
-            body = self._bodies[rows] = self._written_out(rows)
+            key = (rows, self._rows, *self._results, *self._kernels,
+                   *[(call.inputs, call.outputs) for call in self._calls])
+            body = _BODIES.get(key)
+            if body is None:
+                body = _BODIES[key] = self._written_out(rows)
+            self._bodies[rows] = body
         return body
 
     def _written_out(self, rows: int) -> Callable[..., Any]:
@@ -333,12 +344,39 @@ class _Group:
         rows = [n for n in self.rows if n in cuts.forms and all(
             [form is None or form.is_rows for s, form in
              zip(call.inputs, cuts.forms[n], strict=False) if s in self.made])]
-        if not rows or len(self.calls) == MOST:
+        if not rows:
             return False
         self.rows = rows
         self.calls.append(call)
         self.made.update(call.outputs)
         return True
+
+    def fused(self, readers: Any) -> list[Call]:
+        """The calls, fused as far as large arrays connect them: nothing is gained by fusing the
+        updates of two leaves, and those of a hundred leaves are then a hundred equal groups.
+        """
+        part_of: dict[int, int] = {}            # of slots
+        parts: dict[int, list[int]] = {}        # slots
+        for call in self.calls:
+            (out,), made = call.outputs, self.made
+            sizes = call.kernel.sizes           # type: ignore[union-attr]
+            part_of[out], parts[out] = out, [out]
+            for s, size in zip(call.inputs, sizes, strict=False):
+                if s not in made and size < LARGE:
+                    continue
+                other = part_of.get(s)
+                if other is None:
+                    part_of[s] = out
+                    parts[out].append(s)
+                elif other != out:
+                    for t in parts[other]:
+                        part_of[t] = out
+                    parts[out] += parts.pop(other)
+        found: dict[int, list[Call]] = {}
+        for call in self.calls:
+            found.setdefault(part_of[call.outputs[0]], []).append(call)
+        return [one for part in found.values() for i in range(0, len(part), MOST)
+                for one in _as_one(part[i:i + MOST], self.rows, readers)]
 
 
 def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
@@ -349,22 +387,23 @@ def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
     for call in calls:
         kernel = call.kernel
         if kernel is not None and not call.several and not call.changes:
-            if kernel.elements >= LARGE and group.join(call, kernel):
+            is_read_here = not group.made.isdisjoint(call.inputs)
+            if (kernel.elements >= LARGE or is_read_here) and group.join(call, kernel):
                 continue
-            if group.made.isdisjoint(call.inputs) and (
+            if not is_read_here and (
                     kernel.elements < LARGE or _cuts(kernel).is_view):
                 out.append(call)                # may as well be done before
                 continue
             if kernel.elements >= LARGE:
-                out += _as_one(group.calls, group.rows, readers)
+                out += group.fused(readers)
                 group = _Group()
                 if not group.join(call, kernel):
                     out.append(call)
                 continue
-        out += _as_one(group.calls, group.rows, readers)
+        out += group.fused(readers)
         group = _Group()
         out.append(call)
-    return out + _as_one(group.calls, group.rows, readers)
+    return out + group.fused(readers)
 
 
 def is_large(kernel: Kernel) -> bool:

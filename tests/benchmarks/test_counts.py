@@ -109,8 +109,8 @@ def test_an_equation_takes_few_calls_to_trace(name: str, warm: int, cleared: int
 
 
 @pytest.mark.parametrize(("name", "warm", "cleared"), [
-    ("one array", 0, 0), ("100 leaves", 32, 32), ("a chain", 16, 18), ("a step", 84, 515),
-    ("a block", 55, 195), ("a loop", 165, 334), ("an optimizer", 21, 24)])
+    ("one array", 0, 0), ("100 leaves", 32, 32), ("a chain", 16, 18), ("a step", 93, 720),
+    ("a block", 61, 300), ("a loop", 220, 400), ("an optimizer", 21, 24)])
 def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int) -> None:
     """Of a program that is partitioned anew: where its types were met before, and without caches.
     """
@@ -124,8 +124,8 @@ def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int
                 lib.root.clear_caches()
             found.append(calls_of(traced.lower))
         equations = worker.count_equations(traced.jaxpr)
-    assert found[1] <= 460 + warm * equations, f"{found} calls for {equations} equations"
-    assert found[2] <= 960 + cleared * equations, f"{found} calls for {equations} equations"
+    assert found[1] <= 560 + warm * equations, f"{found} calls for {equations} equations"
+    assert found[2] <= 1060 + cleared * equations, f"{found} calls for {equations} equations"
 
 
 @pytest.mark.parametrize(("name", "per_equation"), [("a step", 445), ("a block", 94)])
@@ -145,9 +145,9 @@ def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: fl
 
 @pytest.mark.parametrize(("name", "known", "fixed", "per_equation"), [
     ("one array", True, 190, 0), ("100 leaves", True, 190, 48), ("a chain", True, 190, 17),
-    ("a step", True, 190, 31), ("a block", True, 190, 30), ("an optimizer", True, 190, 40),
+    ("a step", True, 190, 31), ("a block", True, 190, 30), ("an optimizer", True, 190, 56),
     ("one array", False, 340, 0), ("100 leaves", False, 340, 46), ("a chain", False, 340, 17),
-    ("a step", False, 340, 118), ("a block", False, 340, 103), ("an optimizer", False, 340, 46)])
+    ("a step", False, 340, 118), ("a block", False, 340, 103), ("an optimizer", False, 340, 66)])
 def test_a_first_run_makes_few_calls_an_equation_more(
         name: str, known: bool, fixed: int, per_equation: float) -> None:
     """Of a program that is planned anew, where its types were met before, or all was forgotten."""
@@ -191,7 +191,7 @@ def _some_layers(arguments: tuple[Any, Any]) -> tuple[Any, Any]:
     ("mlp step, data parallel", 1.0), ("mlp step, data x tensor, auto", 1.0),
     ("layer norm and its gradient", 1.1), ("attention forward", 1.0),
     ("transformer block forward and backward", 0.9), ("shard_map, chain of all_to_all", 1.1),
-    ("chain of reshards", 1.0), ("recurrence, its gradient", 1.2), ("convolutions", 1.0),
+    ("chain of reshards", 1.0), ("recurrence, its gradient", 1.35), ("convolutions", 1.0),
     ("sorts and running sums", 1.15), ("embedding and its gradient", 1.0),
     ("experts, dense dispatch", 0.9), ("24 layers step, scanned", 1.15),
     ("24 layers step, unrolled, auto", 1.15)])

@@ -19,7 +19,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir import rule, verify
 from shardtrace.ir.inference import levels
-from shardtrace.partitioner.lowering import localize
+from shardtrace.partitioner.lowering import builder
 from shardtrace.partitioner.propagation import fixed_point
 from shardtrace.runtime.simulation import decisions
 from shardtrace.runtime.simulation.executor import compile_simulated
@@ -103,7 +103,7 @@ def test_an_equation_takes_few_calls_to_partition_and_plan(program, sizes, kind,
 
 
 EVALUATED = ((rule.Pattern, "rule"), (fixed_point._Propagation, "step"), (verify, "check_use"),
-             (levels, "_given"), (localize, "recipe_of"), (decisions, "_decide"))
+             (levels, "_given"), (builder, "recipe_of"), (decisions, "_decide"))
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_a_run_holds_no_more_than_numpy_would(program):
 
 @pytest.mark.parametrize("program", [chain, softmax, step])
 def test_a_later_run_takes_no_large_memory_anew(program):
-    x, y = data(1024, 512), data(1024, 512, seed=1)
+    x, y = data(4096, 1024), data(4096, 1024, seed=1)
     f = st.jit(lambda a, b: program(jnp, a, b))
     out = [f(x, y) for _ in range(2)][-1]
     del out

@@ -19,7 +19,13 @@ from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.movement.slicing import slice_p
 from .. import sharding_notes
-from ..operands.dtype_promotion import available, convert, dtype_name, shape_of
+from ..operands.dtype_promotion import (
+    available,
+    convert,
+    dtype_name,
+    shape_of,
+    user_dtype,
+)
 from ..operands.scalars import scalar_of
 from ..operands.shape_arguments import canonical_axis
 from ..staging.memoized import memoized
@@ -125,9 +131,10 @@ def held(i: Any, n: int) -> Any:
     dtype = dtype_name(i)
     if not issubdtype(dtype, np.integer):
         return i
-    if dtype.itemsize >= 4:     # of 64 bits outside of x64 mode: kept from inside of it
-        usual = canonicalize_dtype(dtype)
-        return i if usual == dtype else convert(i, usual)
+    if dtype.itemsize >= 4:
+        if canonicalize_dtype(dtype) == dtype:
+            return i
+        return convert(i, user_dtype(dtype, ""))        # kept from x64 mode: said, as in JAX
     fits = n <= iinfo(dtype).max and available(dtype) is dtype
     return i if fits else convert(i, np.dtype("int32"))
 

@@ -73,7 +73,7 @@ def local(name, kind):
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_foreseen_changes_no_program(name, kind, monkeypatch):
     found = local(name, kind)
-    monkeypatch.setattr(region_bodies, "_foreseen", lambda *given: given[-1])
+    monkeypatch.setattr(region_bodies, "_result_states", lambda *given: given[-1])
     assert local(name, kind) == found
 
 

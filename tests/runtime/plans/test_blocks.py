@@ -256,7 +256,7 @@ def with_ufunc(kernel, function):
     return kernel
 
 
-def test_equal_groups_have_equal_source(tiny, monkeypatch):
+def test_equal_groups_share_what_is_written(tiny, monkeypatch):
     sources = []
     original = generated._code
     monkeypatch.setattr(generated, "_code", lambda s: (sources.append(s), original(s))[1])
@@ -265,7 +265,7 @@ def test_equal_groups_have_equal_source(tiny, monkeypatch):
         return [jnp.tanh(x @ x) * 2 + 1 for x in leaves]
     leaves = [data(32, 32, seed=i) for i in range(5)]
     st.jit(f)(leaves)
-    assert len(sources) > len(set(sources)) == 1
+    assert len(sources) == 1
 
 
 def test_both_executors_agree_on_groups(tiny):

@@ -226,6 +226,7 @@ def test_positions_of_small_dtypes_mean_what_those_of_int32_do(kind, use):
     np.testing.assert_array_equal(use(x, places), use(x, places.astype("int32")))
 
 
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype .*int64")
 @pytest.mark.parametrize("kind", ["int64", "uint64"])
 def test_positions_kept_from_x64_mode_serve_outside_of_it(kind):
     with st.enable_x64():

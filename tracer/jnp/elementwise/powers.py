@@ -178,7 +178,7 @@ def logaddexp2_function(x1, x2, /):
     """log2(2 ** x1 + 2 ** x2), elementwise, without overflow: as `logaddexp`, to base 2.
 
     >>> jnp.logaddexp2(3.0, 3.0)
-    Array(4., dtype=float32)
+    Array(4., dtype=float32, weak_type=True)
     """
     return strong_array(_logaddexp2(*promote_args_inexact("logaddexp2", x1, x2)))
 
