@@ -62,7 +62,7 @@ GRADIENTS = set("""
     jnp.diagflat jnp.frexp jnp.histogram2d jnp.linalg.cholesky jnp.linalg.lstsq jnp.linalg.qr
     jnp.linalg.slogdet jnp.linalg.solve jnp.linalg.svd jnp.linalg.tensorsolve jnp.logaddexp2
     jnp.nan_to_num jnp.nancumprod jnp.nancumsum jnp.nanmax jnp.nanmean jnp.nanmin jnp.nanprod
-    jnp.nansum jnp.poly jnp.polyadd jnp.polyint jnp.polysub jnp.sinc jnp.sort_complex
+    jnp.nansum jnp.polyadd jnp.polyint jnp.polysub jnp.sinc jnp.sort_complex
     jnp.unravel_index jnp.vander lax.bessel_i1e lax.linalg.cholesky lax.linalg.qr lax.linalg.svd
     lax.polygamma
 """.split())
