@@ -244,7 +244,7 @@ def test_shape_errors_have_the_users_line(operands: str, params: Any, message: s
     with pytest.raises(TypeError) as raised:
         typed("broadcast_in_dim", operands, **params)
     assert str(raised.value).startswith(message)
-    assert "test_ops_shape.py" in str(raised.value) and "operand is f32[4]" in str(raised.value)
+    assert "test_movement.py" in str(raised.value) and "operand is f32[4]" in str(raised.value)
 
 
 # -- evaluators ------------------------------------------------------------------------------------
