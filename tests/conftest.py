@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: golden texts, a clean thread state, hypothesis profiles.
+"""Fixtures that all tests share: golden texts, executors, devices, settings; hypothesis profiles.
 
     pytest --update-golden          write what is printed now into tests/golden, then read the diff
     pytest --hypothesis-profile=thorough
@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
 
+from shardtrace.ir.context import config
+
+from .executors import EXECUTORS
 from .paths import GOLDEN
 
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
@@ -40,3 +43,26 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             pytest.fail("\n".join(diff), pytrace=False)
 
     return check
+
+
+@pytest.fixture(params=EXECUTORS)
+def executor(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The executor that runs what the test jits: one after the other."""
+    with config.override(shardtrace_executor=request.param):
+        yield request.param
+
+
+@pytest.fixture
+def eight_devices() -> Iterator[None]:
+    """Eight simulated devices, whatever the environment says."""
+    with config.override(jax_num_cpu_devices=8):
+        yield
+
+
+@pytest.fixture
+def kept_config() -> Iterator[None]:
+    """Settings that the test updates are afterwards what they were."""
+    values = dict(config._values)
+    yield
+    config._values.clear()
+    config._values.update(values)

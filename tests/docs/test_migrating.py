@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.context import config
 
 from ..paths import DOCS
 
@@ -26,12 +25,7 @@ def _rows(text: str) -> list[tuple[str, str]]:
             if row[0] not in ("then", "---") and not row[0].startswith("---")]
 
 
-@pytest.fixture(autouse=True)
-def kept_config():
-    values = dict(config._values)
-    yield
-    config._values.clear()
-    config._values.update(values)
+pytestmark = pytest.mark.usefixtures("kept_config")
 
 
 def _run(line: str) -> Any:

@@ -145,7 +145,7 @@ def test_each_stage_of_what_is_not_optimized_does(name: str) -> None:
                                   "mixture_of_experts", "transformer_scan", "ring_attention"])
 def test_those_of_the_examples_do(name: str, tmp_path: pathlib.Path) -> None:
     with contextlib.redirect_stdout(io.StringIO()), dumping(tmp_path):
-        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=name)["main"](steps=1)
     files = sorted(tmp_path.glob("*.st"))
     programs = sorted({f.name.rsplit(".", 2)[0] for f in files})
     assert programs

@@ -1,38 +1,9 @@
 """An interrupt between any two steps of entering or leaving a block leaves nothing switched."""
-import sys
-
 import shardtrace as st
 from shardtrace.ir import context
 from shardtrace.ir.context import STATE, config
 
-_FILES = (context.__file__,)
-
-
-def interrupted(block, n):
-    """Run `block` with an interrupt at the n-th bytecode of the modules; whether there was one."""
-    seen = 0
-
-    def trace(frame, event, arg):
-        nonlocal seen
-        # Python drops what a finalizer raises: nothing to interrupt there
-        if frame.f_code.co_filename not in _FILES or frame.f_code.co_name == "__del__":
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            seen += 1
-            if seen == n:
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        block()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
+from ..interrupts import interrupted
 
 
 def x64():
@@ -42,7 +13,7 @@ def x64():
 
 def test_an_interrupt_leaves_no_override():
     n = 1
-    while interrupted(x64, n):
+    while interrupted(x64, n, lambda code: code.co_filename == context.__file__)[0]:
         assert STATE.overrides == {} and STATE.override_entries == (), n
         n += 1
     assert n > 50

@@ -19,6 +19,7 @@ from shardtrace.ir.program import Atom, Equation, Literal, Program, Var
 from shardtrace.ir.shardings.tiling import tile_index
 from shardtrace.ir.spec import axis_factor
 from shardtrace.ir.types import ArrayType
+from shardtrace.partitioner.pipeline import Partitioned, partition
 
 Device = tuple[int, ...]
 Blocks = dict[Device, np.ndarray]
@@ -331,3 +332,17 @@ def close(a: np.ndarray, b: np.ndarray, message: str = "") -> None:
         np.testing.assert_array_equal(a, b, err_msg=message)
 
 
+# -- partitioned programs beside whole ones ----------------------------------------------------
+
+def partitioned(program: Program, specs: Any = None, outs: Any = None, *, check: bool = True,
+                seed: int = 0) -> Partitioned:
+    """A program partitioned. check: both last stages give what it gives, on small integers."""
+    done = partition(program, mesh=program.mesh, in_shardings=specs, out_shardings=outs)
+    if check:
+        rng = np.random.default_rng(seed)
+        args = [rng.integers(-5, 6, v.aval.shape).astype(v.aval.dtype) for v in program.invars]
+        wanted = evaluate(program, args)
+        for stage in ("local", "optimized"):
+            for got, want in zip(run_local(done.stages[stage], args), wanted, strict=True):
+                close(got, want)
+    return done

@@ -9,6 +9,7 @@ import pytest
 from shardtrace import clear_caches
 from shardtrace.ir import dialect
 from shardtrace.ir.builder import ProgramBuilder
+from shardtrace.ir.context import config
 from shardtrace.ir.dtypes import is_extended
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
@@ -162,6 +163,13 @@ def plans_made_anew(request):
     run as that one was planned."""
     if "monkeypatch" in request.fixturenames:
         clear_caches()
+
+
+@pytest.fixture
+def impatient_processes(eight_devices):
+    """Eight devices; processes that wait for others give up soon."""
+    with config.override(shardtrace_process_timeout=3.0):
+        yield
 
 
 @pytest.fixture(scope="session")

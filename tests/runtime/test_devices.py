@@ -8,11 +8,7 @@ from shardtrace.ir.device import process_scope
 from shardtrace.ir.mesh import AxisType
 from shardtrace.runtime import devices as dv
 
-
-@pytest.fixture(autouse=True)
-def eight_devices():
-    with config.override(jax_num_cpu_devices=8):
-        yield
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 def test_there_are_as_many_devices_as_configured():

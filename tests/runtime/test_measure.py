@@ -1,7 +1,6 @@
 """Every change of spec, run on both executors: the values stay, and the bytes are as announced."""
 from __future__ import annotations
 
-import itertools
 import random
 
 import numpy as np
@@ -28,21 +27,12 @@ from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import NamedSharding, PartitionSpec
 
+from ..specs import specs
+
 MESHES = {"2x4": AbstractMesh((2, 4), ("x", "y"), (AxisType.Auto,) * 2),
           "2x2x2": AbstractMesh((2, 2, 2), ("x", "y", "z"), (AxisType.Auto,) * 3),
           "4x2x3": AbstractMesh((4, 2, 3), ("x", "y", "z"), (AxisType.Auto,) * 3)}
 KINDS = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
-
-
-def specs(mesh, rank):
-    out = set()
-    for k in range(len(mesh.axis_names) + 1):
-        for axes in itertools.permutations(mesh.axis_names, k):
-            for cuts in itertools.combinations_with_replacement(range(k + 1), rank - 1):
-                bounds = (0, *cuts, k)
-                out.add(tuple(tuple(axes[a:b])
-                              for a, b in zip(bounds, bounds[1:], strict=False)))
-    return sorted(out)
 
 
 def resharding(mesh, shape, a, b):

@@ -8,7 +8,6 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir.context import config
 from shardtrace.sharding import (
     AxisType,
     GSPMDSharding,
@@ -26,10 +25,7 @@ ORDERS = {"reversed": range(7, -1, -1), "mixed": (5, 0, 3, 6, 1, 7, 2, 4),
 ODD = "{devices=[4,2]0,2,1,3,4,7,5,6}"
 
 
-@pytest.fixture(params=EXECUTORS, autouse=True)
-def executor(request):
-    with config.override(shardtrace_executor=request.param):
-        yield request.param
+pytestmark = pytest.mark.usefixtures("executor")
 
 
 def mesh_of(order, kind=AxisType.Auto) -> Mesh:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import gc
 import os
 import random
-import sys
 import traceback
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ from shardtrace.runtime.plans.plan import TIMED
 from shardtrace.runtime.processes import coordinator
 from shardtrace.sharding import PartitionSpec as P
 
+from ... import interrupts
+
 PACKAGE = os.path.dirname(st.__file__) + os.sep
 TESTS = PACKAGE + "tests" + os.sep
 X = np.arange(16, dtype=np.float32).reshape(8, 2)
@@ -42,34 +44,11 @@ def switches() -> tuple[Any, ...]:
 
 
 def interrupted(block: Callable[[], Any], n: int) -> tuple[bool, int]:
-    """Run a block with an interrupt at the n-th bytecode; whether there was one, and how many
-    bytecodes were counted."""
-    seen = 0
-
-    def trace(frame: Any, event: str, arg: Any) -> Any:
-        nonlocal seen
-        code = frame.f_code
-        ours = code.co_filename.startswith(PACKAGE) and not code.co_filename.startswith(TESTS)
-        # Python drops what a finalizer raises: nothing to interrupt there
-        if code.co_name == "__del__" or not (ours or code is block.__code__
-                                             or code.co_filename.endswith("contextlib.py")):
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            seen += 1
-            if seen == n:
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        block()
-    except KeyboardInterrupt:
-        return True, seen
-    finally:
-        sys.settrace(before)
-    return False, seen
+    """A block with an interrupt at the n-th bytecode of it, the package and contextlib."""
+    def ours(code: CodeType) -> bool:
+        own = code.co_filename.startswith(PACKAGE) and not code.co_filename.startswith(TESTS)
+        return own or code is block.__code__ or code.co_filename.endswith("contextlib.py")
+    return interrupts.interrupted(block, n, ours)
 
 
 def jit() -> None:

@@ -18,12 +18,6 @@ def meshes(outer, inner, kind=AxisType.Explicit):
     return mesh, mesh.abstract_mesh.update(axis_sizes=inner, axis_names=("a", "b"))
 
 
-@pytest.fixture(params=["simulated", "per_device"])
-def executor(request):
-    with st.config.override(shardtrace_executor=request.param):
-        yield request.param
-
-
 # -- the refinement --------------------------------------------------------------------------------
 
 def axes(*sizes):

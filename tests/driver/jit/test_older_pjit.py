@@ -20,12 +20,7 @@ from shardtrace.sharding import PartitionSpec as P
 DATA = np.arange(16, dtype=np.float32).reshape(8, 2)
 
 
-@pytest.fixture(autouse=True)
-def kept_config():
-    values = dict(config._values)
-    yield
-    config._values.clear()
-    config._values.update(values)
+pytestmark = pytest.mark.usefixtures("kept_config")
 
 
 @pytest.fixture

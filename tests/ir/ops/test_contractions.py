@@ -22,6 +22,8 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_type
 from shardtrace.ir.types import array_type
 
+from .by_name import inferred
+
 MESH = AbstractMesh((2, 2, 2), ("x", "y", "z"), (AxisType.Explicit,) * 3)
 MATMUL = (((1,), (0,)), ((), ()))
 BATCHED = (((2,), (1,)), ((0,), (0,)))
@@ -35,10 +37,8 @@ def sharding(*spec: Any, **sets: Any) -> NamedSharding:
 
 def product(lhs: str, rhs: str, numbers: Any = MATMUL, to: Any = None,
             preferred: Any = None) -> str:
-    types = (parse_type(lhs, MESH), parse_type(rhs, MESH))
-    params = {"dimension_numbers": numbers, "precision": None, "preferred_element_type": preferred,
-              "out_sharding": to}
-    return infer(DOT, types, params, MESH)[0].str_short(True)
+    return inferred(MESH, "dot_general", f"{lhs} {rhs}", dimension_numbers=numbers, precision=None,
+                    preferred_element_type=preferred, out_sharding=to)
 
 
 def message(function: Any, *args: Any, **kwargs: Any) -> str:

@@ -19,6 +19,8 @@ from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import ArrayType, array_type
 
+from .by_name import evaluate, evaluating, inferred
+
 EXPLICIT = AbstractMesh((4, 2), ("x", "y"), (AxisType.Explicit,) * 2)
 F32 = np.dtype(np.float32)
 
@@ -28,13 +30,7 @@ def typed(spec: Any, shape: tuple[int, ...] = (8, 8), dtype: Any = np.float32) -
 
 
 def result(name: str, *types: ArrayType, **params: Any) -> str:
-    (out,) = infer(OPS[name], types, params, EXPLICIT)
-    return out.str_short(True)
-
-
-def evaluate(name: str, *arrays: Any, **params: Any) -> Any:
-    with np.errstate(all="ignore"):
-        return OPS[name].evaluate(0, *(np.asarray(a) for a in arrays), **params)
+    return inferred(EXPLICIT, name, types, **params)
 
 
 X, Y, WHOLE = P("x", None), P("y", None), P(None, None)
@@ -393,13 +389,6 @@ def test_derivatives_of_a_reduced_weight_stay_pending(recorder: Recorder) -> Non
     assert back.aval is ct.aval
 
 
-class Evaluating:
-    """Computes with evaluators; all operands have one shape here, or rank 0."""
-
-    def process(self, op: Any, operands: Any, params: dict[str, Any]) -> list[Any]:
-        return [evaluate(op.name, *operands, **params)]
-
-
 @pytest.mark.parametrize("name,operands,expected", [
     ("abs", ([-2.0, 0.0, 3.0],), [-1, 1, 1]), ("sqrt", ([0.0, 4.0],), [INF, 0.25]),
     ("max", ([1.0, 2.0, 0.0, NAN], [1.0, 0.0, 2.0, 1.0]), [0.5, 1, 0, 0]),
@@ -414,7 +403,7 @@ def test_derivatives_at_the_edges(name: str, operands: Any, expected: Any) -> No
     by = 1 if name == "clamp" else 0
     tangents = [np.ones(len(x)) if i == by else None for i, x in enumerate(arrays)]
     params = {"y": 2} if name == "integer_pow" else {}
-    with interpreter_context(Evaluating()):
+    with evaluating():
         _, (tangent,) = push_forward(OPS[name], arrays, tangents, params)
     np.testing.assert_allclose(tangent, expected)
 
@@ -428,7 +417,7 @@ def test_an_op_without_a_derivative_says_so() -> None:
 def test_zeta_and_polygamma_at_poles() -> None:
     """As in XLA: infinite where both sides are, otherwise not a number."""
     poles = np.array([-2, -1, 0], np.float32)
-    with interpreter_context(Evaluating()):
+    with evaluating():
         for power, want in ((1, np.inf), (2, np.inf), (3, np.nan), (1.5, np.nan), (-1, np.nan)):
             got = OPS["zeta"].bind(np.full(3, power, np.float32), poles)
             np.testing.assert_array_equal(got, np.full(3, want))
@@ -446,7 +435,7 @@ def test_complex_quotients_by_zero_and_infinities() -> None:
              (complex(inf, 1), complex(inf, 1), complex(nan, nan)), (0, 2, 0),
              (1 + 1j, complex(inf, nan), 0), (3 + 4j, 2j, 2 - 1.5j)]
     x, y, want = (np.array(v, np.complex64) for v in zip(*cases, strict=True))
-    with interpreter_context(Evaluating()), np.errstate(all="ignore"):
+    with evaluating():
         np.testing.assert_array_equal(OPS["div"].bind(x, y), want)
         np.testing.assert_array_equal(OPS["div"].bind(x[0], y[0]), want[0])
         far = OPS["logistic"].bind(np.array([-200 + 1j, 200 + 1j], np.complex64))

@@ -1,21 +1,22 @@
 """Matrix decompositions: what they decompose, their derivatives, and typing of stacks."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shardtrace.ir.context import interpreter_context
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.dialect import OPS, Op
+from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.linalg import apply_pivots
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions.fft import FftType
 from shardtrace.ir.ops.derivatives import push_forward
 from shardtrace.ir.text.parse import parse_type
+
+from .by_name import evaluating, inferred
 
 MESH = AbstractMesh((2, 2), ("x", "y"), (AxisType.Explicit,) * 2)
 EIGH = {"lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None}
@@ -35,18 +36,6 @@ def adjoint(a: np.ndarray) -> np.ndarray:
 
 def run(name: str, *arrays: np.ndarray, **params: Any) -> Any:
     return OPS[name].evaluate(0, *arrays, **params)
-
-
-class Evaluating:
-    """An interpreter that computes with evaluators, on numpy arrays."""
-
-    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-        arrays = [np.asarray(x) for x in operands]
-        if op.rule == "... -> ...":
-            rank = max(x.ndim for x in arrays)
-            arrays = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
-        out = op.evaluate(0, *arrays, **params)
-        return list(out) if op.multiple_results else [out]
 
 
 both_kinds = pytest.mark.parametrize("complex_", [False, True])
@@ -101,7 +90,7 @@ def test_one_bad_matrix_of_a_stack_is_nan_alone() -> None:
 
 def check_tangent(name: str, a: np.ndarray, g: np.ndarray, **params: Any) -> None:
     op = OPS[name]
-    with interpreter_context(Evaluating()):
+    with evaluating():
         outs, tangents = push_forward(op, [a], [g], params)
     eps = 1e-6
     ahead, behind = (op.evaluate(0, a + e * g, **params) for e in (eps, -eps))
@@ -134,7 +123,7 @@ def test_tangents_of_hermitian_factors(complex_: bool) -> None:
 @pytest.mark.parametrize("shape", [(3, 3), (4, 3), (3, 5)])
 def test_tangents_of_complex_factors_differentiate_the_product(shape: Any) -> None:
     a, g = matrices(*shape, complex_=True), matrices(*shape, complex_=True, seed=1)
-    with interpreter_context(Evaluating()):
+    with evaluating():
         (s, u, vt), (ds, du, dvt) = push_forward(OPS["svd"], [a], [g], SVD)
         (q, r), (dq, dr) = push_forward(OPS["qr"], [a], [g], QR)
     np.testing.assert_allclose((du * s) @ vt + (u * ds) @ vt + (u * s) @ dvt, g, atol=1e-10)
@@ -143,7 +132,7 @@ def test_tangents_of_complex_factors_differentiate_the_product(shape: Any) -> No
 
 
 def test_what_has_no_derivative_says_so() -> None:
-    with interpreter_context(Evaluating()):
+    with evaluating():
         for name, shape, params in (("svd", (4, 3), {**SVD, "full_matrices": True}),
                                     ("qr", (4, 3), {**QR, "full_matrices": True}),
                                     ("qr", (3, 3), {**QR, "pivoting": True}),
@@ -154,10 +143,7 @@ def test_what_has_no_derivative_says_so() -> None:
 
 # -- typing ----------------------------------------------------------------------------------------
 
-def typed(name: str, operands: str, **params: Any) -> str:
-    types = tuple(parse_type(t, MESH) for t in operands.split())
-    return " ".join(t.str_short(True) for t in infer(OPS[name], types, params, MESH))
-
+typed = functools.partial(inferred, MESH)
 
 TRIANGULAR = {"left_side": True, "lower": True, "transpose_a": False, "conjugate_a": False,
               "unit_diagonal": False}

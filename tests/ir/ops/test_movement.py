@@ -1,6 +1,7 @@
 """Structural ops: how a reshape splits into factors, and what Explicit typing makes of shapes."""
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from typing import Any
@@ -20,13 +21,12 @@ from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_type
 
+from .by_name import inferred
+
 MESH = AbstractMesh((2, 2, 2), ("x", "y", "z"), (AxisType.Explicit,) * 3)
 
 
-def typed(name: str, operands: str, **params: Any) -> str:
-    """Result types of an op on operands given as text: `f32[4@x] f32[4]`."""
-    types = tuple(parse_type(t, MESH) for t in operands.split())
-    return " ".join(t.str_short(True) for t in infer(OPS[name], types, params, MESH))
+typed = functools.partial(inferred, MESH)
 
 
 def sharding(*spec: Any, **sets: Any) -> NamedSharding:

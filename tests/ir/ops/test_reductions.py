@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.builder import ProgramBuilder
-from shardtrace.ir.context import interpreter_context
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.dtypes import KEY_FRY
@@ -22,6 +21,8 @@ from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import ArrayType, array_type
 
+from .by_name import evaluate, evaluating, inferred
+
 EXPLICIT = AbstractMesh((4, 2), ("x", "y"), (AxisType.Explicit,) * 2)
 F32, F64, I32 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32)
 NAN, INF = np.nan, np.inf
@@ -32,29 +33,7 @@ def typed(spec: Any, shape: tuple[int, ...] = (8, 8), dtype: Any = np.float32) -
 
 
 def results(name: str, *types: ArrayType, **params: Any) -> list[str]:
-    return [t.str_short(True) for t in infer(OPS[name], types, params, EXPLICIT)]
-
-
-def evaluate(name: str, *arrays: Any, **params: Any) -> Any:
-    with np.errstate(all="ignore"):
-        return OPS[name].evaluate(0, *(np.asarray(a) for a in arrays), **params)
-
-
-class Evaluating:
-    def process(self, op: Any, operands: Any, params: dict[str, Any]) -> list[Any]:
-        arrays = [np.asarray(x) for x in operands]
-        rank = max(x.ndim for x in arrays) if arrays else 0
-        if op.rule == "... -> ...":
-            arrays = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
-        with np.errstate(all="ignore"):
-            out = op.evaluate(0, *arrays, **params)
-        return list(out) if op.multiple_results else [out]
-
-
-@pytest.fixture
-def evaluating():
-    with interpreter_context(Evaluating()):
-        yield
+    return inferred(EXPLICIT, name, types, **params).split()
 
 
 X, WHOLE = P("x", None), P(None, None)
@@ -146,12 +125,14 @@ def test_only_sums_take_pending_operands(name: str, params: Any) -> None:
         assert f"`{name}` has no rule for a value that is unreduced" in str(caught.value)
 
 
-def test_product_of_others_is_right_beside_zeros(evaluating: None) -> None:
+@evaluating()
+def test_product_of_others_is_right_beside_zeros() -> None:
     x = np.array([[2.0, 0.0, 3.0], [0.0, 5.0, 0.0], [2.0, 3.0, 4.0]])
     np.testing.assert_array_equal(product_of_others(x, 1), [[0, 6, 0], [0, 0, 0], [12, 8, 6]])
 
 
-def test_gradient_of_a_product_with_a_zero(evaluating: None) -> None:
+@evaluating()
+def test_gradient_of_a_product_with_a_zero() -> None:
     x, g = np.array([[2.0, 0.0, 3.0]]), np.array([[1.0, 10.0, 100.0]])
     _, (tangent,) = push_forward(OPS["reduce_prod"], [x], [g], {"axes": (1,)})
     assert tangent == [60.0]
@@ -172,7 +153,8 @@ def computation(dtype: Any = F64) -> Program:
     return Program("combine", [a, b], builder.eqns, [out])
 
 
-def test_generic_reductions_run_with_derivatives(evaluating: None) -> None:
+@evaluating()
+def test_generic_reductions_run_with_derivatives() -> None:
     x = np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
     params = {"jaxpr": computation(), "dimensions": (1,)}
     (out,) = OPS["reduce"].bind(x, np.float64(0), **params)
@@ -215,7 +197,8 @@ def test_scans_at_the_edges() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_linear_recurrence(evaluating: None, n: int, reverse: bool) -> None:
+@evaluating()
+def test_linear_recurrence(n: int, reverse: bool) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, n)), rng.normal(size=(2, n))
     expected, order = np.zeros((2, n)), range(n)[::-1] if reverse else range(n)
@@ -225,7 +208,8 @@ def test_linear_recurrence(evaluating: None, n: int, reverse: bool) -> None:
     np.testing.assert_allclose(linear_recurrence(a, b, 1, reverse), expected, rtol=1e-12)
 
 
-def test_log_sum_exp_of_masked_values_has_no_nan_derivative(evaluating: None) -> None:
+@evaluating()
+def test_log_sum_exp_of_masked_values_has_no_nan_derivative() -> None:
     x = np.array([-INF, -INF, 1.0])
     _, (tangent,) = push_forward(OPS["cumlogsumexp"], [x], [np.ones(3)],
                                  {"axis": 0, "reverse": False})
@@ -317,7 +301,8 @@ def test_types_of_top_k() -> None:
 
 
 @pytest.mark.parametrize("keys", [1, 2])
-def test_transpose_of_a_sort_undoes_the_permutation(evaluating: None, keys: int) -> None:
+@evaluating()
+def test_transpose_of_a_sort_undoes_the_permutation(keys: int) -> None:
     rng = np.random.default_rng(0)
     key = [rng.integers(0, 3, (4, 6)) for _ in range(keys)]
     x, ct = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
@@ -329,7 +314,8 @@ def test_transpose_of_a_sort_undoes_the_permutation(evaluating: None, keys: int)
     np.testing.assert_allclose(np.sum(moved * ct), np.sum(x * back[-1]))
 
 
-def test_tangents_of_values_sorted_by_constant_keys(evaluating: None) -> None:
+@evaluating()
+def test_tangents_of_values_sorted_by_constant_keys() -> None:
     key, x, g = np.array([2, 0, 1]), np.array([5.0, 6, 7]), np.array([1.0, 2, 3])
     outs, tangents = push_forward(OPS["sort"], [key, x], [None, g], SORT)
     assert list(outs[1]) == [6, 7, 5] and tangents[0] is None

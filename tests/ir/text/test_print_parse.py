@@ -18,7 +18,7 @@ from shardtrace.ir.device import Device
 from shardtrace.ir.diagnostics.location import UNKNOWN, Location
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.manual_state import ManualState
-from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from shardtrace.ir.mesh import AbstractMesh, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var, programs_equal
 from shardtrace.ir.shardings.sharding import NamedSharding
@@ -29,26 +29,17 @@ from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 
 from ...paths import TESTS
+from . import round_trips
+from .round_trips import F32, MESH, A, E, M, t
 
-E, A, M = AxisType.Explicit, AxisType.Auto, AxisType.Manual
-MESH = AbstractMesh((2, 4), ("X", "Y"), (E, E))
 CONCRETE = Mesh(np.array([Device(1), Device(0)]), ("X",), (E,))
-F32 = np.dtype("float32")
 PROGRAMS = sorted((TESTS / "programs").glob("*.st"))
 
 
-def t(shape, spec=(), mesh=MESH, dtype=F32, **kwargs):
-    spec = spec if isinstance(spec, P) else P(*spec)
-    return array_type(shape, dtype, sharding=NamedSharding(mesh, spec), **kwargs)
-
-
 def round_trip(program: Program, **kwargs: Any) -> Program:
-    """Print and read; the law holds, and the text is its own text."""
-    text = str(program)
-    again = parse_program(text, **kwargs)
-    assert programs_equal(again, program), text
-    assert str(again) == text
-    assert same_places(again, program), text
+    """Print and read; the law holds, the text is its own text, and places stay."""
+    again = round_trips.round_trip(program, **kwargs)
+    assert same_places(again, program), str(program)
     return again
 
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from shardtrace.ir.device import AbstractDevice, Device
 from shardtrace.ir.dtypes import ALL_DTYPES, KEY_FRY, float0
 from shardtrace.ir.manual_state import ManualState
-from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from shardtrace.ir.mesh import AbstractMesh, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.param_types import register_param_type
 from shardtrace.ir.program import Level, Program, Var, programs_equal
@@ -31,24 +31,10 @@ from shardtrace.ir.text.scalars import parse_scalar, scalar_text
 from shardtrace.ir.text.value_printer import Notation, mesh_text
 from shardtrace.ir.types import array_type
 
-E, A, M = AxisType.Explicit, AxisType.Auto, AxisType.Manual
-MESH = AbstractMesh((2, 4), ("X", "Y"), (E, E))
+from .round_trips import F32, MESH, A, E, M, round_trip, t
+
 MIXED = AbstractMesh((2, 4, 8), ("X", "Y", "Z"), (E, A, M))
 ODD = AbstractMesh((2, 4, 2, 2), ("two words", 'a"b', 7, "é"), (E, E, E, E))
-F32 = np.dtype("float32")
-
-
-def t(shape, spec=(), mesh=MESH, dtype=F32, **kwargs):
-    spec = spec if isinstance(spec, P) else P(*spec)
-    return array_type(shape, dtype, sharding=NamedSharding(mesh, spec), **kwargs)
-
-
-def round_trip(program: Program, **kwargs: Any) -> Program:
-    text = str(program)
-    again = parse_program(text, **kwargs)
-    assert programs_equal(again, program), text
-    assert str(again) == text
-    return again
 
 
 # -- types -----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 
 from shardtrace.ir.rule import make_rule
@@ -14,21 +13,11 @@ from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.factors import dim_axes, project, rule_info, tensor_entries
 from shardtrace.partitioner.pipeline import partition
 
-from .. import lockstep
 from ..building import Build, auto, literal
+from ..lockstep import partitioned
 
 M8 = auto(8, names="x")
 M24 = auto(2, 4, names="xy")
-
-
-def run(program, specs, outs=None):
-    rng = np.random.default_rng(0)
-    args = [rng.integers(-3, 4, v.aval.shape).astype(v.aval.dtype) for v in program.invars]
-    done = partition(program, mesh=program.mesh, in_shardings=specs, out_shardings=outs)
-    for got, want in zip(lockstep.run_local(done.local, args), lockstep.evaluate(program, args),
-                         strict=True):
-        lockstep.close(got, want)
-    return done
 
 
 def kinds(done):
@@ -64,7 +53,7 @@ def test_two_free_dimensions_on_one_axis_move_the_small_operand():
 def test_collectives_of_single_ops(mesh, f, specs, outs, want):
     b = Build(mesh)
     x, y = b.arg(32, 32), b.arg(32, 32)
-    done = run(b.program(f(b, x, y)), specs, outs)
+    done = partitioned(b.program(f(b, x, y)), specs, outs)
     assert kinds(done) == want
 
 
@@ -73,7 +62,7 @@ def test_a_value_is_brought_to_a_layout_once():
     x, y = b.arg(32, 32), b.arg(32, 32)
     one = b.op("sort", x, dimension=0, is_stable=True, num_keys=1)[0]
     two = b.op("rev", b.op("sort", x, dimension=0, is_stable=False, num_keys=1)[0], dimensions=(1,))
-    done = run(b.program(b.op("add", one, two), y), [P("x"), P()])
+    done = partitioned(b.program(b.op("add", one, two), y), [P("x"), P()])
     assert kinds(done) == ["all_to_all"] * 3
 
 
@@ -81,19 +70,19 @@ def test_a_chain_of_constraints_is_one_move():
     b = Build(M24)
     x = b.arg(8, 8)
     y = b.constrain(b.constrain(b.constrain(x, "x", "y"), "y", "x"), None, "x")
-    done = run(b.program(y), [P("x")])
+    done = partitioned(b.program(y), [P("x")])
     assert kinds(done) == ["all_to_all"]
     b = Build(M24)
     x = b.arg(8, 8)
     y = b.constrain(b.constrain(x, None, "x"), "x", None)
-    assert kinds(run(b.program(y), [P("x")])) == []
+    assert kinds(partitioned(b.program(y), [P("x")])) == []
 
 
 def test_data_parallel_gradient_is_one_all_reduce_and_zero_is_a_reduce_scatter():
     def gradient(outs):
         b = Build(M8)
         x, g = b.arg(64, 16), b.arg(64, 24)
-        return run(b.program(b.dot(x, g, ((0,), (0,)))), [P("x"), P("x")], outs)
+        return partitioned(b.program(b.dot(x, g, ((0,), (0,)))), [P("x"), P("x")], outs)
 
     assert kinds(gradient(None)) == ["psum_invariant"]
     assert kinds(gradient([P("x")])) == ["reduce_scatter"]
@@ -104,7 +93,7 @@ def test_every_collective_has_the_users_line_and_a_reason():
     x, w = b.arg(8, 8), b.arg(8, 8)
     h = b.dot(x, w)
     y = b.op("cumsum", b.sum(h, 1), axis=0, reverse=False)
-    done = run(b.program(y), [P("x", "y"), P("y")])
+    done = partitioned(b.program(y), [P("x", "y"), P("y")])
     records = collectives(done.local)
     assert [(r.op, r.axes, r.location.line) for r in records] == [
         ("psum_invariant", ("y",), 1), ("all_gather_invariant", ("x",), 3)]
@@ -188,7 +177,8 @@ def test_scalars_and_literals_need_nothing():
     b = Build(M24)
     x = b.arg(8, 8)
     s = b.sum(x, 0, 1)
-    done = run(b.program(b.op("mul", b.op("add", s, literal(1)), s), b.op("neg", x)), [P("x")])
+    done = partitioned(
+        b.program(b.op("mul", b.op("add", s, literal(1)), s), b.op("neg", x)), [P("x")])
     assert kinds(done) == ["psum_invariant"]
 
 

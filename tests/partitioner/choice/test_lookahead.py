@@ -11,23 +11,12 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.pipeline import Options, partition
 
-from .. import lockstep
 from ..building import Build, auto, explicit
+from ..lockstep import partitioned
 
 M8 = auto(8, names="x")
 M24 = auto(2, 4, names="xy")
 F32 = np.float32
-
-
-def run(program, specs, outs=None, check=True):
-    done = partition(program, mesh=program.mesh, in_shardings=specs, out_shardings=outs)
-    if check:
-        rng = np.random.default_rng(0)
-        args = [rng.integers(-3, 4, v.aval.shape).astype(v.aval.dtype) for v in program.invars]
-        for got, want in zip(lockstep.run_local(done.local, args),
-                             lockstep.evaluate(program, args), strict=True):
-            lockstep.close(got, want)
-    return done
 
 
 def kinds(done):
@@ -38,7 +27,7 @@ def test_a_hidden_layer_stays_split_over_its_columns_between_two_products():
     """Tensor and sequence parallel: gather the rows, multiply, multiply, scatter the sum."""
     b = Build(M8)
     x, w1, w2 = b.arg(128, 256), b.arg(256, 1024), b.arg(1024, 256)
-    done = run(b.program(b.dot(b.op("neg", b.dot(x, w1)), w2)),
+    done = partitioned(b.program(b.dot(b.op("neg", b.dot(x, w1)), w2)),
                [P("x"), P(None, "x"), P("x", None)], [P("x")], check=False)
     assert kinds(done) == ["all_gather_invariant", "reduce_scatter"]
     assert bytes_received(done.local) == 2 * 128 * 256 * 4 * 7 // 8
@@ -47,7 +36,7 @@ def test_a_hidden_layer_stays_split_over_its_columns_between_two_products():
 def test_a_value_is_gathered_once_where_its_reader_would_gather_it_anyway():
     b = Build(M8)
     x = b.arg(64, 128)
-    done = run(b.program(b.op("cumsum", x, axis=0, reverse=False)), [P("x")], [P()])
+    done = partitioned(b.program(b.op("cumsum", x, axis=0, reverse=False)), [P("x")], [P()])
     assert bytes_received(done.local) == 64 * 128 * 4 * 7 // 8
     assert kinds(done) == ["all_gather_invariant"]
 
@@ -58,7 +47,7 @@ def test_a_reshard_moves_past_what_keeps_dimensions():
     x, y = b.arg(64, 64), b.arg(64, 64)
     h = b.op("add", x, y)
     z = b.op("add", b.op("neg", h), b.op("mul", h, h))
-    done = run(b.program(z), [P("x"), P("x")], [P(None, "x")])
+    done = partitioned(b.program(z), [P("x"), P("x")], [P(None, "x")])
     assert kinds(done) == ["all_to_all"]
 
 
@@ -69,14 +58,14 @@ def test_products_that_are_added_are_summed_over_devices_once(terms):
     for _ in range(terms):
         product = b.dot(b.arg(256, 128), b.arg(128, 256))
         total = product if total is None else b.op("add", total, product)
-    done = run(b.program(total), [P(None, "x"), P("x")] * terms, [P()], check=False)
+    done = partitioned(b.program(total), [P(None, "x"), P("x")] * terms, [P()], check=False)
     assert bytes_received(done.local) == 2 * 7 * 256 * 256 * 4 // 8
 
 
 def test_a_sum_waits_through_a_reduction():
     b = Build(M24)
     x, w = b.arg(8, 64), b.arg(64, 256)
-    done = run(b.program(b.sum(b.dot(x, w), 1)), [P("x", "y"), P("y")])
+    done = partitioned(b.program(b.sum(b.dot(x, w), 1)), [P("x", "y"), P("y")])
     (record,) = collectives(done.local)
     assert (record.op, record.bytes) == ("psum_invariant", 2 * 3 * 4 * 4 // 4)
     assert record.location.line == 1
@@ -87,7 +76,7 @@ def test_a_sum_that_is_used_finished_and_not_is_finished_once():
     b = Build(M8)
     x, w = b.arg(8, 64), b.arg(64, 8)
     h = b.dot(x, w)
-    done = run(b.program(b.op("max", h, b.op("neg", h)), b.sum(h, 0, 1)),
+    done = partitioned(b.program(b.op("max", h, b.op("neg", h)), b.sum(h, 0, 1)),
                [P(None, "x"), P("x")], [P(), P()])
     assert kinds(done).count("psum_invariant") <= 2
     assert bytes_received(done.local) <= 2 * 7 * 64 * 4 // 8 + 7
@@ -104,10 +93,10 @@ def gradient_of_rows(b, rows):
 
 
 def test_few_updates_are_gathered_and_many_are_summed():
-    few = run(gradient_of_rows(Build(M8), 512), [P(), P("x"), P("x")], [P()], check=False)
+    few = partitioned(gradient_of_rows(Build(M8), 512), [P(), P("x"), P("x")], [P()], check=False)
     assert kinds(few) == ["all_gather_invariant"] * 2
     assert bytes_received(few.local) == 7 * 64 * (64 + 1) * 4
-    many = run(gradient_of_rows(Build(M8), 8192), [P(), P("x"), P("x")], [P()], check=False)
+    many = partitioned(gradient_of_rows(Build(M8), 8192), [P(), P("x"), P("x")], [P()], check=False)
     assert kinds(many) == ["psum_invariant"]
 
 
@@ -116,7 +105,7 @@ def test_work_is_repeated_to_save_an_exchange_only_where_it_is_little(rows, repe
     """Sums over the rows of x [rows@x, 64] @ w [64, 4096]: gather x and multiply everywhere?"""
     b = Build(M8)
     x, w = b.arg(rows, 64, dtype=F32), b.arg(64, 4096, dtype=F32)
-    done = run(b.program(b.sum(b.dot(x, w), 0)), [P("x"), P()], [P()], check=False)
+    done = partitioned(b.program(b.sum(b.dot(x, w), 0)), [P("x"), P()], [P()], check=False)
     products = [e for e in done.resharded.eqns if e.op.name == "dot_general"]
     whole = all(not any(e.invars[0].aval.entries) for e in products)
     assert whole is repeated
@@ -127,7 +116,7 @@ def test_a_value_that_the_user_pins_is_had_so():
     b = Build(M8)
     x, w = b.arg(64, 64), b.arg(64, 64)
     h = b.constrain(b.dot(x, w), None, None)
-    pinned = run(b.program(h, b.op("neg", h)), [P(None, "x"), P("x")], [P(), P("x")])
+    pinned = partitioned(b.program(h, b.op("neg", h)), [P(None, "x"), P("x")], [P(), P("x")])
     assert any(e.op is reshard_p and e.outvars[0].aval.entries == ((), ())
                for e in pinned.resharded.eqns)
     b = Build(M8)
@@ -139,7 +128,7 @@ def test_a_value_that_the_user_pins_is_had_so():
 def test_a_result_that_was_left_open_keeps_what_propagation_gave_it():
     b = Build(M8)
     x, w = b.arg(64, 64), b.arg(64, 64)
-    done = run(b.program(b.dot(x, w)), [P(None, "x"), P("x")])
+    done = partitioned(b.program(b.dot(x, w)), [P(None, "x"), P("x")])
     assert done.out_specs == (P(None, None),)
 
 

@@ -1,16 +1,14 @@
 """Loops and branches: one layout per value inside and outside, collectives in their bodies."""
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from shardtrace.ir.op import OPS
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import collectives
-from shardtrace.partitioner.pipeline import partition
 
-from .. import lockstep
 from ..building import Build, auto, literal
+from ..lockstep import partitioned
 
 pytestmark = pytest.mark.skipif(not {"scan", "while", "cond"} <= OPS.keys(),
                                 reason="control flow ops are not declared")
@@ -20,17 +18,6 @@ MESH = auto(2, 4, names="xy")
 def scan(b, body, operands, *, consts=0, carry=1, length=4, reverse=False):
     return b.op("scan", *operands, jaxpr=body, num_consts=consts, num_carry=carry, length=length,
                 reverse=reverse, unroll=1)
-
-
-def run(program, specs, outs=None):
-    rng = np.random.default_rng(0)
-    args = [rng.integers(-3, 4, v.aval.shape).astype(v.aval.dtype) for v in program.invars]
-    done = partition(program, mesh=MESH, in_shardings=specs, out_shardings=outs)
-    want = lockstep.evaluate(program, args)
-    for stage in ("local", "optimized"):
-        for got, whole in zip(lockstep.run_local(done.stages[stage], args), want, strict=True):
-            lockstep.close(got, whole)
-    return done
 
 
 def layers():
@@ -49,11 +36,11 @@ def layers():
     (P("x", "y"), P(None, "y")), (P("x"), P("y")),
 ])
 def test_scan_over_stacked_weights(carry, weights):
-    run(layers(), [carry, weights])
+    partitioned(layers(), [carry, weights])
 
 
 def test_collectives_in_a_body_count_once_per_iteration():
-    done = run(layers(), [P("x"), P(None, "y", None)])
+    done = partitioned(layers(), [P("x"), P(None, "y", None)])
     assert all(r.count == 4 for r in collectives(done.local) if r.location.line <= 2)
     assert sum(r.total for r in collectives(done.local)) == sum(
         r.bytes * r.count for r in collectives(done.local))
@@ -68,7 +55,7 @@ def test_weights_are_gathered_layer_by_layer():
     b = Build(MESH)
     x, stack = b.arg(16, 8), b.arg(3, 8, 8)
     (y,) = scan(b, body.program(c), [x, stack], length=3)
-    done = run(b.program(y), [P("x"), P(None, "y")])
+    done = partitioned(b.program(y), [P("x"), P(None, "y")])
     (loop,) = [eqn for eqn in done.local.eqns if eqn.op.name == "scan"]
     assert [v.aval.shape for v in loop.invars] == [(8, 8), (3, 2, 8)]
     assert [c.count for c in collectives(done.local)] == [3]
@@ -80,7 +67,7 @@ def test_the_carry_has_one_layout_even_if_the_body_turns_it():
     body = Build(MESH, "body")
     c = body.arg(8, 8)
     (y,) = scan(b, body.program(body.transpose(c, 1, 0)), [x], length=3, reverse=True)
-    run(b.program(y), [P("x", "y")])
+    partitioned(b.program(y), [P("x", "y")])
 
 
 def test_while_over_a_split_carry():
@@ -95,7 +82,7 @@ def test_while_over_a_split_carry():
     three = b.op("add", b.op("mul", n, literal(0)), literal(3))
     y, left = b.op("while", x, x, three, cond_jaxpr=going, body_jaxpr=step, cond_nconsts=0,
                    body_nconsts=1)
-    run(b.program(y, left), [P("x", "y"), P()])
+    partitioned(b.program(y, left), [P("x", "y"), P()])
 
 
 @pytest.mark.parametrize("specs, outs", [([P("x", "y"), P()], None),
@@ -111,4 +98,4 @@ def test_branches_agree_on_layouts(specs, outs):
     (y,) = b.op("cond", b.op("clamp", literal(0), i, literal(2)), x, branches=(
         branch(lambda s, a: s.op("neg", a)), branch(lambda s, a: s.transpose(a, 1, 0)),
         branch(lambda s, a: s.dot(a, a))))
-    run(b.program(y), specs, outs)
+    partitioned(b.program(y), specs, outs)

@@ -14,6 +14,8 @@ from shardtrace.ir.shardings.tiling import tile_index
 from shardtrace.partitioner.redistribution.joint_axes import Joined
 from shardtrace.partitioner.redistribution.redistribute import Plan, plan
 
+from ...specs import specs
+
 M222 = AbstractMesh((2, 2, 2), ("x", "y", "z"))
 M24 = AbstractMesh((2, 4), ("x", "y"))
 M23 = AbstractMesh((2, 3), ("x", "y"))
@@ -23,18 +25,6 @@ M423 = AbstractMesh((4, 2, 3), ("x", "y", "z"))
 # Meshes with shapes that all specs divide, of rank 2 and 3.
 SWEEPS = [(M24, (8, 16)), (M24, (8, 8, 8)), (M222, (16, 8)), (M222, (8, 8, 8)), (M423, (24, 24)),
           (M423, (24, 24, 24))]
-
-
-def specs(mesh: AbstractMesh, rank: int):
-    """All full specs: every ordered choice of axes, cut into `rank` dimensions."""
-    out = set()
-    for k in range(len(mesh.axis_names) + 1):
-        for axes in itertools.permutations(mesh.axis_names, k):
-            for cuts in itertools.combinations_with_replacement(range(k + 1), rank - 1):
-                bounds = (0, *cuts, k)
-                out.add(tuple(tuple(axes[a:b])
-                              for a, b in zip(bounds, bounds[1:], strict=False)))
-    return sorted(out)
 
 
 def blocks(mesh, value, entries, pending=()):

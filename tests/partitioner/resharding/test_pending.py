@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 
 from shardtrace.ir.diagnostics.errors import DuplicateSpecError
@@ -13,24 +12,13 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import partition
 
-from .. import lockstep
 from ..building import Build, explicit
+from ..lockstep import partitioned
 
 MESH = explicit(2, 4, names="XY")
 SPECS = [P(), P("X"), P(None, "X"), P("Y", "X"), P(("X", "Y")), P(("Y", "X"), None),
          P(unreduced={"X"}), P("Y", unreduced={"X"}), P(unreduced={"X", "Y"}),
          P(reduced={"X"}), P("Y", None, reduced={"X"})]
-
-
-def run(program, *, in_shardings=None, check=True, seed=0):
-    rng = np.random.default_rng(seed)
-    args = [rng.integers(-5, 6, v.aval.shape).astype(v.aval.dtype) for v in program.invars]
-    done = partition(program, mesh=MESH, in_shardings=in_shardings)
-    for stage in ("local", "optimized"):
-        for got, want in zip(lockstep.run_local(done.stages[stage], args),
-                             lockstep.evaluate(program, args), strict=True):
-            lockstep.close(got, want)
-    return done
 
 
 def kinds(done):
@@ -43,7 +31,7 @@ def test_reshard_between_all_kinds_of_specs(a, b):
     x = build.arg(8, 8, spec=a)
     y = build.reshard(x, b)
     assert y.aval.spec == b.padded(2)
-    done = run(build.program(y))
+    done = partitioned(build.program(y))
     assert done.out_specs[0].unreduced == b.unreduced
     assert done.out_specs[0].reduced == b.reduced
 
@@ -62,7 +50,7 @@ def test_reshard_between_all_kinds_of_specs(a, b):
 ])
 def test_reshard_moves_what_jax_moves(a, b, want):
     build = Build(MESH)
-    done = run(build.program(build.reshard(build.arg(8, 8, spec=a), b)))
+    done = partitioned(build.program(build.reshard(build.arg(8, 8, spec=a), b)))
     assert kinds(done) == want
 
 
@@ -72,7 +60,7 @@ def test_a_contraction_over_a_split_dimension_ends_where_out_sharding_says():
                       (P(unreduced={"Y"}), [])):
         b = Build(MESH)
         x, w = b.arg(8, 8, spec=P(None, "Y")), b.arg(8, 8, spec=P("Y", None))
-        done = run(b.program(b.dot(x, w, out=out)))
+        done = partitioned(b.program(b.dot(x, w, out=out)))
         assert kinds(done) == want
 
 
@@ -83,7 +71,7 @@ def test_pending_sums_pass_through_linear_ops_and_are_finished_once():
     v = b.dot(w, x, ((0,), (1,)), out=P(unreduced={"Y"}))
     total = b.transpose(b.op("add", u, v), 1, 0)
     assert total.aval.unreduced == {"Y"}
-    done = run(b.program(b.reshard(total, P("Y", None))))
+    done = partitioned(b.program(b.reshard(total, P("Y", None))))
     assert kinds(done) == [("reduce_scatter", ("Y",))]
 
 
@@ -92,7 +80,7 @@ def test_a_pending_sum_times_a_reduced_value_stays_pending():
     x, w = b.arg(8, 8, spec=P(None, "X")), b.arg(8, 8, spec=P("X", None))
     u = b.dot(x, w, out=P(unreduced={"X"}))
     r = b.arg(8, 8, spec=P(reduced={"X"}))
-    done = run(b.program(b.reshard(b.op("mul", u, r), P())))
+    done = partitioned(b.program(b.reshard(b.op("mul", u, r), P())))
     assert kinds(done) == [("psum_invariant", ("X",))]
 
 
@@ -102,7 +90,7 @@ def test_pending_scalars_and_sums():
     s = b.op("reduce_sum", x, axes=(0, 1),
              out_sharding=NamedSharding(MESH, P(unreduced={"X"})))
     assert s.aval.str_short() == "int32[]{U:X}"
-    done = run(b.program(s, b.reshard(s, P())))
+    done = partitioned(b.program(s, b.reshard(s, P())))
     assert done.out_specs[0].unreduced == {"X"}
 
 
@@ -110,7 +98,7 @@ def test_pending_arguments_and_results():
     b = Build(MESH)
     x = b.arg(8, 8, spec=P("X", unreduced={"Y"}))
     y = b.arg(8, 8, spec=P("X", unreduced={"Y"}))
-    done = run(b.program(b.op("add", x, y), b.reshard(x, P("X", "Y"))))
+    done = partitioned(b.program(b.op("add", x, y), b.reshard(x, P("X", "Y"))))
     assert kinds(done) == [("reduce_scatter", ("Y",))]
 
 
@@ -168,7 +156,7 @@ def test_a_region_that_makes_axes_auto_keeps_the_layout_and_returns_to_types():
     y = b.op("neg", b.dot(*inside))
     b.builder.mesh = MESH
     z = b.reshard(y, P("X", None))
-    done = run(b.program(z))
+    done = partitioned(b.program(z))
     assert [str(v.aval) for e in done.resolved.eqns for v in e.outvars] == [
         "int32[8@X,8@Y]", "int32[8@X,8@Y]", "int32[8@X,8]"]
     assert kinds(done) == [("all_gather_invariant", ("Y",))]

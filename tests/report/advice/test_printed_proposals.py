@@ -4,16 +4,12 @@ The test reads the printed words and edits the text of the program; it knows not
 """
 from __future__ import annotations
 
-import importlib.util
-import itertools
 import re
-import sys
 
 import pytest
 
-from shardtrace.ir.context import STATE
+from ...user_files import user_file, user_module
 
-COUNT = itertools.count()
 HEAD = """\
 import numpy as np
 
@@ -199,21 +195,10 @@ PROGRAMS = dict(programs())
 SPEC = r"P\((?:[^()]|\([^()]*\))*\)"
 
 
-def explained(path, source):
-    name = f"proposed{next(COUNT)}"
-    file = path / f"{name}.py"
-    file.write_text(source)
-    spec = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(spec)
-    saved = STATE.mesh, STATE.abstract_mesh
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-        module.explained.to_dict()               # under the mesh that the program sets
-        return module.explained
-    finally:
-        STATE.mesh, STATE.abstract_mesh = saved
-        del sys.modules[name]
+def explained(path, source, asked):
+    """What is asked of the explanation of a program, under the mesh that the program sets."""
+    with user_module(user_file(path, source)) as module:
+        return asked(module.explained)
 
 
 def edited(source, text):
@@ -269,8 +254,8 @@ def edited(source, text):
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in ("held whole", "idle axis")])
 def test_proposals_move_the_bytes_that_they_promise(name, tmp_path):
     source = PROGRAMS[name]
-    before = explained(tmp_path, source)
-    proposals = {s.text: s for c in before.collectives[:3] for s in c.suggestions[:6]}
+    proposals = explained(tmp_path, source, lambda found: {
+        s.text: s for c in found.collectives[:3] for s in c.suggestions[:6]})
     assert proposals
     for text, proposal in proposals.items():
         changed = source
@@ -278,18 +263,21 @@ def test_proposals_move_the_bytes_that_they_promise(name, tmp_path):
         for part in sorted(text.split(", and "), key=lambda t: -int(
                 (re.search(r"line (\d+)", t) or [0, 0])[1])):
             changed = edited(changed, part)
-        after = explained(tmp_path, changed)
-        assert after.received_bytes == proposal.received_bytes, f"{text}\n{changed}"
+        received = explained(tmp_path, changed, lambda found: found.received_bytes)
+        assert received == proposal.received_bytes, f"{text}\n{changed}"
 
 
 @pytest.mark.parametrize("name", ["held whole", "idle axis", "two layouts"])
 def test_a_layout_in_a_warning_takes_the_waste_away(name, tmp_path):
     source = PROGRAMS[name]
-    before = explained(tmp_path, source)
-    proposed = [(w, match[0]) for w in before.warnings
+    def waste(found):
+        return found.warnings, found.peak_bytes
+
+    warnings, peak = explained(tmp_path, source, waste)
+    proposed = [(w, match[0]) for w in warnings
                 if (match := re.search(rf"pass `\w+` as {SPEC}", w.fix))]
     assert proposed
-    for waste, text in proposed:
-        after = explained(tmp_path, edited(source, text))
-        assert waste.text not in [w.text for w in after.warnings], text
-        assert after.peak_bytes < before.peak_bytes
+    for warning, text in proposed:
+        left, lower = explained(tmp_path, edited(source, text), waste)
+        assert warning.text not in [w.text for w in left], text
+        assert lower < peak

@@ -23,11 +23,7 @@ from shardtrace.runtime.arrays.live import live_arrays
 from shardtrace.runtime.arrays.transfer import device_put
 from shardtrace.runtime.devices import devices, make_mesh
 
-
-@pytest.fixture(autouse=True)
-def eight_devices():
-    with config.override(jax_num_cpu_devices=8):
-        yield
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 def mesh42(kind=AxisType.Explicit):

@@ -11,15 +11,10 @@ import shardtrace.numpy as jnp
 from shardtrace.distributed import run_processes
 from shardtrace.errors import IndivisibleError, ProcessMismatchError
 from shardtrace.experimental import multihost_utils as mh
-from shardtrace.ir.context import config
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
-
-@pytest.fixture(autouse=True)
-def eight_devices():
-    with config.override(jax_num_cpu_devices=8, shardtrace_process_timeout=3.0):
-        yield
+pytestmark = pytest.mark.usefixtures("impatient_processes")
 
 
 def equal(found, expected):

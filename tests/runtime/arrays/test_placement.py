@@ -11,7 +11,6 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir.context import config
 
 from . import placement
 
@@ -43,10 +42,7 @@ OWN = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def eight_devices():
-    with config.override(jax_num_cpu_devices=8):
-        yield
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 def _differences(rows):

@@ -19,11 +19,7 @@ from shardtrace.runtime.arrays.transfer import block_until_ready, device_get, de
 from shardtrace.runtime.devices import devices, make_mesh, using_default_device
 from shardtrace.runtime.storage import LocalBlocks
 
-
-@pytest.fixture(autouse=True)
-def eight_devices():
-    with config.override(jax_num_cpu_devices=8):
-        yield
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 def named(*partitions, kind=AxisType.Explicit, shape=(2, 4), **sets):

@@ -4,18 +4,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.context import config
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.runtime.arrays import visualize
 from shardtrace.runtime.arrays.transfer import device_put
 from shardtrace.runtime.devices import make_mesh
 
-
-@pytest.fixture(autouse=True)
-def eight_devices():
-    with config.override(jax_num_cpu_devices=8):
-        yield
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 LINE = """\

@@ -17,12 +17,6 @@ W = (RNG.normal(size=(5, 8, 8)) * 0.3).astype(np.float32)
 EXECUTORS = ["simulated", "per_device"]
 
 
-@pytest.fixture(params=EXECUTORS)
-def executor(request):
-    with st.config.override(shardtrace_executor=request.param):
-        yield request.param
-
-
 def close(got, want):
     for g, w in zip(tree_util.tree_leaves(got), tree_util.tree_leaves(want), strict=True):
         np.testing.assert_allclose(np.asarray(g), w, rtol=2e-4, atol=2e-4)

@@ -1,16 +1,19 @@
 """Sums over devices that are taken after a loop: the loop holds one sum, not one part a device."""
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.context import config
 from shardtrace.runtime.simulation import control
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
+
+from ...executors import agree
 
 
 def data(*shape, seed=0):
@@ -44,17 +47,7 @@ def carried(monkeypatch):
     return found
 
 
-def both(f, *args):
-    one = st.jit(f)(*args)
-    before = config.shardtrace_executor
-    st.config.update("shardtrace_executor", "per_device")
-    try:
-        other = st.jit(lambda *xs: f(*xs))(*args)
-    finally:
-        st.config.update("shardtrace_executor", before)
-    for a, b in zip(st.tree.leaves(one), st.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
-    return one
+both = functools.partial(agree, rtol=2e-4, atol=1e-4)
 
 
 def test_a_gradient_that_is_accumulated_is_one_array(mesh, monkeypatch):

@@ -124,14 +124,6 @@ def body_of(seed):
     return body
 
 
-@pytest.fixture(params=["simulated", "per_device"])
-def executor(request):
-    before = st.config.shardtrace_executor
-    st.config.update("shardtrace_executor", request.param)
-    yield request.param
-    st.config.update("shardtrace_executor", before)
-
-
 @pytest.fixture(params=[False, True], ids=["plain", "with_memory"], autouse=True)
 def memory(request, monkeypatch):
     """Loops as they are written for arrays of this size, and as for larger ones."""

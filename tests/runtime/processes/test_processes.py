@@ -30,10 +30,7 @@ from . import two_processes
 LOADING = (DOCS / "loading.md").read_text()
 
 
-@pytest.fixture(autouse=True)
-def eight_devices():
-    with config.override(jax_num_cpu_devices=8, shardtrace_process_timeout=3.0):
-        yield
+pytestmark = pytest.mark.usefixtures("impatient_processes")
 
 
 def rows(axis_type=AxisType.Auto):

@@ -1,17 +1,20 @@
 """What is cheap to compute is computed where it is read, and results stay what they are."""
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir.context import config
 from shardtrace.runtime.plans import blocks
 from shardtrace.runtime.rewrites.min_cut import choose, held_bytes
 from shardtrace.runtime.simulation import scanning
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
+
+from ...executors import agree
 
 RNG = np.random.default_rng(0)
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
@@ -21,17 +24,7 @@ def normal(*shape, spec=()):
     return st.device_put(RNG.normal(size=shape).astype(np.float32) / 8, P(*spec))
 
 
-def both(f, *args):
-    """By the executor that arranges programs, and by the one that does not."""
-    one = st.jit(f)(*args)
-    before = config.shardtrace_executor
-    st.config.update("shardtrace_executor", "per_device")
-    try:
-        other = st.jit(f)(*args)
-    finally:
-        st.config.update("shardtrace_executor", before)
-    for a, b in zip(st.tree.leaves(one), st.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
+both = functools.partial(agree, rtol=1e-4, atol=1e-3)
 
 
 def gelu_layers(w, x):

@@ -1,4 +1,6 @@
 """Updates of a box inside of a split array: one slice of the whole, same results."""
+import functools
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ import shardtrace.numpy as jnp
 from shardtrace.runtime.simulation import scattered
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
+
+from ...executors import agree
 
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 RNG = np.random.default_rng(0)
@@ -34,20 +38,11 @@ def boxes(monkeypatch):
     return made
 
 
+agree_twice = functools.partial(agree, runs=2)      # arguments stay what they were
+
+
 def placed(spec, x=DATA):
     return st.device_put(x, st.NamedSharding(MESH, spec))
-
-
-def agree(f, *args):
-    """The result on both executors, the same to the bit; several calls, arguments unchanged."""
-    found = []
-    for executor in ("simulated", "per_device"):
-        with st.config.override(shardtrace_executor=executor):
-            jitted = st.jit(f)
-            found += [np.asarray(jitted(*args)) for _ in range(2)]
-    for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
-    return found[0]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
@@ -59,7 +54,7 @@ def test_boxes(spec, where, how, boxes):
     want = DATA.copy()
     want[at] = HOW[how](want[at], part)
     x = placed(spec)
-    got = agree(lambda x, part: getattr(x.at[at], how)(part), x, part)
+    got = agree_twice(lambda x, part: getattr(x.at[at], how)(part), x, part)
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(x, DATA)
     assert None not in boxes
@@ -75,7 +70,7 @@ def test_what_is_written_is_written_over_zeros_too(spec, boxes):
         inner = want[:-2, 1:-1, :-1] + want[2:, 1:-1, :-1]
         want = np.float32(0.5) * want
         want[1:-1, 1:-1, 1:] += inner
-    got = agree(lambda x: lax.fori_loop(0, 3, step, x), placed(spec))
+    got = agree_twice(lambda x: lax.fori_loop(0, 3, step, x), placed(spec))
     np.testing.assert_allclose(got, want, rtol=1e-5)
     assert boxes and None not in boxes
 
@@ -93,7 +88,7 @@ def test_in_a_loop_nothing_is_written_over_that_is_read_later(spec):
         new[1:-1, 1:-1] = np.float32(0.5) * (want[:-2, 1:-1] + want[2:, 1:-1])
         new[2:4, 3:-3] += want[3:5, 3:-3]
         want = new
-    np.testing.assert_allclose(agree(f, placed(spec)), want + DATA, rtol=1e-5)
+    np.testing.assert_allclose(agree_twice(f, placed(spec)), want + DATA, rtol=1e-5)
 
 
 @pytest.mark.parametrize("spec", SPECS[:3], ids=str)
@@ -113,4 +108,4 @@ def test_in_a_loop_nothing_is_written_over_that_is_read_later(spec):
 ], ids=range(12))
 def test_others_are_as_before(spec, f):
     want = np.asarray(st.jit(f)(DATA))
-    np.testing.assert_array_equal(agree(f, placed(spec)), want)
+    np.testing.assert_array_equal(agree_twice(f, placed(spec)), want)

@@ -8,6 +8,8 @@ import shardtrace.numpy as jnp
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
+from ...executors import agree
+
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 RNG = np.random.default_rng(0)
 DATA = RNG.normal(size=(16, 32)).astype(np.float32)
@@ -30,16 +32,11 @@ def with_halo(x, axis, d, low=1, high=1, ring=RING):
     return jnp.concatenate([part for part in (before, x, after) if part is not None], d)
 
 
-def agree(f, spec, x=DATA):
+def by_both(f, spec, x=DATA):
     """The result on both executors, which must be the same to the bit."""
     x = st.device_put(x, st.NamedSharding(MESH, spec))
     g = st.shard_map(f, mesh=MESH, in_specs=(spec,), out_specs=spec)
-    found = []
-    for executor in ("simulated", "per_device"):
-        with st.config.override(shardtrace_executor=executor):
-            found.append(np.asarray(st.jit(g)(x)))
-    np.testing.assert_array_equal(*found)
-    return found[0]
+    return agree(g, x)
 
 
 def shifted(x, by, d, ring):
@@ -61,7 +58,7 @@ def test_windows_are_the_whole_some_rows_further(spec, axis, d, low, high, ring)
                     for k in range(low + high + 1)])
     want = sum([np.float32(k + 1) * shifted(DATA, low - k, d, ring)
                 for k in range(low + high + 1)])
-    np.testing.assert_allclose(agree(f, spec), want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(by_both(f, spec), want, rtol=1e-5, atol=1e-5)
 
 
 def jacobi(u):
@@ -78,7 +75,7 @@ def test_zeros_around_lengthened_blocks_and_a_loop():
     want = DATA
     for _ in range(40):
         want = jacobi(want)
-    np.testing.assert_allclose(agree(f, P("y")), want, rtol=1e-5)
+    np.testing.assert_allclose(by_both(f, P("y")), want, rtol=1e-5)
 
 
 def test_both_dimensions_of_a_grid_and_a_gradient():
@@ -95,8 +92,8 @@ def test_both_dimensions_of_a_grid_and_a_gradient():
     for _ in range(5):
         want = want + np.float32(0.1) * (np.roll(want, 1, 0) + np.roll(want, -1, 0)
                                          + np.roll(want, 1, 1) + np.roll(want, -1, 1) - 4 * want)
-    np.testing.assert_allclose(agree(f, P("x", "y")), want, rtol=1e-4, atol=1e-5)
-    slope = agree(st.grad(energy), P("x", "y"))
+    np.testing.assert_allclose(by_both(f, P("x", "y")), want, rtol=1e-4, atol=1e-5)
+    slope = by_both(st.grad(energy), P("x", "y"))
     back = 2 * want                     # the step is its own transpose
     for _ in range(5):
         back = back + np.float32(0.1) * (np.roll(back, 1, 0) + np.roll(back, -1, 0)
@@ -114,7 +111,7 @@ def test_dtypes_and_special_values(dtype):
     def f(x):
         u = with_halo(x, "y", 0, ring=LINE)
         return jnp.where(u[:-2] > u[2:], u[1:-1], u[:-2])
-    got = agree(f, P("y"), x)
+    got = by_both(f, P("y"), x)
     up, down = shifted(x, 1, 0, LINE), shifted(x, -1, 0, LINE)
     np.testing.assert_array_equal(got, np.where(up > down, x, up))
 
@@ -134,5 +131,5 @@ def test_dtypes_and_special_values(dtype):
     lambda x: with_halo(with_halo(x, "y", 0)[1:5], "y", 0)[2:6],
 ], ids=range(11))
 def test_other_reads_of_a_halo(f):
-    agree(f, P("y"))
-    agree(lambda x: f(x) + 1, P("y", "x"))
+    by_both(f, P("y"))
+    by_both(lambda x: f(x) + 1, P("y", "x"))

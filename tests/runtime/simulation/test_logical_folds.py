@@ -13,10 +13,7 @@ from shardtrace.sharding import PartitionSpec as P
 X = np.random.default_rng(0).normal(size=(16, 24)).astype(np.float32)
 
 
-@pytest.fixture(params=["simulated", "per_device"], autouse=True)
-def executor(request):
-    with st.config.override(shardtrace_executor=request.param):
-        yield
+pytestmark = pytest.mark.usefixtures("executor")
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])

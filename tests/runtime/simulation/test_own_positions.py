@@ -8,6 +8,8 @@ import shardtrace.numpy as jnp
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
+from ...executors import agree
+
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(64, 8)).astype(np.float32)
@@ -18,16 +20,6 @@ BEYOND = RNG.integers(-90, 90, (8, 12)).astype(np.int32)
 
 def placed(x, spec):
     return st.device_put(x, st.NamedSharding(MESH, spec))
-
-
-def agree(f, *args):
-    """The result on both executors, which is the same."""
-    found = []
-    for executor in ("simulated", "per_device"):
-        with st.config.override(shardtrace_executor=executor):
-            found.append(np.asarray(st.jit(f)(*args)))
-    np.testing.assert_array_equal(*found)
-    return found[0]
 
 
 def by_hand(start=lambda me, n: me * n, index=lambda k, ok, n: jnp.where(ok, k, 0),

@@ -1,6 +1,4 @@
 """Sharding errors say where the axes come from, and suggest changes that work when applied."""
-import importlib.util
-import itertools
 import textwrap
 
 import numpy as np
@@ -11,7 +9,8 @@ from shardtrace.errors import ShardingTypeError
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
-COUNTER = itertools.count()
+from ...user_files import user_file, user_module
+
 HEADER = """\
 import numpy as np
 import shardtrace as st
@@ -70,12 +69,8 @@ def arguments():
 
 def load(path, source):
     """The function f of a module with this text."""
-    file = path / f"user{next(COUNTER)}.py"
-    file.write_text(source)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.f
+    with user_module(user_file(path, source)) as module:
+        return module.f
 
 
 def program(body):
@@ -127,11 +122,12 @@ def test_every_change_suggested_gives_the_type_it_promises(name, arguments, tmp_
 def test_the_message_shows_paths_and_the_changed_line(arguments, tmp_path):
     _, args = arguments
     source = program("h = jnp.tanh(x)\nk = y * 2\nreturn h + k")
-    lines = str(refusal(load(tmp_path, source), args)).splitlines()[1:]
+    f = load(tmp_path, source)
+    lines = str(refusal(f, args)).splitlines()[1:]
     others = lines.index("   = note: what else type-checks:") + 1
     assert all(line.startswith("           bring `") for line in lines[others:others + 4])
     assert lines[:others] + lines[others + 4:] == [
-        f"  --> user{next(COUNTER) - 1}.py:11:12 in `f`",
+        f"  --> {f.__module__}.py:11:12 in `f`",
         "   |",
         "11 |     return h + k",
         "   |            ^^^^^ operands are f32[8@X,16@Y], f32[8@Y,16@X]",

@@ -5,18 +5,12 @@ how changes are found.
 """
 from __future__ import annotations
 
-import importlib.util
-import itertools
-import sys
-
 import pytest
 
-from shardtrace.ir.context import STATE
-
 from ...mistakes.printed_help import changes, code_in_words, edited
+from ...user_files import user_file, user_module
 from .failing_programs import programs
 
-COUNT = itertools.count()
 PROGRAMS = dict(programs())
 # What helps is another program, or cannot be tried: told in words.
 IN_WORDS = {
@@ -29,20 +23,12 @@ IN_WORDS = {
 
 def outcome(path, source):
     """The exception that a program ends with, None if it runs; and its file."""
-    file = path / f"user{next(COUNT)}.py"
-    file.write_text(source)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = importlib.util.module_from_spec(spec)
-    saved = STATE.mesh, STATE.abstract_mesh
-    sys.modules[file.stem] = module
+    file = user_file(path, source)
     try:
-        spec.loader.exec_module(module)
+        with user_module(file):
+            return None, file.name
     except Exception as error:
         return error, file.name
-    finally:
-        STATE.mesh, STATE.abstract_mesh = saved
-        del sys.modules[file.stem]
-    return None, file.name
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -14,6 +14,8 @@ from shardtrace.ir.verify import verify
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...executors import agree
+
 F32 = np.float32
 BLOCKS = np.linspace(-2, 1, 32).astype(F32).reshape(8, 4)
 W = np.linspace(-1, 1, 4).astype(F32)
@@ -123,12 +125,7 @@ def test_a_region_stays_one_region_in_each_direction(check_vma: bool) -> None:
 
 
 def test_both_executors_agree_on_gradients() -> None:
-    results = []
-    for executor in ("simulated", "per_device"):
-        with st.config.override(shardtrace_executor=executor):
-            results.append(st.jit(st.grad(loss(True), argnums=(0, 1)))(W, BLOCKS))
-    for a, b in zip(*results, strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-5)
+    agree(st.grad(loss(True), argnums=(0, 1)), W, BLOCKS, rtol=2e-5)
 
 
 def test_grad_inside_a_region_sums_over_what_its_argument_does_not_vary_over() -> None:

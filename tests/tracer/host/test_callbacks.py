@@ -18,12 +18,6 @@ F32 = np.float32
 V = np.arange(3, dtype=F32)
 
 
-@pytest.fixture(params=["simulated", "per_device"])
-def executor(request):
-    with st.config.override(shardtrace_executor=request.param):
-        yield request.param
-
-
 @pytest.fixture(params=["explicit", "auto"])
 def mesh(request):
     kind = AxisType.Explicit if request.param == "explicit" else AxisType.Auto

@@ -26,10 +26,7 @@ SPECS = {"v": P("x"), "vi": P("x"), "t": P("x", None, "y"), "p": P(None, "x", "y
          "q": P(None, "x", "y"), "r": P("x", None, None, "y")}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def devices():
-    with st.config.override(jax_num_cpu_devices=8):
-        yield
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 def placed(kind):

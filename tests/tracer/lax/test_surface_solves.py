@@ -23,10 +23,7 @@ A = (RNG.randn(4, 4) + 4 * np.eye(4)).astype("f4")
 B = RNG.randn(4).astype("f4")
 
 
-@pytest.fixture(autouse=True)
-def devices():
-    with st.config.override(jax_num_cpu_devices=8):
-        yield
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 def explicit(*sizes):

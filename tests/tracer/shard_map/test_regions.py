@@ -14,12 +14,6 @@ AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 A = np.arange(32, dtype=np.float32).reshape(4, 8)
 
 
-@pytest.fixture(params=["simulated", "per_device"])
-def executor(request):
-    with st.config.override(shardtrace_executor=request.param):
-        yield request.param
-
-
 def mesh_of(*kinds):
     names = ("x", "y", "z")[:len(kinds)]
     return st.make_mesh((2,) * len(kinds), names, axis_types=kinds)

@@ -14,10 +14,7 @@ from shardtrace.sharding import PartitionSpec as P
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def devices():
-    with st.config.override(jax_num_cpu_devices=8):
-        yield
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 @pytest.fixture

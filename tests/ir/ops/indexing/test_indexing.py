@@ -1,16 +1,13 @@
 """gather and scatter: modes, duplicates, Explicit typing, and derivatives where windows overlap."""
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shardtrace.ir.context import interpreter_context
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.dialect import OPS, Op
-from shardtrace.ir.inference.infer import infer
+from shardtrace.ir.dialect import OPS
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand
 from shardtrace.ir.ops.indexing.common import (
@@ -18,8 +15,9 @@ from shardtrace.ir.ops.indexing.common import (
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
-from shardtrace.ir.text.parse import parse_type
 from shardtrace.ir.types import array_type
+
+from ..by_name import evaluating, inferred
 
 MESH = AbstractMesh((2, 2), ("x", "y"), (AxisType.Explicit,) * 2)
 CLIP, DROP = GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP
@@ -195,18 +193,15 @@ def test_an_operand_stays_as_it_was() -> None:
 
 def gathered(operand: str, indices: str, numbers: GatherDimensionNumbers = ROWS,
              sizes: Any = (1, 4)) -> str:
-    types = (parse_type(operand, MESH), parse_type(indices, MESH))
-    return infer(OPS["gather"], types, {
-        "dimension_numbers": numbers, "slice_sizes": sizes, "unique_indices": False,
-        "indices_are_sorted": False, "mode": CLIP, "fill_value": None}, MESH)[0].str_short(True)
+    return inferred(MESH, "gather", f"{operand} {indices}", dimension_numbers=numbers,
+                    slice_sizes=sizes, unique_indices=False, indices_are_sorted=False, mode=CLIP,
+                    fill_value=None)
 
 
 def scattered(operand: str, indices: str, updates: str,
               numbers: ScatterDimensionNumbers = INTO_ROWS, name: str = "scatter") -> str:
-    types = tuple(parse_type(t, MESH) for t in (operand, indices, updates))
-    return infer(OPS[name], types, {
-        "dimension_numbers": numbers, "indices_are_sorted": False, "unique_indices": False,
-        "mode": DROP}, MESH)[0].str_short(True)
+    return inferred(MESH, name, f"{operand} {indices} {updates}", dimension_numbers=numbers,
+                    indices_are_sorted=False, unique_indices=False, mode=DROP)
 
 
 @pytest.mark.parametrize("operand, indices, numbers, sizes, result", [
@@ -286,17 +281,6 @@ def test_queries_reduce_where_updates_accumulate() -> None:
 
 # -- derivatives -----------------------------------------------------------------------------------
 
-class Evaluating:
-    """An interpreter that computes with evaluators, on numpy arrays."""
-
-    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-        arrays = [np.asarray(x) for x in operands]
-        if op.rule == "... -> ...":
-            rank = max(x.ndim for x in arrays)
-            arrays = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
-        return [op.evaluate(0, *arrays, **params)]
-
-
 OVERLAP = {"dimension_numbers": INTO_ROWS, "indices_are_sorted": False, "unique_indices": False,
            "mode": DROP}
 
@@ -306,7 +290,7 @@ def test_only_the_update_that_stayed_has_a_cotangent() -> None:
     ct = np.arange(1., 13).reshape(4, 3)
     operand = LinearOperand(array_type((4, 3), ct.dtype))
     updates = LinearOperand(array_type((4, 3), ct.dtype))
-    with interpreter_context(Evaluating()):
+    with evaluating():
         ct_x, _, ct_updates = OPS["scatter"].transpose(ct, operand, at, updates, **OVERLAP)
     np.testing.assert_array_equal(ct_x, ct * np.array([[0], [0], [1], [1]]))
     np.testing.assert_array_equal(ct_updates, np.stack([0 * ct[0], 0 * ct[0], ct[1], ct[0]]))
@@ -316,7 +300,7 @@ def test_equal_extremes_share_a_tangent() -> None:
     x, updates = np.array([[2.], [5.]]), np.array([[2.], [2.], [1.]])
     at = np.array([[0], [0], [1]], np.int32)
     tangents = (np.array([[3.], [7.]]), None, np.array([[6.], [9.], [100.]]))
-    with interpreter_context(Evaluating()):
+    with evaluating():
         out, tangent = OPS["scatter-max"].jvp((x, at, updates), tangents, **OVERLAP)
     np.testing.assert_array_equal(out, x)
     np.testing.assert_array_equal(tangent, [[(3 + 6 + 9) / 3], [7]])
@@ -325,5 +309,5 @@ def test_equal_extremes_share_a_tangent() -> None:
 def test_products_need_unique_indices_for_the_updates_derivative() -> None:
     x = np.ones((4, 3))
     at = np.array([[0]], np.int32)
-    with interpreter_context(Evaluating()), pytest.raises(NotImplementedError, match="unique_ind"):
+    with evaluating(), pytest.raises(NotImplementedError, match="unique_ind"):
         OPS["scatter-mul"].jvp[2](x[:1], x, x, at, x[:1], **OVERLAP)

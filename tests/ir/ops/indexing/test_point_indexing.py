@@ -9,13 +9,12 @@ import pytest
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.indexing.common import (
     GatherDimensionNumbers,
-    GatherScatterMode,
     ScatterDimensionNumbers,
 )
 
+from .prepared_windows import MODES, assert_combined_alike, assert_taken_alike, gather_params
+
 RNG = np.random.default_rng(0)
-MODES = (GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP,
-         GatherScatterMode.PROMISE_IN_BOUNDS)
 # The operand, the queries, the sizes of a window, and the numbers of a gather.
 KINDS = [
     ((6, 7), (), (1, 1), GatherDimensionNumbers((), (0, 1), (0, 1))),
@@ -49,18 +48,8 @@ def positions(shape, queries, sizes, n, outside, kind):
 def test_windows_taken(case, kind):
     shape, queries, sizes, n = KINDS[case]
     x = RNG.normal(size=shape).astype(np.float32)
-    evaluate = OPS["gather"].evaluate
-    for mode, outside, turned in itertools.product(MODES, (False, True), (False, True)):
-        at = positions(shape, queries, sizes, n, outside, kind)
-        params = {"dimension_numbers": n, "slice_sizes": sizes, "unique_indices": False,
-                  "indices_are_sorted": False, "mode": mode, "fill_value": None}
-        f = evaluate.prepared(0, (x.shape, at.shape), (x.dtype, at.dtype), params)
-        assert f is not None
-        given = np.asfortranarray(x) if turned else x
-        want = evaluate(0, given, at, **params)
-        got = f(given, at)
-        assert got.dtype == want.dtype
-        np.testing.assert_array_equal(got, want)
+    assert_taken_alike(x, n, sizes, lambda outside: positions(
+        shape, queries, sizes, n, outside, kind))
 
 
 @pytest.mark.parametrize("case", range(len(KINDS)))
@@ -69,22 +58,11 @@ def test_windows_combined(case, name):
     shape, queries, sizes, g = KINDS[case]
     n = ScatterDimensionNumbers(g.offset_dims, g.collapsed_slice_dims, g.start_index_map,
                                 g.operand_batching_dims, g.start_indices_batching_dims)
-    evaluate = OPS[name].evaluate
     for mode, outside in itertools.product(MODES, (False, True)):
         x = RNG.normal(size=shape).astype(np.float32)
         at = positions(shape, queries, sizes, g, outside, np.int32)
-        gather = {"dimension_numbers": g, "slice_sizes": sizes, "unique_indices": False,
-                  "indices_are_sorted": False, "mode": mode, "fill_value": None}
+        gather = gather_params(g, sizes, mode)
         updates = RNG.normal(size=OPS["gather"].evaluate(0, x, at, **gather).shape).astype(x.dtype)
         params = {"dimension_numbers": n, "indices_are_sorted": False, "unique_indices": False,
                   "mode": mode}
-        f = evaluate.prepared(0, (x.shape, at.shape, updates.shape), (x.dtype, at.dtype, x.dtype),
-                              params)
-        assert f is not None
-        before = x.copy()
-        want = evaluate(0, x, at, updates, **params)
-        np.testing.assert_allclose(f(x, at, updates), want, rtol=1e-6, atol=1e-6)
-        np.testing.assert_array_equal(x, before)
-        want = f(x, at, updates)
-        assert f.over(x, at, updates) is x
-        np.testing.assert_array_equal(x, want)
+        assert_combined_alike(name, x, at, updates, params)

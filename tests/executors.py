@@ -1,0 +1,34 @@
+"""A function on both executors: the simulated one, and devices that compute each for itself."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import shardtrace as st
+
+EXECUTORS = ("simulated", "per_device")
+
+
+def assert_alike(found: Any, wanted: Any, **tolerance: float) -> None:
+    """Leaves are equal, or close with rtol= and atol= of `assert_allclose`; integers are equal."""
+    for a, b in zip(st.tree.leaves(found), st.tree.leaves(wanted), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        if tolerance and a.dtype.kind not in "biu":
+            np.testing.assert_allclose(a, b, **tolerance)
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+def agree(f: Callable[..., Any], *args: Any, runs: int = 1, **tolerance: float) -> Any:
+    """What jit(f) gives in the simulated executor, as numpy arrays; the other one gives the same,
+    each time."""
+    found = []
+    for executor in EXECUTORS:
+        with st.config.override(shardtrace_executor=executor):
+            jitted = st.jit(f)
+            found += [st.tree.map(np.asarray, jitted(*args)) for _ in range(runs)]
+    for other in found[1:]:
+        assert_alike(other, found[0], **tolerance)
+    return found[0]

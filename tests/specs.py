@@ -1,0 +1,16 @@
+"""All the ways to split an array over a mesh."""
+import itertools
+
+from shardtrace.ir.mesh import AbstractMesh
+
+
+def specs(mesh: AbstractMesh, rank: int) -> list[tuple[tuple[str, ...], ...]]:
+    """All full specs: every ordered choice of axes, cut into `rank` dimensions."""
+    out = set()
+    for k in range(len(mesh.axis_names) + 1):
+        for axes in itertools.permutations(mesh.axis_names, k):
+            for cuts in itertools.combinations_with_replacement(range(k + 1), rank - 1):
+                bounds = (0, *cuts, k)
+                out.add(tuple(tuple(axes[a:b])
+                              for a, b in zip(bounds, bounds[1:], strict=False)))
+    return sorted(out)
