@@ -242,7 +242,7 @@ def test_pieces_of_one_value_are_pending_over_the_same_axes(operands: str) -> No
 ])
 def test_shape_errors_have_the_users_line(operands: str, params: Any, message: str) -> None:
     with pytest.raises(TypeError) as raised:
-        typed("broadcast_in_dim", operands, **params)
+        infer(OPS["broadcast_in_dim"], (parse_type(operands, MESH),), params, MESH)
     assert str(raised.value).startswith(message)
     assert "test_movement.py" in str(raised.value) and "operand is f32[4]" in str(raised.value)
 
