@@ -13,7 +13,7 @@ from ..driver.analysis.explain import DEFAULT_HARDWARE
 from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import close_match
 from ..ir.text.prose import wrapped
-from ..report.cost.hardware import hardware_names
+from ..partitioner.cost.hardware import hardware_names
 from .arguments import add_arguments, amount, count, positive
 from .commands import check, completion, diff, explain, fmt, help, programs, reduce, run
 

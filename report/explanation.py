@@ -11,18 +11,18 @@ from typing import Any
 from ..ir.diagnostics.location import Location
 from ..partitioner.choice.comparisons import Alternative
 from ..partitioner.collectives import CollectiveRecord, collectives
+from ..partitioner.cost.figures import Figures, figures
+from ..partitioner.cost.memory import Memory
+from ..partitioner.cost.schedule import Times, use_seconds
+from ..partitioner.cost.timeline import Event, timeline
+from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
 from . import render
 from .advice.candidates import Candidates
 from .advice.suggestions import Found, Search, Subject, Suggestion
 from .advice.warnings import Waste, warnings_of
-from .cost.bounds import reshard_bound
-from .cost.figures import Figures, figures
-from .cost.gaps import Gap, gaps
-from .cost.memory import Memory
-from .cost.schedule import Times, use_seconds
-from .cost.timeline import Event, timeline
-from .cost.topology import Topology
+from .bounds import reshard_bound
+from .gaps import Gap, gaps
 from .reasons.causes import Asked, Cause, Path
 from .reasons.explain_collective import Reasons
 

@@ -18,7 +18,7 @@ from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Program
 from ...ir.support.progress import steps
 from ...ir.types import ArrayType
-from ...report.cost.work import bodies, equation_flops
+from ...partitioner.cost.work import bodies, equation_flops
 from ...runtime.profile import Profile, profile
 from ...runtime.rewrites.inline_calls import every_equation
 from ..arguments import amount, count, positive

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.program import Level, Program
+from ...partitioner.cost.hardware import Hardware
+from ...partitioner.cost.topology import Topology
 from ...report.advice.suggestions import Subject
-from ...report.cost.hardware import Hardware
-from ...report.cost.topology import Topology
 from ...report.explanation import Explanation
 from ..jit.jit import jit
 from ..jit.jitted import Jitted

@@ -13,9 +13,9 @@ from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
+from ...partitioner.cost.hardware import Hardware
+from ...partitioner.cost.topology import Topology
 from ...report.advice.changes import Argument, Change, Prioritize, Result, text_of
-from ...report.cost.hardware import Hardware
-from ...report.cost.topology import Topology
 from ...report.difference import Difference
 from ...report.explanation import Explanation
 from ...report.reasons.value_paths import Place, places

@@ -1,8 +1,8 @@
 """What a program costs, as JAX's stages report it: `cost_analysis` and `memory_analysis`.
 
-The counts are those of reports (report/cost/work.py, report/cost/memory.py), in JAX's words:
-`flops` and `transcendentals` together are the operations of an explanation, and the peak is its
-peak. A lowered program is still over whole arrays, a compiled one is one device's.
+The counts are those of partitioner/cost/ (work.py, memory.py), in JAX's words: `flops` and
+`transcendentals` together are the operations of an explanation, and the peak is its peak. A lowered
+program is still over whole arrays, a compiled one is one device's.
 """
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from ...ir.program import Program
 from ...ir.support.immutable import immutable
-from ...report.cost.buffers import nbytes
-from ...report.cost.memory import memory
-from ...report.cost.work import accessed_bytes, program_work
+from ...partitioner.cost.buffers import nbytes
+from ...partitioner.cost.memory import memory
+from ...partitioner.cost.work import accessed_bytes, program_work
 
 
 @immutable

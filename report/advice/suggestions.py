@@ -22,9 +22,9 @@ from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.ops.communication.collective_kinds import each_collective
 from ...ir.support.progress import counted
 from ...partitioner.collectives import CollectiveRecord, collectives
+from ...partitioner.cost.figures import Figures, figures
+from ...partitioner.cost.topology import Topology
 from ...partitioner.pipeline import Partitioned
-from ..cost.figures import Figures, figures
-from ..cost.topology import Topology
 from ..reasons.causes import Cause
 from .candidates import Candidates
 from .changes import Argument, Change, Constrain, Respec, Result, text_of

@@ -26,9 +26,9 @@ from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import ArrayType, Entries
+from ...partitioner.cost.buffers import nbytes
+from ...partitioner.cost.work import bodies, equation_flops, trips
 from ...partitioner.pipeline import Partitioned
-from ..cost.buffers import nbytes
-from ..cost.work import bodies, equation_flops, trips
 from ..words import quantity
 from .changes import Argument
 from .suggestions import REFUSED

@@ -8,7 +8,7 @@ import pytest
 
 from shardtrace.cli.commands.completion import verbs_of
 from shardtrace.cli.parser import make_parser
-from shardtrace.report.cost.hardware import hardware_names
+from shardtrace.partitioner.cost.hardware import hardware_names
 
 VERBS = ("explain", "trace", "partition", "show", "collectives", "run", "check", "diff", "why",
          "fmt", "reduce", "completion", "help")

@@ -7,8 +7,8 @@ import json
 import jax
 import numpy as np
 
+from ..partitioner.cost.memory_programs import PROGRAMS
 from ..paths import GOLDEN
-from ..report.cost.memory_programs import PROGRAMS
 
 mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 found = {"jax": jax.__version__, "mesh": [2, 4], "programs": {}}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ...ir.ops.communication.collective_kinds import Use, each_collective
 from ...ir.program import Equation, Literal, Program, Var
-from ...partitioner.collectives import CollectiveRecord
+from ..collectives import CollectiveRecord
 from .buffers import buffers
 from .links import collective_seconds
 from .topology import NETWORK, Topology

@@ -4,7 +4,7 @@ import datetime
 import numpy as np
 import pytest
 
-from shardtrace.report.cost.hardware import hardware, hardware_names
+from shardtrace.partitioner.cost.hardware import hardware, hardware_names
 
 WANTED = ("v4", "v5e", "v5p", "v6e", "7x", "a100", "h100", "h200", "b200", "cpu")
 

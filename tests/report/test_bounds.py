@@ -3,7 +3,7 @@ import itertools
 
 import pytest
 
-from shardtrace.report.cost import bounds
+from shardtrace.report import bounds
 from shardtrace.sharding import AbstractMesh
 
 MESH = AbstractMesh((2, 4, 3), ("a", "b", "c"))

@@ -1,12 +1,12 @@
 """docs/cost-model.md states the figures that are used: its tables come from hardware.toml.
 
-`python -m tests.report.cost.test_cost_model_page` writes the tables into the page again.
+`python -m tests.partitioner.cost.test_cost_model_page` writes the tables into the page again.
 """
 from __future__ import annotations
 
 import re
 
-from shardtrace.report.cost.hardware import Hardware, hardware, hardware_names
+from shardtrace.partitioner.cost.hardware import Hardware, hardware, hardware_names
 
 from ...paths import DOCS
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...ir.mesh import AbstractMesh
-from ...ir.types import ArrayType, Entries
+from ..ir.mesh import AbstractMesh
+from ..ir.types import ArrayType, Entries
 
 _MOST_DEVICES = 65_536
 

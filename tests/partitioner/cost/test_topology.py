@@ -2,8 +2,8 @@
 import networkx
 import pytest
 
-from shardtrace.report.cost.links import collective_seconds
-from shardtrace.report.cost.topology import NETWORK, Topology
+from shardtrace.partitioner.cost.links import collective_seconds
+from shardtrace.partitioner.cost.topology import NETWORK, Topology
 
 MB = 1_000_000
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...ir.diagnostics.location import Location
-from ...ir.program import Equation, Var
-from ...ir.rule import SCAN
-from ..words import quantity
-from .buffers import info_of, nbytes
+from ..ir.diagnostics.location import Location
+from ..ir.program import Equation, Var
+from ..ir.rule import SCAN
+from ..partitioner.cost.buffers import info_of, nbytes
+from .words import quantity
 
 if TYPE_CHECKING:
-    from ..explanation import ExplainedCollective
+    from .explanation import ExplainedCollective
 
 
 @dataclass(frozen=True)

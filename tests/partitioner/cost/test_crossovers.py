@@ -10,9 +10,9 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.report.cost.hardware import hardware
-from shardtrace.report.cost.links import collective_seconds
-from shardtrace.report.cost.topology import Topology
+from shardtrace.partitioner.cost.hardware import hardware
+from shardtrace.partitioner.cost.links import collective_seconds
+from shardtrace.partitioner.cost.topology import Topology
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -15,7 +15,7 @@ from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rule import PASS, REDUCE
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
-from ...partitioner.factors import RuleInfo, rule_info
+from ..factors import RuleInfo, rule_info
 
 _NAMES_ONLY = frozenset((
     "reshape", "squeeze", "pvary", "preduced", "vary_unreduced_cast_p", "reduced_vary_cast_p",
