@@ -21,7 +21,7 @@ What the level adds (ir/program.py):
 
 The contract: whatever a program is, `verify` returns or raises VerificationError, with the user's
 line and the equation among its neighbours. Behind a program that it has accepted, passes, printing,
-explaining and running raise errors of this package only, each with its place. (tests/mutants.py
+explaining and running raise errors of this package only, each with its place. (tests/mutants
 looks for programs that break this.) What is
 found right is remembered by (op, types, params), so that verifying is a lookup an equation.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -15,12 +14,8 @@ from shardtrace.ir.diagnostics.diagnostic import visible
 from shardtrace.ir.text.parse import load_program
 from shardtrace.ir.verify import verify
 
-from ...paths import TESTS
-
-sys.path.insert(0, str(TESTS))
-
-from mutants import survey
-from mutants_corpus import corpus
+from ...mutants.corpus import corpus
+from ...mutants.survey import survey
 
 PRINT = """mesh (X=1)
 program @f(x: f32[2]) -> f32[2] {{

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -12,11 +11,7 @@ from shardtrace.ir.spec import axis_factor
 from shardtrace.runtime.axes import axis_names
 from shardtrace.runtime.per_device.executor import PerDeviceRun
 
-from ...paths import TESTS
-
-sys.path.insert(0, str(TESTS))
-
-import references
+from ...references import ops as references
 
 RING = tuple((i, (i + 1) % 6) for i in range(6))
 
@@ -85,7 +80,7 @@ def as_declared_by_the_op(eqn, blocks, run):
 
 
 def as_referred(eqn, blocks, run):
-    """What tests/references.py says that each device gets."""
+    """What tests/references says that each device gets."""
     mesh, out = run.mesh, [None] * len(blocks)
     names = axis_names(eqn.op.collective.axes(eqn.params))
     places = list(np.ndindex(*mesh.axis_sizes))

@@ -1,8 +1,6 @@
-"""Random programs of every kind, from fixed seeds; tests/fuzz.py runs as many as one likes."""
+"""Random programs of every kind, from fixed seeds; `python -m tests.fuzz` runs any number."""
 from __future__ import annotations
 
-import pathlib
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,19 +11,15 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.sharding import PartitionSpec as P
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
-import fuzz
-import fuzz_judge
-import fuzz_slopes
-from fuzz_maker import KINDS, make
-from fuzz_reduce import reduced
-from fuzz_text import Arg, Body, Case, Statement, with_names
-from reference_interpreter import interpret
+from ..references.interpreter import interpret
+from . import judge, slopes, survey
+from .maker import KINDS, make
+from .reduce import reduced
+from .text import Arg, Body, Case, Statement, with_names
 
 
 def failures(seed: int, programs: int, kinds: Any = KINDS) -> str:
-    counts = fuzz.survey(seed, programs, kinds)
+    counts = survey.survey(seed, programs, kinds)
     return "\n\n".join(f"{case.text()}\n{outcome.kind}: {outcome.sign}\n{outcome.detail}"
                        for case, outcome in counts.failures.values())
 
@@ -43,7 +37,7 @@ def test_many_random_programs(kind: str) -> None:
 
 def test_the_same_seed_writes_the_same_program() -> None:
     for kind in KINDS:
-        first, second = (make(3, kind, fuzz_judge.NAMES, fuzz_judge.trace)[0].text()
+        first, second = (make(3, kind, judge.NAMES, judge.trace)[0].text()
                          for _ in range(2))
         assert first == second
 
@@ -59,29 +53,29 @@ def case_of(text: str, shape: tuple[int, ...] = (4, 6), entries: Any = (("x",), 
 def test_a_wrong_partition_is_seen_and_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reading of the program is changed, since the partitioner is right."""
     case = case_of("jnp.sum(a, axis=0)")
-    assert fuzz_judge.judge(case).kind == fuzz_judge.RIGHT
+    assert judge.judge(case).kind == judge.RIGHT
 
     def without_last_row(program: Any, arrays: Any, **more: Any) -> Any:
         return interpret(program, [np.concatenate([x[:-1], 0 * x[-1:]]) for x in arrays], **more)
 
-    monkeypatch.setattr(fuzz_judge, "interpret", without_last_row)
-    found = fuzz_judge.judge(case)
+    monkeypatch.setattr(judge, "interpret", without_last_row)
+    found = judge.judge(case)
     assert found.kind == "wrong" and "is" in found.detail
-    small = reduced(case, lambda c: fuzz_judge.judge(c)[:2] == found[:2])
+    small = reduced(case, lambda c: judge.judge(c)[:2] == found[:2])
     assert len(small.body.statements) <= 1 and not any(small.args[0].entries)
 
 
 def test_an_error_from_inside_is_foreign_and_a_refusal_is_not() -> None:
-    assert fuzz_judge.judge(case_of("a.reshape(5, 5)")).kind == fuzz_judge.REFUSED
-    assert fuzz_judge.foreign(AssertionError())
-    with fuzz_judge.placed(case_of("a")), pytest.raises(TypeError) as error:
+    assert judge.judge(case_of("a.reshape(5, 5)")).kind == judge.REFUSED
+    assert judge.foreign(AssertionError())
+    with judge.placed(case_of("a")), pytest.raises(TypeError) as error:
         lax.broadcast_in_dim(np.ones(3, np.float32), (4,), (0,))
-    assert not fuzz_judge.foreign(error.value)
+    assert not judge.foreign(error.value)
 
 
 def test_failures_are_kept_apart_by_what_they_call() -> None:
-    counts = fuzz.Counts()
-    wrong = fuzz_judge.Outcome("wrong", "simulated")
+    counts = survey.Counts()
+    wrong = judge.Outcome("wrong", "simulated")
     assert counts.add(case_of("jnp.sum(a, axis=0)"), wrong)
     assert counts.add(case_of("a @ a.T"), wrong)
     assert not counts.add(case_of("jnp.sum(a, axis=1)"), wrong)
@@ -97,17 +91,17 @@ def test_names_are_replaced_where_they_are_read() -> None:
 
 def test_a_wrong_slope_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("jnp.sin(a) * a")
-    assert fuzz_slopes.judge_slopes(case).kind == fuzz_judge.RIGHT
+    assert slopes.judge_slopes(case).kind == judge.RIGHT
 
     @st.custom_jvp
     def sine(x: Any) -> Any:
         return jnp.sin(x)
 
     sine.defjvp(lambda xs, ts: (jnp.sin(*xs), 0.99 * jnp.cos(*xs) * ts[0]))
-    monkeypatch.setitem(fuzz_judge.NAMES, "sine", sine)
+    monkeypatch.setitem(judge.NAMES, "sine", sine)
     case = case_of("sine(a) * a")
-    assert fuzz_judge.judge(case).kind == fuzz_judge.RIGHT
-    assert fuzz_slopes.judge_slopes(case).kind == "wrong"
+    assert judge.judge(case).kind == judge.RIGHT
+    assert slopes.judge_slopes(case).kind == "wrong"
 
 
 def test_the_interpreter_runs_control_flow_and_exchanges() -> None:

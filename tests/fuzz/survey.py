@@ -1,9 +1,9 @@
 """Random programs over the whole of the public functions, meshes, specs and transformations.
 
-    python tests/fuzz.py --seed 7 --programs 50000 [--kinds loops,ops] [--jax]
+    python -m tests.fuzz --seed 7 --programs 50000 [--kinds loops,ops] [--jax]
 
 Each program is Python source, drawn from its seed; both executors must give what the traced program
-means by tests/references.py, and JAX the same, where it is installed and asked for. A failure is
+means by tests/references/, and JAX the same, where it is installed and asked for. A failure is
 reduced to a few lines and printed with its seed; the counts by kind of program stand at the end.
 """
 from __future__ import annotations
@@ -14,12 +14,14 @@ import gc
 import importlib
 import resource
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from fuzz_judge import (
+import shardtrace as st
+from shardtrace.ir.dialect import OPS
+
+from .judge import (
     BESIDE_ITSELF,
     MET,
     MORE,
@@ -36,13 +38,10 @@ from fuzz_judge import (
     runs_in,
     trace,
 )
-from fuzz_maker import KINDS, OPS_WITH_SAMPLES, make
-from fuzz_reduce import reduced
-from fuzz_slopes import judge_slopes
-from fuzz_text import CLASSES, Body, Case, calls_of, transformations
-
-import shardtrace as st
-from shardtrace.ir.dialect import OPS
+from .maker import KINDS, OPS_WITH_SAMPLES, make
+from .reduce import reduced
+from .slopes import judge_slopes
+from .text import CLASSES, Body, Case, calls_of, transformations
 
 SECONDS = 20
 MADE_BY_PASSES = ("all_slice", "exchange_rows", "retile", "place", "random_bits_block",
@@ -235,7 +234,3 @@ def main(arguments: Sequence[str]) -> int:
     print(counts.table())
     print(f"{time.perf_counter() - start:.0f} s")
     return 1 if counts.failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What a traced program means: its equations, one by one, by tests/references.py, on whole arrays.
+"""What a traced program means: its equations, one by one, by ops.py, on whole arrays.
 
 A value is a list with an array for each place: one place outside of `shard_map`, inside one for
 each position along its manual axes. Loops and branches go on with the places that take part. Only
@@ -14,12 +14,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from reference_elements import Array
-from references import CHECKS, COLLECTIVES, ELSEWHERE, REFERENCES
 
 from shardtrace.ir.dtypes import compute_dtype
 from shardtrace.ir.kernels.key_data import storage_dtype
 from shardtrace.ir.program import Equation, Literal, Program, Var
+
+from .elements import Array
+from .ops import CHECKS, COLLECTIVES, ELSEWHERE, REFERENCES
 
 Values = list[Array]                    # one for each place
 Place = dict[str, int]                  # its coordinate along each manual axis

@@ -1,4 +1,4 @@
-"""What ops that move, choose and place elements mean, in plain numpy; see references.py."""
+"""What ops that move, choose and place elements mean, in plain numpy; see ops.py."""
 from __future__ import annotations
 
 import itertools
@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from reference_elements import MAXIMUM, MINIMUM, Array, Reference, ordered, wide
-from reference_sums import FOLDS, highest, lowest
+
+from .elements import MAXIMUM, MINIMUM, Array, Reference, ordered, wide
+from .sums import FOLDS, highest, lowest
 
 
 def filled(shape: Sequence[int], like: Array, item: Callable[[tuple], Any]) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from fuzz_text import Arg, Body, Case, Statement, pruned, with_names
+from .text import Arg, Body, Case, Statement, pruned, with_names
 
 MOST = 300                                  # candidates that are tried
 

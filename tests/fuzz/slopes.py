@@ -2,7 +2,7 @@
 
 The sum of all results, each with a weight, is a function of the arguments that are float32. Its
 slope along a random direction is read off differences of its values, in float64 and by
-tests/references.py alone. The programs of jvp and grad, read in the same way, must give that slope.
+tests/references alone. The programs of jvp and grad, read in the same way, must give that slope.
 """
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fuzz_judge import (
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.ir.program import Program
+
+from ..references.interpreter import COARSE, TRUSTED, NoReference, interpret
+from .judge import (
     RIGHT,
     UNJUDGED,
     Outcome,
@@ -23,12 +29,7 @@ from fuzz_judge import (
     ops_of,
     placed,
 )
-from fuzz_text import Case
-from reference_interpreter import COARSE, TRUSTED, NoReference, interpret
-
-import shardtrace as st
-import shardtrace.numpy as jnp
-from shardtrace.ir.program import Program
+from .text import Case
 
 STEP = 1e-5
 CUT = ("stop_gradient", "return_residual")      # where derivatives are meant to end

@@ -1,11 +1,12 @@
-"""What is true of results where many are right, such as eigenvectors; see references.py."""
+"""What is true of results where many are right, such as eigenvectors; see ops.py."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from reference_elements import Array
+
+from .elements import Array
 
 
 def close(a: Array, b: Array) -> None:

@@ -8,10 +8,10 @@ many are right, such as eigenvectors of any length. `ELSEWHERE` says what judges
 """
 from __future__ import annotations
 
-from reference_checks import CHECKS
-from reference_elements import ELEMENTS, SAME, Reference
-from reference_shapes import SHAPES
-from reference_sums import COLLECTIVES, PRODUCTS, REDUCTIONS
+from .checks import CHECKS
+from .elements import ELEMENTS, SAME, Reference
+from .shapes import SHAPES
+from .sums import COLLECTIVES, PRODUCTS, REDUCTIONS
 
 __all__ = ["CHECKS", "COLLECTIVES", "ELSEWHERE", "REFERENCES"]
 

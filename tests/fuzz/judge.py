@@ -1,6 +1,6 @@
 """Says of a program of the fuzzer whether both executors, and JAX, give what it means.
 
-What it means is `reference_interpreter.interpret` of the traced program. Floats may be off by what
+What it means is `references.interpreter.interpret` of the traced program. Floats may be off by what
 a few roundings in each equation make of the results, which a second reading with noise shows.
 """
 from __future__ import annotations
@@ -18,17 +18,18 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
-from fuzz_maker import sample
-from fuzz_text import PRELUDE, Case
-from reference_interpreter import NoReference, interpret
 
 import shardtrace as st
 from shardtrace.ir.program import Program
 
+from ..paths import TESTS
+from ..references.interpreter import NoReference, interpret
+from .maker import sample
+from .text import PRELUDE, Case
+
 RIGHT, REFUSED, UNJUDGED, MORE = "right", "refused", "unjudged", "JAX refuses"
 BESIDE_ITSELF = "JAX differs from itself"       # one device gives what shardtrace gives
 PACKAGE = str(pathlib.Path(st.__file__).parent)
-TESTS = str(pathlib.Path(__file__).parent)
 READINGS = 6
 ONE_BY_ONE = "op by op"
 # What is rightly refused when a program runs: one that would hang on hardware, and one in which
@@ -120,7 +121,7 @@ def foreign(error: BaseException) -> bool:
     if not frames:
         return True
     last = frames[-1]
-    if not last.filename.startswith(PACKAGE) or last.filename.startswith(TESTS):
+    if not last.filename.startswith(PACKAGE) or last.filename.startswith(str(TESTS)):
         # In the text of the program itself Python complains of the program.
         return last.filename not in ("<fuzz>", "<string>")
     line = linecache.getline(last.filename, last.lineno or 0).strip()
@@ -129,7 +130,7 @@ def foreign(error: BaseException) -> bool:
 
 def sign_of(error: BaseException) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__)
-              if f.filename.startswith(PACKAGE) and not f.filename.startswith(TESTS)]
+              if f.filename.startswith(PACKAGE) and not f.filename.startswith(str(TESTS))]
     where = f"{pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     return f"{type(error).__name__} {where}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fuzz_statements import floating, ranked, real, whole_number
+from .statements import floating, ranked, real, whole_number
 
 Wrapper = Callable[[Any], str | None]
 BODIES: dict[str, list[Wrapper]] = {"loops": [], "derivatives": [], "batches": [], "calls": [],

@@ -1,4 +1,4 @@
-"""The programs whose texts tests/mutants.py changes: of every op, every construct, every example.
+"""The programs whose texts survey.py changes: of every op, every construct, every example.
 
 `corpus()` has the golden dumps, tests/programs, a program for each sample of each op, and the
 functions below (loops, branches, derivatives, callbacks, collectives, mapped functions), each with
@@ -32,7 +32,8 @@ from shardtrace.ir.types import array_type, unsharded
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
-HERE = Path(__file__).parent
+from ..paths import EXAMPLES, GOLDEN, TESTS
+
 MESH = st.make_mesh((4, 2), ("X", "Y"))
 EXPLICIT = st.make_mesh((4, 2), ("X", "Y"), axis_types=(AxisType.Explicit,) * 2)
 ROWS = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -41,9 +42,9 @@ ROWS = np.arange(32, dtype=np.float32).reshape(8, 4)
 def corpus() -> list[str]:
     """Texts of programs, without those of the examples."""
     texts: list[str] = []
-    for path in sorted((HERE / "golden" / "dumps").glob("*.txt")):
+    for path in sorted((GOLDEN / "dumps").glob("*.txt")):
         texts.extend(re.split(r"^# -- .*\n", path.read_text(), flags=re.MULTILINE)[1:])
-    texts.extend(p.read_text() for p in sorted((HERE / "programs").glob("*.st")))
+    texts.extend(p.read_text() for p in sorted((TESTS / "programs").glob("*.st")))
     found: dict[str, None] = {}
     for text in texts:
         try:
@@ -166,7 +167,7 @@ def examples() -> list[str]:
     """The texts that examples/*.py dump, of every stage and pass; runs them all."""
     texts: dict[str, None] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for path in sorted((HERE.parent / "examples").glob("*.py")):
+        for path in sorted((EXAMPLES).glob("*.py")):
             subprocess.run([sys.executable, path], cwd=folder, check=True, capture_output=True,
                            env={**os.environ, "SHARDTRACE_DUMP": f"{folder}/{path.stem}"})
         for dump in sorted(Path(folder).glob("*/*.st")):

@@ -1,4 +1,4 @@
-"""What ops of one element at a time mean, in plain numpy; see references.py."""
+"""What ops of one element at a time mean, in plain numpy; see ops.py."""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""What reductions, products and exchanges mean, in plain numpy; see references.py."""
+"""What reductions, products and exchanges mean, in plain numpy; see ops.py."""
 from __future__ import annotations
 
 import functools
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from reference_elements import MAXIMUM, MINIMUM, Array, Reference, wide, wrapped
+
+from .elements import MAXIMUM, MINIMUM, Array, Reference, wide, wrapped
 
 # -- reductions ---------------------------------------------------------------------------
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 import ast
 import functools
 import math
-import pathlib
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from fuzz_bodies import BODIES
-from fuzz_statements import ARRAYS, ENOUGH, MANUAL
-from fuzz_text import Arg, Body, Case, Statement, samples_of, spec_text, with_names
 
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.types import array_type
+
+from ..paths import GOLDEN
+from .bodies import BODIES
+from .statements import ARRAYS, ENOUGH, MANUAL
+from .text import Arg, Body, Case, Statement, samples_of, spec_text, with_names
 
 KINDS = ("arrays", "ops", "surface", "loops", "derivatives", "batches", "shard_map",
          "partly manual", "mixed")
@@ -28,7 +29,7 @@ MESHES = ((2,), (4,), (3,), (2, 2), (2, 3), (3, 2), (2, 4), (1, 3), (2, 2, 2), (
 DTYPES = ["float32"] * 11 + ["int32"] * 3 + ["bool", "bfloat16", "bfloat16", "float16", "complex64",
                                              "uint8"]
 DIMS = (1, 2, 3, 4, 4, 5, 6, 6, 8, 8, 12)
-SURFACE = pathlib.Path(__file__).parent / "golden" / "surface.txt"
+SURFACE = GOLDEN / "surface.txt"
 LONGEST = 20                                 # statements that are tried for one that is written
 
 

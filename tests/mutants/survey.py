@@ -1,8 +1,8 @@
 """Texts of programs with something changed, as hostile or damaged files have it, and their judge.
 
-    python tests/mutants.py 20000 [SEED]     counts what so many mutants come to
+    python -m tests.mutants 20000 [SEED]     counts what so many mutants come to
 
-Corpus: tests/mutants_corpus.py, with the dumps of the examples. A mutant is right, or is refused by
+Corpus: corpus.py, with the dumps of the examples. A mutant is right, or is refused by
 an error of the package, in bounded time and memory, by the library, on both executors, and by every
 command of `shardtrace`; whatever else it raises is listed.
 """
@@ -18,14 +18,12 @@ import resource
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mutants_corpus import corpus, examples
 
 import shardtrace as st
 from shardtrace.cli.problems import Problem
@@ -357,16 +355,3 @@ def limit_memory() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
-
-
-if __name__ == "__main__":
-    groups = (corpus(), corpus(), corpus(), examples())
-    start = time.perf_counter()
-    limit_memory()
-    counts, failures = survey(int(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else 0, groups)
-    for text, trace in failures.values():
-        print(trace, text if "-v" in sys.argv else "", sep="\n")
-    for kind, n in counts.most_common():
-        print(f"{n:7} {kind}")
-    print(f"{time.perf_counter() - start:.0f} s, "
-          f"at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
