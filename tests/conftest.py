@@ -6,7 +6,12 @@
 from __future__ import annotations
 
 import difflib
+import gc
+import os
 from collections.abc import Callable, Iterator
+
+# Products here are small: further threads of the library of products would spin for nothing.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import hypothesis
 import pytest
@@ -23,6 +28,12 @@ hypothesis.settings.load_profile("quick")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="accept the texts printed now")
+
+
+def pytest_collection_finish() -> None:
+    """What is collected lives until the end: the garbage collector need not walk through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

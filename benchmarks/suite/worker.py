@@ -135,8 +135,8 @@ class Worker:
                 self.run()
         return [timed(several) / count for _ in range(times)]
 
-    def allocated(self) -> int:
-        """Peak bytes that Python and numpy allocate for a run beyond its arguments.
+    def allocated(self, runs: int = RUNS) -> int:
+        """Peak bytes that Python and numpy allocate for so many runs beyond their arguments.
 
         To be asked first, as `resident`: buffers that are kept for later runs are part of it.
         """
@@ -147,7 +147,7 @@ class Worker:
         call = self._ready()
         tracemalloc.start()
         try:
-            for _ in range(RUNS):
+            for _ in range(runs):
                 call()
             return tracemalloc.get_traced_memory()[1]
         finally:

@@ -200,8 +200,8 @@ def test_a_run_allocates_no_more_than_plain_numpy(name: str, bound: float) -> No
     if name.startswith("24 layers"):        # four of them
         whole = p.arguments
         p = dataclasses.replace(p, arguments=lambda rng: _some_layers(whole(rng)))
-    plain = worker.Worker("numpy", p).allocated()
+    plain = worker.Worker("numpy", p).allocated(runs=1)
     lib = library.Library("shardtrace", p.mesh, p.explicit)
     with lib.context():
-        own = worker.Worker("shardtrace", p, lib=lib).allocated()
+        own = worker.Worker("shardtrace", p, lib=lib).allocated(runs=3)
     assert own <= bound * plain, f"{own:,} bytes, numpy {plain:,}"
