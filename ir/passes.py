@@ -18,10 +18,16 @@ class Pass(NamedTuple):
 
     stage: the stage that it belongs to, which its last pass leaves, in dumps and by name. doc: what
     is so afterwards. ops: where there is none of these in a program the step has nothing to do;
-    empty: it always may have. (Those that may be left out: `SKIPPABLE`, support/environment.py.)
+    empty: it always may have. inside: it goes into the programs that equations hold, too. (Those
+    that may be left out: `SKIPPABLE`, support/environment.py.)
     """
     name: str
     stage: str
     run: Callable[..., Any]
     doc: str = ""
     ops: frozenset[str] = frozenset()
+    inside: bool = False
+
+    def idle(self, ops: frozenset[str], holds: bool) -> bool:
+        """Has it nothing to do in a program of such ops? holds: some of them hold programs."""
+        return bool(self.ops) and not (holds and self.inside) and self.ops.isdisjoint(ops)

@@ -300,6 +300,14 @@ class Program:
         return found
 
     @property
+    def op_names(self) -> frozenset[str]:
+        """Their names."""
+        found = self.memo.get("op_names")
+        if found is None:
+            found = self.memo["op_names"] = frozenset([op.name for op in self.ops])
+        return found
+
+    @property
     def holds_programs(self) -> bool:
         """Do equations hold programs in their params?"""
         found = self.memo.get("holds_programs")
@@ -369,8 +377,8 @@ class Program:
 _FIELDS = frozenset(Program.__slots__) - {"memo"}
 _SINGLE = frozenset(("level", "mesh", "name"))
 _WITH_NAMES = frozenset(("consts", "invars", "outvars"))
-_OF_EQUATIONS = (SOUND_NAMES, "ops", "holds_programs", "result_types", "result_meshes",    # in memo
-                 "effects")
+_OF_EQUATIONS = (SOUND_NAMES, "ops", "op_names", "holds_programs", "result_types",     # in memo
+                 "result_meshes", "effects")
 
 
 def programs_equal(a: Program, b: Program) -> bool:

@@ -315,10 +315,14 @@ def check_use(eqn: Equation, place: _Place) -> None:
     op, pair, level, mesh = eqn.op, eqn.known_types or eqn.types, place.level, place.mesh
     if op.name in place.refused:
         _check_level(op, level)
-    _check_form(op, len(pair[0]), instance.params)
-    for value in instance.params.values():
-        _check_programs(value)
     types, declared = pair
+    formed = instance.table(_check_form)
+    if len(types) not in formed:
+        _check_form(op, len(types), instance.params)
+        for value in instance.params.values():
+            _check_programs(value)
+        if not op.subprograms:
+            formed[len(types)] = None
     for aval in declared:
         check_type(aval, level, mesh)
     if op.collective is not None:

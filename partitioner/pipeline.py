@@ -12,12 +12,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import operator
 import pathlib
 import re
 import string
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from ..ir.context import config
@@ -41,7 +40,7 @@ from ..ir.support.progress import counted
 from ..ir.types import ArrayType
 from ..ir.verify import verify
 from .lowering.localize import localize
-from .optimization.combine import combine
+from .optimization.combine import COMBINED, combine
 from .optimization.hoist import hoist
 from .optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
@@ -50,7 +49,7 @@ from .preparation.inline import inline
 from .preparation.uneven import evened
 from .propagation.decided import decide, is_decided
 from .propagation.resolve import frozen_mesh, propagate, typed
-from .regions import inside
+from .regions import INLINED, REGIONS, inside
 from .resharding.loop_sums import move_sums
 from .resharding.reshards import insert_reshards
 
@@ -67,8 +66,10 @@ class Job(NamedTuple):
     out_shardings: tuple[PartitionSpec | None, ...]
     skip: frozenset[str] = frozenset()
 
-    def skips(self, step: Pass) -> bool:
-        return step.name in self.skip or step.name in OPTIMIZE and "optimize" in self.skip
+    @property
+    def left_out(self) -> frozenset[str]:
+        """All of these passes, by their own names."""
+        return self.skip.union(OPTIMIZE) if "optimize" in self.skip else self.skip
 
 
 def _before(local: Program, name: str) -> Program:
@@ -85,9 +86,11 @@ def _before(local: Program, name: str) -> Program:
 
 def _inside_loops(program: Program, job: Job) -> Program:
     """The programs in a program after the passes from this one to the last before `combine`."""
+    left_out = job.left_out
+
     def simplified(body: Program) -> Program:
         for step in SIMPLIFY:
-            if not job.skips(step):
+            if step.name not in left_out and not step.idle(body.op_names, body.holds_programs):
                 body = in_phase(step.name, step.run, body, job)
         return body
     return inside(program, simplified)
@@ -99,9 +102,10 @@ def _combined(program: Program, job: Job) -> Program:
 
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, job: inline(p),
-         "calls are replaced by what they call"),
+         "calls are replaced by what they call", frozenset(INLINED), inside=True),
     Pass("even-slices", "inlined", lambda p, job: evened(p),
-         "arithmetic on slices that no mesh divides is done on what they are slices of"),
+         "arithmetic on slices that no mesh divides is done on what they are slices of",
+         frozenset({"slice"}), inside=True),
     Pass("arrange", "inlined", lambda p, job: arrange(p),
          "concatenations, splits and updates of rows say how far rows are moved"),
 )
@@ -109,19 +113,24 @@ PREPARE: tuple[Pass, ...] = (
 # One makes room for the next.
 SIMPLIFY: tuple[Pass, ...] = (
     Pass("inside-loops", "optimized", _inside_loops,
-         "programs of loops and branches have been through the passes that follow"),
+         "programs of loops and branches have been through the passes that follow",
+         frozenset(REGIONS), inside=True),
     Pass("hoist", "optimized", lambda p, job: hoist(p),
-         "collectives that a loop repeats on the same values are done once, before it"),
+         "collectives that a loop repeats on the same values are done once, before it",
+         frozenset({"scan", "while"})),
     Pass("dedupe", "optimized", lambda p, job: dedupe(p),
          "equal equations are computed once, and so their collectives done once"),
     Pass("fold-gathers", "optimized", lambda p, job: FOLD_GATHERS(p),
-         "the own block of what was gathered along the same axes is the block itself"),
+         "the own block of what was gathered along the same axes is the block itself",
+         frozenset({"all_slice"})),
     Pass("form-scatters", "optimized", lambda p, job: FORM_SCATTERS(p),
-         "an all-reduce of which every device keeps its own block is a reduce-scatter"),
+         "an all-reduce of which every device keeps its own block is a reduce-scatter",
+         frozenset({"all_slice"})),
     Pass("drop-dead", "optimized", lambda p, job: drop_dead(p),
          "what nothing reads is not computed"),
     Pass("share-rows", "optimized", lambda p, job: share_rows(p),
-         "rows of one value that devices lack come in one exchange"),
+         "rows of one value that devices lack come in one exchange",
+         frozenset({"exchange_rows"})),
 )
 
 PIPELINE: tuple[Pass, ...] = (
@@ -133,13 +142,14 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("insert-reshards", "resharded", lambda p, job: insert_reshards(p),
          "operands are brought to what each equation can run with, where that moves least"),
     Pass("move-sums", "resharded", lambda p, job: move_sums(p),
-         "reshards stand where they cost least: later, and outside of loops"),
+         "reshards stand where they cost least: later, and outside of loops",
+         frozenset({"reshard"}), inside=True),
     Pass("localize", "local", lambda p, job: localize(p),
          "blocks instead of whole values, collectives instead of reshards"),
     *SIMPLIFY,
     # it hides parts from the others, so it comes last, in all programs
     Pass("combine", "optimized", _combined,
-         "small exchanges that do not wait for each other are one"),
+         "small exchanges that do not wait for each other are one", COMBINED, inside=True),
 )
 
 
@@ -165,13 +175,12 @@ class Partitioned:
 
     stages: programs by name, in order: "traced", "inlined", "resolved", "resharded", "local",
       "optimized". in_specs, out_specs: of the whole arguments and results, one entry a dimension,
-      over `mesh` (all axes Explicit). timings: seconds by pass.
+      over `mesh` (all axes Explicit).
     """
     mesh: AbstractMesh
     stages: dict[str, Program]
     in_specs: tuple[PartitionSpec, ...]
     out_specs: tuple[PartitionSpec, ...]
-    timings: Mapping[str, float] = MappingProxyType({})
 
     @property
     def traced(self) -> Program:
@@ -224,41 +233,36 @@ def partition(program: Program, *, mesh: AbstractMesh,
     if job.skip:
         program = noting(program, WITHOUT, tuple(sorted(job.skip)))
     stages = {"traced": program}
-    timings: dict[str, float] = {}
     dump = (Dump.of(config.read("shardtrace_dump"), program, job) if options.dump
             else Dump(None, keeps=False))
     with collector_paused():
         dump.write("traced", program)
-        for stage, after in counted(staged(program, job, PIPELINE, dump, timings),
+        for stage, after in counted(staged(program, job, PIPELINE, dump),
                                     f"partitioning {program.name}", len(STAGES)):
             stages[stage] = program = after
     resolved = stages["resolved"]
     local = stages["local"]
     dump.remember(program)
-    return Partitioned(resolved.mesh, stages, _whole(local.global_in), _whole(local.global_out),
-                       timings)
+    return Partitioned(resolved.mesh, stages, _whole(local.global_in), _whole(local.global_out))
 
 
 def staged(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None = None,
-           timings: dict[str, float] | None = None) -> Iterator[tuple[str, Program]]:
-    """What each stage leaves, by name, verified: one that no pass of was left out of is not there.
-
-    timings: gets the seconds of each pass.
-    """
-    timings = {} if timings is None else timings
-    clock = time.perf_counter
-    for stage, steps in itertools.groupby(passes, lambda step: step.stage):
+           ) -> Iterator[tuple[str, Program]]:
+    """What each stage leaves, by name, verified; one whose passes are all left out is not there."""
+    left_out, ops, holds = job.left_out, program.op_names, program.holds_programs
+    for stage, steps in itertools.groupby(passes, operator.attrgetter("stage")):
         first, done, ran = program, [], False
         for letter, step in zip(string.ascii_lowercase, steps, strict=False):
-            if job.skips(step):
+            if step.name in left_out:
                 continue
-            ran, start = True, clock()
+            ran = True
+            if step.idle(ops, holds):
+                continue
             try:
                 after = run_pass(step, program, job, dump)
             except Exception:
                 _blame(done, dump)
                 raise
-            timings[step.name] = clock() - start
             if after is not program:
                 after = carrying(after, program)
                 if stage == "inlined":
@@ -266,19 +270,17 @@ def staged(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None
                 elif after.level is Level.LOCAL:
                     after = _before(after, "" if "optimize" in job.skip else "optimize")
                 done.append((letter, step, program, after))
-                program = after
+                program, ops, holds = after, after.op_names, after.holds_programs
         if not ran:
             continue
         if stage == "optimized":
             program = _before(program, "")
         if config.read("shardtrace_check"):
-            start = clock()
             try:
                 in_phase("verify", verify, program, first)
             except VerificationError:
                 _blame(done, dump)
                 raise
-            timings["verify"] = timings.get("verify", 0.0) + clock() - start
         if dump is not None:
             for letter, step, _, after in done[:-1]:
                 dump.write_step(letter, step, after)

@@ -91,7 +91,7 @@ def _cond_slots(branches: int, operands: int, results: int) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-_REGIONS: dict[str, Callable[[Equation], Region]] = {
+REGIONS: dict[str, Callable[[Equation], Region]] = {
     "scan": _scan, "while": _while, "cond": _cond}
 
 
@@ -107,12 +107,12 @@ def trips_of(eqn: Equation) -> int:
 
 
 def has_region(eqn: Equation) -> bool:
-    return eqn.op.name in _REGIONS
+    return eqn.op.name in REGIONS
 
 
 def region_of(eqn: Equation) -> Region:
     """What is what in a scan, while or cond."""
-    return _REGIONS[eqn.op.name](eqn)
+    return REGIONS[eqn.op.name](eqn)
 
 
 def with_programs(params: dict, programs: dict[tuple[str, int], Program]) -> dict:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Mapping
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Union
 
 import numpy as np
 
@@ -93,15 +93,26 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, bool | np.bool_)
     if hint is int:
         return bool(isinstance(value, int | np.integer) and -_BEYOND <= value < _BEYOND)
-    kind, parts = get_origin(hint), get_args(hint)
-    if kind is Union or kind is types.UnionType:
-        return any(fits(value, part) for part in parts)
+    if hint.__class__ is type:
+        return isinstance(value, hint)
+    kind = Union if hint.__class__ is types.UnionType else getattr(hint, "__origin__", None)
     if kind is None:
         return not isinstance(hint, type) or isinstance(value, hint)
+    parts = hint.__args__
+    if kind is Union:
+        for part in parts:
+            if fits(value, part):
+                return True
+        return False
     if not isinstance(value, kind):
         return False
     if kind is not tuple or parts[0] is str:
         return True
     if parts[-1] is ...:
-        return all(fits(item, parts[0]) for item in value)
-    return len(value) == len(parts) and all(map(fits, value, parts))
+        parts = parts[:1] * len(value)
+    if len(value) != len(parts):
+        return False
+    for item, part in zip(value, parts, strict=True):
+        if not fits(item, part):
+            return False
+    return True

@@ -13,8 +13,15 @@ def without_unread(eqns: Sequence[Equation], outvars: Iterable[Atom],
 
     The equations themselves where all are read.
     """
-    read: set[Atom] = set(outvars)
-    kept = []
+    outvars = tuple(outvars)
+    read: set[Atom] = {*outvars}.union(*[eqn.invars for eqn in eqns])
+    for eqn in eqns:
+        results = eqn.outvars
+        if results and results[0] not in read and read.isdisjoint(results):
+            break
+    else:                           # what is read by unread equations alone ends in one of these
+        return eqns
+    read, kept = {*outvars}, []
     for eqn in reversed(eqns):
         results = eqn.outvars
         if (results and read.isdisjoint(results) and (ops is None or eqn.op in ops)

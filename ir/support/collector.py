@@ -25,6 +25,14 @@ class _Pauses:
         self.switched = False  # a stage that has ended switched it off
         self.aged = 0          # objects made old since all were looked through, or had not to be
         self.alive = 0         # blocks of memory that were left then
+        self.frozen = False    # somebody has kept objects out of the collector's sight
+
+    def may_age(self) -> bool:
+        """Are no objects frozen? They would come back; and to count them takes as long as they are
+        many, so who has frozen some is not asked again.
+        """
+        self.frozen = self.frozen or gc.get_freeze_count() > 0
+        return not self.frozen
 
     def collect(self) -> bool:
         """Look through all objects where many have stayed; whether that was so."""
@@ -66,7 +74,7 @@ class collector_paused:
         pauses.stages.pop(id(self), None)
         if pauses.switched and not pauses.stages:
             try:
-                if not gc.get_freeze_count():      # else somebody keeps objects out of its sight
+                if pauses.may_age():
                     pauses.aged += gc.get_count()[0]
                     if pauses.aged < _FULL_COLLECTION or not pauses.collect():
                         gc.freeze()                # makes all young objects old, unlooked at

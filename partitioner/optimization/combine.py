@@ -27,6 +27,8 @@ from ..resharding.delay import joined_reasons
 SMALL = 16 * 1024
 """Bytes up to which a part is combined with others."""
 _COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, pprod_p, ppermute_p))
+COMBINED = frozenset([op.name for op in _COMBINED])
+"""Ops of which several become one."""
 _MOST = 64
 WINDOW = 200
 """Equations over which exchanges are combined: what reads the first waits for the last."""

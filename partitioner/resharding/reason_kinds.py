@@ -7,6 +7,7 @@ its results, or of what is computed from them.
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Sequence
 
 from ...ir.diagnostics.location import Location
@@ -113,12 +114,12 @@ class ReasonKinds:
 
     def finished(self, eqns: Sequence[Equation], outvars: Sequence[Atom]) -> None:
         """The program as it is after all; before any verdict."""
-        self.reads: dict[Atom, list[Equation | None]] = {}
+        self.reads: defaultdict[Atom, list[Equation | None]] = defaultdict(list)
         for eqn in eqns:
             for a in eqn.invars:
-                self.reads.setdefault(a, []).append(eqn)
+                self.reads[a].append(eqn)
         for a in outvars:
-            self.reads.setdefault(a, []).append(None)
+            self.reads[a].append(None)
 
     def end(self, result: Var, home: int) -> int:
         """The layout in which a result is wanted: the first that it is brought to, if it is only

@@ -76,10 +76,9 @@ def tell_of_bodies(program: Program, tell: Callable[[int, Pass, Program, str], A
 
 
 def _run(program: Program, skip: frozenset[str], tell: Told | None) -> Program:
-    check = config.read("shardtrace_check")
+    check, ops, holds = config.read("shardtrace_check"), program.op_names, program.holds_programs
     for i, step in enumerate(EXECUTION):
-        if step.name in skip or (step.ops and step.ops.isdisjoint(
-                [op.name for op in program.ops])):
+        if step.name in skip or step.idle(ops, holds):
             continue
         after = in_phase(step.name, step.run, program)
         if after is not program:
@@ -87,5 +86,5 @@ def _run(program: Program, skip: frozenset[str], tell: Told | None) -> Program:
                 in_phase("verify", verify, after)
             if tell is not None:
                 tell(i, step, after)
-            program = after
+            program, ops, holds = after, after.op_names, after.holds_programs
     return program

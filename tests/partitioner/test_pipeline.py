@@ -43,7 +43,6 @@ def test_stages_are_kept_in_order_and_each_is_a_program_of_its_level():
         Level.TRACED, Level.TRACED, Level.RESOLVED, Level.RESHARDED, Level.LOCAL, Level.LOCAL]
     assert done.local is done.stages["optimized"]
     assert done.resolved is done.stages["resolved"]
-    assert set(done.timings) >= {"propagate", "localize", "verify"}
     assert done.local.arg_names == ("x", "w")
     assert [t.str_short() for t in done.local.global_in] == ["int32[8@x,8@y]", "int32[8@y,8]"]
     assert list(partition(example(), mesh=MESH, options=Options(optimize=False)).stages)[-1] == (

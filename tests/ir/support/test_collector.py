@@ -63,6 +63,18 @@ def test_cycles_go(full_collections):
     assert sum(ref() is None for ref in gone) > len(gone) // 2
 
 
+def test_what_somebody_froze_is_neither_thawed_nor_counted_again(monkeypatch):
+    monkeypatch.setattr(collector, "_pauses", collector._Pauses())
+    gc.freeze()
+    frozen, counted = gc.get_freeze_count(), []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(0) or frozen)
+    for _ in range(5):
+        with collector_paused():
+            pass
+    monkeypatch.undo()
+    assert len(counted) == 1 and gc.get_freeze_count()
+
+
 def test_the_collector_stays_off_where_it_was_off():
     gc.disable()
     try:
