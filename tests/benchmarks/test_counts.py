@@ -137,8 +137,9 @@ def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: fl
     with lib.context():
         traced = lib.root.jit(make(lib)).trace(*args)
         resolved = traced.lower().compile().stages["resolved"]
-        forget("partitioner.choice.layouts.LayoutTable")
-        found = calls_of(lambda: insert_reshards(resolved))
+        for _ in range(2):          # what else is remembered does not hang on the tests before
+            forget("partitioner.choice.layouts.LayoutTable")
+            found = calls_of(lambda: insert_reshards(resolved))
     equations = worker.count_equations(traced.jaxpr)
     assert found <= per_equation * equations, f"{found} calls for {equations} equations"
 
