@@ -40,6 +40,8 @@ class ThreadState(threading.local):
     named_axes: (name, size) of the vmapped axes that collectives can name, innermost last.
     mapped_mesh_axes: the Explicit mesh axes that split the dimensions that vmaps map over.
     spmd_axes: the axes that vmaps were given as `spmd_axis_name`.
+    stand_ins: what variables of traces that have ended stand for, while a rule of a custom
+      derivative runs that closes over them (tracer/autodiff/custom/closed_values.py).
     phases: who records where time goes, if anybody does (ir/phases.py).
     """
 
@@ -57,6 +59,7 @@ class ThreadState(threading.local):
         self.named_axes: tuple[tuple[Any, int], ...] = ()
         self.mapped_mesh_axes: frozenset[str] = frozenset()
         self.spmd_axes: frozenset[str] = frozenset()
+        self.stand_ins: dict[Any, Any] = {}
         self.phases: Any = _NEW_PHASES[0]()
 
 

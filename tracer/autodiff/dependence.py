@@ -8,10 +8,10 @@ loops go on with what the programs themselves say (`loops.grown`).
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...ir.ops.derivatives import has_tangent
-from ...ir.program import Equation, Program, Var
+from ...ir.program import Atom, Equation, Program, Var
 from .replay import live_equations
 
 Mask = tuple[bool, ...]
@@ -19,7 +19,7 @@ Mask = tuple[bool, ...]
 # Ops that call a program with their own operands, and the param that holds it.
 _CALLED = {"jit": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr",
            "custom_vjp_call": "call_jaxpr"}
-_WITH_RULES = ("custom_jvp_call", "custom_vjp_call")
+_RULES = {"custom_jvp_call": "jvp_jaxpr_fun", "custom_vjp_call": "fwd_jaxpr_thunk"}
 
 
 def reached_results(program: Program, mask: Mask) -> Mask:
@@ -52,7 +52,10 @@ def moving_results(program: Program, mask: Mask) -> Mask:
         rule = eqn.op.jvp
         if found.isdisjoint(eqn.invars) or rule == "zero":
             continue
-        if eqn.op.subprograms and eqn.op.name not in _WITH_RULES:
+        if eqn.op.name in _RULES:
+            if not found.isdisjoint(_followed(eqn)):
+                found.update([v for v in eqn.outvars if has_tangent(v.aval.dtype)])
+        elif eqn.op.subprograms:
             outs = _held(eqn, _given(eqn, found), moving_results)
             found.update([v for v, m in zip(eqn.outvars, outs, strict=True)
                           if m and has_tangent(v.aval.dtype)])
@@ -65,6 +68,14 @@ def moving_results(program: Program, mask: Mask) -> Mask:
 
 def _named(program: Program, mask: Mask) -> set[Var]:
     return {v for v, m in zip(program.invars, mask, strict=True) if m}
+
+
+def _followed(eqn: Equation) -> Sequence[Atom]:
+    """The operands of a call with a rule of its own whose tangents the rule is for, or refused."""
+    params = eqn.params
+    end = params["num_consts"]
+    closed = len(getattr(params[_RULES[eqn.op.name]], "closed", ()))
+    return [*eqn.invars[:end - closed], *eqn.invars[end:]]
 
 
 def _given(eqn: Equation, found: set[Var]) -> Mask:

@@ -78,6 +78,9 @@ class Recording(Builder):
         var = x.variable
         if isinstance(var, Literal):
             return Scalar(var.val, var.aval)
+        known = STATE.stand_ins.get(var)
+        if known is not None:
+            return known
         given = dict(zip(self.captured_vars, self.captured, strict=True)) | dict(self.consts)
         needed = self._needed(var, given)
         if needed is None:

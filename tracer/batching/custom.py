@@ -32,6 +32,17 @@ def _element(x: Any, dim: int | None) -> tuple[Any, int | None]:
     return x, dim
 
 
+def _known(closed: Sequence[Any], dims: Dims) -> list[tuple[Any, int | None]]:
+    """The values that a rule closes over and may see, as `map_flat` takes them."""
+    return [(x, d) for x, d in zip(closed, dims, strict=True) if x is not None]
+
+
+def _filled(closed: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """What of these is one example's; None where a rule may not see them."""
+    it = iter(values)
+    return [None if x is None else next(it) for x in closed]
+
+
 @rule("custom_jvp_call")
 def _batch_jvp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
                     types: Sequence[ArrayType], *, call_jaxpr: Program, jvp_jaxpr_fun: Any,
@@ -41,7 +52,7 @@ def _batch_jvp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
                                          zeros)
     results = custom_jvp_call_p.bind(
         *captured, *operands, call_jaxpr=program,
-        jvp_jaxpr_fun=_MappedJVP(axis, jvp_jaxpr_fun, tuple(dims[num_consts:])),
+        jvp_jaxpr_fun=_MappedJVP(axis, jvp_jaxpr_fun, tuple(dims), num_consts),
         num_consts=num_consts + len(captured), **params)
     return results, list(zeros)
 
@@ -49,15 +60,20 @@ def _batch_jvp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
 class _MappedJVP:
     """The user's rule on flat values, mapped: primals and tangents along `dims`, results first."""
 
-    def __init__(self, axis: MappedAxis, rule: Any, dims: Dims) -> None:
-        self.axis, self.rule, self.dims = axis, rule, dims
+    def __init__(self, axis: MappedAxis, rule: Any, dims: Dims, num_consts: int) -> None:
+        self.axis, self.rule, self.dims = axis, rule, dims[num_consts:]
+        self.closed = rule.closed
+        self.closed_dims = dims[num_consts - len(rule.closed):num_consts]
         self.__name__ = rule.__name__
 
-    def __call__(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        n = len(primals)
+    def __call__(self, primals: Sequence[Any], tangents: Sequence[Any], closed: Sequence[Any] = ()
+                 ) -> list[Any]:
+        n, end = len(primals), 2 * len(primals)
         pairs = [_element(x, d) for x, d in zip([*primals, *tangents], [*self.dims] * 2,
                                                 strict=True)]
-        pairs = map_flat(self.axis, lambda *values: self.rule(values[:n], values[n:]), pairs)
+        pairs += _known(closed, self.closed_dims)
+        pairs = map_flat(self.axis, lambda *values: self.rule(
+            values[:n], values[n:end], _filled(closed, values[end:])), pairs)
         half = len(pairs) // 2
         outs = [to_dim(x, d, 0, self.axis) for x, d in pairs[:half]]
         return outs + [to_dim(x, d, 0, self.axis) if has_tangent(typeof(out).dtype)
@@ -72,10 +88,11 @@ def _batch_vjp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
     zeros = [0] * len(types)
     program, captured, _ = batch_program(axis, call_jaxpr, [typeof(x) for x in operands], dims,
                                          zeros)
-    own = tuple(dims[num_consts:])
+    own, closed = tuple(dims[num_consts:]), tuple(
+        dims[num_consts - len(fwd_jaxpr_thunk.closed):num_consts])
     results = custom_vjp_call_p.bind(
         *captured, *operands, call_jaxpr=program,
-        fwd_jaxpr_thunk=_MappedForward(axis, fwd_jaxpr_thunk, own),
+        fwd_jaxpr_thunk=_MappedForward(axis, fwd_jaxpr_thunk, own, closed),
         bwd=_MappedBackward(axis, bwd, own), num_consts=num_consts + len(captured), **params)
     return results, list(zeros)
 
@@ -83,21 +100,25 @@ def _batch_vjp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
 class _MappedForward:
     """`fwd`, mapped; the tree of its residuals says along which dimension each is mapped."""
 
-    def __init__(self, axis: MappedAxis, fwd: Any, dims: Dims) -> None:
+    def __init__(self, axis: MappedAxis, fwd: Any, dims: Dims, closed_dims: Dims) -> None:
         self.axis, self.fwd, self.dims = axis, fwd, dims
+        self.closed, self.closed_dims = fwd.closed, closed_dims
         self.at_once = getattr(fwd, "at_once", False)
         self.__name__ = getattr(fwd, "__name__", "fwd")
 
-    def __call__(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool
-                 ) -> tuple[list[Any], list[Any], Any]:
+    def __call__(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool,
+                 closed: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
         found: list[Any] = []
+        count = len(primals)
 
         def flat(*values: Any) -> list[Any]:
-            outs, residuals, res_tree = self.fwd(values, moved, symbolic)
+            outs, residuals, res_tree = self.fwd(values[:count], moved, symbolic,
+                                                 _filled(closed, values[count:]))
             found.append((len(outs), res_tree))
             return [*outs, *residuals]
 
-        pairs = map_flat(self.axis, flat, list(zip(primals, self.dims, strict=True)))
+        pairs = map_flat(self.axis, flat, [*zip(primals, self.dims, strict=True),
+                                           *_known(closed, self.closed_dims)])
         n, res_tree = found[-1]
         return ([to_dim(x, d, 0, self.axis) for x, d in pairs[:n]], [x for x, _ in pairs[n:]],
                 (res_tree, tuple(d for _, d in pairs[n:])))

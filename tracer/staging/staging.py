@@ -254,7 +254,10 @@ class Builder:
         return var
 
     def outside(self, x: Tracer) -> Any:
-        """What stands for a value of this trace where that is not around: nothing, an error."""
+        """What stands for a value of this trace where that is not around: mostly an error."""
+        known = STATE.stand_ins.get(x.variable)
+        if known is not None:
+            return known
         fail(UnexpectedTracerError,
              "Encountered an unexpected tracer. A function transformed by JAX had a side effect, "
              "allowing for a reference to an intermediate value with type "

@@ -9,6 +9,7 @@ from typing import Any
 from ....ir.context import STATE, interpreter_context
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import UnexpectedTracerError
+from ....ir.op import Op
 from ....ir.program import Program
 from ....ir.types import ArrayType
 from ...staging.signature import plain_function
@@ -16,7 +17,7 @@ from ...staging.tracer import Tracer, typeof
 from ...trees import tree
 from ..forward import Forward, zero_tangent
 from ..recording import Recording, record
-from ..replay import user_code
+from ..replay import process, user_code
 
 ONE = tree.structure(0)          # of an array that is all
 
@@ -147,6 +148,13 @@ def refuse_closed_over(tangents: Sequence[Any], word: str, rule: str) -> None:
              f"{word} function with respect to explicit input parameters. Try passing the "
              f"closed-over value into the {word} function as an argument, and adapting the "
              f"{rule}.", code="closed-over-value")
+
+
+def untouched(op: Op, operands: Sequence[Any], params: dict[str, Any]
+              ) -> tuple[list[Any], list[Any]]:
+    """Results and tangents of a call whose arguments have none, whatever its rules close over."""
+    results = process(op, operands, params)
+    return results, [None] * len(results)
 
 
 class SymbolicZero:

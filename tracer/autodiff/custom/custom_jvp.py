@@ -31,6 +31,7 @@ from ...trees import tree
 from ..forward import zero_tangent
 from ..nested.rules import register
 from ..transpose import backward, is_linear
+from .closed_values import closed_values, standing_for, stood_for, with_unused
 from .common import (
     ONE,
     SymbolicZero,
@@ -42,6 +43,7 @@ from .common import (
     run_rule,
     shapes_text,
     split_arguments,
+    untouched,
 )
 
 
@@ -126,15 +128,16 @@ class custom_jvp:
 
         def traced() -> tuple[Any, ...]:
             program, captured, out_tree = call_program(run, leaves, treedef, name)
-            rule = _FlatRule(jvp, fixed, name, treedef, out_tree, program.out_avals)
-            return program, captured, out_tree, rule
+            closed = [] if self._known is not None else closed_values(jvp, self.fun, fixed)
+            rule = _FlatRule(jvp, fixed, name, treedef, out_tree, program.out_avals, closed)
+            return with_unused(program, len(captured), closed), captured, out_tree, rule
 
         program, captured, out_tree, rule = (
             traced() if self._known is None else
             self._known_here(within or capture(), leaves, treedef, traced))
         outs = custom_jvp_call_p.bind(
-            *captured, *leaves, call_jaxpr=program, jvp_jaxpr_fun=rule,
-            num_consts=len(captured), symbolic_zeros=self.symbolic_zeros)
+            *captured, *rule.closed, *leaves, call_jaxpr=program, jvp_jaxpr_fun=rule,
+            num_consts=len(captured) + len(rule.closed), symbolic_zeros=self.symbolic_zeros)
         return outs[0] if out_tree is ONE else tree.unflatten(out_tree, outs)
 
     def _known_here(self, place: Location, leaves: Sequence[Any], treedef: Any,
@@ -161,17 +164,26 @@ class custom_jvp:
 
 
 class _FlatRule:
-    """The user's rule, on flat values: (primals, tangents) -> (results, tangents), checked."""
+    """The user's rule, on flat values: (primals, tangents) -> (results, tangents), checked.
+
+    closed: the values that it closes over, None where these have tangents.
+    """
 
     __name__: str
 
     def __init__(self, jvp: Callable[..., Any], fixed: Sequence[Any], name: str, in_tree: Any,
-                 out_tree: Any, out_types: Sequence[ArrayType]) -> None:
+                 out_tree: Any, out_types: Sequence[ArrayType], closed: Sequence[Any]) -> None:
         named_as(self, jvp)
+        self.closed = closed
         self.jvp, self.name = functools.partial(jvp, *fixed), name
         self.in_tree, self.out_tree, self.out_types = in_tree, out_tree, tuple(out_types)
 
-    def __call__(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    def __call__(self, primals: Sequence[Any], tangents: Sequence[Any], closed: Sequence[Any] = ()
+                 ) -> list[Any]:
+        with standing_for(self.closed, closed):
+            return stood_for(self._run(primals, tangents))
+
+    def _run(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         pair = self.jvp(tree.unflatten(self.in_tree, primals),
                         tree.unflatten(self.in_tree, tangents))
         rule = f"Custom JVP rule {self.__name__} for function {self.name}"
@@ -230,16 +242,21 @@ def _check_tangents(types: Sequence[ArrayType], tangents: Sequence[ArrayType]) -
 def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
          ) -> tuple[list[Any], list[Any]]:
     count, rule = params["num_consts"], params["jvp_jaxpr_fun"]
-    refuse_closed_over(tangents[:count], "custom_jvp", "custom JVP rule")
+    first = count - len(getattr(rule, "closed", ()))
+    if all(t is None for t in (*tangents[:first], *tangents[count:])):
+        return untouched(custom_jvp_call_p, operands, params)
+    refuse_closed_over(tangents[:first], "custom_jvp", "custom JVP rule")
     primals, moving = list(operands[count:]), list(tangents[count:])
     n, given = len(primals), [t for t in moving if t is not None]
+    closed = [x if t is None else None
+              for x, t in zip(operands[first:count], tangents[first:count], strict=True)]
 
     def run(*values: Any) -> list[Any]:
         it = iter(values[n:])
         filled = [next(it) if t is not None else
                   SymbolicZero(typeof(x)) if params["symbolic_zeros"] else zero_tangent(x)
                   for x, t in zip(values, moving, strict=False)]
-        return rule(values[:n], filled)
+        return rule(values[:n], filled, closed)
 
     outs = run_rule(run, [*primals, *given], rule)
     half = len(outs) // 2

@@ -30,6 +30,7 @@ from ..nested.rules import register
 from ..recording import Recording
 from ..replay import user_code
 from ..transpose import zero_cotangent
+from .closed_values import closed_values, standing_for, stood_for, with_unused
 from .common import (
     SymbolicZero,
     call_program,
@@ -40,6 +41,7 @@ from .common import (
     run_known,
     shapes_text,
     split_arguments,
+    untouched,
 )
 from .custom_jvp import inline_split, inline_transpose
 
@@ -103,17 +105,26 @@ class custom_vjp:
         leaves, treedef = tree.flatten(tuple(moving))
         program, captured, out_tree = call_program(
             lambda *values: self.fun(*merge(values)), leaves, treedef, name)
+        closed = closed_values(self.fwd, self.bwd, fixed)
         # As in JAX, derivatives of what is traced here and now see `fwd` alone, not `fun`.
-        at_once = isinstance(STATE.interpreter, Recording)
+        at_once = _records(STATE.interpreter)
         rule = _FlatRule(at_once, self.fwd, self.bwd, merge, fixed, name, treedef, out_tree,
-                         [typeof(x) for x in leaves], program.out_avals)
+                         [typeof(x) for x in leaves], program.out_avals, closed)
         outs = custom_vjp_call_p.bind(
-            *captured, *leaves, call_jaxpr=program, fwd_jaxpr_thunk=rule, bwd=rule.backward,
-            num_consts=len(captured), symbolic_zeros=self.symbolic_zeros)
+            *captured, *closed, *leaves, call_jaxpr=with_unused(program, len(captured), closed),
+            fwd_jaxpr_thunk=rule, bwd=rule.backward, num_consts=len(captured) + len(closed),
+            symbolic_zeros=self.symbolic_zeros)
         return tree.unflatten(out_tree, outs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
+
+
+def _records(interpreter: Any) -> bool:
+    """Whether what is traced now is recorded for a derivative, maybe one example of several."""
+    while interpreter is not None and not isinstance(interpreter, Recording):
+        interpreter = getattr(interpreter, "outer", None)
+    return interpreter is not None
 
 
 def _refuse_tracers(x: Any) -> None:
@@ -130,7 +141,8 @@ def _refuse_tracers(x: Any) -> None:
 class _FlatRule:
     """The user's two functions, on flat values, with JAX's checks of what they return.
 
-    Calling it is `fwd`: (primals, moved) -> results, residuals; moved: which have a tangent.
+    Calling it is `fwd`: (primals, moved, closed) -> results, residuals; moved: which have a
+    tangent. closed: the values that the two close over, None where these have tangents.
     """
 
     __name__: str
@@ -138,16 +150,25 @@ class _FlatRule:
     def __init__(self, at_once: bool, fwd: Callable[..., Any], bwd: Callable[..., Any],
                  merge: Callable[[Sequence[Any]], list[Any]], fixed: Sequence[Any], name: str,
                  in_tree: Any, out_tree: Any, in_types: Sequence[ArrayType],
-                 out_types: Sequence[ArrayType]) -> None:
+                 out_types: Sequence[ArrayType], closed: Sequence[Any]) -> None:
         named_as(self, fwd)
+        self.closed = closed
         self.at_once = at_once
         self.fwd, self.bwd, self.name = fwd, functools.partial(bwd, *fixed), name
         self.merge, self.in_tree, self.out_tree = merge, in_tree, out_tree
         self.in_types, self.out_types = tuple(in_types), tuple(out_types)
         self.backward = _FlatBackward(self, bwd)
 
-    def __call__(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool
-                 ) -> tuple[list[Any], list[Any], Any]:
+    def __call__(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool,
+                 closed: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
+        with standing_for(self.closed, closed):
+            outs, res, res_tree = self._run(primals, moved, symbolic)
+            known = tuple(x is not None for x in closed)
+            return (stood_for(outs), stood_for(res) + [x for x in closed if x is not None],
+                    (res_tree, known))
+
+    def _run(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool
+             ) -> tuple[list[Any], list[Any], Any]:
         given = ([CustomVJPPrimal(x, m) for x, m in zip(primals, moved, strict=True)]
                  if symbolic else primals)
         pair = self.fwd(*self.merge(tree.unflatten(self.in_tree, given)))
@@ -187,6 +208,13 @@ class _FlatBackward:
         self.rule = rule
 
     def __call__(self, residuals: Sequence[Any], res_tree: Any, cts: Sequence[Any]) -> list[Any]:
+        rule, (res_tree, known) = self.rule, res_tree
+        count = len(residuals) - sum(known)
+        kept = iter(residuals[count:])
+        with standing_for(rule.closed, [next(kept) if k else None for k in known]):
+            return stood_for(self._run(residuals[:count], res_tree, cts))
+
+    def _run(self, residuals: Sequence[Any], res_tree: Any, cts: Sequence[Any]) -> list[Any]:
         rule = self.rule
         answer = rule.bwd(tree.unflatten(res_tree, residuals), tree.unflatten(rule.out_tree, cts))
         example = tree.unflatten(rule.in_tree, [_Leaf(t) for t in rule.in_types])
@@ -256,18 +284,23 @@ def _checked(ct: Any, t: ArrayType, path: str) -> Any:
 
 def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
          ) -> tuple[list[Any], list[Any]]:
-    count = params["num_consts"]
-    if not params["fwd_jaxpr_thunk"].at_once or all(t is None for t in tangents[count:]):
-        refuse_closed_over(tangents[:count], "custom_vjp", "custom VJP rule")
+    count, rule = params["num_consts"], params["fwd_jaxpr_thunk"]
+    first = count - len(getattr(rule, "closed", ()))
+    if all(t is None for t in (*tangents[:first], *tangents[count:])):
+        return untouched(custom_vjp_call_p, operands, params)
+    if not rule.at_once or all(t is None for t in tangents[count:]):
+        refuse_closed_over(tangents[:first], "custom_vjp", "custom VJP rule")
+    closed = [x if t is None else None
+              for x, t in zip(operands[first:count], tangents[first:count], strict=True)]
     moved = tuple(t is not None for t in tangents[count:])
     trees: list[Any] = []
 
     def run(*primals: Any) -> list[Any]:
-        outs, res, res_tree = params["fwd_jaxpr_thunk"](primals, moved, params["symbolic_zeros"])
+        outs, res, res_tree = rule(primals, moved, params["symbolic_zeros"], closed)
         trees.append((len(outs), res_tree))
         return [*outs, *res]
 
-    values = run_known(run, operands[count:], params["fwd_jaxpr_thunk"])
+    values = run_known(run, operands[count:], rule)
     n, res_tree = trees[-1]
     outs, res = values[:n], values[n:]
     types = tuple(typeof(x) for x in outs)
