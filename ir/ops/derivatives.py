@@ -35,7 +35,7 @@ add_any, square, sign, floor, abs_ = map(_op, ("add_any", "square", "sign", "flo
 exp, log, log1p, rsqrt = map(_op, ("exp", "log", "log1p", "rsqrt"))
 eq, ne, lt, gt, ge, and_ = map(_op, ("eq", "ne", "lt", "gt", "ge", "and"))
 real, imag, conj, complex_ = map(_op, ("real", "imag", "conj", "complex"))
-select_n, max_ = map(_op, ("select_n", "max"))
+select_n, max_, min_ = map(_op, ("select_n", "max", "min"))
 
 
 # -- values ---------------------------------------------------------------------------------------

@@ -141,6 +141,10 @@ def _pow_by_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
 
 def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y = y.astype(x.dtype)
+    if x.dtype.kind == "f" and (y.size == 1 or 0 in y.strides):
+        half = y == 0.5              # there numpy takes the root, which is not even at -0 and -inf
+        if half.any():
+            x = np.where(half, np.where(x == -np.inf, np.inf, x + 0), x).astype(x.dtype)
     out = np.power(x, y)
     # numpy leaves a complex zero to a power undefined; XLA has 0 ** 0 = 1.
     return np.where(y == 0, np.ones((), x.dtype), out) if x.dtype.kind == "c" else out

@@ -3,9 +3,8 @@
 All are scans with one combining operator, and their factor kind says which (`k:scan(sum)`): a split
 scan is a local one and an exchange of block totals. Explicit typing wants the axis unsharded.
 
-The derivatives of all but the sum solve a linear recurrence, t[i] = a[i] * t[i - 1] + b[i], with
-coefficients from the primals: in log2(n) rounds of doubling (Hillis and Steele, "Data parallel
-algorithms", 1986).
+The derivatives of all but the sum are those of a scan of values and tangents as a tree of pairs,
+JAX's, so that ties, infinities and NaN are shared out as there.
 """
 from __future__ import annotations
 
@@ -16,14 +15,35 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...dtypes import finfo, iinfo, issubdtype, long_name
+from ...dtypes import iinfo, issubdtype, long_name
 from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
-from ..derivatives import add, const, convert, eq, exp, max_, mul, shift, sub, type_of, whole_along
+from ..derivatives import (
+    add,
+    const,
+    convert,
+    eq,
+    exp,
+    is_complex,
+    log1p,
+    lt,
+    max_,
+    min_,
+    mul,
+    ne,
+    real,
+    select_n,
+    shift,
+    sub,
+    type_of,
+    whole_along,
+    zeros_like,
+)
 from ..elementwise.declaration import values
 from ..emitting import Emitting
 
 F32, I32, C64 = np.float32, np.int32, np.complex64
+Arrays = tuple[Any, ...]          # of one shape
 
 
 def _infer(name: str, accepted: type[np.generic] = np.number) -> Callable[..., Any]:
@@ -63,16 +83,39 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], param
 
 # -- derivatives and batching ---------------------------------------------------------------------
 
-def linear_recurrence(a: Any, b: Any, axis: int, reverse: bool) -> Any:
-    """t with t[i] = a[i] * t[i - 1] + b[i] along `axis` (i + 1 if reverse); linear in b."""
-    n, step = type_of(b).shape[axis], 1
-    while step < n:
-        by = -step if reverse else step
-        b = add(b, mul(a, shift(b, axis, by, 0)))
-        if 2 * step < n:
-            a = mul(a, shift(a, axis, by, 1))
-        step *= 2
-    return b
+def associative_scan(combine: Callable[..., Arrays], parts: Arrays, axis: int) -> Arrays:
+    """Arrays combined with all that is before them along `axis`, in a tree of pairs."""
+    n = type_of(parts[0]).shape[axis]
+    if n < 2:
+        return parts
+    odd = associative_scan(combine, combine(_part(parts, axis, 0, n - 1, 2),
+                                            _part(parts, axis, 1, n, 2)), axis)
+    first = _part(parts, axis, 0, 1)
+    even = first if n == 2 else _joined(first, combine(
+        _part(odd, axis, 0, (n - 1) // 2), _part(parts, axis, 2, n, 2)), axis)
+    return tuple(add(_spread(x, axis, 0, n), _spread(y, axis, 1, n))
+                 for x, y in zip(even, odd, strict=True))
+
+
+def _part(parts: Arrays, axis: int, start: int, end: int, stride: int = 1) -> Arrays:
+    shape = type_of(parts[0]).shape
+    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[axis], limits[axis], strides[axis] = start, end, stride
+    return tuple(OPS["slice"].bind(x, start_indices=tuple(starts), limit_indices=tuple(limits),
+                                   strides=tuple(strides)) for x in parts)
+
+
+def _joined(before: Arrays, after: Arrays, axis: int) -> Arrays:
+    return tuple(OPS["concatenate"].bind(x, y, dimension=axis)
+                 for x, y in zip(before, after, strict=True))
+
+
+def _spread(x: Any, axis: int, start: int, n: int) -> Any:
+    """Zeros of size n along `axis`, with x at every other place from `start` on."""
+    t = type_of(x)
+    end = n - start - (2 * t.shape[axis] - 1)
+    config = tuple((start, end, 1) if d == axis else (0, 0, 0) for d in range(t.ndim))
+    return OPS["pad"].bind(x, const(0, x), padding_config=config)
 
 
 def product_of_others(x: Any, axis: int) -> Any:
@@ -83,33 +126,57 @@ def product_of_others(x: Any, axis: int) -> Any:
     return mul(before, after)
 
 
-def _jvp(op: Callable[[], Op], coefficients: Callable[..., tuple[Any, Any]], start: float
+def _jvp(op: Callable[[], Op], combine: Callable[..., tuple[Any, Any, Any]]
          ) -> Callable[..., Any]:
-    """coefficients: (x, previous result, result) -> how the result depends on the previous one,
-    and on x. start: what stands before the first element."""
+    """combine: (x, y) -> (what is made of them, how that depends on x, and on y)."""
+    def pairs(before: Arrays, after: Arrays) -> Arrays:
+        (x, g), (y, h) = before, after
+        out, a, b = combine(x, y)
+        return out, add(mul(g, a), mul(h, b))
+
     def jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool
             ) -> tuple[Any, Any]:
         (x,), (g,) = operands, tangents
         out = op().bind(x, axis=axis, reverse=reverse)
         if g is None:
             return out, None
-        x, whole, g = (whole_along(v, axis) for v in (x, out, g))
-        previous = shift(whole, axis, -1 if reverse else 1, start)
-        a, b = coefficients(x, previous, whole)
-        return out, linear_recurrence(a, mul(g, b), axis, reverse)
+        parts: Arrays = tuple(whole_along(v, axis) for v in (x, g))
+        if reverse:
+            parts = tuple(OPS["rev"].bind(v, dimensions=(axis,)) for v in parts)
+        tangent = associative_scan(pairs, parts, axis)[1]
+        return out, OPS["rev"].bind(tangent, dimensions=(axis,)) if reverse else tangent
     return jvp
 
 
-def _choice(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
+def _choice(of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
     """Which of the two was taken; half of each where they are equal."""
-    from_x, from_previous = (convert(eq(v, out), out.dtype) for v in (x, previous))
-    half = mul(const(0.5, out), mul(from_x, from_previous))
-    return sub(from_previous, half), sub(from_x, half)
+    def combine(x: Any, y: Any) -> tuple[Any, Any, Any]:
+        out = of(x, y)
+        from_x, from_y = (convert(eq(v, out), out.dtype) for v in (x, y))
+        half = mul(const(0.5, out), mul(from_x, from_y))
+        return out, sub(from_x, half), sub(from_y, half)
+    return combine
 
 
-def _weights(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
-    finite = max_(out, const(finfo(out.dtype).min, out))     # -inf - -inf would be NaN
-    return exp(sub(previous, finite)), exp(sub(x, finite))
+def _log_sum(x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """The slopes are those of `logaddexp`, with infinity in place of itself."""
+    out = logaddexp(x, y)
+    top, first, second = (_without_infinity(v) for v in (out, x, y))
+    return out, exp(sub(first, top)), exp(sub(second, top))
+
+
+def logaddexp(x: Any, y: Any) -> Any:
+    """log(exp(x) + exp(y)), of complex numbers by the one whose real part is larger."""
+    less = lt(*(real(v) if is_complex(v) else v for v in (x, y)))
+    larger, smaller = select_n(less, x, y), select_n(less, y, x)
+    gap = sub(smaller, larger)
+    found = add(larger, log1p(exp(gap)))
+    return select_n(ne(gap, gap), found, add(x, y))              # infinities, and NaN
+
+
+def _without_infinity(x: Any) -> Any:
+    key = real(x) if is_complex(x) else x
+    return select_n(eq(key, const(np.inf, key)), x, zeros_like(x))
 
 
 def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
@@ -232,17 +299,17 @@ cumsum_p = _cumulative(
     samples=_samples(np.sum, (F32, I32, C64)))
 cumprod_p = _cumulative(
     "cumprod", "The products of all elements up to each one along `axis`.", "prod",
-    jvp=_jvp(lambda: cumprod_p, lambda x, previous, out: (x, previous), 1),
+    jvp=_jvp(lambda: cumprod_p, lambda x, y: (mul(x, y), y, x)),
     evaluate=_evaluate(np.multiply), combine="mul", identity=lambda dtype: 1,
     samples=_samples(np.prod, (F32, I32, C64)))
 cummax_p = _cumulative(
     "cummax", "The maxima of all elements up to each one along `axis`.", "max",
-    jvp=_jvp(lambda: cummax_p, _choice, -np.inf),
+    jvp=_jvp(lambda: cummax_p, _choice(max_)),
     evaluate=_evaluate(np.maximum), combine="max", identity=_extreme(True),
     samples=_samples(np.max, (F32, I32)))
 cummin_p = _cumulative(
     "cummin", "The minima of all elements up to each one along `axis`.", "min",
-    jvp=_jvp(lambda: cummin_p, _choice, np.inf),
+    jvp=_jvp(lambda: cummin_p, _choice(min_)),
     evaluate=_evaluate(np.minimum), combine="min", identity=_extreme(False),
     samples=_samples(np.min, (F32, I32)))
 
@@ -270,6 +337,6 @@ _scan_log_sum_exp = _evaluate(np.logaddexp)
 cumlogsumexp_p = _cumulative(
     "cumlogsumexp", "The log of the sum of exp of all elements up to each one along `axis`.",
     "logaddexp", accepted=np.inexact,
-    jvp=_jvp(lambda: cumlogsumexp_p, _weights, -np.inf),
+    jvp=_jvp(lambda: cumlogsumexp_p, _log_sum),
     evaluate=_log_sum_exp, combine="", identity=lambda dtype: -np.inf,
     samples=_samples(lambda x, axis: np.log(np.sum(np.exp(x.astype(float)), axis)), (F32,)))

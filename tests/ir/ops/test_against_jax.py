@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import shardtrace as st
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.dtypes import compute_dtype
 from shardtrace.ir.inference.infer import infer
@@ -263,3 +264,19 @@ def close(name: str, dtype: Any, a: np.ndarray, b: np.ndarray) -> None:
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=tolerance, atol=tolerance,
                                err_msg=str(dtype))
+
+
+SCANNED = [[1, 1, 1, 1, 2], [2, -np.inf, 2, 2], [np.inf, 1, 2, -np.inf], [-np.inf, -np.inf, 1, 0],
+           [np.nan, 1, 2], [1, np.nan, np.inf], [0, -0.0, 3, 0], [np.inf] * 3, [-np.inf], [0.5, 3]]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"])
+def test_derivatives_of_scans_are_those_of_jax(name, reverse):
+    for row in SCANNED:
+        x, ct = np.array(row, np.float32), 2 ** np.arange(len(row), dtype=np.float32)
+        found = []
+        for lib in (jax, st):
+            _, pull = lib.vjp(lambda x, lib=lib: getattr(lib.lax, name)(x, reverse=reverse), x)
+            found.append(np.asarray(pull(ct)[0]))
+        np.testing.assert_allclose(found[1], found[0], 1e-5, 1e-6, err_msg=f"{name} of {row}")

@@ -15,7 +15,7 @@ from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from shardtrace.ir.op import LinearOperand
 from shardtrace.ir.ops.derivatives import push_forward
-from shardtrace.ir.ops.reductions.cumulative import linear_recurrence, product_of_others
+from shardtrace.ir.ops.reductions.cumulative import associative_scan, product_of_others
 from shardtrace.ir.program import Level, Literal, Program, Var
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
@@ -195,25 +195,25 @@ def test_scans_at_the_edges() -> None:
                                   np.array([1, NAN, NAN], F32))
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8])
 @evaluating()
-def test_linear_recurrence(n: int, reverse: bool) -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, n)), rng.normal(size=(2, n))
-    expected, order = np.zeros((2, n)), range(n)[::-1] if reverse else range(n)
-    last = np.zeros(2)
-    for i in order:
-        last = expected[:, i] = a[:, i] * last + b[:, i]
-    np.testing.assert_allclose(linear_recurrence(a, b, 1, reverse), expected, rtol=1e-12)
+def test_associative_scan(n: int) -> None:
+    x = np.random.default_rng(0).normal(size=(2, n))
+    (found,) = associative_scan(lambda a, b: (a[0] + b[0],), (x,), 1)
+    np.testing.assert_allclose(found, np.cumsum(x, 1), rtol=1e-12)
 
 
+@pytest.mark.parametrize("name, x, expected", [      # what JAX gives
+    ("cummax", [-INF, 1, 2, 3], [1, 2, 4, 8]), ("cummax", [1, 1, 1, 1], [1, 1.5, 2.75, 3.75]),
+    ("cummax", [NAN, 1, 2, 3], [1, 0, 0, 0]), ("cummin", [INF], [1]), ("cummin", [NAN], [1]),
+    ("cumprod", [INF, 1, 2, 3], [1, INF, INF, INF]), ("cumprod", [0, 1, 2, 3], [1, 1, 2, 6]),
+    ("cumlogsumexp", [-INF, 0], [1, 2]), ("cumlogsumexp", [INF, INF], [1, 3])])
 @evaluating()
-def test_log_sum_exp_of_masked_values_has_no_nan_derivative() -> None:
-    x = np.array([-INF, -INF, 1.0])
-    _, (tangent,) = push_forward(OPS["cumlogsumexp"], [x], [np.ones(3)],
+def test_derivatives_of_scans_of_special_values(name, x, expected) -> None:
+    x = np.array(x, float)
+    _, (tangent,) = push_forward(OPS[name], [x], [2.0 ** np.arange(len(x))],
                                  {"axis": 0, "reverse": False})
-    np.testing.assert_allclose(tangent, [0, 0, 1])
+    np.testing.assert_allclose(tangent, expected)
 
 
 def test_scans_want_their_axis_whole() -> None:
@@ -444,6 +444,7 @@ def test_logarithms_of_sums_are_not_those_of_integers(dtype):
               {"axis": 0, "reverse": False})
 
 
+@evaluating()
 def test_logarithms_of_sums_of_narrow_floats_have_derivatives():
     x = np.zeros(3, ml_dtypes.bfloat16)
     _, (tangent,) = push_forward(OPS["cumlogsumexp"], [x], [np.ones_like(x)],

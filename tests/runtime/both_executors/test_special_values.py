@@ -8,6 +8,8 @@ from shardtrace import lax
 from shardtrace.runtime.plans import blocks, plan
 from shardtrace.sharding import PartitionSpec as P
 
+from ...executors import agree
+
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 300.7, -300.7, 1.5, -0.0, 0.0], np.float32)
 CASTS = ["bool", "int8", "int16", "int32", "uint8", "uint32"]
 
@@ -56,3 +58,12 @@ def test_a_scalar_is_written_over(f):
         want = np.asarray(st.jit(f)(x))
     for _ in range(plan.FEW + 3):
         np.testing.assert_array_equal(jitted(x), want)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_the_power_of_a_half_is_no_root_of_what_is_below_or_minus_zero(dtype):
+    x = np.array([-np.inf, -0.0, 0, 4, -4, np.inf, np.nan], dtype)
+    for y in (0.5, np.full_like(x, 0.5), np.array([0.5], dtype)):
+        for found in (agree(lambda v, y=y: jnp.power(v, y), x), np.asarray(jnp.power(x, y))):
+            np.testing.assert_array_equal(found, [np.inf, 0, 0, 2, np.nan, np.inf, np.nan])
+            assert not np.signbit(found[1])

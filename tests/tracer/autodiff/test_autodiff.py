@@ -558,3 +558,14 @@ def test_a_custom_vjp_function_that_closes_over_what_moves_follows_its_rule_as_i
     assert float(st.grad(f)(1.0)) == float(st.jit(st.grad(f))(1.0)) == 3
     with pytest.raises(UnexpectedTracerError, match="closed-over value"):
         st.grad(st.jit(f))(1.0)
+
+
+def test_slopes_of_functions_that_look_at_bits_and_of_even_functions() -> None:
+    x = jnp.array([3.0, -0.75, 0.0, jnp.inf], np.float32)
+    assert slopes(lambda v: jnp.frexp(v)[0], x[:3]) == [0.25, 1, 1]
+    assert slopes(lambda v: jnp.ldexp(v, 3), x) == [8, 8, 1, 1]
+    assert slopes(jnp.i0, jnp.array([0.0])) == [0]
+
+
+def slopes(f, x):
+    return st.vmap(st.grad(f))(x).tolist()

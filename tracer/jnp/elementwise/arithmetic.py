@@ -30,7 +30,7 @@ from ....ir.ops.elementwise.comparison import eq_p, gt_p, lt_p, ne_p
 from ....ir.ops.elementwise.complex_parts import complex_p, imag_p, real_p
 from ....ir.ops.elementwise.powers import cbrt_p, sqrt_p, square_p
 from ....ir.ops.elementwise.select import select_n_p
-from ....ir.ops.elementwise.special import bessel_i0e_p
+from ....ir.ops.elementwise.special import bessel_i0e_p, bessel_i1e_p
 from ....ir.ops.elementwise.transcendental import (
     acos_p,
     acosh_p,
@@ -331,8 +331,22 @@ def i0(x):
     (x,) = promote_args_inexact("i0", x)
     if not issubdtype(dtype_name(x), np.floating):
         raise ValueError(f"Unsupported input type to jax.numpy.i0: {dtype_name(x)}")
+    return _i0(x)
+
+
+@custom_jvp
+def _i0(x: Any) -> Any:
     x = abs_p.bind(x)
     return mul_p.bind(exp_p.bind(x), bessel_i0e_p.bind(x))
+
+
+@_i0.defjvp
+def _i0_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """Even functions are level at 0, where `abs` is not."""
+    (x,), (t,) = primals, tangents
+    size = abs_p.bind(x)
+    slope = mul_p.bind(mul_p.bind(exp_p.bind(size), bessel_i1e_p.bind(size)), sign_p.bind(x))
+    return _i0(x), mul_p.bind(t, slope)
 
 
 # -- two operands ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.dtypes import finfo, issubdtype
+from ....ir.dtypes import finfo, float0, issubdtype
 from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import (
     abs_p,
@@ -32,8 +32,10 @@ from ....ir.ops.elementwise.comparison import eq_p, ge_p, gt_p, lt_p
 from ....ir.ops.elementwise.convert import bitcast_convert_type_p
 from ....ir.ops.elementwise.powers import pow_p
 from ....ir.ops.elementwise.select import select_n_p
+from ....ir.ops.elementwise.transcendental import exp2_p
 from ....ir.ops.reductions.reduction import reduce_sum_p
 from ... import lax, sharding_notes
+from ...autodiff.custom.custom_jvp import custom_jvp
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import (
     check_arraylike,
@@ -249,7 +251,12 @@ def frexp(x, /):
     if LEVEL[dtype_name(x)] == 3:
         raise TypeError("frexp does not support complex-valued inputs")
     (x,) = promote_args_inexact("frexp", x)
-    x = as_array(x)
+    return _frexp(as_array(x))
+
+
+@custom_jvp
+def _frexp(x: Any) -> tuple[Any, Any]:
+    """`frexp` of real numbers; its bits know no derivative, the mantissa has one."""
     dtype = dtype_name(x)
     info, ints = finfo(dtype), _int_of(dtype)
     bias = 2 ** (info.nexp - 1) - 1
@@ -270,6 +277,13 @@ def frexp(x, /):
     return select_of(special, mantissa, x), convert(exponent, np.dtype("int32"))
 
 
+@_frexp.defjvp
+def _frexp_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (mantissa, exponent), (t,) = _frexp(*primals), tangents
+    slope = exp2_p.bind(neg_p.bind(convert(exponent, mantissa.dtype)))
+    return (mantissa, exponent), (mul_p.bind(t, slope), np.zeros(exponent.shape, float0))
+
+
 def ldexp(x1, x2, /):
     """x1 times 2 to the power of the integer x2, elementwise: the inverse of `frexp`."""
     check_arraylike("ldexp", x1, x2)
@@ -286,7 +300,7 @@ def ldexp(x1, x2, /):
     mantissa = select_of(positive, mantissa, mul_p.bind(mantissa, two))
     exponent = select_of(positive, exponent, sub_p.bind(exponent, one))
     out = mul_p.bind(mantissa, pow_p.bind(two, exponent))
-    special = or_p.bind(or_p.bind(isinf(x1), isnan(x1)), eq_p.bind(x1, zero))
+    special = or_p.bind(isinf(x1), eq_p.bind(x1, zero))
     return select_of(special, out, x1)
 
 
