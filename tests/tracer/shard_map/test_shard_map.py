@@ -259,3 +259,34 @@ def test_a_reduced_operand_becomes_varying_beside_a_varying_one():
             P("X", None), P(None, None, reduced={"X"})))
         grad = st.grad(lambda w, x: jnp.sum(layer(x, w) ** 2))(w, x)
         assert str(st.typeof(grad)) == "float32[4,2]{U:X}"
+
+
+def nested_regions(outer, inner, around):
+    mesh = st.make_mesh((2, 3), ("x", "y"))
+
+    def f(v):
+        def body(a):
+            return st.shard_map(around, in_specs=P("y"), out_specs=P("y"), axis_names={"y"},
+                                check_vma=inner)(a)
+        return st.shard_map(body, in_specs=P("x"), out_specs=P("x"), axis_names={"x"},
+                            check_vma=outer)(v).sum()
+    with st.set_mesh(mesh):
+        return st.jit(st.grad(f))(np.arange(12, dtype=np.float32))
+
+
+@pytest.mark.parametrize("outer", [True, False])
+def test_slopes_of_nested_regions(outer):
+    for inner in {outer, True}:
+        found = nested_regions(outer, inner, lambda b: b * 2.0)
+        np.testing.assert_array_equal(found, np.full(12, 2))
+    found = nested_regions(outer, outer, lambda b: b * (1.0 + lax.axis_index("x")))
+    np.testing.assert_array_equal(found, [1] * 6 + [2] * 6)
+
+
+@pytest.mark.parametrize("outer, inner, around", [
+    (True, False, lambda b: b * 2.0), (False, True, lambda b: b * (1.0 + lax.axis_index("x"))),
+    (False, True, lambda b: lax.all_gather(b, "x", tiled=True))])
+def test_slopes_of_nested_regions_of_which_one_tracks_what_varies_are_refused(outer, inner, around):
+    with pytest.raises(ValueError, match="Expected cotangent type .*V:.*x.* but got") as caught:
+        nested_regions(outer, inner, around)
+    assert "give both the same `check_vma`" in str(caught.value)

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.context import STATE
+from ....ir.diagnostics.diagnostic import fail
+from ....ir.manual_state import ManualState
 from ....ir.op import OPS
 from ....ir.ops.control.manual import shard_map_p
 from ....ir.ops.derivatives import const, div
@@ -150,6 +152,7 @@ def region_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params
     """A region of the transposed body; specs of operands and results change places."""
     linear = tuple(map(is_linear, operands))
     given = tuple(ct is not None for ct in cts)
+    _check_tracking(params)
     in_specs, out_specs = params["in_specs"], params["out_specs"]
     ct_specs = tuple(s.to_ct_spec() for s in _kept(out_specs, given))
     back_specs = tuple(s.to_ct_spec() for s in _kept(in_specs, linear))
@@ -167,6 +170,27 @@ def region_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params
                "in_specs": (*_kept(in_specs, [not m for m in linear]), *ct_specs)})
     found, has = iter(results), iter(out_mask)
     return [next(found) if m and next(has) else None for m in linear]
+
+
+def _check_tracking(params: Params) -> None:
+    """Refuse a region where the one around it tracks what varies over its axes, or this one, not
+    both: which cotangents are to be summed over these axes cannot be told."""
+    around = frozenset(params["mesh"].manual_axes) - params["manual_axes"]
+    inside, outside = params["check_vma"], STATE.check_vma
+    if not around or inside == outside:
+        return
+    body: Program = params["jaxpr"]
+    varying = next((v.aval for e in body.eqns for v in e.outvars if around & v.aval.varying), None)
+    if inside and varying is None:
+        return
+    t = body.out_avals[0] if varying is None else varying
+    wanted, given = (t.update(manual=ManualState(axes)).str_short()
+                     for axes in (t.varying | around, t.varying - around))
+    fail(ValueError, f"Expected cotangent type {wanted} but got {given}",
+         code="mixed-check-vma", label="this shard_map is differentiated",
+         because=(f"it has check_vma={inside}, and the shard_map around it check_vma={outside}: "
+                  f"which cotangents are to be summed over {', '.join(sorted(around))} is known to "
+                  "one of them only",), help="give both the same `check_vma`")
 
 
 def _unmentioned(spec: PartitionSpec, params: Params) -> tuple[str, ...]:
