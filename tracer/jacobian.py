@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.context import x64_enabled
+from ..ir.dtypes import canonicalize_dtype
 from ..ir.op import OPS
 from ..ir.ops.derivatives import explicit_sharding
 from ..ir.shardings.sharding import named_sharding_abstract
@@ -132,8 +134,8 @@ def _basis(values: Any) -> Any:
     out = []
     for t in types:
         rows: Any = np.eye(count, t.size, -start, dtype=t.dtype).reshape(count, *t.shape)
-        if t.weak_type:
-            rows = OPS["convert_element_type"].bind(rows, new_dtype=t.dtype, weak_type=True,
+        if t.weak_type or canonicalize_dtype(t.dtype, x64_enabled()) != t.dtype:
+            rows = OPS["convert_element_type"].bind(rows, new_dtype=t.dtype, weak_type=t.weak_type,
                                                     sharding=None)
         out.append(_placed(rows, t, ((), *t.entries)))
         start += t.size

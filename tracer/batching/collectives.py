@@ -15,7 +15,13 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS
-from ...ir.ops.derivatives import explicit_sharding, move_first, whole_along
+from ...ir.ops.derivatives import (
+    explicit_sharding,
+    move_first,
+    scalar_like,
+    strong,
+    whole_along,
+)
 from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ...ir.types import ArrayType, array_type
 from ..staging.tracer import typeof
@@ -49,7 +55,7 @@ def _reshape(x: Any, shape: Sequence[int]) -> Any:
 
 def _sum_over(x: Any, dim: int | None, axis: MappedAxis) -> Any:
     if dim is None:
-        return OPS["mul"].bind(x, np.asarray(axis.size, typeof(x).dtype)[()])
+        return OPS["mul"].bind(x, scalar_like(axis.size, x))
     return OPS["reduce_sum"].bind(x, axes=(dim,), out_sharding=None)
 
 
@@ -73,7 +79,8 @@ def _rest(name: str, x: Any, axis: MappedAxis, axes: Sequence[Any]) -> Batched:
 def _psum(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *, axes: Any,
           axis_index_groups: Any) -> Batched:
     _no_groups(axis_index_groups)
-    return _rest("psum", _sum_over(operands[0], dims[0], axis), axis, axes)
+    total = _sum_over(operands[0], dims[0], axis)
+    return _rest("psum", total if dims[0] is None else strong(total), axis, axes)
 
 
 def _extreme(name: str, reduction: str) -> None:
@@ -83,7 +90,7 @@ def _extreme(name: str, reduction: str) -> None:
         _no_groups(axis_index_groups)
         (x,), (dim,) = operands, dims
         if dim is not None:
-            x = OPS[reduction].bind(x, axes=(dim,))
+            x = strong(OPS[reduction].bind(x, axes=(dim,)))
         return _rest(name, x, axis, axes)
 
 

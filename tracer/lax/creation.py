@@ -84,7 +84,7 @@ def like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
         own_shape = tuple(x.shape)
         own_dtype = x.dtype
         weak = bool(getattr(x, "weak_type", False))
-        if isinstance(own_dtype, np.dtype):
+        if isinstance(own_dtype, np.dtype) and not isinstance(x, Array):
             own_dtype = canonicalize_dtype(own_dtype, x64_enabled())
     else:
         own_shape = shape_of(x)

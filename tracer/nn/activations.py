@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.array import Array
 from .. import lax, sharding_notes
 from ..autodiff.custom.custom_jvp import custom_jvp
 from ..jnp.elementwise.arithmetic import (
@@ -28,10 +29,18 @@ from ..jnp.elementwise.logic import greater, greater_equal, less, less_equal
 from ..jnp.elementwise.powers import logaddexp_function, power
 from ..jnp.indexing.searching import choose_where
 from ..jnp.manipulation.joining import split
-from ..operands.dtype_promotion import check_arraylike, dtype_name, promote_args_inexact, shape_of
+from ..operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    promote_args_inexact,
+    shape_of,
+    to_inexact,
+)
 from ..operands.shape_arguments import canonical_axis
 from ..staging.constants import as_array
 from ..staging.memoized import memoized
+from ..staging.tracer import typeof
 
 
 def identity(x):
@@ -91,6 +100,9 @@ def softplus(x):
     >>> st.nn.softplus(jnp.array([-1.0, 0.0, 100.0])).round(3)
     Array([  0.313,   0.693, 100.   ], dtype=float32)
     """
+    if isinstance(x, (np.ndarray, np.generic, Array)) and x.dtype.kind in "iu" and not (
+            typeof(x).weak_type):
+        x = convert(x, to_inexact(x.dtype))        # beside 0.0 it would become weak
     return logaddexp_function(x, 0.0)
 
 

@@ -211,10 +211,13 @@ def promote_dtypes_complex(*args: Any) -> list[Any]:
 
 
 def to_inexact(dtype: Any) -> Any:
-    """The float dtype for integers and bool; inexact and extended dtypes as they are."""
+    """The float dtype for integers and bool; inexact and extended dtypes as they are.
+
+    That of integers of 64 bits has 64 bits, as in JAX also where these are off.
+    """
     if dtype in INEXACT or isinstance(dtype, ExtendedDType):
         return dtype
-    return canonicalize_dtype(to_inexact_dtype(dtype), x64_enabled())
+    return to_inexact_dtype(dtype)
 
 
 # -- ranks -----------------------------------------------------------------------------------------

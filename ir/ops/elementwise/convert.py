@@ -222,7 +222,7 @@ def _bitcast(lead: int, x: np.ndarray, *, new_dtype: Any) -> np.ndarray:
         return _recast_parts(x, old_bits, new_dtype, new_bits)
     if old_bits == new_bits:
         return x.view(new_dtype)
-    x = np.ascontiguousarray(x)
+    x = np.asarray(x, order="C")
     if old_bits > new_bits:
         return x[..., None].view(new_dtype)
     return x.view(new_dtype)[..., 0]

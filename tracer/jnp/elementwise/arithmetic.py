@@ -224,7 +224,7 @@ def real_dtype(dtype: Any) -> np.dtype:
 
 
 def _zero(dtype: Any) -> Any:
-    return dtype.type(0)
+    return convert(0, dtype)
 
 
 @sharding_notes.elementwise
@@ -282,7 +282,7 @@ def square(x, /):
 def _scaled(name: str, factor: float, doc: str, *example: str) -> Callable[..., Any]:
     def f(x, /):
         (x,) = promote_args_inexact(name, x)
-        strong = np.dtype(dtype_name(x)).type(factor)
+        strong = convert(factor, np.dtype(dtype_name(x)))
         return mul_p.bind(x, strong if shape_of(x) else literal_like(factor, x))
 
     return named(f, name, doc, *example)

@@ -295,7 +295,7 @@ def ldexp(x1, x2, /):
     x1, x2 = promote_shapes("ldexp", x1, x2)
     mantissa, exponent = frexp(x1)
     exponent = add_p.bind(*promote_shapes("ldexp", convert(exponent, target), x2))
-    zero, one, two = (target.type(v) for v in (0, 1, 2))
+    zero, one, two = (convert(v, target) for v in (0, 1, 2))
     positive = gt_p.bind(exponent, zero)
     mantissa = select_of(positive, mantissa, mul_p.bind(mantissa, two))
     exponent = select_of(positive, exponent, sub_p.bind(exponent, one))

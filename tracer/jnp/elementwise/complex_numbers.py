@@ -5,16 +5,18 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.context import x64_enabled
+from ....ir.dtypes import canonicalize_dtype
 from ....ir.ops.elementwise.comparison import eq_p, ne_p
 from ....ir.ops.elementwise.complex_parts import imag_p, real_p
 from ....ir.ops.elementwise.transcendental import atan2_p
 from ... import lax, sharding_notes
 from ...operands.dtype_promotion import (
     check_arraylike,
+    convert,
     dtype_name,
     promote_dtypes_inexact,
     shape_of,
-    strong,
     strong_array,
 )
 from ...operands.scalars import LEVEL
@@ -62,7 +64,7 @@ def angle(z, deg=False):
     re, im = promote_dtypes_inexact(re, im)
     out = atan2_p.bind(im, re)
     if number < 2 or number == 2 and not shape_of(z):
-        out = strong(out)                   # JAX converts these to floats
+        out = convert(out, canonicalize_dtype(out.dtype, x64_enabled()))
     return rad2deg(out) if deg else out
 
 

@@ -39,7 +39,7 @@ def gcd(x1, x2):
 def _euclid(a: Any, b: Any) -> Any:
     """Remainders of all elements at once, until the last one is finished."""
     dtype = dtype_name(a)
-    zero = dtype.type(0)
+    zero = convert(0, dtype)
     axes = typeof(a).varying | typeof(b).varying
     dims = tuple(range(len(shape_of(a))))
 
@@ -49,7 +49,7 @@ def _euclid(a: Any, b: Any) -> Any:
     def step(pair: tuple[Any, Any]) -> tuple[Any, Any]:
         a, b = pair
         more = lax.ne(b, zero)
-        rest = lax.rem(a, select_of(more, dtype.type(1), b))
+        rest = lax.rem(a, select_of(more, convert(1, dtype), b))
         return select_of(more, a, b), select_of(more, zero, rest)
 
     start = vary(convert(as_array(a), dtype), axes), vary(convert(as_array(b), dtype), axes)

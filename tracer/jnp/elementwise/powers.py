@@ -131,7 +131,7 @@ def _static_integer(x: Any) -> int | None:
 def _integer_power(x1: Any, x2: Any) -> Any:
     """x1 ** x2 of integers: six squarings, for exponents below 64."""
     dtype = dtype_name(x1)
-    zero, one = dtype.type(0), dtype.type(1)
+    zero, one = convert(0, dtype), convert(1, dtype)
     base_zero = and_p.bind(eq_p.bind(x1, zero), ne_p.bind(x2, zero))
     result = select_n_p.bind(base_zero, lax.full_like(base_zero, one, dtype),
                              lax.full_like(base_zero, zero, dtype))
@@ -246,7 +246,7 @@ def _add_logs(x1: Any, x2: Any, power_op: Op, scale: float | None) -> Any:
 def _wrap_between(x: Any, half: float) -> Any:
     """x brought between -half and half by multiples of 2 half."""
     dtype = dtype_name(x)
-    a, two_a, zero = dtype.type(half), dtype.type(2 * half), dtype.type(0)
+    a, two_a, zero = convert(half, dtype), convert(2 * half, dtype), convert(0, dtype)
     rem = rem_p.bind(add_p.bind(x, a), two_a)
     rem = select_n_p.bind(lt_p.bind(rem, zero), rem, add_p.bind(rem, two_a))
     return sub_p.bind(rem, a)

@@ -92,7 +92,7 @@ def _round_float(x: Any, decimals: int) -> Any:
     if decimals == 0:
         return round_p.bind(x, rounding_method=lax.RoundingMethod.TO_NEAREST_EVEN)
     dtype = dtype_name(x)
-    factor = dtype.type(10.0 ** decimals) if np.ndim(x) else literal_like(10.0 ** decimals, x)
+    factor = convert(10.0 ** decimals, dtype) if np.ndim(x) else literal_like(10.0 ** decimals, x)
     wide = dtype.itemsize < 4
     if wide:
         x = convert(x, np.dtype("float32"))

@@ -67,7 +67,7 @@ def _vector_norm(x: Array, ord: Any, axis: Any, keepdims: bool) -> Array:
     exponent = convert(ord, size.dtype)
     total = reductions.sum(lax.pow(size, exponent), axis=axis, keepdims=keepdims)
     return lax.pow(total, lax.reciprocal(exponent) if isinstance(exponent, Array) else
-                   size.dtype.type(1 / exponent))
+                   convert(1 / exponent, size.dtype))
 
 
 def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:

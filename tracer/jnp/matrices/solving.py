@@ -244,10 +244,10 @@ def slogdet(a, *, method=None):
                      a.dtype)
     sizes = absolute(diag)
     signs = lax.div(diag, convert(sizes, a.dtype)) if _is_complex(a) else lax.sign(diag)
-    zero = reductions.any(lax.eq(sizes, filled_as(sizes.shape, sizes.dtype.type(0))), axis=-1)
+    zero = reductions.any(lax.eq(sizes, filled_as(sizes.shape, convert(0, sizes.dtype))), axis=-1)
     sign = select_of(zero, mul_p.bind(parity, reductions.prod(signs, axis=-1)),
                      convert(0, a.dtype))
-    logs = select_of(zero, reductions.sum(log(sizes), axis=-1), sizes.dtype.type(-np.inf))
+    logs = select_of(zero, reductions.sum(log(sizes), axis=-1), convert(-np.inf, sizes.dtype))
     return SlogdetResult(sign, logs)
 
 

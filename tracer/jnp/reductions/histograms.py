@@ -98,11 +98,11 @@ def histogram_bin_edges(a, bins: Any = 10, range=None, weights=None):
     if range is None:
         values = convert(x, dtype)
         low, high = (reductions.min(values), reductions.max(values)) if values.size else (
-            as_array(dtype.type(0)), as_array(dtype.type(1)))
+            as_array(convert(0, dtype)), as_array(convert(1, dtype)))
     else:
         low, high = (convert(as_array(r), dtype) for r in range)
-    flat_range = eq_p.bind(sub_p.bind(high, low), dtype.type(0))
-    half = dtype.type(0.5)
+    flat_range = eq_p.bind(sub_p.bind(high, low), convert(0, dtype))
+    half = convert(0.5, dtype)
     low, high = (select_of(flat_range, low, sub_p.bind(low, half)),
                  select_of(flat_range, high, add_p.bind(high, half)))
     return linspace(low, high, bins + 1, dtype=dtype)

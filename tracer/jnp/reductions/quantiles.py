@@ -72,17 +72,17 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     else:
         x = select_of(missing, x, convert(np.nan, dtype))
     if not n:
-        out = filled_as((*q.shape, *rest), dtype.type(np.nan))
+        out = filled_as((*q.shape, *rest), convert(np.nan, dtype))
     elif method == "inverted_cdf":
         if weights is not None:
             weights = _merged(weights, axis, False)[0]
         out = _by_weight(x, q, dim, weights, missing if skip_nan else None)
     else:
         x = sort_p.bind(x, dimension=dim, is_stable=True, num_keys=1)[0]
-        top: Any = dtype.type(n - 1)
+        top: Any = convert(n - 1, dtype)
         if skip_nan:
             found = reductions.sum(lax.bitwise_not(missing), axis=dim)
-            top = sub_p.bind(convert(found, dtype), dtype.type(1))
+            top = sub_p.bind(convert(found, dtype), convert(1, dtype))
         out = _at_share(x, q, dim, top, method)
     return lax.reshape(out, (*q.shape, *kept)) if kept is not None else out
 
@@ -94,7 +94,7 @@ def _at_share(x: Array, q: Array, dim: int, top: Any, method: str) -> Array:
     then those of x but `dim`.
     """
     dtype = x.dtype
-    zero, one = dtype.type(0), dtype.type(1)
+    zero, one = convert(0, dtype), convert(1, dtype)
     levels, rest = q.ndim, x.ndim - 1
     if shape_of(top):
         q = lax.expand_dims(q, tuple(range(levels, levels + rest)))
@@ -112,12 +112,12 @@ def _at_share(x: Array, q: Array, dim: int, top: Any, method: str) -> Array:
     if method == "higher":
         return high_value
     if method == "midpoint":
-        return mul_p.bind(add_p.bind(low_value, high_value), dtype.type(0.5))
+        return mul_p.bind(add_p.bind(low_value, high_value), convert(0.5, dtype))
     if shape_of(high_weight) and shape_of(high_weight) != low_value.shape:
         wide = (*q.shape[:levels], *[1] * rest)
         low_weight, high_weight = lax.reshape(low_weight, wide), lax.reshape(high_weight, wide)
     if method == "nearest":
-        return select_of(lax.le(high_weight, dtype.type(0.5)), high_value, low_value)
+        return select_of(lax.le(high_weight, convert(0.5, dtype)), high_value, low_value)
     return add_p.bind(mul_p.bind(low_value, low_weight), mul_p.bind(high_value, high_weight))
 
 
