@@ -171,6 +171,14 @@ def available(dtype: Any, given: Sequence[Any] = ()) -> Any:
     return canonicalize_dtype(dtype)
 
 
+def narrowed(x: Any) -> Any:
+    """An array of 64 bits in 32 where 64 are off, as the functions that JAX writes in terms of
+    `asarray` take it."""
+    if isinstance(x, Array) and x.aval.dtype in WIDE and not x64_enabled():
+        return convert(x, canonicalize_dtype(x.aval.dtype))
+    return x
+
+
 def _check_strict(pairs: list[tuple[Any, bool]]) -> None:
     strong = {d for d, weak in pairs if not weak}
     level = max((LEVEL.get(d, 0) for d in strong), default=4)

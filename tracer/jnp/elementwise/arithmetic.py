@@ -59,6 +59,7 @@ from ...operands.dtype_promotion import (
     convert,
     dtype_and_weak,
     dtype_name,
+    narrowed,
     promote_args,
     promote_args_inexact,
     promote_dtypes_inexact,
@@ -305,7 +306,7 @@ radians = _scaled(
 @sharding_notes.elementwise
 def sinc(x, /):
     """sin(pi x) / (pi x), and 1 at 0, with derivatives that are right there too."""
-    (x,) = promote_args_inexact("sinc", x)
+    (x,) = promote_args_inexact("sinc", narrowed(x))
     at_zero = eq_p.bind(x, literal_like(0, x))
     pi_x = mul_p.bind(literal_like(np.pi, x), x)
     safe = select_of(at_zero, pi_x, literal_like(1, x))
@@ -475,9 +476,10 @@ def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     """x with NaN replaced by a number, and infinities by the extreme finite values or those given.
     """
     check_arraylike("nan_to_num", x)
-    dtype = dtype_name(x)
-    if LEVEL[dtype] < 2:
+    if LEVEL[dtype_name(x)] < 2:
         return as_array(x)
+    x = narrowed(x)
+    dtype = dtype_name(x)
     if LEVEL[dtype] == 3:
         return complex_p.bind(nan_to_num(real_p.bind(x), copy, nan, posinf, neginf),
                               nan_to_num(imag_p.bind(x), copy, nan, posinf, neginf))

@@ -12,7 +12,14 @@ from ....ir.ops.movement.creation import iota_p
 from ... import lax, sharding_notes
 from ...indexing import indexing as array_indexing
 from ...operands.broadcasting import select_of, to_type
-from ...operands.dtype_promotion import check_arraylike, convert, shape_of, strong, user_dtype
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    narrowed,
+    shape_of,
+    strong,
+    user_dtype,
+)
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axes
 from ...shardings.eager_mesh import beside
@@ -73,7 +80,7 @@ def diag(v, k=0):
 def diagflat(v, k=0):
     """The matrix with the elements of v, flattened, on its k-th diagonal."""
     check_arraylike("diagflat", v)
-    return strong(diag(ravel(v), k))
+    return strong(diag(ravel(narrowed(v)), k))
 
 
 def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):

@@ -22,6 +22,7 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    narrowed,
     promote_dtypes,
     promote_dtypes_inexact,
     shape_of,
@@ -205,7 +206,7 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
     """Integral by the trapezoidal rule along a dimension, at points x or with steps dx."""
     check_arraylike("trapezoid", y)
     if x is None:
-        (y,) = promote_dtypes_inexact(y)
+        (y,) = promote_dtypes_inexact(narrowed(y))
         y = lax_moveaxis(as_array(y), axis)
         total = reductions.sum(y, axis=-1)
         first = lax.index_in_dim(y, 0, -1, keepdims=False)

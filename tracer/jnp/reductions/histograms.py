@@ -17,6 +17,7 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    narrowed,
     promote_dtypes,
     promote_dtypes_inexact,
     shape_of,
@@ -88,7 +89,7 @@ def _one_type(x: Any, weights: Any) -> bool:
 def histogram_bin_edges(a, bins: Any = 10, range=None, weights=None):
     """The edges of bins of equal width from the least to the greatest element, or over a range."""
     check_arraylike("histogram_bin_edges", a, bins)
-    x = as_array(a)
+    x = as_array(narrowed(a))
     dtype = to_inexact(x.dtype)
     if isinstance(bins, str):
         raise NotImplementedError("string values for `bins` not implemented.")
@@ -115,13 +116,13 @@ def histogram(a, bins=10, range=None, weights=None, density=None):
     """
     if weights is None:
         check_arraylike("histogram", a, bins)
-        a, _ = promote_dtypes_inexact(a, a)
+        a, _ = promote_dtypes_inexact(*[narrowed(a)] * 2)
         weights = lax.full_like(as_array(a), 1)
     else:
         check_arraylike("histogram", a, bins, weights)
         if shape_of(a) != shape_of(weights):
             raise ValueError("weights should have the same shape as a.")
-        a, weights = promote_dtypes_inexact(a, weights)
+        a, weights = promote_dtypes_inexact(narrowed(a), narrowed(weights))
     edges = histogram_bin_edges(a, bins, range, weights)
     flat = ravel(a)
     n = edges.shape[0]
@@ -148,7 +149,7 @@ def histogramdd(sample, bins: Any = 10, range=None, weights=None, density=None):
         if shape_of(weights) != shape_of(sample)[:1]:
             raise ValueError("should have one weight for each sample.")
         sample, weights = promote_dtypes_inexact(sample, weights)
-    x = as_array(sample)
+    x = as_array(narrowed(sample))
     points, sides = x.shape
     if range is not None and (len(range) != sides or any(
             r is not None and len(r) != 2 for r in range)):
@@ -188,6 +189,6 @@ def histogram2d(x, y, bins: Any = 10, range=None, weights=None, density=None):
     if not isinstance(bins, (tuple, list)) and len(shape_of(bins)) == 1:
         bins = [bins, bins]
     x, y = promote_dtypes(x, y)
-    sample = lax.stack([as_array(x), as_array(y)], 1)
+    sample = lax.stack([as_array(narrowed(x)), as_array(narrowed(y))], 1)
     counts, edges = histogramdd(sample, bins, range, weights, density)
     return counts, edges[0], edges[1]

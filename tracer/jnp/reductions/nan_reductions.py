@@ -12,7 +12,13 @@ from ....ir.ops.elementwise.complex_parts import real_p
 from ....ir.ops.elementwise.powers import sqrt_p, square_p
 from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    narrowed,
+    shape_of,
+)
 from ...operands.scalars import LEVEL, int_default
 from ...staging.constants import as_array
 from ..elementwise.logic import isnan
@@ -39,7 +45,7 @@ def _extreme(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: A
                          "mask one has to specify 'initial'")
     if not _is_float(a):
         return reduce(a, axis=axis, keepdims=keepdims, initial=initial, where=where)
-    a = as_array(a)
+    a = as_array(narrowed(a))
     result = reduce(_without_nan(a, fill), axis=axis, keepdims=keepdims, initial=initial,
                     where=where)
     if initial is not None:

@@ -10,6 +10,7 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    narrowed,
     promote_dtypes_inexact,
     shape_of,
     user_dtype,
@@ -34,7 +35,7 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
     """Covariances of variables (rows, or columns if not rowvar) over observations."""
     check_arraylike("cov", m, *(() if y is None else (y,)))
     operands = [m] if y is None else [m, y]
-    operands = promote_dtypes_inexact(*operands)
+    operands = promote_dtypes_inexact(*map(narrowed, operands))
     if dtype is not None:
         operands = [convert(x, user_dtype(dtype, "cov")) for x in operands]
     if any(len(shape_of(x)) > 2 for x in operands):

@@ -15,6 +15,7 @@ from ...lax.creation import filled_as
 from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
+    narrowed,
     promote_dtypes,
     promote_dtypes_inexact,
     shape_of,
@@ -123,7 +124,7 @@ def polyder(p, m=1):
     """The m-th derivative of a polynomial, given by its coefficients, highest power first."""
     check_arraylike("polyder", p)
     m = operator.index(m)
-    (p,) = promote_dtypes_inexact(p)
+    (p,) = promote_dtypes_inexact(narrowed(p))
     p = as_array(p)
     if m < 0:
         raise ValueError("Order of derivative must be positive")

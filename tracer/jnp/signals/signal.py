@@ -10,7 +10,13 @@ from ....ir.dtypes import finfo, issubdtype
 from ....ir.ops.elementwise.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ... import lax
 from ...operands.broadcasting import select_of
-from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, shape_of
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    narrowed,
+    promote_dtypes_inexact,
+    shape_of,
+)
 from ...operands.scalars import LEVEL
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array
@@ -138,7 +144,7 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     if edge_order is not None:
         raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not supported.")
     check_arraylike("gradient", f, *varargs)
-    a, *spacing = promote_dtypes_inexact(f, *varargs)
+    a, *spacing = promote_dtypes_inexact(*((f, *varargs) if varargs else (narrowed(f),)))
     a = as_array(a)
     axes = tuple(range(a.ndim)) if axis is None else canonical_axes(axis, a.ndim)
     if len(varargs) == 0:
@@ -192,7 +198,7 @@ def _gradient(a: Any, h: Any, axis: int) -> Any:
 def unwrap(p, discont=None, axis=-1, period=6.283185307179586):
     """p with multiples of the period added so that neighbours differ by less than half of it."""
     check_arraylike("unwrap", p)
-    p = as_array(p)
+    p = as_array(narrowed(p))
     if LEVEL[p.dtype] == 3:
         raise ValueError("jnp.unwrap does not support complex inputs.")
     if not p.shape:
