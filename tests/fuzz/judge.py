@@ -306,7 +306,8 @@ def judge_beside(case: Case, jax: types.ModuleType, names: dict[str, Any]) -> Ou
         told = [str(x.aval) for x in theirs]
         values = [np.asarray(x) for x in theirs]
     except Exception as error:
-        return Outcome(MORE, f"{type(error).__name__}: {str(error).splitlines()[0][:60]}")
+        first = str(error).partition("\n")[0]
+        return Outcome(MORE, f"{type(error).__name__}: {first[:60]}")
     try:
         if told != types_of:
             raise Wrong(f"types {types_of}, in JAX {told}")

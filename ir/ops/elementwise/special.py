@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
+from ...dtypes import finfo
 from ...kernels.float32_functions import erf_inv as erf_inv_single
 from ...op import Sample
 from ...support.lazy import lazy_import
@@ -18,14 +19,15 @@ from ..derivatives import (
     abs_,
     add,
     const,
-    convert,
     div,
     exp,
+    full_like,
     gt,
     log,
     log1p,
     mul,
     neg,
+    select_n,
     sign,
     square,
     sub,
@@ -227,11 +229,11 @@ regularized_incomplete_beta_p = nary(
 
 def _i1e_partial(g: Any, out: Any, x: Any) -> Any:
     # out / x is 0 / 0 at x = 0, where the derivative is 1/2.
-    epsilon = const(np.finfo(x.dtype).eps, x)
-    tiny = sub(const(1, x), convert(gt(abs_(x), epsilon), x.dtype))
-    safe = add(x, mul(tiny, sub(epsilon, x)))
+    epsilon = finfo(x.dtype).eps
+    large = gt(abs_(x), const(epsilon, x))
+    safe = select_n(large, full_like(x, epsilon), x)
     slope = sub(bessel_i0e_p.bind(safe), mul(out, add(sign(safe), div(const(1, x), safe))))
-    return mul(g, add(mul(sub(const(1, x), tiny), slope), mul(tiny, const(0.5, x))))
+    return mul(g, select_n(large, full_like(x, 0.5), slope))
 
 
 bessel_i0e_p = unary(

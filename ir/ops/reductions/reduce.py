@@ -157,9 +157,9 @@ def _fold(operands: Sequence[Any], inits: Sequence[Any], dimensions: Axes, batch
             operands = combine(operands, cells)
         operands = [OPS["squeeze"].bind(x, dimensions=(axis,)) for x in operands]
     target = type_of(operands[0])
-    filled = [i if type_of(i).ndim == target.ndim else
-              broadcast(i, target.update(dtype=i.dtype, weak_type=False), range(type_of(i).ndim))
-              for i in inits]
+    filled = [i if t.ndim == target.ndim else
+              broadcast(i, target.update(dtype=t.dtype, weak_type=False), range(t.ndim))
+              for i, t in zip(inits, map(type_of, inits), strict=True)]
     return combine(filled, operands)
 
 

@@ -565,6 +565,17 @@ def test_slopes_of_functions_that_look_at_bits_and_of_even_functions() -> None:
     assert slopes(lambda v: jnp.frexp(v)[0], x[:3]) == [0.25, 1, 1]
     assert slopes(lambda v: jnp.ldexp(v, 3), x) == [8, 8, 1, 1]
     assert slopes(jnp.i0, jnp.array([0.0])) == [0]
+    for dtype in (np.float32, jnp.bfloat16):
+        points = jnp.array([jnp.inf, -jnp.inf, jnp.nan, 0], dtype)
+        assert slopes(st.scipy.special.i1e, points) == [0, 0, 0.5, 0.5]
+
+
+def test_the_slope_of_a_reduction_from_a_number() -> None:
+    def f(x):
+        return st.lax.reduce(x, 0.0, jnp.add, (0,)).sum()
+    x = jnp.arange(6.0).reshape(2, 3)
+    assert float(st.jvp(f, (x,), (x,))[1]) == 15
+    assert st.grad(f)(x).tolist() == [[1.0] * 3] * 2
 
 
 def slopes(f, x):
