@@ -144,7 +144,7 @@ def _function(gather: Equation, x: Value, d: int, axes: tuple[str, ...], atoms: 
         owned = tests.reshape(count, size)
         if positions.shape[:-1] != tests.shape:
             positions = np.broadcast_to(positions, (*tests.shape, positions.shape[-1]))
-        positions = positions.reshape(count * size, -1)
+        positions = positions.reshape(count * size, positions.shape[-1])
         total = None
         while True:                     # once, where each row has one owner
             chosen = np.flatnonzero(owned)[::-1]

@@ -67,3 +67,11 @@ def test_the_power_of_a_half_is_no_root_of_what_is_below_or_minus_zero(dtype):
         for found in (agree(lambda v, y=y: jnp.power(v, y), x), np.asarray(jnp.power(x, y))):
             np.testing.assert_array_equal(found, [np.inf, 0, 0, 2, np.nan, np.inf, np.nan])
             assert not np.signbit(found[1])
+
+
+def test_no_rows_of_a_split_array():
+    mesh = st.make_mesh((2,), ("x",))
+    x = st.device_put(np.ones((4, 3), np.float32), st.NamedSharding(mesh, P("x")))
+    for shape in ((2, 0), (0,)):
+        found = agree(lambda v, i: jnp.take(v, i, axis=0), x, np.zeros(shape, np.int32))
+        assert found.shape == (*shape, 3)
