@@ -196,9 +196,11 @@ class expon(_LocationScale):
 class uniform(_LocationScale):
     """The uniform distribution: equal density between loc and loc + scale."""
 
-    @staticmethod
-    def _log_density(z):
-        return _within((z >= 0) & (z <= 1), jnp.zeros_like(z))
+    @classmethod
+    def logpdf(cls, x: Any, loc: Any = 0, scale: Any = 1) -> Any:
+        """The logarithm of the density."""
+        x, loc, scale = promote_args_inexact("uniform.logpdf", x, loc, scale)
+        return where((x < loc) | (x > loc + scale), -np.inf, -lax.log(as_array(scale)))
 
     @staticmethod
     def _probability(z):

@@ -87,3 +87,9 @@ def test_the_derivative_of_cdf_is_the_density(name):
 def test_numbers_of_python_are_divided_as_arrays_are() -> None:
     assert jnp.isnan(stats.norm.pdf(1.0, 0.0, 0.0)) and jnp.isnan(stats.t.logpdf(1.0, 0, 1))
     assert jnp.isinf(st.random.weibull_min(st.random.key(0), 1.0, 0.0, (2,))).all()
+
+
+def test_the_density_of_a_uniform_distribution_of_no_width():
+    x = np.array([0.0, 1.0, 2.0], np.float32)
+    np.testing.assert_array_equal(st.scipy.stats.uniform.pdf(x, 1.0, 0.0), [0, np.inf, 0])
+    np.testing.assert_array_equal(st.scipy.stats.uniform.pdf(x, 1.0, np.inf), [0, 0, 0])
