@@ -12,12 +12,14 @@ SHARDTRACE_DUMP, edited or not, at any stage), or `-`. docs/cli.md tells every c
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 
 from ..driver.execution import progress_bars
+from ..ir.context import config
 from ..ir.diagnostics.diagnostic import visible
 from ..ir.phases import profile_phases
 from ..ir.text.prose import wrapped
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:             # argparse has said what is wrong, or printed its help
         return end.code if isinstance(end.code, int) else USAGE
     try:
-        with progress_bars.bars(enabled=not options.no_progress):
+        with progress_bars.bars(enabled=not options.no_progress), _judged_by(options):
             return _run(options)
     except Problem as problem:
         return _tell(options, str(problem), problem.status)
@@ -47,6 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _tell(options, str(problem), USAGE)
     except Exception as problem:          # --traceback tells where
         return _tell(options, f"{type(problem).__name__}: {problem}", FAILED)
+
+
+def _judged_by(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """What plans are judged by, as the options say."""
+    asked = {"shardtrace_objective": getattr(options, "objective", None),
+             "shardtrace_hardware": getattr(options, "hardware", None)}
+    return config.override(**{name: value for name, value in asked.items() if value is not None})
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..driver.analysis.explain import DEFAULT_HARDWARE
 from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import close_match
 from ..ir.text.prose import wrapped
-from ..partitioner.cost.hardware import hardware_names
+from ..partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
+from ..partitioner.cost.prices import OBJECTIVES
 from .arguments import add_arguments, amount, count, positive
 from .commands import check, completion, diff, explain, fmt, help, programs, reduce, run
 
@@ -46,10 +46,13 @@ def make_parser() -> argparse.ArgumentParser:
             sub.add_argument("--argv", metavar="ARGUMENTS",
                              help="what a file that is run finds in sys.argv: '--steps 2'")
         if costs:
-            sub.add_argument("--hardware", default=DEFAULT_HARDWARE, choices=hardware_names(),
-                             help=f"the device of the cost model (default {DEFAULT_HARDWARE})")
-            sub.add_argument("--topology", metavar="SIZES",
-                             help="shape of a slice's torus: 8,16,16")
+            sub.add_argument("--hardware", choices=hardware_names(),
+                             help=f"the device that the plan is for (default {DEFAULT_HARDWARE})")
+            sub.add_argument("--objective", choices=OBJECTIVES,
+                             help=f"what plans are judged by (default {OBJECTIVES[0]})")
+            if name != "partition":
+                sub.add_argument("--topology", metavar="SIZES",
+                                 help="shape of a slice's torus: 8,16,16")
         if passes:
             sub.add_argument("--time-passes", action="store_true",
                              help="also print how long each pass took, on standard error")
@@ -68,7 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("trace", programs.trace, "Print the traced program, typed.")
     _printed(sub)
     sub = verb("partition", programs.partition, "Print the per-device program, or another stage.",
-               passes=True)
+               costs=True, passes=True)
     sub.add_argument("--stage",
                      help=f"the stage to print: {', '.join(programs.STAGES)} (default: the last)")
     sub.add_argument("--dump", type=Path, metavar="DIR", help="write all stages into a directory")

@@ -116,11 +116,14 @@ NEXT_PASS = "next pass"
 # In the memo of a program: the passes that are left out, in alphabetical order.
 WITHOUT = "without"
 
+# In the memo of a program: what it is partitioned for, (objective, hardware), where this is said.
+JUDGED = "judged by"
+
 # In the memo of a program: for each parameter whether results may take its memory.
 DONATED = "donated"
 
 # What the text of a program says and only the memo holds.
-SAID = ("meshes", Requests.KEY, Demands.KEY, NEXT_PASS, WITHOUT, DONATED)
+SAID = ("meshes", Requests.KEY, Demands.KEY, NEXT_PASS, WITHOUT, JUDGED, DONATED)
 
 
 class Equation:

@@ -4,6 +4,7 @@
 
     preparation     calls inlined, constraints on one mesh          traced -> inlined
     propagation     open dimensions get mesh axes                   inlined -> resolved
+    cost            what a plan costs on hardware: time, memory     (for choice, and for reports)
     choice          which strategy each equation takes, by cost     (decides for resharding)
     redistribution  the collectives between two layouts             (plans for lowering)
     resharding      layout changes become `reshard` equations       resolved -> resharded

@@ -27,7 +27,16 @@ from ..ir.mesh import AbstractMesh
 from ..ir.ops.communication.retiling import joined_axes
 from ..ir.passes import Pass
 from ..ir.phases import in_phase
-from ..ir.program import DONATED, NEXT_PASS, SAID, WITHOUT, Level, Program, Requests
+from ..ir.program import (
+    DONATED,
+    JUDGED,
+    NEXT_PASS,
+    SAID,
+    WITHOUT,
+    Level,
+    Program,
+    Requests,
+)
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.support.caches import cached
@@ -39,6 +48,8 @@ from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.progress import counted
 from ..ir.types import ArrayType
 from ..ir.verify import verify
+from .cost.hardware import DEFAULT_HARDWARE, Hardware, hardware
+from .cost.prices import Prices, prices_for
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine
 from .optimization.hoist import hoist
@@ -59,12 +70,18 @@ _text = lazy_import("..ir.text.print", __package__)
 
 class Job(NamedTuple):
     """What is asked of the pipeline besides the program; see `partition`. skip: passes that are
-    left out, by name; `optimize` stands for several.
+    left out, by name; `optimize` stands for several. objective, hardware: what plans are judged by.
     """
     mesh: AbstractMesh
     in_shardings: tuple[PartitionSpec | None, ...]
     out_shardings: tuple[PartitionSpec | None, ...]
     skip: frozenset[str] = frozenset()
+    objective: str = "time"
+    hardware: Hardware = hardware(DEFAULT_HARDWARE)
+
+    def prices(self, program: Program) -> Prices:
+        """What the layouts of a program are chosen by."""
+        return prices_for(program.mesh, self.objective, self.hardware)
 
     @property
     def left_out(self) -> frozenset[str]:
@@ -97,7 +114,8 @@ def _inside_loops(program: Program, job: Job) -> Program:
 
 
 def _combined(program: Program, job: Job) -> Program:
-    return combine(inside(program, lambda body: _combined(body, job)))
+    return combine(inside(program, lambda body: _combined(body, job)),
+                   prices_for(program.mesh, "time", job.hardware))
 
 
 PREPARE: tuple[Pass, ...] = (
@@ -139,9 +157,9 @@ PIPELINE: tuple[Pass, ...] = (
          lambda p, job: (decide if is_decided(p, job.mesh) else propagate)(
              p, job.mesh, job.in_shardings, job.out_shardings),
          "open dimensions get the axes that their factors have elsewhere"),
-    Pass("insert-reshards", "resharded", lambda p, job: insert_reshards(p),
+    Pass("insert-reshards", "resharded", lambda p, job: insert_reshards(p, job.prices(p)),
          "operands are brought to what each equation can run with, where that moves least"),
-    Pass("move-sums", "resharded", lambda p, job: move_sums(p),
+    Pass("move-sums", "resharded", lambda p, job: move_sums(p, job.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
          frozenset({"reshard"}), inside=True),
     Pass("localize", "local", lambda p, job: localize(p),
@@ -157,12 +175,24 @@ class Options(NamedTuple):
     """optimize: run the passes that are not needed for a correct program.
     dump: write the stages where the configuration names a directory for them, and the input of a
       pass that failed.
+    objective, hardware: what plans are judged by, "time" on a device or "bytes"; by default what
+      the program's text says, else the configuration (`shardtrace_objective`,
+      `shardtrace_hardware`).
     """
     optimize: bool = True
     dump: bool = True
+    objective: str | None = None
+    hardware: str | Hardware | None = None
+
+    def judged(self, program: Program) -> tuple[str, Hardware]:
+        """What plans for a program are judged by. Raises ValueError for an unknown device."""
+        said = program.memo.get(JUDGED, ("", ""))
+        return (self.objective or said[0] or config.read("shardtrace_objective"),
+                hardware(self.hardware or said[1] or config.read("shardtrace_hardware")))
 
 
 DEFAULT_OPTIONS = Options()
+DEFAULT = "time", DEFAULT_HARDWARE      # not said in the text of a program
 STAGES = tuple(dict.fromkeys([step.stage for step in PIPELINE]))
 # what the stage is the work of, in a word
 _MADE_BY = {step.stage: step.name for step in reversed(PIPELINE)} | {"optimized": "optimize"}
@@ -175,12 +205,14 @@ class Partitioned:
 
     stages: programs by name, in order: "traced", "inlined", "resolved", "resharded", "local",
       "optimized". in_specs, out_specs: of the whole arguments and results, one entry a dimension,
-      over `mesh` (all axes Explicit).
+      over `mesh` (all axes Explicit). objective, hardware: what the plan was judged by.
     """
     mesh: AbstractMesh
     stages: dict[str, Program]
     in_specs: tuple[PartitionSpec, ...]
     out_specs: tuple[PartitionSpec, ...]
+    objective: str = "time"
+    hardware: Hardware = hardware(DEFAULT_HARDWARE)
 
     @property
     def traced(self) -> Program:
@@ -223,7 +255,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
     if not options.optimize:
         skip |= {"optimize"}
     job = Job(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
-              _specs(out_shardings, len(program.outvars), "out_shardings"), skip & _OURS)
+              _specs(out_shardings, len(program.outvars), "out_shardings"), skip & _OURS,
+              *options.judged(program))
     requests = _requests(program, job)
     if not program.mesh.axis_names and mesh.axis_names:
         said = {k: v for k, v in program.memo.items() if k in SAID}
@@ -232,6 +265,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
     program = noting(program, Requests.KEY, requests)
     if job.skip:
         program = noting(program, WITHOUT, tuple(sorted(job.skip)))
+    if (job.objective, job.hardware.key) != DEFAULT:
+        program = noting(program, JUDGED, (job.objective, job.hardware.key))
     stages = {"traced": program}
     dump = (Dump.of(config.read("shardtrace_dump"), program, job) if options.dump
             else Dump(None, keeps=False))
@@ -243,7 +278,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
     resolved = stages["resolved"]
     local = stages["local"]
     dump.remember(program)
-    return Partitioned(resolved.mesh, stages, _whole(local.global_in), _whole(local.global_out))
+    return Partitioned(resolved.mesh, stages, _whole(local.global_in), _whole(local.global_out),
+                       job.objective, job.hardware)
 
 
 def staged(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None = None,
@@ -334,8 +370,8 @@ def noting(program: Program, key: str, said: Any) -> Program:
 def carrying(after: Program, before: Program) -> Program:
     """What a pass left, with what its input's text says for all later stages."""
     said = before.memo
-    if DONATED in said or WITHOUT in said:
-        for key in (DONATED, WITHOUT):
+    if DONATED in said or WITHOUT in said or JUDGED in said:
+        for key in (DONATED, WITHOUT, JUDGED):
             after = noting(after, key, said.get(key))
     return after
 

@@ -14,7 +14,16 @@ from ...ir.mesh import AbstractMesh
 from ...ir.program import DONATED, Program, Requests
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
-from ...partitioner.pipeline import PREPARE, Job, Options, Partitioned, carrying, partition
+from ...partitioner.cost.hardware import Hardware
+from ...partitioner.pipeline import (
+    DEFAULT_OPTIONS,
+    PREPARE,
+    Job,
+    Options,
+    Partitioned,
+    carrying,
+    partition,
+)
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
@@ -27,7 +36,10 @@ from ..jit.boundary import Boundary
 from ..jit.jitted import Jitted
 from ..jit.stages import Traced
 
-TRIAL = Options(dump=False)     # of a program that is partitioned only to be costed
+
+def _trial(base: Partitioned) -> Options:
+    """The options of a program that is partitioned only to be costed beside another."""
+    return Options(dump=False, objective=base.objective, hardware=base.hardware)
 
 
 def inlined(program: Program) -> Program:
@@ -85,7 +97,7 @@ class Changed(Jitted):
         self._arg_specs = arg_specs(changes)
         boundary = ChangedBoundary(base._boundary, mesh, self._arg_specs, result_specs(changes))
         super().__init__(base._f, boundary, base.inline, base.keep_unused, base._device,
-                         base._options)
+                         base._options, base._partition_options)
         self._base, self._changes, self._mesh = base, tuple(changes), mesh
         self._traces = {}           # its own: other changes of the function trace otherwise
 
@@ -138,7 +150,7 @@ class TracedSubject:
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         """The program with the changes, partitioned. Raises where types forbid them."""
         new = self.apply(changes)
-        new._partition_options = TRIAL
+        new._partition_options = _trial(self.partitioned)
         traced = self.traced
         program, out_tree, _ = new._trace(traced._leaves, traced.in_tree, traced._static)
         return new._executable(program, traced._leaves, traced.in_tree, out_tree).partitioned
@@ -151,13 +163,14 @@ class TracedSubject:
 class ProgramSubject:
     """A program by itself, as read from a dump; applying a change gives a traced program."""
 
-    def __init__(self, program: Program, in_shardings: Sequence[Any] = ()) -> None:
+    def __init__(self, program: Program, in_shardings: Sequence[Any] = (),
+                 hardware: str | Hardware | None = None) -> None:
         self.program = program
         given = asked_arguments(program, in_shardings)
         self.specs = [v.aval.spec if s is None and v.aval.has_explicit_mesh() else s
                       for s, v in zip(given, program.invars, strict=True)]
-        self.partitioned: Partitioned = partition(program, mesh=program.mesh,
-                                                  in_shardings=self.specs)
+        self.partitioned: Partitioned = partition(
+            program, mesh=program.mesh, in_shardings=self.specs, options=Options(hardware=hardware))
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
@@ -171,7 +184,7 @@ class ProgramSubject:
             wanted[i] = spec
         program = carrying(self.apply(changes), self.program)
         return partition(program, mesh=self.program.mesh, in_shardings=specs,
-                         out_shardings=wanted, options=TRIAL)
+                         out_shardings=wanted, options=_trial(self.partitioned))
 
     def apply(self, changes: Sequence[Change]) -> Program:
         return changed_program(self.program, changes, self.program.mesh)
@@ -186,7 +199,8 @@ class DecidedSubject:
             stages = {name: stages.get(name, program), **stages}
         mesh = next((t.mesh for t in (*program.global_in, *program.in_avals)
                      if t.mesh.axis_names), program.mesh)
-        self.partitioned = Partitioned(mesh, stages, (), ())
+        objective, device = DEFAULT_OPTIONS.judged(program)
+        self.partitioned = Partitioned(mesh, stages, (), (), objective=objective, hardware=device)
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:

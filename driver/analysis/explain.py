@@ -1,13 +1,17 @@
 """`explain`: why a function communicates, what that costs, and what would avoid it."""
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...ir.context import config
 from ...ir.program import Level, Program
 from ...partitioner.cost.hardware import Hardware
+from ...partitioner.cost.hardware import hardware as find_hardware
 from ...partitioner.cost.topology import Topology
+from ...partitioner.pipeline import Partitioned
 from ...report.advice.suggestions import Subject
 from ...report.explanation import Explanation
 from ..jit.jit import jit
@@ -15,15 +19,14 @@ from ..jit.jitted import Jitted
 from ..jit.stages import Compiled, Lowered
 from .applied_changes import DecidedSubject, ProgramSubject, TracedSubject
 
-DEFAULT_HARDWARE = "v5p"
 
-
-def explain(fun: Callable[..., Any], hardware: str | Hardware = DEFAULT_HARDWARE, *,
+def explain(fun: Callable[..., Any], hardware: str | Hardware | None = None, *,
             topology: Sequence[int] | Topology | None = None, slices: int | None = None,
             trials: int | None = None) -> Callable[..., Explanation]:
     """A function that explains `fun`, jitted or not, for arguments: arrays or ShapeDtypeStructs.
 
-    hardware: "v4", "v5e", "v5p", "v6e", "7x", "a100", "h100", "h200", "b200", "cpu", or a Hardware.
+    hardware: "v4", "v5e", "v5p", "v6e", "7x", "a100", "h100", "h200", "b200", "cpu", or a Hardware,
+    for which the plan is made; by default what `fun` asks for, else the configuration ("v5p").
     topology: the shape of a slice's torus, such as (8, 16, 16), or a `Topology`; by default one in
     which the mesh axes have the most bandwidth. slices: of how many slices or nodes. trials: how
     many candidates are tried for the suggestions for one collective (by default fewer of a large
@@ -45,22 +48,23 @@ def explain(fun: Callable[..., Any], hardware: str | Hardware = DEFAULT_HARDWARE
 
     @functools.wraps(jitted._f)
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        return explain_stage(jitted.lower(*args, **kwargs), hardware, topology=topology,
-                             slices=slices, trials=trials)
+        with _planned_for(hardware):
+            stage = jitted.lower(*args, **kwargs)
+        return explain_stage(stage, hardware, topology=topology, slices=slices, trials=trials)
 
     return explained
 
 
-def explain_stage(stage: Lowered | Compiled, hardware: str | Hardware = DEFAULT_HARDWARE, *,
+def explain_stage(stage: Lowered | Compiled, hardware: str | Hardware | None = None, *,
                   topology: Sequence[int] | Topology | None = None, slices: int | None = None,
                   trials: int | None = None) -> Explanation:
-    """The explanation of a lowered or compiled function; see `explain`."""
+    """The explanation of a lowered or compiled function, on any hardware; see `explain`."""
     subject = TracedSubject(stage._traced, stage._executable)
-    return Explanation(subject, _topology(subject.partitioned.mesh, hardware, topology, slices),
+    return Explanation(subject, _topology(subject.partitioned, hardware, topology, slices),
                        stage.fun_name, trials)
 
 
-def explain_program(program: Program, hardware: str | Hardware = DEFAULT_HARDWARE, *,
+def explain_program(program: Program, hardware: str | Hardware | None = None, *,
                     in_shardings: Sequence[Any] = (),
                     topology: Sequence[int] | Topology | None = None, slices: int | None = None,
                     trials: int | None = None) -> Explanation:
@@ -70,16 +74,23 @@ def explain_program(program: Program, hardware: str | Hardware = DEFAULT_HARDWAR
     """
     subject: Subject
     if program.level is Level.TRACED:
-        subject = ProgramSubject(program, in_shardings)
+        subject = ProgramSubject(program, in_shardings, hardware)
     else:
         subject = DecidedSubject(program, in_shardings)
-    return Explanation(subject, _topology(subject.partitioned.mesh, hardware, topology, slices),
+    return Explanation(subject, _topology(subject.partitioned, hardware, topology, slices),
                        trials=trials)
 
 
-def _topology(mesh: Any, hardware: str | Hardware, shape: Sequence[int] | Topology | None,
-              slices: int | None) -> Topology:
+def _planned_for(hardware: str | Hardware | None) -> contextlib.AbstractContextManager[None]:
+    """While it is entered, plans are made for this hardware, if it is given."""
+    return (contextlib.nullcontext() if hardware is None
+            else config.override(shardtrace_hardware=find_hardware(hardware)))
+
+
+def _topology(plan: Partitioned, hardware: str | Hardware | None,
+              shape: Sequence[int] | Topology | None, slices: int | None) -> Topology:
     if isinstance(shape, Topology):
         return shape
+    mesh = plan.mesh
     sizes = {str(a): n for a, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True)}
-    return Topology.of(hardware, sizes, shape, slices)
+    return Topology.of(hardware or plan.hardware, sizes, shape, slices)

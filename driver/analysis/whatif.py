@@ -23,7 +23,7 @@ from ...tracer.trees import tree
 from ..jit.jit import jit
 from ..jit.jitted import Jitted
 from .applied_changes import Changed
-from .explain import DEFAULT_HARDWARE, explain
+from .explain import explain
 
 
 def whatif(fun: Callable[..., Any], change: Any = None, *,
@@ -32,7 +32,7 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
            mesh: Mapping[str, int] | None = None,
            shapes: Mapping[str, tuple[int, ...]] | None = None,
            priority: Mapping[int | str, int] | None = None,
-           hardware: str | Hardware = DEFAULT_HARDWARE,
+           hardware: str | Hardware | None = None,
            then_hardware: str | Hardware | None = None,
            topology: Sequence[int] | Topology | None = None) -> Callable[..., Difference]:
     """A function that tells what a change does to `fun`, for arguments.

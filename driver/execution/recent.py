@@ -54,8 +54,9 @@ def partitioned(program: Program, *, mesh: AbstractMesh, in_shardings: tuple, ou
 
     if config.read("shardtrace_dump"):
         return make()
-    asked = (mesh, in_shardings, out_shardings, options, config.read("shardtrace_check"),
-             config.read("shardtrace_skip"), program.memo.get(DONATED))
+    asked = (mesh, in_shardings, out_shardings, options, options.judged(program),
+             config.read("shardtrace_check"), config.read("shardtrace_skip"),
+             program.memo.get(DONATED))
     outline = program.name, program.mesh, len(program.eqns), program.in_avals, asked
     first = None
     if not _captures(program):              # what is captured may have changed when it is asked for

@@ -20,6 +20,7 @@ from ...ir.shardings.sharding import SingleDeviceSharding
 from ...tracer.staging.signature import Arguments
 from .boundary import Boundary
 from .jitted import Jitted
+from .judged import judged_by
 from .requested_shardings import check_asked, checked_device
 
 
@@ -34,6 +35,9 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
       prefix of the positional arguments or of the result.
     static_argnums, static_argnames: arguments that are part of the program; hashable.
     donate_argnums, donate_argnames: arguments whose buffers results may take.
+    compiler_options: what the plan is judged by, {"objective": "time", "hardware": "h100"} or
+      {"objective": "bytes"}; by default `config.shardtrace_objective` and
+      `config.shardtrace_hardware`. Options of XLA are taken and change nothing.
     The result has `.trace`, `.lower`, `.eval_shape`; see this module's docstring.
     Raises ValueError where committed arguments, shardings and the meshes named inside are not on
     the same devices, and IndivisibleError where a sharding does not divide an argument or result.
@@ -69,7 +73,7 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
         check_asked(out_shardings, "out_shardings")
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
     return Jitted(fun, Boundary(in_shardings, out_shardings, arguments), inline, keep_unused,
-                  device, compiler_options)
+                  device, compiler_options, judged_by(compiler_options))
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -26,7 +26,7 @@ from ...ir.process import process_identity
 from ...ir.program import DONATED, Program
 from ...ir.support.caches import Cache, tables
 from ...ir.types import ArrayType
-from ...partitioner.pipeline import DEFAULT_OPTIONS, noting
+from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, noting
 from ...runtime.arrays.array import ArrayImpl
 from ...runtime.arrays.transfer import put
 from ...runtime.placement import Placed
@@ -68,14 +68,15 @@ class Jitted:
     """
 
     def __init__(self, f: Callable[..., Any], boundary: Boundary, inline: bool, keep_unused: bool,
-                 device: Device | None = None, options: dict[str, Any] | None = None) -> None:
+                 device: Device | None = None, options: dict[str, Any] | None = None,
+                 judged: Options = DEFAULT_OPTIONS) -> None:
         functools.update_wrapper(self, f)
         self._f = f
         self._boundary = boundary
         self.arguments = boundary.arguments
         self.inline, self.keep_unused = inline, keep_unused
         self._device, self._options = device, options
-        self._partition_options = DEFAULT_OPTIONS
+        self._partition_options = judged
         self._traces = _traces_of(f, boundary.arguments)
         self._executables: dict[Any, Any] = _EXECUTABLES()
         self._quick = QuickCalls(boundary.arguments)

@@ -53,6 +53,12 @@ def _passes(text: str) -> str:
     return text
 
 
+def _objective(text: str) -> str:
+    if text not in ("time", "bytes"):
+        raise ValueError(none_such(text, ("time", "bytes"), "objective called"))
+    return text
+
+
 def skipped(names: str) -> frozenset[str]:
     """The passes of a list of names with commas. Raises ValueError for one that is needed."""
     found = frozenset(filter(None, map(str.strip, names.split(","))))
@@ -67,7 +73,9 @@ VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "SHARDTRACE_CHECK": (_flag, "0: no verifier behind the passes"),
     "SHARDTRACE_DEBUG": (_debug, "trace: print the type of every value as it is traced"),
     "SHARDTRACE_DUMP": (str, "a folder for the program of every stage"),
+    "SHARDTRACE_HARDWARE": (str, "whose time plans are judged by, such as h100"),
     "SHARDTRACE_NUM_DEVICES": (_count, "how many devices are simulated"),
+    "SHARDTRACE_OBJECTIVE": (_objective, "what plans are judged by: time or bytes"),
     "SHARDTRACE_PROFILE": (_flag, "1: where the time of the process went, when it ends"),
     "SHARDTRACE_PROGRESS": (_flag, "0: no progress bars"),
     "SHARDTRACE_SKIP": (_passes, "passes to leave out, such as rematerialize,optimize"),

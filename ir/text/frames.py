@@ -19,6 +19,7 @@ from ..kernels.key_data import storage_dtype
 from ..mesh import AbstractMesh, Mesh
 from ..program import (
     DONATED,
+    JUDGED,
     NEXT_PASS,
     WITHOUT,
     Atom,
@@ -105,6 +106,7 @@ class Frames(Values):
         self.fixed: set[Var] = set()
         self.layouts_free = False
         self.next: str | None = None
+        self.judged: tuple[str, str] | None = None
         self.omitted: set[str] = set()
         self.archives: dict[str, Any] = {}
         self.lines: list[str] | None = None
@@ -162,6 +164,9 @@ class Frames(Values):
 
     def without(self, parts: list) -> None:
         self.omitted.add(str(parts[0]))
+
+    def objective(self, parts: list) -> None:
+        self.judged = str(parts[0]), unquote(parts[1]) if parts[1:] else ""
 
     def _level(self, token: Token) -> Level:
         level = _LEVELS.get(token)
@@ -291,6 +296,8 @@ class Frames(Values):
                 frozenset(self.fixed) if self.layouts_free else None, places)
         if self.next is not None:
             program.memo[NEXT_PASS] = self.next
+        if self.judged is not None:
+            program.memo[JUDGED] = self.judged
         if self.omitted:
             program.memo[WITHOUT] = tuple(sorted(self.omitted))
         if self.concrete:

@@ -26,6 +26,7 @@ from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..op import Op, params_key
 from ..program import (
     DONATED,
+    JUDGED,
     NEXT_PASS,
     WITHOUT,
     Atom,
@@ -142,7 +143,9 @@ class _Printer:
             requests is not None and not {*requests.arguments, *requests.results} - {None})
         following = program.memo.get(NEXT_PASS)
         return (["layouts free"] * free + [f"next {p}" for p in (following,) if p]
-                + [f"without {p}" for p in program.memo.get(WITHOUT, ())])
+                + [f"without {p}" for p in program.memo.get(WITHOUT, ())]
+                + [f"objective {objective}" + f" on {quote(device)}" * bool(device)
+                   for objective, device in (program.memo.get(JUDGED, ("", "")),) if objective])
 
     def function(self, program: Program, notation: Notation, indent: str, prefix: str
                  ) -> list[str]:

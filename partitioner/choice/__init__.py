@@ -3,7 +3,8 @@
 A *strategy* (as in Alpa and GSPMD's auto-sharding) says which axes each factor of an equation has,
 hence the layout in which every operand is taken and every result is produced. Its cost is that of
 computing on blocks, of resharding operands to it and of resharding results to where they are read,
-in bytes received per device (costs.py). There is one such cost and one search over it.
+at the prices of what plans are judged by: time on a device, or bytes received (cost/prices.py).
+There is one such cost and one search over it.
 
 After propagation (see there) the product of this program has conflicting types:
 
@@ -15,7 +16,8 @@ After propagation (see there) the product of this program has conflicting types:
     }
 
 Factors are i (rows of a), k (contracting) and j (columns of w). Strategies of the product, with
-the cost of bringing operands to them and the result to f32[8@x,32]:
+the cost of bringing operands to them and the result to f32[8@x,32], by bytes, which are easier to
+follow than nanoseconds (time comes to the same here):
 
     k over x    a and w as they are, partial sums to reduce-scatter      770 B
     j over x    a gathered, w by all-to-all, result by all-to-all        962 B

@@ -3,7 +3,7 @@
 *Requested* (`ASKED`): the equation has a strategy without any exchange, and only the sharding that
 the user wrote for its result needs one. *Required* (`NEEDED`): no strategy does without it.
 *Preferred* (`CHOSEN`): some strategy does without it but costs more; the cheapest of these is named
-in the reason with its cost, in the units in which the search compares (costs.py).
+in the reason with its cost, in the unit by which plans are judged (cost/prices.py).
 """
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...ir.support.named_tuple import NamedTuple
+from ..cost.prices import Prices
 from .costs import Pending
 from .decisions import Decision
-from .layouts import UNIT, LayoutIds, LayoutTable
+from .layouts import LayoutIds, LayoutTable
 from .reasons import WRITTEN
 from .strategies import Strategy
 
@@ -24,30 +25,39 @@ ASKED, NEEDED, CHOSEN = "asked", "needed", "chosen"
 
 class Alternative(NamedTuple):
     """The best plan without an exchange. text: what it does; price: what the part that differs
-    would cost, in bytes that a device receives, work being counted as bytes; saved: how much of
-    that the plan that was taken saves, negative where it saves only later.
+    would cost, by what plans are judged by (cost/prices.py); saved: how much of that the plan that
+    was taken saves, negative where it saves only later. unit: "ns" or "B".
     """
     text: str
     price: int
     saved: int
+    unit: str = "ns"
+
+    @classmethod
+    def of(cls, text: str, price: int, taken: int, prices: Prices) -> Alternative:
+        """price, taken: of the alternative and of what was taken, in units of `prices`."""
+        cost = round(price / prices.scale)
+        return cls(text, cost, cost - round(taken / prices.scale), prices.unit)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
-        return {"text": self.text, "bytes": self.price, "saved_bytes": self.saved}
+        if self.unit == "B":
+            return {"text": self.text, "bytes": self.price, "saved_bytes": self.saved}
+        return {"text": self.text, "seconds": self.price / 1e9, "saved_seconds": self.saved / 1e9}
 
     def __str__(self) -> str:
         if self.saved > 0:
-            return f"cheaper than {self.text} by {self.saved:,} of {self.price:,} B"
+            return f"cheaper than {self.text} by {self.saved:,} of {self.price:,} {self.unit}"
         if self.saved < 0:
-            return (f"better for what follows than {self.text}, which costs {self.price:,} B here, "
-                    f"not {self.price - self.saved:,} B")
-        return f"no dearer than {self.text}: {self.price:,} B either way"
+            return (f"better for what follows than {self.text}, which costs {self.price:,} "
+                    f"{self.unit} here, not {self.price - self.saved:,} {self.unit}")
+        return f"no dearer than {self.text}: {self.price:,} {self.unit} either way"
 
 
-_ALTERNATIVE = re.compile(r", (?:no dearer than (.+?): ([\d,]+) B either way|"
-                          r"cheaper than (.+?) by ([\d,]+) of ([\d,]+) B|"
-                          r"better for what follows than (.+?), which costs ([\d,]+) B here, "
-                          r"not ([\d,]+) B)")
+_ALTERNATIVE = re.compile(r", (?:no dearer than (.+?): ([\d,]+) (B|ns) either way|"
+                          r"cheaper than (.+?) by ([\d,]+) of ([\d,]+) (B|ns)|"
+                          r"better for what follows than (.+?), which costs ([\d,]+) (B|ns) here, "
+                          r"not ([\d,]+) (?:B|ns))")
 _ASKED = re.compile(r" asks for | asked for\b| takes operand \d+ as | wants its operands so|"
                     r"^out_specs claim| says that result |" + WRITTEN)
 _PLACE = re.compile(r", (?:as asked for|asked for here|asked for at \S+:\d+:\d+)(?=;|$)")
@@ -63,10 +73,11 @@ def parse_alternative(clause: str) -> Alternative | None:
     if found is None:
         return None
     if found[1]:
-        return Alternative(found[1], _number(found[2]), 0)
-    if found[3]:
-        return Alternative(found[3], _number(found[5]), _number(found[4]))
-    return Alternative(found[6], _number(found[7]), _number(found[7]) - _number(found[8]))
+        return Alternative(found[1], _number(found[2]), 0, found[3])
+    if found[4]:
+        return Alternative(found[4], _number(found[6]), _number(found[5]), found[7])
+    return Alternative(found[8], _number(found[9]), _number(found[9]) - _number(found[11]),
+                       found[10])
 
 
 def without_alternative(reason: str) -> str:
@@ -106,7 +117,7 @@ def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternat
 
 class CostedStrategy(NamedTuple):
     """One strategy of an equation. cost: including the reshards of operands to it and of results to
-    where they are wanted, in `UNIT`s. moved: variables that need an exchange, other than finishing
+    where they are wanted. moved: variables that need an exchange, other than finishing
     a sum in place; after: results that do. summed: axes over which it leaves partial sums of its
     own; inner: whether its blocks exchange something.
     """
@@ -205,9 +216,8 @@ class Comparison:
 
     def alternative(self, row: CostedStrategy, rest: int = 0) -> Alternative:
         """A row as the alternative, with its cost. rest: what else it would cost."""
-        cost = round((row.cost + rest) / UNIT)
-        return Alternative(" and ".join(self._words(row)), cost,
-                           cost - round(self.taken.cost / UNIT))
+        return Alternative.of(" and ".join(self._words(row)), row.cost + rest, self.taken.cost,
+                              self.layouts.prices)
 
     def cost_of(self, p: int) -> int:
         """What it cost to bring variable p to where it is taken."""
@@ -232,11 +242,12 @@ class Comparison:
             (k, *_) = row.after
             which = "its result" if len(strategy.results) == 1 else f"its result {k}"
             yield f"moving {which} from {spelled(table[strategy.results[k]][0])}"
-        if not (row.moved or passed or row.inner or row.summed or row.after):
-            mine = {a for axes in self.taken.strategy.candidate.axes_of.values() for a in axes}
-            own = {a for axes in strategy.candidate.axes_of.values() for a in axes}
-            more = spelled.names(mine - own)
-            yield f"computing it alike over {', '.join(more)}" if more else "no exchange at all"
+        mine = {a for axes in self.taken.strategy.candidate.axes_of.values() for a in axes}
+        own = {a for axes in strategy.candidate.axes_of.values() for a in axes}
+        if mine - own and decision.repeats(strategy):
+            yield f"computing it alike over {', '.join(spelled.names(mine - own))}"
+        elif not (row.moved or passed or row.inner or row.summed or row.after):
+            yield "no exchange at all"
 
     @property
     def _spelled(self) -> _Spelling:

@@ -1,32 +1,23 @@
-"""Costs of running an equation on blocks, and of a reshard, in bytes that each device receives.
-
-Bytes received are compared; other costs are expressed in that unit. Redundant computation is not
-free: a device performs about FLOPS_PER_BYTE operations in the time in which it receives a byte, so
-a large product is not replicated to avoid a small exchange, whereas a small elementwise operation
-is. Ties in bytes are broken by the number of exchanges, then by local work.
-"""
+"""Costs of running an equation on blocks, and of a reshard, at the prices of cost/prices.py."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.communication.column_sort import elements_received
+from ...ir.ops.communication.column_sort import edge_elements, elements_received
 from ...ir.ops.communication.halo_exchange import plan_of
 from ...ir.ops.communication.halo_plan import Exchange
 from ...ir.ops.communication.row_exchange_plan import joined, lacking
 from ...ir.rule import HALO, ORDERED, REDUCE, SCAN
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries, Shape
+from ..cost.prices import Price, Prices, exchanges_of
 from ..factors import Axes, RuleInfo
 from ..redistribution.effects import tile_count as parts_of
-from ..redistribution.redistribute import least_received, plan
+from ..redistribution.redistribute import plan
 
-# Operations per byte received, dense bf16 over one-way bandwidth of all links: TPU v5e
-# 197e12 / (4 x 45e9) = 1,094; v5p 459e12 / (6 x 90e9) = 850; H100 989e12 / 450e9 = 2,200
-# (Google Cloud TPU system architecture pages; NVIDIA H100 data sheet).
-FLOPS_PER_BYTE = 1000
-EXCHANGE = 1e-3          # bytes that one more exchange counts, among plans of equal bytes
-WORK = 1e-9              # bytes that one more element of local work counts
+TIE = 1024               # of equal prices less local work counts, by this part of what it costs
 
 Pending = frozenset[str]         # axes over which a value is an unfinished sum
 Layout = tuple[Entries, Pending]
@@ -41,38 +32,62 @@ def block_elements(mesh: AbstractMesh, shape: Shape, entries: Entries) -> int:
     return n
 
 
-def compute_cost(info: RuleInfo, shapes: Sequence[Shape], itemsizes: Sequence[int],
-                 parts: Mapping[int, int], blocks: Sequence[int], finish: Sequence[tuple[str, int]]
-                 ) -> tuple[float, int]:
-    """The cost of running an equation with its factors in so many `parts`, without any reshards;
-    and the bytes that its blocks exchange, alone.
+PriceOf = Callable[[str, Axes], Price]       # of a collective of a kind, over axes
 
-    blocks: elements of each tensor's block. finish: (monoid, parts) of reductions finished at once.
-    Counts exchanges between blocks (totals of scans, halos, partial maxima) and local work.
+
+def compute_cost(price: PriceOf, prices: Prices, info: RuleInfo, shapes: Sequence[Shape],
+                 itemsizes: Sequence[int], axes_of: Mapping[int, Axes], parts: Mapping[int, int],
+                 blocks: Sequence[int], finish: Sequence[tuple[str, Axes]]) -> tuple[int, int]:
+    """The cost of running an equation with its factors over these axes, without any reshards; and
+    the bytes that its blocks exchange, alone.
+
+    parts: into how many each factor is split. blocks: elements of each tensor's block. finish:
+    (monoid, axes) of reductions finished at once. Counts exchanges between blocks (totals of scans,
+    halos, partial maxima) and local work.
     """
-    received = exchanges = 0
+    received = cost = 0
+    told: dict[int, int] = {}
     if info.has_halos and info.operands:           # other operands with the factor are bases
         for f, devices in parts.items():
             rows, block = _halo(info, shapes, f, devices, 0)
-            received += rows * (blocks[0] // max(block, 1)) * itemsizes[0]
-            exchanges += bool(rows)
+            moved = rows * (blocks[0] // max(block, 1)) * itemsizes[0]
+            received += moved
+            cost += price("collective-permute", axes_of[f]).of(moved)
     if info.has_other_kinds:
         for local, itemsize in zip(blocks[info.operands:], itemsizes[info.operands:], strict=True):
-            for _, devices in finish:
+            for _, axes in finish:
+                devices = next(parts[f] for f in parts if axes_of[f] == axes)
                 received += 2 * (devices - 1) * local * itemsize // devices
-                exchanges += 1
+                cost += price("all-reduce", axes).of(local * itemsize)
             for f, devices in parts.items():
-                summary = _summary(info, f, local, devices)
-                if summary:
-                    received += (devices - 1) * summary * itemsize
-                    exchanges += 1
+                if info.factors[f].operator == "columns" and devices > 1:
+                    rows = info.factors[f].size // devices
+                    received += elements_received(local, rows, devices) * itemsize
+                    cost += 2 * price("all-to-all", axes_of[f]).of(local * itemsize)
+                    cost += price("collective-permute", axes_of[f]).of(
+                        edge_elements(local, rows, devices) * itemsize)
+                    continue
+                told[f] = told.get(f, 0) + _summary(info, f, local, devices) * itemsize
+        for f, summary in told.items():         # one exchange for all results
+            received += (parts[f] - 1) * summary
+            cost += price("all-gather", axes_of[f]).of(summary)
+    sizes = [n * itemsize for n, itemsize in zip(blocks, itemsizes, strict=True)]
+    flops = 0
     if info.is_product:
         # multiplications and additions of one device: two for each index of all factors
         flops = 2 * math.prod([f.size for f in info.factors]) // math.prod(parts.values())
-    else:
-        flops = max(blocks, default=0)
-    cost = received + flops / FLOPS_PER_BYTE + EXCHANGE * exchanges + WORK * sum(blocks)
-    return cost, received
+    return cost + local_cost(prices, flops, itemsizes[0] if itemsizes else 1, sizes), received
+
+
+def local_cost(prices: Prices, flops: int, itemsize: int, sizes: Sequence[int]) -> int:
+    """The cost of local work: operations of a product, and blocks of so many bytes.
+
+    Elementwise work is fused with what makes and reads its values, so that of other equations the
+    largest block counts.
+    """
+    total = sum(sizes)
+    moved = total if flops else max(sizes, default=0)
+    return prices.computation(flops, itemsize, moved) + int(total * prices.traffic) // TIE
 
 
 def _halo(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int, operand: int
@@ -116,8 +131,6 @@ def _summary(info: RuleInfo, f: int, local: int, devices: int) -> int:
         return 0
     if factor.kind == SCAN:                    # the block's total: one position along the factor
         return local * devices // max(factor.size, 1)
-    if factor.operator == "columns":
-        return elements_received(local, factor.size // devices, devices) // (devices - 1)
     if factor.kind == ORDERED:                 # its best elements, and their positions likewise
         return local
     if factor.kind == REDUCE and factor.operator in ("argmax", "argmin"):
@@ -125,34 +138,55 @@ def _summary(info: RuleInfo, f: int, local: int, devices: int) -> int:
     return 0
 
 
-def reshard_cost(mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout, target: Layout
-                 ) -> float:
-    """The cost of a reshard, without making a plan for it.
-
-    For a partial sum it may be slightly too high: the sum is assumed to be finished directly in the
-    wanted layout.
+class Transfer(NamedTuple):
+    """A change of layout without sums, for values of any size. units: what dimensions are rounded
+    up to; fixed, slope: its price, once and for each byte of the whole value.
     """
-    if source == target:
-        return 0.0
-    if source[1] == target[1]:
-        received: float = least_received(mesh, shape, source[0], target[0])
-        return received * itemsize + EXCHANGE * (received > 0)
-    received, exchanges = _finished(mesh, shape, source, target)
-    return received * itemsize + EXCHANGE * exchanges
+    units: tuple[int, ...]
+    fixed: int
+    slope: float
+
+    def of(self, shape: Shape, itemsize: int) -> int:
+        whole = itemsize
+        for n, unit in zip(shape, self.units):  # noqa: B905 (speed)
+            whole *= n if n % unit == 0 else -(-n // unit) * unit
+        return self.fixed + int(self.slope * whole)
 
 
-def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
-              ) -> tuple[float, int]:
-    """Elements received, and exchanges, where a partial sum is finished, or a value becomes one."""
+def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries
+             ) -> Transfer:
+    """The price of the plan between two layouts, found on dimensions that all axes divide."""
+    units = tuple([math.lcm(parts_of(mesh, a), parts_of(mesh, b))
+                   for a, b in zip(source, target, strict=True)])
+    shape = tuple([parts_of(mesh, a) * parts_of(mesh, b)
+                   for a, b in zip(source, target, strict=True)])
+    whole = math.prod(shape)
+    fixed, slope = 0, 0.0
+    for kind, axes, elements in exchanges_of(mesh, shape, plan(mesh, shape, source, target).moves,
+                                             source):
+        one = price(kind, axes)
+        fixed += one.fixed
+        slope += one.slope * elements / whole
+    return Transfer(units, fixed, slope)
+
+
+def sum_cost(price: PriceOf, mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout,
+             target: Layout, moved: Callable[[Layout, Layout], int]) -> int:
+    """The cost of a reshard that finishes a partial sum or makes one, without a plan for it where
+    that can be.
+
+    It may be slightly too high: the sum is assumed to be finished directly in the wanted layout.
+    moved: the cost between layouts that are sums alike.
+    """
     finish, have = source[1] - target[1], source[0]
     start = target[1] - source[1]
     if start:                               # a value becomes a sum: free along minor axes
         whole = tuple([_without_tail(axes, start) for axes in have])
         if finish or not start.isdisjoint({a for axes in whole for a in axes}):
-            steps = plan(mesh, shape, have, target[0], source[1], target[1])
-            return steps.received, steps.exchanges
-        moved = least_received(mesh, shape, whole, target[0])
-        return moved, moved > 0
+            moves = plan(mesh, shape, have, target[0], source[1], target[1]).moves
+            return sum([price(kind, axes).of(n * itemsize)
+                        for kind, axes, n in exchanges_of(mesh, shape, moves, have)])
+        return moved((whole, target[1]), target)
     wanted = target[0]
     cut, placed = [*have], {a for axes in have for a in axes}
     if have != wanted:
@@ -163,7 +197,8 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
                     and used.isdisjoint(want[len(own):])):
                 cut[d] = want
                 placed = placed.union(want)
-    summed = scattered = 1
+    summed: Axes = ()
+    scattered: Axes = ()
     homes = {a: d for d, axes in enumerate(wanted) for a in axes}
     waiting: Sequence[str] = [a for a in finish if a not in placed]
     if len(waiting) > 1:
@@ -175,20 +210,16 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
                 cut[d] += (a,)
                 break
         else:
-            summed *= parts_of(mesh, (a,))
-    for a in finish:
-        scattered *= parts_of(mesh, (a,))
-    scattered //= summed
+            summed += (a,)
+    scattered = tuple([a for a in finish if a not in summed])
+    if len(scattered) > 1:
+        scattered = mesh.sort_axes(scattered)
     reached = tuple(cut)
-    local = block_elements(mesh, shape, reached)
-    moved = 0 if reached == wanted else least_received(mesh, shape, reached, wanted)
-    received = local * (scattered - 1) + 2 * local * (summed - 1) / summed + moved
-    exchanges = (scattered > 1) + (summed > 1) + (moved > 0)
-    if moved:
-        away = [a for a in finish if a not in homes]
-        if [tuple([a for a in axes if a not in away]) for axes in reached] == list(wanted):
-            exchanges -= 1                      # scattered and gathered again: an all-reduce
-    return received, exchanges
+    local = block_elements(mesh, shape, reached) * itemsize
+    cost = 0 if reached == wanted else moved((reached, target[1]), target)
+    if scattered:
+        cost += price("reduce-scatter", scattered).of(local * parts_of(mesh, scattered))
+    return cost + (price("all-reduce", summed).of(local) if summed else 0)
 
 
 def _without_tail(axes: Axes, gone: Pending) -> Axes:

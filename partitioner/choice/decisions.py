@@ -49,10 +49,10 @@ class Decision:
     readers that take values as they are.
     """
 
-    __slots__ = ("at_home", "count", "preferences", "homes", "info", "kinds", "layouts", "linear",
-                 "needs", "no_preferences", "transitions", "pinned", "places", "read", "rest",
-                 "results", "settled", "positions", "sums", "table", "no_result_preferences",
-                 "var_homes", "var_kinds", "candidate")
+    __slots__ = ("at_home", "axes", "count", "preferences", "homes", "info", "kinds", "layouts",
+                 "linear", "needs", "no_preferences", "transitions", "pinned", "places", "read",
+                 "rest", "results", "settled", "positions", "sums", "table",
+                 "no_result_preferences", "var_homes", "var_kinds", "candidate")
 
     table: StrategyTable
     positions: tuple[int, ...]
@@ -81,6 +81,7 @@ class Decision:
         self.transitions: dict[tuple, Any] = {}                   # see transitions.py
         self.preferences: dict[tuple[tuple[Preference, ...], bool], tuple[Preference, ...]] = {}
         self.candidate: Candidate | None = None
+        self.axes: set[str] | None = None        # of all home layouts, see `repeats`
         self.settled: tuple[tuple[LayoutIds, ...], LayoutIds] | None = (
             self._settled(info) if info is not None else None)
         self.rest = self.settled is not None and self.settled[0] == self.at_home
@@ -96,6 +97,14 @@ class Decision:
             table = layouts.memo[info, self.kinds] = StrategyTable(layouts, info, self.kinds)
         self.table = table
         return table
+
+    def repeats(self, strategy: Strategy) -> bool:
+        """Does a strategy compute on several devices what the types divide between them?"""
+        if self.axes is None:
+            table = self.layouts.table
+            self.axes = {a for n in self.homes for axes in table[n][0] for a in axes}
+        used = strategy.candidate.axes_of.values()
+        return not self.axes.issubset([a for axes in used for a in axes])
 
     @property
     def spec(self) -> StrategySpec:

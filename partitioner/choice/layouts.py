@@ -2,8 +2,8 @@
 
 A layout is how a value's dimensions are sharded, with the axes over which it is a partial sum; a
 kind is a shape and an item size. A program has few of either, so they are numbered and each reshard
-cost is computed once. Costs are integers in `UNIT`s of a byte: their sums are exact, so that equal
-programs have equal costs.
+cost is computed once. Costs are at the prices of one objective (cost/prices.py): integers, so that
+sums are exact.
 """
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import math
 import threading
 from typing import Any, TypeVar
 
-from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
 from ...ir.support.caches import Cache, cached
 from ...ir.types import ArrayType, Entries, Shape
+from ..cost.prices import Price, Prices
+from ..factors import Axes
 from ..redistribution.joint_axes import Joined, Row, joint_axes
-from ..redistribution.redistribute import Share, share_received
-from .costs import EXCHANGE, Layout, reshard_cost
+from .costs import Layout, Transfer, sum_cost, transfer
 
 LayoutIds = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
 # What readers are expected to gain, per layout that they prefer a value in: its cost from then
@@ -27,10 +27,7 @@ Preference = tuple[tuple[int, int], ...]
 DEFERRED, WHOLE_SHARE = -1, 1024
 MOST_PREFERRED = 3                      # layouts of a preference
 MOST_HELD = 4                        # layouts of one value that are remembered
-UNIT = 10 ** 9                  # in a byte
-_ONE_EXCHANGE = round(EXCHANGE * UNIT)
 _EMPTY: frozenset[str] = frozenset()
-_NO_SHARE: Share = ((), 0, 0)
 Key = TypeVar("Key")
 Found = TypeVar("Found")
 _LOCK = threading.RLock()        # while a number is given
@@ -41,15 +38,17 @@ _KEPT = Cache("partitioner.choice.layouts.LayoutTable.memo",
               "answers about the equations of programs on one mesh", 8192)
 
 
-def layouts_for(program: Program) -> LayoutTable:
-    """The numbers of a program's mesh."""
-    mesh, rows = program.mesh, joint_axes(program)
+def layouts_for(program: Program, prices: Prices) -> LayoutTable:
+    """The numbers of a program's mesh, with costs at these prices."""
+    if prices.mesh is not program.mesh:
+        prices = prices.on(program.mesh)
+    rows = joint_axes(program)
     if len(program.eqns) > _KEPT.most:
-        return LayoutTable(mesh, rows)
-    found = _shared(mesh, rows)
+        return LayoutTable(prices, rows)
+    found = _shared(prices, rows)
     if len(found.memo) > _KEPT.most:
         _shared.cache_clear()
-        return _shared(mesh, rows)
+        return _shared(prices, rows)
     return found
 
 
@@ -65,12 +64,13 @@ class LayoutTable:
     """
 
     __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
-                 "numbers", "ordered", "places", "costs", "shapes", "shares", "sizes",
-                 "table", "waiting")
+                 "numbers", "ordered", "places", "costs", "prices", "shapes", "sizes", "table",
+                 "transfers", "waiting")
 
-    def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
-        self.joint = Joined(mesh, rows) if rows else None
-        self.mesh = mesh if self.joint is None else self.joint.mesh
+    def __init__(self, prices: Prices, rows: tuple[Row, ...] = ()) -> None:
+        self.prices = prices
+        self.joint = Joined(prices.mesh, rows) if rows else None
+        self.mesh = prices.mesh if self.joint is None else self.joint.mesh
         self.table: list[Layout] = []
         self.waiting: set[int] = set()              # layouts that are unfinished sums
         self.places: dict[str, int] = {}            # axes of layouts, in the order of appearance
@@ -82,7 +82,7 @@ class LayoutTable:
         self.homes = _Homes(self)
         self.kinds_of = _Kinds(self)
         self.costs = _Costs(self)
-        self.shares = _Shares(self)
+        self.transfers = _Transfers(self)
         self.moved = _Moved(self)
         self.gaps = _Gaps(self)
         self.expected = _ExpectedCosts(self)
@@ -92,6 +92,10 @@ class LayoutTable:
         """The number of a layout by the names that the program has for axes."""
         joint = self.joint
         return self.numbers[(entries, pending) if joint is None else joint.joined(entries, pending)]
+
+    def price(self, kind: str, axes: Axes) -> Price:
+        """The price of a collective over axes of `mesh`."""
+        return self.prices.exchange(kind, axes if self.joint is None else self.joint.spelled(axes))
 
     def order(self) -> list[tuple[str, int]]:
         """(axis, its place) of all axes of layouts up to now, as in the mesh."""
@@ -226,34 +230,25 @@ class _Costs(_Answers[tuple[int, int, int], int]):
             return 0
         layouts = self.layouts
         shape, itemsize = layouts.shapes[kind]
-        units, parts, common = layouts.shares[source, target]
-        known = parts > 0
-        for n, unit in zip(shape, units):  # noqa: B905 (speed)
-            if n % unit:
-                known = False
-        if known:
-            whole = layouts.sizes[kind]
-            least = whole // parts - (whole // common if common else 0)
-            found = least * itemsize * UNIT + _ONE_EXCHANGE if least else 0
+        have, want = layouts.table[source], layouts.table[target]
+        if have[1] == want[1]:
+            found = layouts.transfers[source, target].of(shape, itemsize)
         else:
-            found = round(UNIT * reshard_cost(layouts.mesh, shape, itemsize, layouts.table[source],
-                                              layouts.table[target]))
+            numbers = layouts.numbers
+            found = sum_cost(layouts.price, layouts.mesh, shape, itemsize, have, want,
+                             lambda a, b: self[kind, numbers[a], numbers[b]])
         self[key] = found
         return found
 
 
-class _Shares(_Answers[tuple[int, int], Share]):
-    """The share that is received between two layouts, which holds for all shapes that both divide;
-    none where there is no such share, and where sums are finished.
-    """
+class _Transfers(_Answers[tuple[int, int], Transfer]):
+    """The prices of changes of layout that finish no sum."""
     __slots__ = ()
 
-    def __missing__(self, key: tuple[int, int]) -> Share:
-        source, target = key
-        table = self.layouts.table
-        (have, pending), (want, other) = table[source], table[target]
-        share = share_received(self.layouts.mesh, have, want) if pending == other else None
-        found = self[key] = share or _NO_SHARE
+    def __missing__(self, key: tuple[int, int]) -> Transfer:
+        layouts = self.layouts
+        (have, _), (want, _) = (layouts.table[n] for n in key)
+        found = self[key] = transfer(layouts.price, layouts.mesh, have, want)
         return found
 
 

@@ -360,7 +360,7 @@ def _merged(eqn: Equation, members: Sequence[SubDecision],
     count = len(eqn.invars)
     axes_of: dict = {}
     layouts: list = [()] * (count + len(eqn.outvars))
-    cost = 0.0
+    cost = 0
     for member, strategy in zip(members, strategies, strict=True):
         if strategy is None:
             return None

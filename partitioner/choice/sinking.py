@@ -47,20 +47,14 @@ class Sunk(NamedTuple):
 
 def bytes_between(source: ArrayType, target: ArrayType) -> int:
     """Bytes that each device receives when a value changes its type."""
-    return 0 if source.sharding is target.sharding else between(source, target)[0]
-
-
-def exchanges_between(source: ArrayType, target: ArrayType) -> int:
-    """How many exchanges a value's change of type takes."""
-    return 0 if source.sharding is target.sharding else between(source, target)[1]
+    return 0 if source.sharding is target.sharding else _between(source, target)
 
 
 @cached(4096)
-def between(source: ArrayType, target: ArrayType) -> tuple[int, int]:
-    """(bytes, exchanges) of a value's change of type."""
+def _between(source: ArrayType, target: ArrayType) -> int:
     steps = plan(target.mesh, target.shape, source.entries, target.entries,
                  source.sharding.spec.unreduced, target.sharding.spec.unreduced)
-    return steps.received * target.dtype.itemsize, steps.exchanges
+    return steps.received * target.dtype.itemsize
 
 
 def can_sink(eqn: Equation) -> bool:

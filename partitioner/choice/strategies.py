@@ -10,17 +10,15 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from ...ir.mesh import AbstractMesh
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.types import Entries, Shape
+from ...ir.types import Entries
 from ..factors import Axes, RuleInfo, tensor_entries
 from ..redistribution.joint_axes import Joined
 from .candidates import Candidate, candidates_of
-from .costs import FLOPS_PER_BYTE, WORK, Pending, can_split_into, compute_cost, parts_of
-from .layouts import UNIT, LayoutIds, LayoutTable
+from .costs import TIE, Pending, can_split_into, compute_cost, parts_of
+from .layouts import LayoutIds, LayoutTable
 
 _EMPTY: Pending = frozenset()
-_FLOP, _WORK = UNIT // FLOPS_PER_BYTE, round(WORK * UNIT)
 
 _WHOLE: Entries = ((),)
 
@@ -37,7 +35,7 @@ class StrategySpec(NamedTuple):
     sums: tuple[Pending, ...]
     pending: Pending
     finish: tuple[tuple[str, Axes], ...] = ()
-    cost: float = 0.0
+    cost: int = 0
     received: int = 0
 
     # one per strategy; its parts cannot be hashed
@@ -46,8 +44,8 @@ class StrategySpec(NamedTuple):
 
 class Strategy:
     """A strategy in layout numbers. needs: per operand the layout in which it is taken; results:
-    the layouts produced. cost: in `UNIT`s. received, pending: as of `StrategySpec`; spec: the
-    strategy as one, made on demand.
+    the layouts produced. cost, received, pending: as of `StrategySpec`; spec: the strategy as one,
+    made on demand.
     """
 
     __slots__ = ("spec", "needs", "pending", "cost", "received", "results", "sums", "table",
@@ -76,7 +74,7 @@ class StrategyTable:
     """The strategies of one rule for values of certain kinds."""
 
     __slots__ = ("count", "flops", "found", "info", "kinds", "layouts", "lengths", "maps",
-                 "strategies", "ranked", "candidates", "whole", "wholes")
+                 "strategies", "ranked", "candidates", "traffic", "whole", "wholes")
 
     def __init__(self, layouts: LayoutTable, info: RuleInfo, kinds: tuple[int, ...]) -> None:
         self.layouts, self.info, self.kinds = layouts, info, kinds
@@ -86,15 +84,20 @@ class StrategyTable:
         maps, sizes = candidates.maps, layouts.sizes
         self.maps: tuple[int, ...] = ()             # of each tensor
         self.ranked: tuple[tuple[int, int], ...] = ()   # (tensor, map) of those with dimensions
-        self.wholes: tuple[tuple[int, int], ...] = ()   # (map, elements) of each
+        self.wholes: tuple[tuple[int, int], ...] = ()   # (map, bytes) of each
         for t, dims in enumerate(info.maps):
             m = maps[dims]
             self.maps += (m,)
-            self.wholes += ((m, sizes[kinds[t]]),)
+            self.wholes += ((m, sizes[kinds[t]] * layouts.shapes[kinds[t]][1]),)
             if m >= 0:
                 self.ranked += ((t, m),)
-        # of a product, on one device; of others the elements of the largest block count
-        self.flops = 2 * math.prod([f.size for f in info.factors]) if info.is_product else 0
+        # the price of a product on one device
+        prices = layouts.prices
+        self.flops = 0.0
+        if info.is_product:
+            self.flops = (2 * math.prod([f.size for f in info.factors])
+                          * prices.flops[layouts.shapes[kinds[0]][1]])
+        self.traffic = prices.traffic
         self.lengths: dict[int, set[int]] = {}      # of the dimensions that a factor has
         self.strategies: dict[tuple[Candidate, tuple[Pending, ...]], Strategy | None] = {}
         self.found: dict[tuple, list[Strategy]] = {}  # by what is given
@@ -147,7 +150,7 @@ class StrategyTable:
         numbers, pending = self.layouts.numbers, itertools.repeat(spec.pending)
         tensors = zip(spec.layouts, itertools.chain(sums, pending), strict=False)
         return Strategy(self, candidate, sums, tuple([numbers[t] for t in tensors]),
-                        round(spec.cost * UNIT), spec.pending, spec.received)
+                        spec.cost, spec.pending, spec.received)
 
     def _simple(self, candidate: Candidate, sums: tuple[Pending, ...]) -> Strategy | None:
         """What `legal_strategy` and `compute_cost` would say of a candidate that is simple."""
@@ -166,8 +169,9 @@ class StrategyTable:
             total += n
             if n > most:
                 most = n
-        if self.flops:
-            most = self.flops // candidate.product
+        cost = self.traffic * (total if self.flops else most)
+        if self.flops and self.flops / candidate.product > cost:
+            cost = self.flops / candidate.product
         entries, numbers, pending = candidate.layouts, self.layouts.numbers, candidate.pending
         if pending or sums != self.whole:
             pending = pending if sums == self.whole else pending.union(*sums)
@@ -175,15 +179,12 @@ class StrategyTable:
             held = [numbers[entries[m], axes] for m, axes in tensors]
         else:
             held = [numbers[entries[m], _EMPTY] for m in self.maps]
-        return Strategy(self, candidate, sums, tuple(held), most * _FLOP + total * _WORK, pending,
-                        0)
+        cost = int(cost) + int(total * self.traffic) // TIE
+        return Strategy(self, candidate, sums, tuple(held), cost, pending, 0)
 
     def spec(self, candidate: Candidate, sums: tuple[Pending, ...]) -> StrategySpec | None:
         """The strategy that splits factors so, by the names of the layouts' mesh."""
-        layouts = self.layouts
-        shapes = [layouts.shapes[k] for k in self.kinds]
-        return legal_strategy(layouts.mesh, self.info, [shape for shape, _ in shapes],
-                              [size for _, size in shapes], candidate.axes_of, sums)
+        return legal_strategy(self, candidate.axes_of, sums)
 
 
 def _in_program_axes(spec: StrategySpec, joint: Joined | None) -> StrategySpec:
@@ -199,15 +200,17 @@ def _in_program_axes(spec: StrategySpec, joint: Joined | None) -> StrategySpec:
                         spec.cost, spec.received)
 
 
-def legal_strategy(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
-                   itemsizes: Sequence[int], axes_of: dict[int, Axes], sums: tuple[Pending, ...]
+def legal_strategy(table: StrategyTable, axes_of: dict[int, Axes], sums: tuple[Pending, ...]
                    ) -> StrategySpec | None:
     """The strategy that splits factors so; None where a block would be strided or sizes do not
     divide. sums: per operand, the axes over which it is taken as a partial sum that the equation
     passes on.
     """
+    layouts, info = table.layouts, table.info
+    mesh = layouts.mesh
+    shapes, itemsizes = zip(*[layouts.shapes[k] for k in table.kinds], strict=True)
     parts = {f: parts_of(mesh, axes) for f, axes in axes_of.items() if axes}
-    layouts, blocks = [], list(map(math.prod, shapes))
+    tensors, blocks = [], list(map(math.prod, shapes))
     for t, plain in enumerate(info.plain):
         shape = shapes[t]
         if plain is None:
@@ -231,7 +234,7 @@ def legal_strategy(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
                     entries += (axes_of[f],)
                 else:
                     entries += _WHOLE
-        layouts.append(entries)
+        tensors.append(entries)
     if info.has_other_kinds and not all(
             [can_split_into(info, shapes, f, n) for f, n in parts.items()]):
         return None
@@ -242,6 +245,6 @@ def legal_strategy(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
             pending = pending.union(axes_of[f])
         elif factor.reducer:
             finish.append((factor.reducer, axes_of[f]))
-    cost = compute_cost(info, shapes, itemsizes, parts, blocks, [
-        (reducer, parts_of(mesh, axes)) for reducer, axes in finish])
-    return StrategySpec(axes_of, tuple(layouts), sums, pending, tuple(finish), *cost)
+    cost = compute_cost(layouts.price, layouts.prices, info, shapes, itemsizes, axes_of, parts,
+                        blocks, finish)
+    return StrategySpec(axes_of, tuple(tensors), sums, pending, tuple(finish), *cost)

@@ -9,15 +9,18 @@ from __future__ import annotations
 from operator import itemgetter
 
 from .decisions import Decision, Transition
-from .layouts import UNIT, LayoutIds, LayoutTable, Preference
+from .layouts import LayoutIds, LayoutTable, Preference
 from .strategies import Strategy
 
-DEFERRAL_COST = UNIT // 10000   # what passing on a sum counts: it is not done for nothing
+# Exchanges count so often where they let devices compute the same: computation is repeated, and
+# blocks grow, only where this halves what exchanges cost.
+MARGIN = 2
+DEFERRAL_COST = 10 ** 5         # what passing on a sum counts: it is not done for nothing
 _EMPTY: frozenset[str] = frozenset()
 
 # what a strategy costs from its results on: cost of bringing pinned ones to where they must be, the
-# results then, and what is expected to be paid for them
-_Ending = tuple[int, LayoutIds, int]
+# results then, what is expected to be paid for them, and whether it repeats computation
+_Ending = tuple[int, LayoutIds, int, bool]
 _Row = tuple[tuple[LayoutIds, ...], LayoutIds]
 
 
@@ -104,7 +107,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
         shape = 0 if repeats else len(positions)
         for taken in sum_sets:
             for strategy in decision.table.suggested(hints, taken):
-                cost = strategy.cost if taken is sums else strategy.cost + DEFERRAL_COST
+                cost = 0
                 needs = strategy.needs
                 if shape == 1:
                     more, have = moves[0][needs[positions[0]]]
@@ -135,9 +138,13 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                         elif ahead.preference and not pinned:
                             rest += ahead[n,]
                         k += 1
-                    endings[strategy] = more, results, rest
-                more, results, rest = endings[strategy]
-                cost += more
+                    endings[strategy] = more, results, rest, decision.repeats(strategy)
+                more, results, rest, repeats_work = endings[strategy]
+                if repeats_work:
+                    cost *= MARGIN
+                cost += strategy.cost + more
+                if taken is not sums:
+                    cost += DEFERRAL_COST
                 row = now, results
                 if row not in out or cost < out[row][1]:
                     out[row] = cost + rest, cost, strategy, row

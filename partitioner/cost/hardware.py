@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+DEFAULT_HARDWARE = "v5p"
 FILE = pathlib.Path(__file__).with_name("hardware.toml")
 
 

@@ -2,8 +2,8 @@
 
 Bytes stay; what is saved is the time it takes an exchange to start. The parts are laid end to end
 in one vector, which is exchanged, and cut out again, so that each is still to be seen in the
-program; the exchange names the lines and reasons of all. Large parts stay alone: their time is that
-of their bytes, and to copy them costs more than it saves. (A pass, not a rewrite: what waits for
+program; the exchange names the lines and reasons of all. Large parts stay alone: to copy them takes
+longer than an exchange takes to start. (A pass, not a rewrite: what waits for
 what is a matter of the whole program.)
 """
 from __future__ import annotations
@@ -17,16 +17,29 @@ import numpy as np
 from ...ir.inference.infer import infer
 from ...ir.inference.levels import together
 from ...ir.op import Op, params_key
-from ...ir.ops.communication.collective import pmax_p, pmin_p, ppermute_p, pprod_p, psum_invariant_p
+from ...ir.ops.communication.collective import (
+    all_gather_invariant_p,
+    pmax_p,
+    pmin_p,
+    ppermute_p,
+    pprod_p,
+    psum_invariant_p,
+    reduce_scatter_p,
+)
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.reshape import reshape_p
+from ...ir.ops.movement.shape import transpose_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
+from ..cost.prices import Prices
 from ..resharding.delay import joined_reasons
 
-SMALL = 16 * 1024
-"""Bytes up to which a part is combined with others."""
-_COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, pprod_p, ppermute_p))
+_ALIKE = {psum_invariant_p: "all-reduce", pmax_p: "all-reduce", pmin_p: "all-reduce",
+          pprod_p: "all-reduce", ppermute_p: "collective-permute"}
+# of each device's block one part for every device, and the other way round: by their dimension
+_SCATTERED = {reduce_scatter_p: "scatter_dimension"}
+_GATHERED = {all_gather_invariant_p: "all_gather_dimension"}
+_COMBINED = frozenset((*_ALIKE, *_SCATTERED, *_GATHERED))
 COMBINED = frozenset([op.name for op in _COMBINED])
 """Ops of which several become one."""
 _MOST = 64
@@ -34,45 +47,53 @@ WINDOW = 200
 """Equations over which exchanges are combined: what reads the first waits for the last."""
 
 
-def combine(program: Program) -> Program:
+def combine(program: Program, prices: Prices) -> Program:
     """A LOCAL program (not those in it) with small independent exchanges together."""
-    groups = _groups(program) if not _COMBINED.isdisjoint(program.ops) else None
+    groups = _groups(program, prices) if not _COMBINED.isdisjoint(program.ops) else None
     return _Combining(program, groups).run() if groups else program
 
 
-def _key(eqn: Equation) -> tuple | None:
-    """What exchanges must have in common."""
-    if not isinstance(eqn.invars[0], Var):
+def _key(eqn: Equation, prices: Prices) -> tuple | None:
+    """What exchanges must have in common; None for one that is too large to be copied."""
+    op, params = eqn.op, eqn.params
+    if not isinstance(eqn.invars[0], Var) or not params.get("tiled", True):
         return None
     aval, result = eqn.invars[0].aval, eqn.outvars[0].aval
     if not isinstance(aval.dtype, np.dtype) or aval.manual.unreduced or aval.manual.reduced:
         return None
-    if not 0 < math.prod(aval.shape) * aval.dtype.itemsize <= SMALL:
+    assert op.collective is not None
+    size = math.prod(aval.shape) * aval.dtype.itemsize
+    kind = _ALIKE.get(op) or ("reduce-scatter" if op in _SCATTERED else "all-gather")
+    if not 0 < size <= prices.worth_joining(kind, op.collective.axes(params)):
         return None
-    return (eqn.op, params_key(eqn.params), aval.dtype, aval.weak_type, aval.varying,
-            result.varying, aval.memory_space)
+    dimension = _SCATTERED.get(op) or _GATHERED.get(op)
+    common = {k: v for k, v in params.items() if k != dimension}
+    return (op, params_key(common), aval.dtype, aval.weak_type, aval.varying, result.varying,
+            aval.memory_space)
 
 
-def _groups(program: Program) -> dict[Equation, _Group]:
+def _groups(program: Program, prices: Prices) -> dict[Equation, _Group]:
     """The group of each exchange that has company.
 
-    Members of a group are as many small exchanges away from the parameters, so that none waits for
-    another; they are not far apart, and nothing that the host sees lies between them.
+    Members of a group are as many small exchanges away from the results, so that none waits for
+    another, and what nobody waits for comes last, together. They are not far apart, and nothing
+    that the host sees lies between them.
     """
     keys = {eqn: key for eqn in program.eqns
-            if eqn.op in _COMBINED and (key := _key(eqn)) is not None}
+            if eqn.op in _COMBINED and (key := _key(eqn, prices)) is not None}
     if len({*keys.values()}) == len(keys):
         return {}
-    depth: dict[Atom, int] = {}
+    height: dict[Atom, int] = {}
     open_: dict[tuple, _Group] = {}
     found: dict[Equation, _Group] = {}
     seen = {op for op in program.ops if op.effect or op.subprograms}
-    for k, eqn in enumerate(program.eqns):
+    for k, eqn in enumerate(reversed(program.eqns)):
         if eqn.op in seen and eqn.effects:
             open_.clear()
         level = 0
-        if depth and not depth.keys().isdisjoint(eqn.invars):
-            level = max([depth[a] for a in eqn.invars if a in depth])
+        for v in eqn.outvars:
+            if v in height and height[v] > level:
+                level = height[v]
         key = keys.get(eqn)
         if key is not None:
             group = open_.get((key, level))
@@ -82,13 +103,15 @@ def _groups(program: Program) -> dict[Equation, _Group]:
             found[eqn] = group
             level += 1
         if level:
-            depth.update(dict.fromkeys(eqn.outvars, level))
+            for a in eqn.invars:
+                if height.get(a, 0) < level:
+                    height[a] = level
     return {eqn: group for eqn, group in found.items() if group.size > 1}
 
 
 class _Group:
-    """Exchanges that become one. first: the number of its first equation; size: of all members;
-    members: those whose operands are there.
+    """Exchanges that become one. first: the number of its last equation, from the end; size: of all
+    members; members: those whose operands are there.
     """
 
     def __init__(self, first: int) -> None:
@@ -151,26 +174,57 @@ class _Combining:
         return out
 
     def together(self, group: Sequence[Equation]) -> None:
-        flat = [self.reshaped(e, e.invars[0], (math.prod(e.invars[0].aval.shape),))
-                for e in group]
         first = group[0]
-        joined = self.emit(first, concatenate_p, flat, {"dimension": 0})
+        op, params = first.op, first.params
+        n = params["axis_size"] if op in _SCATTERED or op in _GATHERED else 1
+        scattered = op in _SCATTERED
+        flat = [self.in_rows(e, e.invars[0], e.params[_SCATTERED[op]], n) if scattered else
+                self.reshaped(e, e.invars[0], (1, math.prod(e.invars[0].aval.shape)))
+                for e in group]
+        if n == 1:
+            flat = [self.reshaped(e, x, x.aval.shape[1:]) for e, x in zip(group, flat, strict=True)]
+        elif op in _SCATTERED or op in _GATHERED:
+            params = {**params, _SCATTERED.get(op) or _GATHERED[op]: 0}
+        joined = self.emit(first, concatenate_p, flat, {"dimension": flat[0].aval.ndim - 1})
         reason = joined_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group])
-        done = self.emit(first, first.op, [joined], first.params, reason=reason)
+        done = self.emit(first, op, [joined], params, reason=reason)
         start = 0
         for eqn, part in zip(group, flat, strict=True):
-            n = part.aval.shape[0]
-            cut = {"start_indices": (start,), "limit_indices": (start + n,), "strides": None}
-            start += n
+            size = part.aval.shape[-1]
+            cut = {"start_indices": (*(0,) * (done.aval.ndim - 1), start),
+                   "limit_indices": (*done.aval.shape[:-1], start + size), "strides": None}
+            start += size
             result = eqn.outvars[0]
-            if result.aval.shape == (n,):
+            if result.aval.shape == (*done.aval.shape[:-1], size):
                 self.emit(eqn, slice_p, [done], cut, result)
+                continue
+            own = self.emit(eqn, slice_p, [done], cut)
+            if op in _GATHERED:
+                self.from_rows(eqn, own, eqn.params[_GATHERED[op]], result)
             else:
-                self.reshaped(eqn, self.emit(eqn, slice_p, [done], cut), result.aval.shape, result)
+                self.reshaped(eqn, own, result.aval.shape, result)
+
+    def in_rows(self, like: Equation, x: Atom, d: int, n: int) -> Var:
+        """What dimension d is cut into, a row each."""
+        shape = x.aval.shape
+        x = self.reshaped(like, x, (*shape[:d], n, shape[d] // n, *shape[d + 1:]))
+        if math.prod(shape[:d]) > 1:
+            order = (d, *range(d), *range(d + 1, len(shape) + 1))
+            x = self.emit(like, transpose_p, [x], {"permutation": order})
+        return self.reshaped(like, x, (n, math.prod(shape) // n))
+
+    def from_rows(self, like: Equation, x: Var, d: int, result: Var) -> None:
+        """The rows behind each other along dimension d."""
+        n, shape = x.aval.shape[0], result.aval.shape
+        if math.prod(shape[:d]) > 1:
+            x = self.reshaped(like, x, (n, *shape[:d], shape[d] // n, *shape[d + 1:]))
+            order = (*range(1, d + 1), 0, *range(d + 1, len(shape) + 1))
+            x = self.emit(like, transpose_p, [x], {"permutation": order})
+        self.reshaped(like, x, shape, result)
 
     def reshaped(self, like: Equation, x: Atom, shape: tuple[int, ...], result: Var | None = None
                  ) -> Any:
-        if x.aval.shape == shape:
+        if x.aval.shape == shape and result is None:
             return x
         return self.emit(like, reshape_p, [x], {
             "new_sizes": shape, "dimensions": None, "sharding": None}, result)

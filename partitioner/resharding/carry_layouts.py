@@ -13,13 +13,13 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import Alternative, spelled
-from ..choice.sinking import bytes_between
+from ..cost.prices import Prices
 from ..propagation.resolve import reshard_equation, typed
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .reshards import fold_reshards
 
 
-def lay_out_carries(program: Program) -> Program:
+def lay_out_carries(program: Program, prices: Prices) -> Program:
     """A RESHARDED program whose own loops carry each value in the cheapest layout."""
     if not program.holds_programs:
         return program
@@ -32,7 +32,7 @@ def lay_out_carries(program: Program) -> Program:
     replaced: dict[Equation, Equation] = {}
     for eqn in program.eqns:
         eqn = replaced.pop(eqn, eqn)
-        better = _better(eqn, around) if eqn.op.name in ("scan", "while") else {}
+        better = _better(eqn, around, prices) if eqn.op.name in ("scan", "while") else {}
         if not better:
             eqns.append(eqn)
             continue
@@ -88,19 +88,21 @@ class _Carry:
         self.slot, self.enters, self.made, self.leaves = slot, enters, made, leaves
         self.reads: list[ArrayType] = []
 
-    def cost(self, entries: Entries, trips: int) -> int:
+    def cost(self, entries: Entries, trips: int, prices: Prices) -> int:
+        between = prices.between
+
         def to(source: ArrayType, targets: Iterable[ArrayType]) -> int:
-            return sum(bytes_between(source, t) for t in targets)
+            return sum(between(source, t) for t in targets)
         held = typed(self.reads[0] if self.reads else self.made, self.made.mesh, entries)
-        return (bytes_between(self.enters, held) + to(held, self.leaves)
-                + trips * (to(held, self.reads) + bytes_between(self.made, held)))
+        return (between(self.enters, held) + to(held, self.leaves)
+                + trips * (to(held, self.reads) + between(self.made, held)))
 
     def candidates(self) -> list[Entries]:
         types = [self.made, self.enters, *self.leaves, *self.reads]
         return list(dict.fromkeys(t.entries for t in types if not t.sharding.spec.unreduced))
 
 
-def _better(eqn: Equation, around: _Around) -> _Better:
+def _better(eqn: Equation, around: _Around, prices: Prices) -> _Better:
     """Carried values that had better be laid out otherwise."""
     region, trips = region_of(eqn), trips_of(eqn)
     if not around.made and not any([reshard_p in p.ops for _, _, p in region.programs]):
@@ -124,13 +126,12 @@ def _better(eqn: Equation, around: _Around) -> _Better:
             carry.reads += inside[p].wanted(region.programs[p][2].invars[i])
         if carry.enters.mesh.empty:
             continue
-        costs = {entries: carry.cost(entries, trips)
+        costs = {entries: carry.cost(entries, trips, prices)
                  for entries in (now.entries, *carry.candidates())}
         first, *others = sorted(costs, key=costs.__getitem__)
         if costs[first] < costs[now.entries]:
             second = f"carrying it as {spelled(others[0])}"
-            found[slot] = first, Alternative(second, costs[others[0]],
-                                             costs[others[0]] - costs[first])
+            found[slot] = first, Alternative.of(second, costs[others[0]], costs[first], prices)
     return found
 
 

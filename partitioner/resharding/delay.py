@@ -4,10 +4,10 @@ The sum of two finished sums is the finished sum of the terms' sums; a finished 
 reduced further, sliced, scaled or multiplied by a matrix can be finished after that; what was
 gathered and then cut or rounded can be gathered after that. So the operand of a reshard has an
 *earlier form*, and so has what is computed from it (sinking.py). Backward, the pass computes the
-bytes that it takes to finish a value, or all that is computed from it; then the equations are
+price of finishing a value, or all that is computed from it; then the equations are
 rewritten on the forms in which their operands are available.
 
-The bytes of a program never grow: a reshard moves only if all that depends on it is served, and
+The price of a program never grows: a reshard moves only if all that depends on it is served, and
 each of several values that meet in an equation is charged for it in full.
 """
 from __future__ import annotations
@@ -19,11 +19,12 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rewriting.unread import without_unread
 from ...ir.types import ArrayType
-from ..choice.sinking import Sunk, bytes_between, sunk
+from ..choice.sinking import Sunk, sunk
+from ..cost.prices import Prices
 from ..propagation.resolve import name_of_form, reshard_equation
 from .reshards import fold_reshards, takes
 
-# Less than any number of bytes: preferred among plans that move the same.
+# Less than any price: preferred among plans that cost the same.
 _LITTLE = 1e-6
 _NEVER = float("inf")       # the cost of a value that must be finished where it arises
 _MOST_REASONS = 8
@@ -31,11 +32,11 @@ MORE = "and more"
 CARRIED = "the sum that the loop carries is needed in its body"
 
 
-def delayed(program: Program) -> Program:
+def delayed(program: Program, prices: Prices) -> Program:
     """The program with its reshards where they cost least; not the programs in it."""
     if reshard_p not in program.ops:
         return program
-    return Delay(program).rewritten()
+    return Delay(program, prices).rewritten()
 
 
 class Delay:
@@ -43,11 +44,11 @@ class Delay:
     results that may leave in one; location: of the loop that has these (loop_sums.py).
     """
 
-    def __init__(self, program: Program,
+    def __init__(self, program: Program, prices: Prices,
                  entering: Mapping[Var, ArrayType] | None = None,
                  leaving: Mapping[int, ArrayType] | None = None,
                  location: Location = UNKNOWN) -> None:
-        self.program = program
+        self.program, self.prices = program, prices
         self.location = location
         self.entering = dict(entering or {})
         self.leaving = dict(leaving or {})
@@ -59,7 +60,8 @@ class Delay:
         # values that are finished where they arise, of which some reshard had better start
         ready = self.earlier.keys() - self.later
         for n, (k, eqn, _) in enumerate(self.touched) if ready else ():
-            if eqn.op is reshard_p and eqn.invars[0] in ready and _nearer(eqn, self.earlier):
+            if (eqn.op is reshard_p and eqn.invars[0] in ready
+                    and _nearer(eqn, self.earlier, self.prices)):
                 self._plan(frozenset(ready), self.touched[:n], k)
                 break
 
@@ -98,7 +100,7 @@ class Delay:
                 if x.__class__ is Var and not y.aval.sharding.spec.unreduced:
                     form = x.aval
                     if x in earlier:
-                        if x in ready and _nearer(eqn, earlier):
+                        if x in ready and _nearer(eqn, earlier, self.prices):
                             self.direct.add(y)
                         else:
                             form = earlier[x]
@@ -126,7 +128,7 @@ class Delay:
         for _, eqn, sinking in reversed(self.touched):
             y, cost = eqn.outvars[0] if eqn.outvars else None, 0.0
             if y is not None and y in earlier:      # all that read it are known: is it for later?
-                cost = float(bytes_between(earlier[y], y.aval))
+                cost = float(self.prices.between(earlier[y], y.aval))
                 waiting = served[y] if y in served else 0.0
                 if waiting < cost:
                     self.later.add(y)
@@ -134,7 +136,7 @@ class Delay:
             if eqn.op is reshard_p:
                 (x,), (y,) = eqn.invars, eqn.outvars
                 if x in earlier:
-                    own = float(bytes_between(earlier[x], y.aval))
+                    own = float(self.prices.between(earlier[x], y.aval))
                     if y in earlier and cost < own:
                         own = cost
                     served[x] = served[x] + own if x in served else own
@@ -159,7 +161,7 @@ class Delay:
                     own = cost if v in used else _NEVER
                     served[v] = served[v] + own if v in served else own
         for v in self.entering:
-            if served.get(v, 0.0) < bytes_between(earlier[v], v.aval):
+            if served.get(v, 0.0) < self.prices.between(earlier[v], v.aval):
                 self.later.add(v)
 
     # -- what is written -------------------------------------------------------------------------
@@ -173,10 +175,10 @@ class Delay:
         return program if eqns is program.eqns else program.replace(eqns=eqns, outvars=outvars)
 
 
-def _nearer(move: Equation, earlier: Mapping[Atom, ArrayType]) -> bool:
-    """Does a reshard move less from its operand than from the earlier form of that?"""
+def _nearer(move: Equation, earlier: Mapping[Atom, ArrayType], prices: Prices) -> bool:
+    """Does a reshard cost less from its operand than from the earlier form of that?"""
     (x,), target = move.invars, move.outvars[0].aval
-    return bytes_between(x.aval, target) < bytes_between(earlier[x], target)
+    return prices.between(x.aval, target) < prices.between(earlier[x], target)
 
 
 def _apart(eqn: Equation, sinking: Sunk) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
-from ..choice.sinking import bytes_between
+from ..cost.prices import Prices
 
 _MOST = 8       # layouts of one value that are compared
 
 
-def share_layouts(program: Program) -> Program:
+def share_layouts(program: Program, prices: Prices) -> Program:
     """A RESHARDED program (not those in it) whose reshards start where it is cheapest."""
     sources = [eqn.invars[0] for eqn in program.eqns if eqn.op is reshard_p]
     if len({*sources, *[eqn.outvars[0] for eqn in program.eqns if eqn.op is reshard_p]}
@@ -28,10 +28,10 @@ def share_layouts(program: Program) -> Program:
             (x,), (y,) = eqn.invars, eqn.outvars
             value = origin.get(x, x)
             known = had.setdefault(value, [value])
-            least, best = bytes_between(x.aval, y.aval), x
+            least, best = prices.between(x.aval, y.aval), x
             if least and not y.aval.sharding.spec.unreduced:
                 for other in known:
-                    cost = bytes_between(other.aval, y.aval)
+                    cost = prices.between(other.aval, y.aval)
                     if cost < least:
                         least, best = cost, other
             if best is not x:

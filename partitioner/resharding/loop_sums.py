@@ -3,8 +3,7 @@
 `total = total + g` in a loop, where g is a partial sum over devices, needs no exchange per
 iteration if the total is carried as a partial sum: the initial value is placed on one device, and
 the result is finished. The same holds for stacked results of a scan. delay.py finds out whether a
-body can run so, given a parameter in its earlier form; it is done where that moves fewer bytes, or
-as many in fewer exchanges.
+body can run so, given a parameter in its earlier form; it is done where that costs less.
 """
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import math
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..choice.sinking import bytes_between, exchanges_between
+from ..cost.prices import Prices
 from ..propagation.resolve import reshard_equation, typed
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .carry_layouts import lay_out_carries
@@ -21,12 +20,11 @@ from .delay import Delay, delayed, joined_reasons
 from .forks import share_layouts
 
 _MOST_ALONE = 8
-Cost = tuple[int, int]
 
 
-def move_sums(program: Program) -> Program:
+def move_sums(program: Program, prices: Prices) -> Program:
     """The pass: reshards of a RESHARDED program later, and out of loops, where that is cheaper."""
-    return _moved(program)
+    return _moved(program, prices)
 
 
 def _moves(program: Program) -> bool:
@@ -35,11 +33,11 @@ def _moves(program: Program) -> bool:
         [_moves(inner) for _, _, inner in program.subprograms()]))
 
 
-def _moved(program: Program) -> Program:
+def _moved(program: Program, prices: Prices) -> Program:
     if not _moves(program):
         return program
     if not program.holds_programs:
-        return share_layouts(delayed(program))
+        return share_layouts(delayed(program, prices), prices)
     eqns: list[Equation] = []
     for eqn in program.eqns:
         if not eqn.op.subprograms:
@@ -48,52 +46,52 @@ def _moved(program: Program) -> Program:
         inner = {}
         for name in eqn.op.subprograms:
             held = eqn.params[name]
-            inner[name] = (tuple(_moved(p) for p in held) if isinstance(held, tuple)
-                           else _moved(held))
+            inner[name] = (tuple(_moved(p, prices) for p in held) if isinstance(held, tuple)
+                           else _moved(held, prices))
         eqn = eqn.replace(params={**eqn.params, **inner})
-        eqns.extend(_carried(eqn) if eqn.op.name in ("scan", "while") else
-                    _branched(eqn) if eqn.op.name == "cond" else [eqn])
-    return share_layouts(delayed(lay_out_carries(program.replace(eqns=eqns))))
+        eqns.extend(_carried(eqn, prices) if eqn.op.name in ("scan", "while") else
+                    _branched(eqn, prices) if eqn.op.name == "cond" else [eqn])
+    program = lay_out_carries(program.replace(eqns=eqns), prices)
+    return share_layouts(delayed(program, prices), prices)
 
 
-def traffic(program: Program) -> Cost:
-    """(bytes, exchanges) of the reshards of a program, those in its loops multiplied."""
-    return body_traffic(program, frozenset())[0]
+def traffic(program: Program, prices: Prices) -> int:
+    """The price of the reshards of a program, those in its loops multiplied."""
+    return body_traffic(program, prices, frozenset())[0]
 
 
-def body_traffic(program: Program, constant: frozenset[int]) -> tuple[Cost, Cost]:
+def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> tuple[int, int]:
     """The traffic of one run of a program, without and then of what it does to constants alone.
 
     constant: numbers of the parameters that are the same in every run, as in a loop. What is
     brought elsewhere of these alone is brought there once for all runs (hoist.py).
     """
-    found = program.memo.get(("traffic", constant))
+    key = "traffic", prices, constant
+    found = program.memo.get(key)
     if found is not None:
         return found
     same: set[Atom] = {program.invars[i] for i in constant}
-    each, once = [0, 0], [0, 0]
+    each = once = 0
     for eqn in program.eqns:
         fixed = bool(same) and all(a in same or isinstance(a, Literal) for a in eqn.invars)
         if fixed and not eqn.op.subprograms:
             same.update(eqn.outvars)
         if eqn.op is reshard_p:
-            total = once if fixed else each
-            source, target = eqn.invars[0].aval, eqn.outvars[0].aval
-            total[0] += bytes_between(source, target)
-            total[1] += exchanges_between(source, target)
+            price = prices.between(eqn.invars[0].aval, eqn.outvars[0].aval)
+            if fixed:
+                once += price
+            else:
+                each += price
         elif eqn.op.name in ("scan", "while"):
             region, trips = region_of(eqn), trips_of(eqn)
             for p, (_, _, inner) in enumerate(region.programs):
-                repeated, single = body_traffic(inner, _constants(region, p))
-                for k in range(2):
-                    each[k] += trips * repeated[k] + single[k]
+                each += _times(body_traffic(inner, prices, _constants(region, p)), trips)
         else:
             for name in eqn.op.subprograms:
                 held = eqn.params[name]
                 for inner in held if isinstance(held, tuple) else (held,):
-                    a, b = traffic(inner)
-                    each[0], each[1] = each[0] + a, each[1] + b
-    found = program.memo["traffic", constant] = (each[0], each[1]), (once[0], once[1])
+                    each += traffic(inner, prices)
+    found = program.memo[key] = each, once
     return found
 
 
@@ -105,7 +103,7 @@ def _constants(region: Region, p: int) -> frozenset[int]:
 
 # -- carries ---------------------------------------------------------------------------------------
 
-def _carried(eqn: Equation) -> list[Equation]:
+def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     """The loop with sums carried unfinished where that pays, and what goes before and after."""
     trips = trips_of(eqn)
     region = region_of(eqn)
@@ -114,7 +112,7 @@ def _carried(eqn: Equation) -> list[Equation]:
     if trips < 2 or reshard_p not in body.ops:
         return [eqn]
     slots = [s for s in region.slots if s.result >= 0 and _free(s, region, at, eqn)]
-    first = Delay(body)
+    first = Delay(body, prices)
     wanted = {}
     for s in slots:
         result = body.outvars[_output(s, at)]
@@ -124,29 +122,28 @@ def _carried(eqn: Equation) -> list[Equation]:
     if not wanted:
         return [eqn]
     constant = _constants(region, at)
-    before = _times(body_traffic(body, constant), trips)
+    before = _times(body_traffic(body, prices, constant), trips)
     trials = [wanted]
     if 1 < len(wanted) <= _MOST_ALONE:
         trials += [{s: form} for s, form in wanted.items()]
     for trial in trials:
-        plan = _with(body, trial, at, eqn)
+        plan = _with(body, prices, trial, at, eqn)
         found = plan.rewritten()
-        after = _times(body_traffic(found, constant), trips)
+        after = _times(body_traffic(found, prices, constant), trips)
         for s, form in trial.items():
             outer = eqn.outvars[s.result].aval
             waiting = _outside(s, form, outer)
-            after = (after[0] + bytes_between(waiting, outer),
-                     after[1] + exchanges_between(waiting, outer))
+            after += prices.between(waiting, outer)
             if s.operand >= 0:
-                after = (after[0] + bytes_between(outer, waiting), after[1])
+                after += prices.between(outer, waiting)
         if after < before:
             return _around(eqn, region, at, found, trial, plan)
     return [eqn]
 
 
-def _times(cost: tuple[Cost, Cost], trips: int) -> Cost:
-    (each, exchanges), once = cost
-    return each * trips + once[0], exchanges * trips + once[1]
+def _times(cost: tuple[int, int], trips: int) -> int:
+    each, once = cost
+    return each * trips + once
 
 
 def _free(slot: Slot, region: Region, at: int, eqn: Equation) -> bool:
@@ -174,7 +171,7 @@ def _outside(slot: Slot, form: ArrayType, outer: ArrayType) -> ArrayType:
     return typed(outer, outer.mesh, entries, form.sharding.spec.unreduced)
 
 
-def _with(body: Program, trial: dict[Slot, ArrayType], at: int, eqn: Equation
+def _with(body: Program, prices: Prices, trial: dict[Slot, ArrayType], at: int, eqn: Equation
           ) -> Delay:
     entering, leaving = {}, {}
     for s, form in trial.items():
@@ -183,12 +180,12 @@ def _with(body: Program, trial: dict[Slot, ArrayType], at: int, eqn: Equation
             if p == at:
                 entering[body.invars[i]] = typed(body.invars[i].aval, form.mesh, form.entries,
                                                  form.sharding.spec.unreduced)
-    return Delay(body, entering, leaving, eqn.location)
+    return Delay(body, prices, entering, leaving, eqn.location)
 
 
 # -- branches --------------------------------------------------------------------------------------
 
-def _branched(eqn: Equation) -> list[Equation]:
+def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
     """The branches with sums that all of them end with left unfinished, and what goes after.
 
     A branch that has no such sum gives its value as one, if that moves nothing.
@@ -197,33 +194,29 @@ def _branched(eqn: Equation) -> list[Equation]:
     programs = [program for _, _, program in region.programs]
     if not any(reshard_p in program.ops for program in programs):
         return [eqn]
-    first = [Delay(program) for program in programs]
+    first = [Delay(program, prices) for program in programs]
     wanted: dict[int, ArrayType] = {}
     for k, outer in enumerate(eqn.outvars):
         forms = [plan.earlier.get(program.outvars[k])
                  for plan, program in zip(first, programs, strict=True)]
         found = next((f for f in forms if f is not None and f.sharding.spec.unreduced), None)
         if found is not None and not outer.aval.sharding.spec.unreduced and all(
-                f is found or not bytes_between(program.outvars[k].aval, found)
+                f is found or not prices.between(program.outvars[k].aval, found)
                 for f, program in zip(forms, programs, strict=True)):
             wanted[k] = found
     if not wanted:
         return [eqn]
-    plans = [Delay(program, leaving=wanted, location=eqn.location) for program in programs]
+    plans = [Delay(program, prices, leaving=wanted, location=eqn.location) for program in programs]
     rewritten = [plan.rewritten() for plan in plans]
 
-    def total(some: list[Program]) -> Cost:
-        costs = [traffic(program) for program in some]
-        return sum(c[0] for c in costs), sum(c[1] for c in costs)
+    def total(some: list[Program]) -> int:
+        return sum([traffic(program, prices) for program in some])
 
-    bytes_, exchanges = total(rewritten)
-    for k, form in wanted.items():
-        bytes_ += bytes_between(form, eqn.outvars[k].aval)
-        exchanges += exchanges_between(form, eqn.outvars[k].aval)
-    if (bytes_, exchanges) >= total(programs):
+    after = sum([prices.between(form, eqn.outvars[k].aval) for k, form in wanted.items()])
+    if total(rewritten) + after >= total(programs):
         return [eqn]
     results = list(eqn.outvars)
-    after: list[Equation] = []
+    finishing: list[Equation] = []
     for k, form in wanted.items():
         outer = eqn.outvars[k]
         results[k] = Var(form)
@@ -232,10 +225,10 @@ def _branched(eqn: Equation) -> list[Equation]:
         reason = joined_reasons((*(r for _, reasons in left for r in reasons),
                                  f"finished once for all branches of `{eqn.op.name}`"))
         move = reshard_equation(results[k], outer.aval, where, reason, outer.name)
-        after.append(move.replace(outvars=(outer,)))
+        finishing.append(move.replace(outvars=(outer,)))
     inner = {(name, place): program for (name, place, _), program in
              zip(region.programs, rewritten, strict=True)}
-    return [eqn.replace(outvars=results, params=with_programs(eqn.params, inner)), *after]
+    return [eqn.replace(outvars=results, params=with_programs(eqn.params, inner)), *finishing]
 
 
 def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[Slot, ArrayType],

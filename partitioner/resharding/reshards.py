@@ -22,6 +22,7 @@ from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
 from ..choice.lookahead import LookaheadSearch, LoopTrips, carried_sums
 from ..choice.reasons import WRITTEN, joined, operand_reason, result_reason
 from ..choice.strategies import Strategy, StrategySpec
+from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
 from ..propagation.resolve import name_of_form, reshard_equation, typed
 from ..regions import Region, has_region, region_of, trips_of, with_programs
@@ -30,9 +31,9 @@ from .reason_kinds import PlannedEquation, ReasonKinds
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
 
 
-def insert_reshards(program: Program) -> Program:
+def insert_reshards(program: Program, prices: Prices) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor."""
-    layouts = layouts_for(program)
+    layouts = layouts_for(program, prices)
     return _resharded(program, layouts, program.memo.get(Demands.KEY, _ALL_FIXED), {}, dict)
 
 
@@ -132,7 +133,8 @@ class _Chooser:
         return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
 
     def nested(self, program: Program, repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
-        layouts = self.layouts if program.mesh is self.mesh else layouts_for(program)
+        layouts = self.layouts if program.mesh is self.mesh else layouts_for(
+            program, self.layouts.prices)
         return _resharded(program, layouts, self.demands, repeats, loop_trips)
 
     def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:

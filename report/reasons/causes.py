@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ...ir.diagnostics.location import Location
 from ...ir.program import Equation, Program
 from ...partitioner.choice.comparisons import ASKED, CHOSEN, Alternative
-from ..words import quantity
+from ..words import quantity, seconds
 from .value_paths import inner_programs
 
 
@@ -96,14 +96,15 @@ class Cause:
 
     @property
     def verdict(self) -> str:
-        """The kind in a sentence: "chosen: cheaper than bringing `x` to P() (256 B) by 128 B"."""
+        """The kind in a sentence: "chosen: cheaper than bringing `x` to P() (4 us) by 1.5 us"."""
         if self.kind == ASKED:
             return str(self.asked_by) if self.asked_by is not None else "asked for"
         if self.kind != CHOSEN:
             return f"needed by the rule of {self.rule}" if self.rule else "needed"
         other = self.alternative
         assert other is not None
-        price, saved = quantity(other.price, "B"), quantity(abs(other.saved), "B")
+        price, saved = (quantity(n, "B") if other.unit == "B" else seconds(n * 1e-9)
+                        for n in (other.price, abs(other.saved)))
         if other.saved > 0:
             return f"chosen: cheaper than {other.text} ({price}) by {saved}"
         if other.saved < 0:

@@ -32,7 +32,12 @@ _NAN, _SIGN_OFF = 0x7FC00000, 0x7FFFFFFF
 def elements_received(block: int, rows: int, devices: int) -> int:
     """Elements of one operand that a device receives. block: of its elements; rows: along the
     dimension."""
-    return 2 * (devices - 1) * block // devices + 2 * (devices - 1) ** 2 * (block // max(rows, 1))
+    return 2 * (devices - 1) * block // devices + edge_elements(block, rows, devices)
+
+
+def edge_elements(block: int, rows: int, devices: int) -> int:
+    """Of these, those of the neighbours' edges."""
+    return 2 * (devices - 1) ** 2 * (block // max(rows, 1))
 
 
 def column_sort(context: LocalizeContext, axes: tuple[str, ...], dimension: int, num_keys: int,

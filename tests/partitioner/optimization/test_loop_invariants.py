@@ -9,11 +9,12 @@ from shardtrace.ir.program import programs_equal
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.collectives import collectives
-from shardtrace.partitioner.optimization.combine import SMALL
+from shardtrace.partitioner.cost.prices import prices_for
 from shardtrace.partitioner.pipeline import PIPELINE, Job
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
+from shardtrace.sharding import AbstractMesh
 
 HEAD = "mesh (x=4 manual)\nlevel local\n\n"
 GATHER = "all_gather_invariant[all_gather_dimension=0, axis_name=('x',), axis_size=4, tiled=True]"
@@ -160,7 +161,7 @@ program @f(w: f32[2,4]{{V:x}} <- f32[8@x,4]) -> f32[] => f32[] {{
 
 
 def test_large_sums_and_those_of_other_dtypes_stay_apart():
-    n = SMALL // 4 + 1
+    n = int(prices_for(AbstractMesh((4,), ("x",))).worth_joining("all-reduce", ("x",)) // 4) + 1
     after = optimized(f"""
 program @f(
     w: f32[{n}]{{V:x}} <- f32[{4 * n}@x],
@@ -209,3 +210,30 @@ program @f(w: f32[2,4] <- f32[2,4]) -> f32[2,4]{V:x} => f32[8@x,4] {
   t: f32[2,4]{V:x} = sin[accuracy=None] s
   return t
 }""", W[:2])
+
+
+def test_scatters_over_different_dimensions_are_one():
+    scatter = "reduce_scatter[axis_name=('x',), axis_size=4, scatter_dimension={}, tiled=True]"
+    after = optimized(f"""
+program @f(w: f32[8,4]{{V:x}} <- f32[32@x,4], v: f32[3,8]{{V:x}} <- f32[12@x,8]) -> (
+    f32[2,4]{{V:x}} => f32[8@x,4], f32[3,2]{{V:x}} => f32[3,8@x]) {{
+  a: f32[2,4]{{V:x}} = {scatter.format(0)} w
+  b: f32[3,2]{{V:x}} = {scatter.format(1)} v
+  return a, b
+}}""", np.arange(128, dtype=np.float32).reshape(32, 4),
+                      np.arange(96, dtype=np.float32).reshape(12, 8))
+    assert [c.kind for c in collectives(after)] == ["reduce-scatter"]
+    assert collectives(after)[0].received_bytes == 3 * 4 * (8 + 6)
+
+
+def test_gathers_of_different_dimensions_are_one():
+    gather = GATHER.replace("all_gather_dimension=0", "all_gather_dimension={}")
+    after = optimized(f"""
+program @f(w: f32[2,4]{{V:x}} <- f32[8@x,4], v: f32[3,2]{{V:x}} <- f32[3,8@x]) -> (
+    f32[8,4] => f32[8,4], f32[3,8] => f32[3,8]) {{
+  a: f32[8,4] = {gather.format(0)} w
+  b: f32[3,8] = {gather.format(1)} v
+  return a, b
+}}""", W, np.arange(24, dtype=np.float32).reshape(3, 8))
+    assert [c.kind for c in collectives(after)] == ["all-gather"]
+    assert collectives(after)[0].received_bytes == 3 * 4 * (8 + 6)

@@ -9,6 +9,7 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.choice.layouts import layouts_for
 from shardtrace.partitioner.collectives import bytes_received, collectives
+from shardtrace.partitioner.cost.prices import prices_for
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.redistribution import redistribute
 from shardtrace.partitioner.redistribution.effects import Move
@@ -65,7 +66,7 @@ def test_a_batch_over_several_axes_is_a_batch_over_one():
         names = tuple("abcdef"[:len(sizes)])
         _, done = step(auto(*sizes, names="abcdef"[:len(sizes)]), names)
         assert joint_axes(done.resolved) == ((names,) if len(names) > 1 else ())
-        layouts = layouts_for(done.resolved)
+        layouts = layouts_for(done.resolved, prices_for(done.resolved.mesh, "bytes"))
         moved = collectives(done.local)
         found.append((len(layouts.costs), len(layouts.memo), bytes_received(done.local),
                       [c.op for c in moved]))

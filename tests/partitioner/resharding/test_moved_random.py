@@ -11,6 +11,7 @@ import shardtrace.lax as lax
 import shardtrace.numpy as jnp
 from shardtrace.ir.context import config
 from shardtrace.ir.verify import verify
+from shardtrace.partitioner.cost.prices import prices_for
 from shardtrace.partitioner.resharding.loop_sums import move_sums, traffic
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 from shardtrace.sharding import AxisType, NamedSharding
@@ -92,7 +93,9 @@ def test_random_programs(seed):
                 scale = max(1.0, float(np.abs(b).max()))
                 np.testing.assert_allclose(np.asarray(a) / scale, np.asarray(b) / scale, atol=1e-3)
         compiled = st.jit(f, out_shardings=shardings).lower(*placed).compile()
-    before = insert_reshards(compiled.stages["resolved"])
-    after = move_sums(before)
-    verify(after)
-    assert traffic(after)[0] <= traffic(before)[0]
+    for objective in ("time", "bytes"):
+        prices = prices_for(compiled.stages["resolved"].mesh, objective)
+        before = insert_reshards(compiled.stages["resolved"], prices)
+        after = move_sums(before, prices)
+        verify(after)
+        assert traffic(after, prices) <= traffic(before, prices)
