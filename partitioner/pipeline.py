@@ -77,7 +77,7 @@ class Job(NamedTuple):
     out_shardings: tuple[PartitionSpec | None, ...]
     skip: frozenset[str] = frozenset()
     objective: str = "time"
-    hardware: Hardware = hardware(DEFAULT_HARDWARE)
+    hardware: str | Hardware = DEFAULT_HARDWARE
 
     def prices(self, program: Program) -> Prices:
         """What the layouts of a program are chosen by."""
@@ -212,7 +212,7 @@ class Partitioned:
     in_specs: tuple[PartitionSpec, ...]
     out_specs: tuple[PartitionSpec, ...]
     objective: str = "time"
-    hardware: Hardware = hardware(DEFAULT_HARDWARE)
+    hardware: str | Hardware = DEFAULT_HARDWARE
 
     @property
     def traced(self) -> Program:

@@ -52,6 +52,7 @@ def bytes_between(source: ArrayType, target: ArrayType) -> int:
 
 @cached(4096)
 def _between(source: ArrayType, target: ArrayType) -> int:
+    """Bytes received where a value changes its type."""
     steps = plan(target.mesh, target.shape, source.entries, target.entries,
                  source.sharding.spec.unreduced, target.sharding.spec.unreduced)
     return steps.received * target.dtype.itemsize

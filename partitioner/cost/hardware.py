@@ -8,25 +8,24 @@ from __future__ import annotations
 import functools
 import pathlib
 import tomllib
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+
+from ...ir.support.named_tuple import NamedTuple
 
 DEFAULT_HARDWARE = "v5p"
 FILE = pathlib.Path(__file__).with_name("hardware.toml")
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Where a figure is from. date: when it became public, as in ISO 8601, at least the year."""
     title: str
     url: str
     date: str
 
 
-@dataclass(frozen=True)
-class Hardware:
+class Hardware(NamedTuple):
     """One kind of device and how devices of it are connected.
 
     kind: "torus" (devices are wired to their neighbours in `dims` directions) or "switch" (any
@@ -54,7 +53,7 @@ class Hardware:
     longest: int = 1
     wrap: int = 0
     wrap_only: int = 0
-    sources: dict[str, Source] = field(default_factory=dict, compare=False, repr=False)
+    sources: dict[str, Source] = {}
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -88,7 +87,7 @@ class Hardware:
 
     def replace(self, **figures: Any) -> Hardware:
         """The device with other figures, for a measured or planned machine."""
-        return replace(self, **figures)
+        return self._replace(**figures)
 
 
 @functools.cache

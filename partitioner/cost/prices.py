@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from ...ir.mesh import AbstractMesh
 from ...ir.support.caches import cached
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries, Shape
 from ..redistribution.effects import Move, effect, local_shape
 from ..redistribution.redistribute import plan

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...ir.ops.communication.collective_kinds import Use, each_collective
 from ...ir.program import Equation, Literal, Program, Var
-from ..collectives import CollectiveRecord
 from .buffers import buffers
 from .links import collective_seconds
 from .topology import NETWORK, Topology
@@ -37,7 +37,23 @@ class Times:
         return max(0.0, self.step - self.compute)
 
 
-def use_seconds(topology: Topology, use: Use | CollectiveRecord) -> float:
+class Exchange(Protocol):
+    """What is known of a collective: a `Use`, or the record of one."""
+    @property
+    def equation(self) -> Equation: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def mesh_axes(self) -> tuple[str, ...]: ...
+    @property
+    def group_size(self) -> int: ...
+    @property
+    def operand_bytes(self) -> int: ...
+    @property
+    def received_bytes(self) -> int: ...
+
+
+def use_seconds(topology: Topology, use: Exchange) -> float:
     """Seconds of one run of a collective."""
     eqn = use.equation
     pairs = eqn.params.get("perm") if eqn.op.name == "ppermute" else None

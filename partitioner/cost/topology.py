@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir.axes import axis_factor, parse_axis
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
+from ...ir.support.named_tuple import NamedTuple
 from .hardware import Hardware, hardware
 
 networkx = lazy_import("networkx")
@@ -23,8 +23,7 @@ networkx = lazy_import("networkx")
 NETWORK = -1
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A part of a mesh axis: `size` devices, `stride` apart, along physical dimension `dim`.
 
     dim is NETWORK for the part between slices or nodes.
@@ -34,8 +33,7 @@ class Piece:
     stride: int
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """What a group of devices has of one physical dimension.
 
     ring: its links close to a ring of its own. stride: groups that share its links.

@@ -1,4 +1,4 @@
-"""The measured programs: none moves more than under XLA, and open results keep their specs."""
+"""The measured programs beside XLA's plans: modelled time, bytes, and the specs of open results."""
 from __future__ import annotations
 
 import importlib
@@ -6,6 +6,8 @@ import json
 import sys
 
 import pytest
+
+from shardtrace.ir.context import config
 
 from ..paths import GOLDEN, ROOT
 
@@ -23,10 +25,30 @@ def test_every_program_was_recorded() -> None:
     assert set(CASES) == set(RECORDED)
 
 
+# Slower than XLA's plan by the model: to look up a few rows XLA gathers all (half of the latency, for
+# a block of all rows on each device; so in the transforms), and it sums more gradients at once.
+SLOWER = {
+    "dynamic slice along a sharded dimension", "windows at several rows",
+    "fft of rows and columns", "fft of a cube",
+    "block gradient, tensor parallel", "block gradient, grouped queries",
+    "three layers in a scan, gradient, tensor parallel",
+}
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_no_more_is_moved_than_by_xla(name: str) -> None:
-    moved, _ = collectives.own_bytes(collectives.compile_case(CASES[name], "shardtrace"))
-    assert moved <= RECORDED[name]["bytes"]
+def test_no_plan_is_slower_than_that_of_xla(name: str) -> None:
+    case, xla = CASES[name], RECORDED[name]
+    own = collectives.own_record(case)
+    theirs = own["compute"] + collectives.seconds(xla["exchanges"], case.mesh, "v5p")
+    slower = own["communication"] + own["compute"] > collectives.SAME * theirs
+    assert slower is (name in SLOWER)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_more_is_moved_than_by_xla_where_bytes_count(name: str) -> None:
+    with config.override(shardtrace_objective="bytes"):
+        moved, _ = collectives.own_bytes(collectives.compile_case(CASES[name], "shardtrace"))
+    assert moved <= collectives.received(RECORDED[name]["exchanges"])
 
 
 @pytest.mark.parametrize("name", CASES)

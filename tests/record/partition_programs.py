@@ -2,8 +2,8 @@
 
     ORACLE -m tests.record.partition_programs          ORACLE: a Python with jax 0.10.2
 
-Per program of benchmarks/partition_programs.py and partition_models.py: the bytes that a device
-receives under XLA's partitioner, and the specs of results that are left open.
+Per program of benchmarks/partition_programs.py and partition_models.py: the exchanges of XLA's
+per-device program, its operations and peak memory, and the specs of results that are left open.
 """
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ import collectives
 if __name__ == "__main__":
     found = {}
     for case in collectives.CASES:
-        text = collectives.compile_case(case, "jax").as_text()
-        found[case.name] = {"bytes": collectives.xla_bytes(text)[0],
+        found[case.name] = {**collectives.xla_record(case),
                             "specs": collectives.open_specs(case, "jax")}
     rows = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in found.items()]
     (GOLDEN / "partition_programs.json").write_text(
