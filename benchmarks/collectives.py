@@ -186,7 +186,10 @@ def _walk(bodies: dict[str, list[str]], name: str, mesh: dict[str, int], found: 
                     kind = "reduce-scatter"
             elif kind == "collective-permute" and all(a == b for a, b in _pairs(line)):
                 continue
-            found.append((times, kind, _axes(line, mesh), n, size))
+            axes = _axes(line, mesh)
+            if kind == "collective-permute":    # whose group is whoever the axes connect
+                n = math.prod(mesh[a] for a in axes)
+            found.append((times, kind, axes, n, size))
 
 
 def xla_record(case: Case) -> dict[str, Any]:

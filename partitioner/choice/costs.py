@@ -153,11 +153,52 @@ class Transfer(NamedTuple):
         return self.fixed + int(self.slope * whole)
 
 
-def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries
-             ) -> Transfer:
-    """The price of the plan between two layouts, found on dimensions that all axes divide."""
-    units = tuple([math.lcm(parts_of(mesh, a), parts_of(mesh, b))
-                   for a, b in zip(source, target, strict=True)])
+def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries) -> Transfer:
+    """The price between two layouts, without the plan for it.
+
+    Blocks are cut along the axes that come in, which is free; axes that change their place are
+    exchanged (all-to-all) and those that leave are gathered. Plans do as well as that but for parts
+    of axes, for which one is made, on dimensions that all axes divide.
+    """
+    units: tuple[int, ...] = ()
+    moving: set[str] = set()                    # where a dimension no longer begins as it did
+    whole = True
+    tiles = 1
+    for have, want in zip(source, target):  # noqa: B905 (speed)
+        if have == want:
+            n = parts_of(mesh, have) if have else 1
+            units += (n,)
+            tiles *= n
+            continue
+        k = 0
+        for a, b in zip(have, want):  # noqa: B905 (speed)
+            if a != b:
+                break
+            k += 1
+        moving.update(have[k:])
+        n = parts_of(mesh, have)
+        tiles *= n
+        units += (math.lcm(n, parts_of(mesh, want)),)
+        whole = whole and not any([":" in a for a in have + want])
+    if not whole:
+        return _planned(price, mesh, source, target, units)
+    old = {a for axes in source for a in axes}
+    new = {a for axes in target for a in axes}
+    fixed, slope = 0, 0.0
+    for a in new - old:
+        tiles *= parts_of(mesh, (a,))
+    for kind, some in (("all-to-all", moving & new), ("all-gather", moving - new)):
+        if some:
+            axes: Axes = tuple(some) if len(some) == 1 else mesh.sort_axes(some)
+            one = price(kind, axes)
+            fixed += one.fixed
+            slope += one.slope / tiles
+    return Transfer(units, fixed, slope)
+
+
+def _planned(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries,
+             units: tuple[int, ...]) -> Transfer:
+    """The price of the plan between two layouts."""
     shape = tuple([parts_of(mesh, a) * parts_of(mesh, b)
                    for a, b in zip(source, target, strict=True)])
     whole = math.prod(shape)

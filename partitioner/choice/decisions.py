@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Var
-from ...ir.rule import PASS, FactorRule
+from ...ir.rule import PASS, REDUCE, FactorRule
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo, rule_info
@@ -81,7 +81,7 @@ class Decision:
         self.transitions: dict[tuple, Any] = {}                   # see transitions.py
         self.preferences: dict[tuple[tuple[Preference, ...], bool], tuple[Preference, ...]] = {}
         self.candidate: Candidate | None = None
-        self.axes: set[str] | None = None        # of all home layouts, see `repeats`
+        self.axes: set[str] | None = None        # that divide it, see `repeats`
         self.settled: tuple[tuple[LayoutIds, ...], LayoutIds] | None = (
             self._settled(info) if info is not None else None)
         self.rest = self.settled is not None and self.settled[0] == self.at_home
@@ -99,10 +99,16 @@ class Decision:
         return table
 
     def repeats(self, strategy: Strategy) -> bool:
-        """Does a strategy compute on several devices what the types divide between them?"""
+        """Does a strategy compute on several devices what the types divide between them?
+
+        What reduces a dimension is divided by the axes of all its tensors, other work by those of
+        its results.
+        """
         if self.axes is None:
-            table = self.layouts.table
-            self.axes = {a for n in self.homes for axes in table[n][0] for a in axes}
+            info, table = self.info, self.layouts.table
+            reduces = info is not None and any([f.kind == REDUCE for f in info.factors])
+            homes = self.homes if reduces else self.results
+            self.axes = {a for n in homes for axes in table[n][0] for a in axes}
         used = strategy.candidate.axes_of.values()
         return not self.axes.issubset([a for axes in used for a in axes])
 

@@ -12,9 +12,6 @@ from .decisions import Decision, Transition
 from .layouts import LayoutIds, LayoutTable, Preference
 from .strategies import Strategy
 
-# Exchanges count so often where they let devices compute the same: computation is repeated, and
-# blocks grow, only where this halves what exchanges cost.
-MARGIN = 2
 DEFERRAL_COST = 10 ** 5         # what passing on a sum counts: it is not done for nothing
 _EMPTY: frozenset[str] = frozenset()
 
@@ -103,7 +100,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
         # per row: (cost with what is expected, cost, strategy, row)
         out: dict[_Row, tuple[int, int, Strategy, _Row]] = {}
         moves = [moved[key] for key in zip(decision.var_kinds, held, strict=True)]
-        positions = decision.positions
+        positions, margin = decision.positions, layouts.prices.margin
         shape = 0 if repeats else len(positions)
         for taken in sum_sets:
             for strategy in decision.table.suggested(hints, taken):
@@ -141,7 +138,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                     endings[strategy] = more, results, rest, decision.repeats(strategy)
                 more, results, rest, repeats_work = endings[strategy]
                 if repeats_work:
-                    cost *= MARGIN
+                    cost *= margin
                 cost += strategy.cost + more
                 if taken is not sums:
                     cost += DEFERRAL_COST

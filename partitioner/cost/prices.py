@@ -50,22 +50,24 @@ class Prices:
     """The prices of one mesh. objective: of OBJECTIVES; hardware: whose time, None for "bytes".
 
     unit: what prices are said in, "ns" or "B"; scale: of one of these. traffic: of a byte through
-    memory; flops: of an operation, by the size of an element.
+    memory; flops: of an operation, by the size of an element. margin: how often exchanges count
+    that let devices compute the same: by time computation is repeated, and blocks grow, only where
+    this halves what exchanges cost.
     """
 
-    __slots__ = ("_exchanges", "flops", "hardware", "mesh", "objective", "scale", "topology",
-                 "traffic", "unit")
+    __slots__ = ("_exchanges", "flops", "hardware", "margin", "mesh", "objective", "scale",
+                 "topology", "traffic", "unit")
 
     def __init__(self, mesh: AbstractMesh, objective: str, device: Hardware | None) -> None:
         self.mesh, self.objective, self.hardware = mesh, objective, device
         self._exchanges: dict[tuple[str, tuple[str, ...]], Price] = {}
         self.topology = None if device is None else Topology.of(device, mesh.shape)
         if device is None:
-            self.unit, self.scale = "B", BYTE
+            self.unit, self.scale, self.margin = "B", BYTE, 1
             self.traffic = BYTE / TRAFFIC
             self.flops = dict.fromkeys(_DTYPES, BYTE / FLOPS_PER_BYTE)
         else:
-            self.unit, self.scale = "ns", SECOND // 10 ** 9
+            self.unit, self.scale, self.margin = "ns", SECOND // 10 ** 9, 2
             self.traffic = SECOND / device.hbm
             self.flops = {n: SECOND / device.peak_of(dtype) for n, dtype in _DTYPES.items()}
 

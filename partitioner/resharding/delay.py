@@ -24,8 +24,8 @@ from ..cost.prices import Prices
 from ..propagation.resolve import name_of_form, reshard_equation
 from .reshards import fold_reshards, takes
 
-# Less than any price: preferred among plans that cost the same.
-_LITTLE = 1e-6
+# What is preferred among plans that cost the same is cheaper by one unit of the prices.
+_LITTLE = 1
 _NEVER = float("inf")       # the cost of a value that must be finished where it arises
 _MOST_REASONS = 8
 MORE = "and more"
@@ -126,17 +126,17 @@ class Delay:
             if atom in earlier and self.leaving.get(i) is not earlier[atom]:
                 served[atom] = _NEVER
         for _, eqn, sinking in reversed(self.touched):
-            y, cost = eqn.outvars[0] if eqn.outvars else None, 0.0
+            y, cost = eqn.outvars[0] if eqn.outvars else None, 0
             if y is not None and y in earlier:      # all that read it are known: is it for later?
-                cost = float(self.prices.between(earlier[y], y.aval))
-                waiting = served[y] if y in served else 0.0
+                cost = self.prices.between(earlier[y], y.aval)
+                waiting = served[y] if y in served else 0
                 if waiting < cost:
                     self.later.add(y)
                     cost = waiting
             if eqn.op is reshard_p:
                 (x,), (y,) = eqn.invars, eqn.outvars
                 if x in earlier:
-                    own = float(self.prices.between(earlier[x], y.aval))
+                    own = self.prices.between(earlier[x], y.aval)
                     if y in earlier and cost < own:
                         own = cost
                     served[x] = served[x] + own if x in served else own

@@ -16,6 +16,7 @@ import pytest
 
 import shardtrace as st
 from shardtrace.ir.support.caches import forget
+from shardtrace.partitioner.cost.prices import prices_for
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 
 from ..paths import ROOT
@@ -79,7 +80,7 @@ def ready(name: str) -> tuple[Any, tuple[Any, ...], Any]:
 
 @pytest.mark.parametrize(("name", "fixed", "per_equation"), [
     ("one array", 32, 0), ("100 leaves", 0, 4.1), ("a chain", 32, 0), ("a loop", 56, 0),
-    ("a step", 0, 1.8), ("a block", 0, 3)])
+    ("a step", 0, 2.9), ("a block", 0, 3)])
 def test_a_run_makes_few_calls_an_equation(name: str, fixed: int, per_equation: float) -> None:
     lib, args, f = ready(name)
     with lib.context():
@@ -109,8 +110,8 @@ def test_an_equation_takes_few_calls_to_trace(name: str, warm: int, cleared: int
 
 
 @pytest.mark.parametrize(("name", "warm", "cleared"), [
-    ("one array", 0, 0), ("100 leaves", 30, 30), ("a chain", 12, 14), ("a step", 92, 490),
-    ("a block", 59, 200), ("a loop", 205, 325), ("an optimizer", 17, 19)])
+    ("one array", 0, 0), ("100 leaves", 30, 30), ("a chain", 12, 14), ("a step", 92, 620),
+    ("a block", 59, 218), ("a loop", 206, 325), ("an optimizer", 17, 19)])
 def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int) -> None:
     """Of a program that is partitioned anew: where its types were met before, and without caches.
     """
@@ -125,7 +126,7 @@ def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int
             found.append(calls_of(traced.lower))
         equations = worker.count_equations(traced.jaxpr)
     assert found[1] <= 500 + warm * equations, f"{found} calls for {equations} equations"
-    assert found[2] <= 880 + cleared * equations, f"{found} calls for {equations} equations"
+    assert found[2] <= 1400 + cleared * equations, f"{found} calls for {equations} equations"
 
 
 @pytest.mark.parametrize(("name", "per_equation"), [("a step", 445), ("a block", 94)])
@@ -137,18 +138,19 @@ def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: fl
     with lib.context():
         traced = lib.root.jit(make(lib)).trace(*args)
         resolved = traced.lower().compile().stages["resolved"]
+        prices = prices_for(resolved.mesh)
         for _ in range(2):          # what else is remembered does not hang on the tests before
             forget("partitioner.choice.layouts.LayoutTable")
-            found = calls_of(lambda: insert_reshards(resolved))
+            found = calls_of(lambda: insert_reshards(resolved, prices))
     equations = worker.count_equations(traced.jaxpr)
     assert found <= per_equation * equations, f"{found} calls for {equations} equations"
 
 
 @pytest.mark.parametrize(("name", "known", "fixed", "per_equation"), [
     ("one array", True, 190, 0), ("100 leaves", True, 190, 48), ("a chain", True, 190, 17),
-    ("a step", True, 190, 31), ("a block", True, 190, 30), ("an optimizer", True, 190, 56),
+    ("a step", True, 190, 38), ("a block", True, 190, 30), ("an optimizer", True, 190, 56),
     ("one array", False, 340, 0), ("100 leaves", False, 340, 46), ("a chain", False, 340, 17),
-    ("a step", False, 340, 118), ("a block", False, 340, 103), ("an optimizer", False, 340, 66)])
+    ("a step", False, 340, 192), ("a block", False, 340, 109), ("an optimizer", False, 340, 91)])
 def test_a_first_run_makes_few_calls_an_equation_more(
         name: str, known: bool, fixed: int, per_equation: float) -> None:
     """Of a program that is planned anew, where its types were met before, or all was forgotten."""

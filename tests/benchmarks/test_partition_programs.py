@@ -25,13 +25,12 @@ def test_every_program_was_recorded() -> None:
     assert set(CASES) == set(RECORDED)
 
 
-# Slower than XLA's plan by the model: to look up a few rows XLA gathers all (half of the latency, for
-# a block of all rows on each device; so in the transforms), and it sums more gradients at once.
+# Slower than XLA's plan by the model. What is transformed in memory XLA gathers, for half of the
+# latency and blocks of all rows; the others are above it by 2 to 5%, with 55 to 67% of its bytes.
 SLOWER = {
-    "dynamic slice along a sharded dimension", "windows at several rows",
-    "fft of rows and columns", "fft of a cube",
-    "block gradient, tensor parallel", "block gradient, grouped queries",
-    "three layers in a scan, gradient, tensor parallel",
+    "fft of rows and columns", "fft of a cube", "block gradient, tensor parallel",
+    "block gradient, grouped queries", "three layers in a scan, gradient, tensor parallel",
+    "gradient clipped by its norm",
 }
 
 

@@ -15,7 +15,7 @@ from shardtrace.partitioner.choice.decisions import DecisionBuilder
 from shardtrace.partitioner.choice.layouts import LayoutTable
 from shardtrace.partitioner.choice.lookahead import LookaheadSearch
 from shardtrace.partitioner.cost.prices import prices_for
-from shardtrace.partitioner.pipeline import partition
+from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.partitioner.redistribution.redistribute import plan
 
 SOURCE = """mesh (x=4 auto)
@@ -34,7 +34,7 @@ program @f(a: f32[8,16], w: f32[16,32]) -> f32[8,32] {
 def done():
     program = parse_program(SOURCE)
     return partition(program, mesh=program.mesh, in_shardings=[P(None, "x"), P("x", None)],
-                     out_shardings=[P("x")])
+                     out_shardings=[P("x")], options=Options(objective="bytes"))
 
 
 def docstring(room: str) -> str:

@@ -68,7 +68,7 @@ def residual_made_whole(x, w1, w2):
 def constraint_within_an_expression(x, w):
     return jnp.sin(
         to(                                                       # culprit
-            jnp.einsum("bsd,df->bsf", x, w),
+            jnp.einsum("bsd,df->bsf", x, w),                      # culprit
             "Y", None, None,
         ) * 0.5)
 
