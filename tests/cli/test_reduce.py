@@ -9,6 +9,7 @@ import pytest
 import shardtrace.numpy as jnp
 from shardtrace import make_jaxpr
 from shardtrace.driver.analysis.reduce import Case, count_equations, reduce_program
+from shardtrace.ir.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 
@@ -27,6 +28,13 @@ def example_args():
     return {"w1": struct((256, 512), None, "Y"), "b": struct((512,), "Y"),
             "w2": struct((512, 256), None, "Y")}, struct((64, 256), "X")
 """
+
+
+@pytest.fixture(autouse=True)
+def _by_bytes():
+    """By time this small program sums nothing over X."""
+    with config.override(shardtrace_objective="bytes"):
+        yield
 
 
 @pytest.fixture
