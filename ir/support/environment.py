@@ -19,8 +19,8 @@ OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "for
             "drop-dead", "share-rows", "combine")
 """The passes that `optimize` stands for."""
 
-SKIPPABLE = ("even-slices", "arrange", *OPTIMIZE, "narrow-updates", "join-slices", "round-integers",
-             "rematerialize-scans", "rematerialize")
+SKIPPABLE = ("even-slices", "arrange", *OPTIMIZE, "part-exchanges", "narrow-updates",
+             "join-slices", "round-integers", "rematerialize-scans", "rematerialize")
 """The passes that may be left out, in their order."""
 
 

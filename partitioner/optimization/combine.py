@@ -43,6 +43,8 @@ _COMBINED = frozenset((*_ALIKE, *_SCATTERED, *_GATHERED))
 COMBINED = frozenset([op.name for op in _COMBINED])
 """Ops of which several become one."""
 _MOST = 64
+TRANSPOSED = 16 * 1024
+"""Bytes up to which a part is joined that has to be transposed for that."""
 WINDOW = 200
 """Equations over which exchanges are combined: what reads the first waits for the last."""
 
@@ -64,9 +66,12 @@ def _key(eqn: Equation, prices: Prices) -> tuple | None:
     assert op.collective is not None
     size = math.prod(aval.shape) * aval.dtype.itemsize
     kind = _ALIKE.get(op) or ("reduce-scatter" if op in _SCATTERED else "all-gather")
-    if not 0 < size <= prices.worth_joining(kind, op.collective.axes(params)):
-        return None
     dimension = _SCATTERED.get(op) or _GATHERED.get(op)
+    most = prices.worth_joining(kind, op.collective.axes(params))
+    if dimension and math.prod(aval.shape[:params[dimension]]) > 1:
+        most = min(most, TRANSPOSED)
+    if not 0 < size <= most:
+        return None
     common = {k: v for k, v in params.items() if k != dimension}
     return (op, params_key(common), aval.dtype, aval.weak_type, aval.varying, result.varying,
             aval.memory_space)
