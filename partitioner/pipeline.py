@@ -254,9 +254,10 @@ def partition(program: Program, *, mesh: AbstractMesh,
     skip = left_out(program) | skipped(config.read("shardtrace_skip"))
     if not options.optimize:
         skip |= {"optimize"}
+    objective, device = options.judged(program)
     job = Job(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
               _specs(out_shardings, len(program.outvars), "out_shardings"), skip & _OURS,
-              *options.judged(program))
+              objective, device)
     requests = _requests(program, job)
     if not program.mesh.axis_names and mesh.axis_names:
         said = {k: v for k, v in program.memo.items() if k in SAID}
@@ -265,8 +266,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
     program = noting(program, Requests.KEY, requests)
     if job.skip:
         program = noting(program, WITHOUT, tuple(sorted(job.skip)))
-    if (job.objective, job.hardware.key) != DEFAULT:
-        program = noting(program, JUDGED, (job.objective, job.hardware.key))
+    if (objective, device.key) != DEFAULT:
+        program = noting(program, JUDGED, (objective, device.key))
     stages = {"traced": program}
     dump = (Dump.of(config.read("shardtrace_dump"), program, job) if options.dump
             else Dump(None, keeps=False))
