@@ -129,6 +129,8 @@ def prices_for(mesh: AbstractMesh, objective: str = "time",
 
 @cached(4096, "prices between types")
 def _between(prices: Prices, source: ArrayType, target: ArrayType) -> int:
+    if target.mesh is not prices.mesh:          # that of a region with meshes of its own
+        prices = prices.on(target.mesh)
     moves = plan(target.mesh, target.shape, source.entries, target.entries,
                  source.sharding.spec.unreduced, target.sharding.spec.unreduced).moves
     itemsize = target.dtype.itemsize
