@@ -200,12 +200,14 @@ class _Combining:
                    "limit_indices": (*done.aval.shape[:-1], start + size), "strides": None}
             start += size
             result = eqn.outvars[0]
-            if result.aval.shape == (*done.aval.shape[:-1], size):
+            d = eqn.params[_GATHERED[op]] if op in _GATHERED else 0
+            behind = math.prod(result.aval.shape[:d]) == 1      # blocks lie behind each other
+            if behind and result.aval.shape == (*done.aval.shape[:-1], size):
                 self.emit(eqn, slice_p, [done], cut, result)
                 continue
             own = self.emit(eqn, slice_p, [done], cut)
-            if op in _GATHERED:
-                self.from_rows(eqn, own, eqn.params[_GATHERED[op]], result)
+            if not behind:
+                self.from_rows(eqn, own, d, result)
             else:
                 self.reshaped(eqn, own, result.aval.shape, result)
 
@@ -221,10 +223,9 @@ class _Combining:
     def from_rows(self, like: Equation, x: Var, d: int, result: Var) -> None:
         """The rows behind each other along dimension d."""
         n, shape = x.aval.shape[0], result.aval.shape
-        if math.prod(shape[:d]) > 1:
-            x = self.reshaped(like, x, (n, *shape[:d], shape[d] // n, *shape[d + 1:]))
-            order = (*range(1, d + 1), 0, *range(d + 1, len(shape) + 1))
-            x = self.emit(like, transpose_p, [x], {"permutation": order})
+        x = self.reshaped(like, x, (n, *shape[:d], shape[d] // n, *shape[d + 1:]))
+        order = (*range(1, d + 1), 0, *range(d + 1, len(shape) + 1))
+        x = self.emit(like, transpose_p, [x], {"permutation": order})
         self.reshaped(like, x, shape, result)
 
     def reshaped(self, like: Equation, x: Atom, shape: tuple[int, ...], result: Var | None = None

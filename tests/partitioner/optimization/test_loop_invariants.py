@@ -237,3 +237,37 @@ program @f(w: f32[2,4]{{V:x}} <- f32[8@x,4], v: f32[3,2]{{V:x}} <- f32[3,8@x]) -
 }}""", W, np.arange(24, dtype=np.float32).reshape(3, 8))
     assert [c.kind for c in collectives(after)] == ["all-gather"]
     assert collectives(after)[0].received_bytes == 3 * 4 * (8 + 6)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 8])
+def test_a_gather_of_columns_is_not_taken_for_rows(rows):
+    """With as many rows as devices the gathered rows have the shape of the result."""
+    gather = GATHER.replace("all_gather_dimension=0", "all_gather_dimension=1")
+    optimized(f"""
+program @f(w: f32[{rows},2]{{V:x}} <- f32[{rows},8@x]) -> (
+    f32[{rows},8] => f32[{rows},8], f32[{rows},8] => f32[{rows},8]) {{
+  a: f32[{rows},8] = {gather} w
+  s: f32[{rows},2]{{V:x}} = sin[accuracy=None] w
+  b: f32[{rows},8] = {gather} s
+  return a, b
+}}""", np.arange(8 * rows, dtype=np.float32).reshape(rows, 8))
+
+
+@pytest.mark.parametrize("shape, d", [((4, 8), 0), ((4, 8), 1), ((1, 4), 1), ((2, 4, 4), 1),
+                                      ((2, 4, 4), 2), ((4,), 0)])
+def test_scatters_of_all_dimensions(shape, d):
+    scatter = f"reduce_scatter[axis_name=('x',), axis_size=4, scatter_dimension={d}, tiled=True]"
+    block = (*shape[:d], shape[d] // 4, *shape[d + 1:])
+    whole = (4 * shape[0], *shape[1:])
+
+    def dims(sizes, at=-1):
+        return ",".join(f"{n}@x" if k == at else str(n) for k, n in enumerate(sizes))
+    optimized(f"""
+program @f(w: f32[{dims(shape)}]{{V:x}} <- f32[{dims(whole, 0)}]) -> (
+    f32[{dims(block)}]{{V:x}} => f32[{dims(shape, d)}],
+    f32[{dims(block)}]{{V:x}} => f32[{dims(shape, d)}]) {{
+  a: f32[{dims(block)}]{{V:x}} = {scatter} w
+  s: f32[{dims(shape)}]{{V:x}} = sin[accuracy=None] w
+  b: f32[{dims(block)}]{{V:x}} = {scatter} s
+  return a, b
+}}""", np.arange(np.prod(whole), dtype=np.float32).reshape(whole))
