@@ -130,6 +130,7 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
         plan = _with(body, prices, trial, at, eqn)
         found = plan.rewritten()
         after = _times(body_traffic(found, prices, constant), trips)
+        after += trips * (_work(found, prices) - _work(body, prices))
         for s, form in trial.items():
             outer = eqn.outvars[s.result].aval
             waiting = _outside(s, form, outer)
@@ -139,6 +140,13 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
         if after < before:
             return _around(eqn, region, at, found, trial, plan)
     return [eqn]
+
+
+def _work(program: Program, prices: Prices) -> int:
+    """The price of writing the results of a program's equations, which are larger as sums."""
+    blocks = [math.prod(v.aval.local_shape()) * v.aval.dtype.itemsize
+              for eqn in program.eqns for v in eqn.outvars]
+    return prices.computation(0, 1, sum(blocks))
 
 
 def _times(cost: tuple[int, int], trips: int) -> int:

@@ -77,9 +77,9 @@ def test_mistakes_are_one_message_and_exit_status_2(stages, arguments, phrase, c
 
 
 @pytest.mark.parametrize("verb, wanted, other", [
-    ("partition", {"inline", "propagate", "localize", "hoist", "verify"}, "rematerialize"),
-    ("explain", {"inline", "propagate", "localize", "verify"}, "rematerialize"),
-    ("run", {"inline", "localize", "verify", "rematerialize"}, "join-slices"),
+    ("partition", {"propagate", "localize", "combine", "verify"}, "rematerialize"),
+    ("explain", {"propagate", "localize", "verify"}, "rematerialize"),
+    ("run", {"localize", "verify", "rematerialize"}, "join-slices"),
 ])
 def test_the_time_of_passes_is_told_beside_the_answer(stages, verb, wanted, other, capsys):
     words = [verb, str(stages[0]["traced"]), "--in", "x=P('X', 'Y')", "--in", "w=P('Y', None)"]

@@ -19,8 +19,8 @@ from .memory_programs import PROGRAMS
 RECORDED = json.loads((GOLDEN / "xla_memory.json").read_text())["programs"]
 # Where the plan differs from the model by more than a tenth, and why: in layers_gradient other
 # residuals are kept; in attention scores are copied for a transposed product; in fully_sharded both
-# weights are gathered before the first is used; in contraction_summed the sum is not done in place.
-RATIOS = {"layers_gradient": 0.80, "attention": 0.80, "fully_sharded": 0.73,
+# weights are copied to be gathered as one; in contraction_summed the sum is not done in place.
+RATIOS = {"layers_gradient": 0.80, "attention": 0.80, "fully_sharded": 1.20,
           "contraction_summed": 0.64}
 
 

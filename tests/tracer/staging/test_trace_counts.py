@@ -273,7 +273,7 @@ def test_a_leaf_that_is_not_used_costs_no_python_call(mesh):
 # -- what is loaded --------------------------------------------------------------------------------
 
 HEAVY = ("scipy", "networkx", "lark", "rich", "opt_einsum", "jax", "shardtrace.report",
-         "shardtrace.ir.text.parse", "shardtrace.partitioner.cost")
+         "shardtrace.ir.text.parse", "shardtrace.partitioner.cost.schedule")
 
 
 @pytest.mark.parametrize(("program", "more"), [
