@@ -229,8 +229,8 @@ def test_the_number_of_devices_costs_no_call(f):
     def counted(sizes):
         big = st.sharding.AbstractMesh(sizes, ("X", "Y"), (AxisType.Explicit,) * 2)
         x = st.ShapeDtypeStruct((65536, 8), np.float32, sharding=NamedSharding(big, P("X")))
-        trace(f, (x, x))
-        return python_calls(lambda: trace(f, (x, x)))
+        trace(f, (x, x))            # the least of three: what ends meanwhile calls, too
+        return min([python_calls(lambda: trace(f, (x, x))) for _ in range(3)])
 
     assert counted((65536, 1)) == counted((8, 1))
 
