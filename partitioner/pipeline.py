@@ -49,7 +49,7 @@ from ..ir.support.progress import counted
 from ..ir.types import ArrayType
 from ..ir.verify import verify
 from .cost.hardware import DEFAULT_HARDWARE, Hardware, hardware
-from .cost.prices import Prices, prices_for
+from .cost.prices import Prices, check_objective, prices_for
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine
 from .optimization.hoist import hoist
@@ -185,10 +185,19 @@ class Options(NamedTuple):
     hardware: str | Hardware | None = None
 
     def judged(self, program: Program) -> tuple[str, Hardware]:
-        """What plans for a program are judged by. Raises ValueError for an unknown device."""
+        """What plans for a program are judged by. Raises ValueError for what there is not, and
+        VerificationError where the program's text says it.
+        """
         said = program.memo.get(JUDGED, ("", ""))
-        return (self.objective or said[0] or config.read("shardtrace_objective"),
-                hardware(self.hardware or said[1] or config.read("shardtrace_hardware")))
+        objective = self.objective or said[0] or config.read("shardtrace_objective")
+        device = self.hardware or said[1] or config.read("shardtrace_hardware")
+        try:
+            check_objective(objective)
+            return objective, hardware(device)
+        except ValueError as problem:
+            if objective in said or device in said:
+                raise VerificationError(str(problem)) from None
+            raise
 
 
 DEFAULT_OPTIONS = Options()

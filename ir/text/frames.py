@@ -166,7 +166,8 @@ class Frames(Values):
         self.omitted.add(str(parts[0]))
 
     def objective(self, parts: list) -> None:
-        self.judged = str(parts[0]), unquote(parts[1]) if parts[1:] else ""
+        objective, *device, _ = parts               # and the end of the line
+        self.judged = str(objective), unquote(device[0]) if device else ""
 
     def _level(self, token: Token) -> Level:
         level = _LEVELS.get(token)

@@ -141,6 +141,28 @@ def test_each_stage_of_what_is_not_optimized_does(name: str) -> None:
     check(done.stages)
 
 
+@pytest.mark.parametrize("name", ["step", "scanned", "uneven", "explicit"])
+def test_each_stage_of_what_is_judged_otherwise_does(name: str) -> None:
+    with st.config.override(shardtrace_objective="bytes", shardtrace_hardware="h100"):
+        stages = PROGRAMS[name]().stages
+    assert 'objective bytes on "h100"' in str(stages["resolved"])
+    check(stages)
+
+
+@pytest.mark.parametrize(("said", "why"), [
+    ("objective speed", "objective must be one of 'time', 'bytes', got 'speed'"),
+    ('objective time on "v17"', "no figures for hardware 'v17'"),
+])
+@pytest.mark.parametrize("level", ["traced", "resolved", "resharded", "local"])
+def test_what_plans_cannot_be_judged_by_is_told(said: str, why: str, level: str) -> None:
+    kind, types = ((" manual", "(a: f32[8] <- f32[8]) -> f32[8] => f32[8]") if level == "local"
+                   else ("", "(a: f32[8]) -> f32[8]"))
+    text = (f"mesh (x=8{kind})\nlevel {level}\n{said}\n\nprogram @f{types} {{\n"
+            "  return a\n}\n")
+    with pytest.raises(VerificationError, match=why):
+        further(parse_program(text))
+
+
 @pytest.mark.parametrize("name", ["mlp", "fsdp", "tensor_parallel", "pipeline",
                                   "mixture_of_experts", "transformer_scan", "ring_attention"])
 def test_those_of_the_examples_do(name: str, tmp_path: pathlib.Path) -> None:
