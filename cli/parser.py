@@ -33,7 +33,8 @@ def make_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB", dest="verb")
 
     def verb(name: str, run_: Callable[[argparse.Namespace], Any], text: str,
-             *, target: bool = True, costs: bool = False, passes: bool = False
+             *, target: bool = True, plans: bool = False, costs: bool = False,
+             passes: bool = False
              ) -> argparse.ArgumentParser:
         sub = verbs.add_parser(name, help=text, description=text, epilog=STATUSES)
         common(sub)
@@ -45,14 +46,14 @@ def make_parser() -> argparse.ArgumentParser:
                                   "its calls are watched (default 10)")
             sub.add_argument("--argv", metavar="ARGUMENTS",
                              help="what a file that is run finds in sys.argv: '--steps 2'")
-        if costs:
+        if plans or costs:
             sub.add_argument("--hardware", choices=hardware_names(),
                              help=f"the device that the plan is for (default {DEFAULT_HARDWARE})")
             sub.add_argument("--objective", choices=OBJECTIVES,
                              help=f"what plans are judged by (default {OBJECTIVES[0]})")
-            if name != "partition":
-                sub.add_argument("--topology", metavar="SIZES",
-                                 help="shape of a slice's torus: 8,16,16")
+        if costs:
+            sub.add_argument("--topology", metavar="SIZES",
+                             help="shape of a slice's torus: 8,16,16")
         if passes:
             sub.add_argument("--time-passes", action="store_true",
                              help="also print how long each pass took, on standard error")
@@ -71,7 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("trace", programs.trace, "Print the traced program, typed.")
     _printed(sub)
     sub = verb("partition", programs.partition, "Print the per-device program, or another stage.",
-               costs=True, passes=True)
+               plans=True, passes=True)
     sub.add_argument("--stage",
                      help=f"the stage to print: {', '.join(programs.STAGES)} (default: the last)")
     sub.add_argument("--dump", type=Path, metavar="DIR", help="write all stages into a directory")

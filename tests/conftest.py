@@ -64,6 +64,13 @@ def executor(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
+def by_bytes() -> Iterator[None]:
+    """Plans are judged by the bytes that a device receives."""
+    with config.override(shardtrace_objective="bytes"):
+        yield
+
+
+@pytest.fixture
 def eight_devices() -> Iterator[None]:
     """Eight simulated devices, whatever the environment says."""
     with config.override(jax_num_cpu_devices=8):

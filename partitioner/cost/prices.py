@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ...ir.mesh import AbstractMesh
+from ...ir.ops.communication.collective_kinds import KINDS
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries, Shape
@@ -145,14 +146,11 @@ def exchanges_of(mesh: AbstractMesh, shape: Shape, moves: Sequence[Move], source
     local = local_shape(mesh, shape, source)
     for move in moves:
         after, received, _ = effect(mesh, local, move)
-        if received:
-            n = math.prod(local)
-            yield _KINDS[move.kind], move.axes, int(received) if move.kind == "retile" else n
+        if received and move.kind == "retile":
+            yield "collective-permute", move.axes, int(received)
+        elif received:
+            yield KINDS[move.kind], move.axes, math.prod(local)
         local = after
-
-
-_KINDS = {"all_gather": "all-gather", "all_to_all": "all-to-all", "retile": "collective-permute",
-          "reduce_scatter": "reduce-scatter", "psum": "all-reduce"}
 
 
 @cached(32, "prices of meshes")

@@ -26,6 +26,7 @@ from ...ir.ops.communication.collective import (
     psum_invariant_p,
     reduce_scatter_p,
 )
+from ...ir.ops.communication.collective_kinds import KINDS
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.reshape import reshape_p
 from ...ir.ops.movement.shape import transpose_p
@@ -34,12 +35,11 @@ from ...ir.program import Atom, Equation, Program, Var
 from ..cost.prices import Prices
 from ..resharding.delay import joined_reasons
 
-_ALIKE = {psum_invariant_p: "all-reduce", pmax_p: "all-reduce", pmin_p: "all-reduce",
-          pprod_p: "all-reduce", ppermute_p: "collective-permute"}
 # of each device's block one part for every device, and the other way round: by their dimension
 _SCATTERED = {reduce_scatter_p: "scatter_dimension"}
 _GATHERED = {all_gather_invariant_p: "all_gather_dimension"}
-_COMBINED = frozenset((*_ALIKE, *_SCATTERED, *_GATHERED))
+_COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, pprod_p, ppermute_p, *_SCATTERED,
+                       *_GATHERED))
 COMBINED = frozenset([op.name for op in _COMBINED])
 """Ops of which several become one."""
 _MOST = 64
@@ -65,9 +65,8 @@ def _key(eqn: Equation, prices: Prices) -> tuple | None:
         return None
     assert op.collective is not None
     size = math.prod(aval.shape) * aval.dtype.itemsize
-    kind = _ALIKE.get(op) or ("reduce-scatter" if op in _SCATTERED else "all-gather")
     dimension = _SCATTERED.get(op) or _GATHERED.get(op)
-    most = prices.worth_joining(kind, op.collective.axes(params))
+    most = prices.worth_joining(KINDS[op.name], op.collective.axes(params))
     if dimension and math.prod(aval.shape[:params[dimension]]) > 1:
         most = min(most, TRANSPOSED)
     if not 0 < size <= most:
@@ -181,15 +180,16 @@ class _Combining:
     def together(self, group: Sequence[Equation]) -> None:
         first = group[0]
         op, params = first.op, first.params
-        n = params["axis_size"] if op in _SCATTERED or op in _GATHERED else 1
-        scattered = op in _SCATTERED
-        flat = [self.in_rows(e, e.invars[0], e.params[_SCATTERED[op]], n) if scattered else
-                self.reshaped(e, e.invars[0], (1, math.prod(e.invars[0].aval.shape)))
-                for e in group]
-        if n == 1:
-            flat = [self.reshaped(e, x, x.aval.shape[1:]) for e, x in zip(group, flat, strict=True)]
-        elif op in _SCATTERED or op in _GATHERED:
-            params = {**params, _SCATTERED.get(op) or _GATHERED[op]: 0}
+        dimension = _SCATTERED.get(op) or _GATHERED.get(op)
+        if op in _SCATTERED:
+            flat = [self.in_rows(e, e.invars[0], e.params[dimension], params["axis_size"])
+                    for e in group]
+        else:
+            row = (1,) if op in _GATHERED else ()
+            flat = [self.reshaped(e, e.invars[0], (*row, math.prod(e.invars[0].aval.shape)))
+                    for e in group]
+        if dimension:
+            params = {**params, dimension: 0}
         joined = self.emit(first, concatenate_p, flat, {"dimension": flat[0].aval.ndim - 1})
         reason = joined_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group])
         done = self.emit(first, op, [joined], params, reason=reason)

@@ -98,16 +98,6 @@ def share_received(mesh: AbstractMesh, source: Entries, target: Entries) -> Shar
     return units, parts, common
 
 
-def least_received(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> int:
-    """The elements that a plan between two layouts receives, without looking for the plan."""
-    share = share_received(mesh, source, target)
-    if share is None:
-        return _bound(mesh, _divided(mesh, shape, source, target), source, target)
-    units, parts, common = share
-    whole = math.prod([-(-n // unit) * unit for n, unit in zip(shape, units, strict=True)])
-    return whole // parts - (whole // common if common else 0)
-
-
 @cached(4096, "steps from one sharding to another")
 def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
           source_pending: Pending, target_pending: Pending) -> Plan:

@@ -9,7 +9,6 @@ import pytest
 import shardtrace.numpy as jnp
 from shardtrace import make_jaxpr
 from shardtrace.driver.analysis.reduce import Case, count_equations, reduce_program
-from shardtrace.ir.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 
@@ -30,11 +29,8 @@ def example_args():
 """
 
 
-@pytest.fixture(autouse=True)
-def _by_bytes():
-    """By time this small program sums nothing over X."""
-    with config.override(shardtrace_objective="bytes"):
-        yield
+# by time this small program sums nothing over X
+pytestmark = pytest.mark.usefixtures("by_bytes")
 
 
 @pytest.fixture

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardtrace.ir.context import config
-
 
 @pytest.fixture(autouse=True)
-def _by_bytes():
-    with config.override(shardtrace_objective="bytes"):
-        yield
+def _by_bytes(by_bytes):
+    pass

@@ -45,11 +45,8 @@ def placed(spec, x=DATA):
     return st.device_put(x, st.NamedSharding(MESH, spec))
 
 
-@pytest.fixture(autouse=True)
-def _by_bytes():
-    """By time a loop over so little carries it as a sum, and rounds otherwise."""
-    with st.config.override(shardtrace_objective="bytes"):
-        yield
+# by time a loop over so little carries it as a sum, and rounds otherwise
+pytestmark = pytest.mark.usefixtures("by_bytes")
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
