@@ -182,7 +182,8 @@ class _Combining:
         op, params = first.op, first.params
         dimension = _SCATTERED.get(op) or _GATHERED.get(op)
         if op in _SCATTERED:
-            flat = [self.in_rows(e, e.invars[0], e.params[dimension], params["axis_size"])
+            scattered = _SCATTERED[op]
+            flat = [self.in_rows(e, e.invars[0], e.params[scattered], params["axis_size"])
                     for e in group]
         else:
             row = (1,) if op in _GATHERED else ()
