@@ -51,6 +51,8 @@ def make_parser() -> argparse.ArgumentParser:
                              help=f"the device that the plan is for (default {DEFAULT_HARDWARE})")
             sub.add_argument("--objective", choices=OBJECTIVES,
                              help=f"what plans are judged by (default {OBJECTIVES[0]})")
+            sub.add_argument("--memory-limit", type=amount, metavar="BYTES",
+                             help="the most that a device may hold at once, such as 80e9")
         if costs:
             sub.add_argument("--topology", metavar="SIZES",
                              help="shape of a slice's torus: 8,16,16")

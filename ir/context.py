@@ -84,8 +84,10 @@ class Config:
     shardtrace_dump: from SHARDTRACE_DUMP; a directory for every stage's text.
     shardtrace_check: run the verifier after every pass (default on, SHARDTRACE_CHECK=0: off).
     shardtrace_skip: from SHARDTRACE_SKIP; names of passes to leave out (ir/passes.py), with commas.
-    shardtrace_objective: what plans are judged by, "time" or "bytes" (SHARDTRACE_OBJECTIVE).
+    shardtrace_objective: what plans are judged by (SHARDTRACE_OBJECTIVE): "time", "bytes" or
+      "memory".
     shardtrace_hardware: whose time, such as "h100", or a Hardware (SHARDTRACE_HARDWARE).
+    shardtrace_memory_limit: bytes that a device may hold, 0 for any (SHARDTRACE_MEMORY_LIMIT).
     shardtrace_process_timeout: seconds to wait for a process that never started (default 30).
     shardtrace_progress: progress bars on a terminal for what takes over two seconds (default on,
       SHARDTRACE_PROGRESS=0: off).
@@ -126,6 +128,7 @@ class Config:
         "shardtrace_skip": "",
         "shardtrace_objective": "time",
         "shardtrace_hardware": "v5p",
+        "shardtrace_memory_limit": 0,
         "shardtrace_executor": "simulated",
         "shardtrace_process_timeout": 30.0,
         "shardtrace_progress": True,
@@ -144,7 +147,7 @@ class Config:
         "jax_legacy_prng_key": ("allow", "warn", "error"),
         "default_axis_types": ("auto", "explicit"),
         "shardtrace_executor": ("simulated", "per_device"),
-        "shardtrace_objective": ("time", "bytes"),
+        "shardtrace_objective": ("time", "bytes", "memory"),
         "jax_default_prng_impl": ("threefry2x32", "rbg", "unsafe_rbg"),
         "jax_traceback_filtering": ("off", "tracebackhide", "remove_frames",
                                     "quiet_remove_frames", "auto"),
@@ -180,7 +183,7 @@ class Config:
         values["shardtrace_dump"] = environment.read("SHARDTRACE_DUMP", "")
         values["shardtrace_check"] = environment.read("SHARDTRACE_CHECK", True)
         values["shardtrace_skip"] = environment.read("SHARDTRACE_SKIP", "")
-        for name in ("objective", "hardware"):
+        for name in ("objective", "hardware", "memory_limit"):
             values[f"shardtrace_{name}"] = environment.read(
                 f"SHARDTRACE_{name.upper()}", values[f"shardtrace_{name}"])
         values["shardtrace_progress"] = environment.read("SHARDTRACE_PROGRESS", True)

@@ -1,6 +1,6 @@
 """Passes: named steps from program to program, listed in order where a stage of the work is done.
 
-The partitioner's are in partitioner/pipeline.py, those by which the simulated executor prepares a
+The partitioner's are in partitioner/passes.py, those by which the simulated executor prepares a
 per-device program in runtime/rewrites/pipeline.py. Each has one form, is verified, timed
 (`--time-passes`) and dumped under its name, and those that are not needed for right results can be
 left out by `SHARDTRACE_SKIP=name,...`: to find the one that is to blame.

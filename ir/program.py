@@ -116,8 +116,12 @@ NEXT_PASS = "next pass"
 # In the memo of a program: the passes that are left out, in alphabetical order.
 WITHOUT = "without"
 
-# In the memo of a program: what it is partitioned for, (objective, hardware), where this is said.
+# In the memo of a program: what it is partitioned for, (objective, hardware, limit of memory).
 JUDGED = "judged by"
+
+# In the memo of a RESHARDED program and what is made of it: whether the planner lets devices
+# compute the same.
+REPEATS = "repeats"
 
 # In the memo of a program: for each parameter whether results may take its memory.
 DONATED = "donated"

@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.program import Level, Program
 from ...ir.text.print import print_program, save_program
 from ...partitioner.collectives import CollectiveRecord, collectives
-from ...partitioner.pipeline import provenance
+from ...partitioner.dumps import provenance
 from ..output import Output
 from ..problems import USAGE, Problem
 from ..select import one

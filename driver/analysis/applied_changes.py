@@ -15,15 +15,10 @@ from ...ir.program import DONATED, Program, Requests
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
 from ...partitioner.cost.hardware import Hardware
-from ...partitioner.pipeline import (
-    DEFAULT_OPTIONS,
-    PREPARE,
-    Job,
-    Options,
-    Partitioned,
-    carrying,
-    partition,
-)
+from ...partitioner.cost.prices import Objective
+from ...partitioner.passes import PREPARE, Job
+from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, partition
+from ...partitioner.stages import carrying
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
@@ -39,12 +34,12 @@ from ..jit.stages import Traced
 
 def _trial(base: Partitioned) -> Options:
     """The options of a program that is partitioned only to be costed beside another."""
-    return Options(dump=False, objective=base.objective, hardware=base.hardware)
+    return Options(True, False, *base.objective[:3])
 
 
 def inlined(program: Program) -> Program:
     """The program as changes see it: every call replaced by what it calls."""
-    new, job = program, Job(program.mesh, (), ())
+    new, job = program, Job(program.mesh, (), (), Objective.of())
     for step in PREPARE:
         new = step.run(new, job)
     if "meshes" in program.memo:
@@ -199,8 +194,7 @@ class DecidedSubject:
             stages = {name: stages.get(name, program), **stages}
         mesh = next((t.mesh for t in (*program.global_in, *program.in_avals)
                      if t.mesh.axis_names), program.mesh)
-        objective, device = DEFAULT_OPTIONS.judged(program)
-        self.partitioned = Partitioned(mesh, stages, (), (), objective=objective, hardware=device)
+        self.partitioned = Partitioned(mesh, stages, (), (), DEFAULT_OPTIONS.judged(program))
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:

@@ -93,4 +93,4 @@ def _topology(plan: Partitioned, hardware: str | Hardware | None,
         return shape
     mesh = plan.mesh
     sizes = {str(a): n for a, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True)}
-    return Topology.of(hardware or plan.hardware, sizes, shape, slices)
+    return Topology.of(hardware or plan.objective.hardware, sizes, shape, slices)

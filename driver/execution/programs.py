@@ -15,7 +15,9 @@ from ...ir.diagnostics.errors import JaxRuntimeError, ShardtraceError, Verificat
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import NEXT_PASS, Level, Program, Requests
 from ...ir.spec import PartitionSpec
-from ...partitioner.pipeline import DEFAULT_OPTIONS, PIPELINE, Job, left_out, partition, staged
+from ...partitioner.passes import PIPELINE, Job
+from ...partitioner.pipeline import DEFAULT_OPTIONS, left_out, partition
+from ...partitioner.plans import planned
 from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import Stored, settled
 from .executable import EXECUTORS
@@ -40,14 +42,14 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
         raise ValueError(f"a {program.level.value} program has its shardings already")
     stages = {program.level.value: program}
     first = program.memo.get(NEXT_PASS) or _FIRST[program.level]
-    job = Job(program.mesh, (), (), left_out(program), *DEFAULT_OPTIONS.judged(program))
+    job = Job(program.mesh, (), (), DEFAULT_OPTIONS.judged(program), left_out(program))
     names = [step.name for step in PIPELINE]
     if first == "optimize":
         first = next(step.name for step in PIPELINE if step.stage == "optimized")
     if first and first not in names:
         raise VerificationError(f"no pass is called {first!r}; there are {', '.join(names)}")
     passes = PIPELINE[names.index(first):] if first else ()
-    return {**stages, **dict(staged(program, job, passes))}
+    return {**stages, **dict(planned(program, job, passes))}
 
 
 def asked_arguments(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()

@@ -15,7 +15,8 @@ from ...ir.mesh import AbstractMesh
 from ...ir.program import DONATED, Program
 from ...ir.support.collector import collector_paused
 from ...ir.support.program_cache import ProgramCache
-from ...partitioner.pipeline import Dump, Options, Partitioned, partition
+from ...partitioner.dumps import Dump
+from ...partitioner.pipeline import Options, Partitioned, partition
 from ...partitioner.propagation.graph import warnings_given
 from ...runtime.rewrites.pipeline import prepared, tell_of_bodies
 

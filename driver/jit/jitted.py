@@ -26,7 +26,8 @@ from ...ir.process import process_identity
 from ...ir.program import DONATED, Program
 from ...ir.support.caches import Cache, tables
 from ...ir.types import ArrayType
-from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, noting
+from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
+from ...partitioner.stages import noting
 from ...runtime.arrays.array import ArrayImpl
 from ...runtime.arrays.transfer import put
 from ...runtime.placement import Placed

@@ -4,17 +4,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...partitioner.cost.hardware import hardware
-from ...partitioner.cost.prices import check_objective
+from ...partitioner.cost.prices import Objective
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
+
+# a compiler option -> the field of an objective
+_OPTIONS = {"objective": "name", "hardware": "hardware", "memory_limit": "memory_limit"}
 
 
 def judged_by(compiler_options: Mapping[str, Any] | None) -> Options:
     """The options of the partitioner. Raises ValueError for an unknown objective or device."""
-    given = compiler_options or {}
-    objective, device = given.get("objective"), given.get("hardware")
-    if objective is None and device is None:
+    given = {name: value for name, value in (compiler_options or {}).items() if value is not None}
+    asked = {name: given[name] for name in _OPTIONS if name in given}
+    if not asked:
         return DEFAULT_OPTIONS
-    if objective is not None:
-        check_objective(objective)
-    return Options(objective=objective, hardware=None if device is None else hardware(device))
+    checked = Objective.of(*map(asked.get, _OPTIONS, Objective.of()))._asdict()
+    return DEFAULT_OPTIONS._replace(**{name: checked[_OPTIONS[name]] for name in asked})

@@ -348,6 +348,23 @@ class JaxRuntimeError(ShardtraceError, RuntimeError):
     """
 
 
+class MemoryLimitError(JaxRuntimeError):
+    """A program for which no plan was found that needs as little memory as is asked for.
+
+    Fails, where a device may hold 64 kB and half of the argument alone is 128 kB::
+
+        f = jit(lambda x: x.sum(), compiler_options={"memory_limit": 64e3})
+        f(device_put(ones((256, 256)), NamedSharding(make_mesh((2,), ("x",)), P("x"))))
+
+    Cause: arguments, results and values between them that a device holds at once are more than
+    `memory_limit`, in every plan that was tried. The message names the least that was found, the
+    line where it is held, and the largest values there.
+
+    Fix: split the largest of them over more mesh axes, donate arguments that are not needed later
+    (`donate_argnums`), or let values be computed again instead of kept (`checkpoint`).
+    """
+
+
 # Tracebacks and pickles call them by their public name.
 for _public in [x for x in globals().values() if isinstance(x, type) and x.__module__ == __name__]:
     _public.__module__ = f"{__name__.partition('.')[0]}.errors"

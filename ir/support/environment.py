@@ -5,6 +5,7 @@ are checked when the first setting is read.
 """
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -54,9 +55,16 @@ def _passes(text: str) -> str:
 
 
 def _objective(text: str) -> str:
-    if text not in ("time", "bytes"):
-        raise ValueError(none_such(text, ("time", "bytes"), "objective called"))
+    known = "time", "bytes", "memory"
+    if text not in known:
+        raise ValueError(none_such(text, known, "objective called"))
     return text
+
+
+def _bytes(text: str) -> float:
+    if not 0 <= float(text) < math.inf:
+        raise ValueError("write a number of bytes, such as 80e9")
+    return float(text)
 
 
 def skipped(names: str) -> frozenset[str]:
@@ -74,8 +82,9 @@ VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "SHARDTRACE_DEBUG": (_debug, "trace: print the type of every value as it is traced"),
     "SHARDTRACE_DUMP": (str, "a folder for the program of every stage"),
     "SHARDTRACE_HARDWARE": (str, "whose time plans are judged by, such as h100"),
+    "SHARDTRACE_MEMORY_LIMIT": (_bytes, "the most bytes that a device may hold, such as 80e9"),
     "SHARDTRACE_NUM_DEVICES": (_count, "how many devices are simulated"),
-    "SHARDTRACE_OBJECTIVE": (_objective, "what plans are judged by: time or bytes"),
+    "SHARDTRACE_OBJECTIVE": (_objective, "what plans are judged by: time, bytes or memory"),
     "SHARDTRACE_PROFILE": (_flag, "1: where the time of the process went, when it ends"),
     "SHARDTRACE_PROGRESS": (_flag, "0: no progress bars"),
     "SHARDTRACE_SKIP": (_passes, "passes to leave out, such as rematerialize,optimize"),

@@ -106,7 +106,7 @@ class Frames(Values):
         self.fixed: set[Var] = set()
         self.layouts_free = False
         self.next: str | None = None
-        self.judged: tuple[str, str] | None = None
+        self.judged: tuple[str, str, int] | None = None
         self.omitted: set[str] = set()
         self.archives: dict[str, Any] = {}
         self.lines: list[str] | None = None
@@ -166,8 +166,12 @@ class Frames(Values):
         self.omitted.add(str(parts[0]))
 
     def objective(self, parts: list) -> None:
-        objective, *device, _ = parts               # and the end of the line
-        self.judged = str(objective), unquote(device[0]) if device else ""
+        said = {part.type: part for part in parts}
+        limit = said.get("ELEMENTS", "0")
+        if not limit.isdecimal():
+            raise Mistake(f"`within {limit}` is no number of bytes", limit.start_pos, len(limit))
+        self.judged = (str(said["NAME"]), unquote(said["STRING"]) if "STRING" in said else "",
+                       int(limit))
 
     def _level(self, token: Token) -> Level:
         level = _LEVELS.get(token)

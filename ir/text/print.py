@@ -144,8 +144,9 @@ class _Printer:
         following = program.memo.get(NEXT_PASS)
         return (["layouts free"] * free + [f"next {p}" for p in (following,) if p]
                 + [f"without {p}" for p in program.memo.get(WITHOUT, ())]
-                + [f"objective {objective}" + f" on {quote(device)}" * bool(device)
-                   for objective, device in (program.memo.get(JUDGED, ("", "")),) if objective])
+                + [f"objective {name}" + f" on {quote(device)}" * bool(device)
+                   + f" within {limit}" * bool(limit)
+                   for name, device, limit in (program.memo.get(JUDGED, ("", "", 0)),) if name])
 
     def function(self, program: Program, notation: Notation, indent: str, prefix: str
                  ) -> list[str]:

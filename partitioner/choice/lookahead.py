@@ -148,6 +148,8 @@ class LookaheadSearch:
         """
         self._collect_preferences()
         self._search()
+        self.repeats_work = any([s.__class__ is Strategy and d.repeats(s)        # type: ignore
+                                 for s, (d, _, _) in zip(self.found, self.parts, strict=True)])
         found: list[Strategy | StrategySpec | Decision | None] = []
         if len(self.parts) == len(self.members):
             found += self.found

@@ -4,13 +4,14 @@ A plan is judged by one objective. For "time" the unit is an attosecond on the c
 exchange costs its latency and its bytes over the links that it uses (links.py), an equation the
 longer of its operations and its bytes through memory. For "bytes" it is a part of a byte received:
 an exchange counts little by itself, and computation as FLOPS_PER_BYTE and TRAFFIC say, so that none
-is repeated for a few bytes. Prices are integers: their sums are exact, and equal programs cost the
-same.
+is repeated for a few bytes. For "memory" it is a part of a byte of a block, exchanges hardly count.
+Prices are integers: their sums are exact, and equal programs cost the same.
 """
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.collective_kinds import KINDS
@@ -23,7 +24,7 @@ from .hardware import DEFAULT_HARDWARE, Hardware, hardware
 from .links import collective_seconds
 from .topology import Topology
 
-OBJECTIVES = ("time", "bytes")
+OBJECTIVES = ("time", "bytes", "memory")
 SECOND = 10 ** 18               # units in a second
 BYTE = 10 ** 9                  # units in a received byte
 
@@ -34,6 +35,7 @@ BYTE = 10 ** 9                  # units in a received byte
 FLOPS_PER_BYTE = 1000
 TRAFFIC = 4000
 EXCHANGE = 1e-3
+NEVER = 10 ** 6                # a margin that nothing is worth
 _LARGE = 1e9                   # bytes with which the slope of an exchange is measured
 _DTYPES = {1: "int8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128"}
 
@@ -47,34 +49,79 @@ class Price(NamedTuple):
         return self.fixed + int(self.slope * nbytes) if nbytes else 0
 
 
+class Objective(NamedTuple):
+    """What plans are judged by. name: of OBJECTIVES. memory_limit: bytes that a device may hold at
+    once; 0: any.
+
+    Of plans that are tried for these (see plans.py): weight, by which bytes of blocks count more;
+    once: whether computation is repeated nowhere.
+    """
+    name: str
+    hardware: Hardware
+    memory_limit: int = 0
+    weight: int = 1
+    once: bool = False
+
+    @staticmethod
+    @cached(32, "what plans are judged by")
+    def of(name: str = "time", device: str | Hardware = DEFAULT_HARDWARE,
+           memory_limit: float = 0) -> Objective:
+        """Raises ValueError for a name or a device that is not known, and a limit that is none."""
+        if name not in OBJECTIVES:
+            raise ValueError(f"objective must be one of {', '.join(map(repr, OBJECTIVES))}, got "
+                             f"{name!r}")
+        if not (isinstance(memory_limit, (int, float)) and 0 <= memory_limit < math.inf):
+            raise ValueError("memory_limit must be the number of bytes that a device may hold, "
+                             f"such as 80e9, got {memory_limit!r}")
+        return Objective(name, hardware(device), int(memory_limit))
+
+    @property
+    def said(self) -> tuple[str, str, int] | None:
+        """What the text of a program says of it: nothing of what is usual."""
+        said = self.name, self.hardware.key, self.memory_limit
+        return None if said == ("time", DEFAULT_HARDWARE, 0) else said
+
+    def prices(self, mesh: AbstractMesh) -> Prices:
+        """The prices of a mesh."""
+        return _prices(mesh, self.name, self.hardware if self.name == "time" else None,
+                       self.weight, self.once)
+
+
 class Prices:
-    """The prices of one mesh. objective: of OBJECTIVES; hardware: whose time, None for "bytes".
+    """The prices of one mesh for an objective.
 
     unit: what prices are said in, "ns" or "B"; scale: of one of these. traffic: of a byte through
     memory; flops: of an operation, by the size of an element. margin: how often exchanges count
     that let devices compute the same: by time computation is repeated, and blocks grow, only where
-    this halves what exchanges cost.
+    this halves what exchanges cost. received: of a byte received, where time does not count.
     """
 
-    __slots__ = ("_exchanges", "flops", "hardware", "margin", "mesh", "objective", "scale",
+    __slots__ = ("_exchanges", "flops", "made_of", "margin", "mesh", "received", "scale",
                  "topology", "traffic", "unit")
 
-    def __init__(self, mesh: AbstractMesh, objective: str, device: Hardware | None) -> None:
-        self.mesh, self.objective, self.hardware = mesh, objective, device
+    def __init__(self, mesh: AbstractMesh, name: str, device: Hardware | None, weight: int,
+                 once: bool) -> None:
+        self.mesh, self.made_of = mesh, (name, device, weight, once)
         self._exchanges: dict[tuple[str, tuple[str, ...]], Price] = {}
         self.topology = None if device is None else Topology.of(device, mesh.shape)
+        self.received = BYTE
         if device is None:
             self.unit, self.scale, self.margin = "B", BYTE, 1
-            self.traffic = BYTE / TRAFFIC
+            self.traffic = weight * BYTE / TRAFFIC
             self.flops = dict.fromkeys(_DTYPES, BYTE / FLOPS_PER_BYTE)
+            if name == "memory":
+                self.traffic, self.received = BYTE, BYTE // TRAFFIC
+                self.flops = dict.fromkeys(_DTYPES, 1.0)
         else:
             self.unit, self.scale, self.margin = "ns", SECOND // 10 ** 9, 2
-            self.traffic = SECOND / device.hbm
+            self.traffic = weight * SECOND / device.hbm
             self.flops = {n: SECOND / device.peak_of(dtype) for n, dtype in _DTYPES.items()}
+        if once:
+            self.margin = NEVER
 
     def on(self, mesh: AbstractMesh) -> Prices:
         """The prices of another mesh of such devices."""
-        return _prices(mesh, self.objective, self.hardware)
+        return _prices(mesh, *self.made_of)
 
     def exchange(self, kind: str, axes: Sequence[str]) -> Price:
         """The price of a collective of this kind ("all-gather") over mesh axes."""
@@ -91,7 +138,7 @@ class Prices:
         received = {"all-gather": n - 1, "all-reduce": 2 * (n - 1) / n,
                     "collective-permute": 1}.get(kind, (n - 1) / n)
         if self.topology is None:
-            return Price(round(EXCHANGE * BYTE), received * BYTE)
+            return Price(round(EXCHANGE * self.received), received * self.received)
         one, two = (collective_seconds(self.topology, kind, axes, n, int(k * _LARGE),
                                        int(k * _LARGE * received)) for k in (1, 2))
         slope = (two - one) / _LARGE
@@ -114,18 +161,10 @@ class Prices:
         return int(work if work > moved else moved)
 
 
-def check_objective(objective: str) -> None:
-    """Raise ValueError for one that there is not."""
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective must be one of {', '.join(map(repr, OBJECTIVES))}, got "
-                         f"{objective!r}")
-
-
-def prices_for(mesh: AbstractMesh, objective: str = "time",
-               device: str | Hardware = DEFAULT_HARDWARE) -> Prices:
-    """The prices of a mesh. Raises ValueError for an objective or a device that is not known."""
-    check_objective(objective)
-    return _prices(mesh, objective, hardware(device) if objective == "time" else None)
+def prices_for(mesh: AbstractMesh, name: str = "time", device: str | Hardware = DEFAULT_HARDWARE
+               ) -> Prices:
+    """The prices of a mesh for an objective; see `Objective.of`."""
+    return Objective.of(name, device).prices(mesh)
 
 
 @cached(4096, "prices between types")
@@ -154,5 +193,5 @@ def exchanges_of(mesh: AbstractMesh, shape: Shape, moves: Sequence[Move], source
 
 
 @cached(32, "prices of meshes")
-def _prices(mesh: AbstractMesh, objective: str, device: Hardware | None) -> Prices:
-    return Prices(mesh, objective, device)
+def _prices(mesh: AbstractMesh, *made_of: Any) -> Prices:
+    return Prices(mesh, *made_of)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.phases import phase
-from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
+from ...ir.program import REPEATS, Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import ASKED, CHOSEN, NEEDED
@@ -97,6 +97,7 @@ class _Chooser:
         self.open: list[_Open] = []
         self.brought: dict[Var, _Open] = {}     # by what was brought
         self.kinds = ReasonKinds(program, demands, search)
+        self.repeats_work = search.repeats_work     # by the planner, here or in nested programs
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
 
     def run(self, plan: Sequence[Strategy | StrategySpec | Decision | None]) -> Program:
@@ -130,12 +131,17 @@ class _Chooser:
             self.explain(outvars)
         if self.loose:
             eqns, outvars = fold_reshards(eqns, outvars)
-        return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
+        made = program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
+        if self.repeats_work:
+            made.memo[REPEATS] = True
+        return made
 
     def nested(self, program: Program, repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(
             program, self.layouts.prices)
-        return _resharded(program, layouts, self.demands, repeats, loop_trips)
+        made = _resharded(program, layouts, self.demands, repeats, loop_trips)
+        self.repeats_work = self.repeats_work or REPEATS in made.memo
+        return made
 
     def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:
         """The type of a value in another layout."""

@@ -9,6 +9,7 @@ import pytest
 import shardtrace.partitioner.pipeline as pipeline
 from shardtrace.ir.context import config
 from shardtrace.ir.diagnostics.errors import VerificationError
+from shardtrace.ir.passes import Pass
 from shardtrace.ir.program import Level, Program, programs_equal
 from shardtrace.ir.rewriting.unread import drop_dead
 from shardtrace.ir.shardings.sharding import NamedSharding
@@ -16,7 +17,7 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
-from shardtrace.partitioner.pipeline import Options, Pass, partition
+from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.partitioner.preparation.inline import inline
 
 from . import lockstep

@@ -9,7 +9,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.driver.execution.programs import run_program
 from shardtrace.ir.support.environment import SKIPPABLE
-from shardtrace.partitioner.pipeline import PIPELINE
+from shardtrace.partitioner.passes import PIPELINE
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

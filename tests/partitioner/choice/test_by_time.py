@@ -113,7 +113,7 @@ def test_what_is_asked_for_is_in_the_text_and_in_all_that_is_made_of_it():
     text = str(lowered.stages["traced"])
     assert '\nobjective bytes on "h100"\n' in text
     again = partition(parse_program(text), mesh=M24)
-    assert (again.objective, again.hardware.key) == ("bytes", "h100")
+    assert again.objective.said == ("bytes", "h100", 0)
     for name, program in lowered.stages.items():
         assert str(again.stages[name]) == str(program)
 
@@ -124,7 +124,7 @@ def test_the_usual_is_not_said():
 
 
 @pytest.mark.parametrize("options, said", [
-    ({"objective": "speed"}, "objective must be one of 'time', 'bytes', got 'speed'"),
+    ({"objective": "speed"}, "objective must be one of 'time', 'bytes', 'memory', got 'speed'"),
     ({"hardware": "v17"}, "no figures for hardware 'v17'"),
 ])
 def test_unknown_objectives_and_devices(options, said):

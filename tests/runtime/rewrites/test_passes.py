@@ -9,7 +9,7 @@ import shardtrace.lax as lax
 import shardtrace.numpy as jnp
 from shardtrace.ir.program import Level
 from shardtrace.ir.support.environment import OPTIMIZE, SKIPPABLE, skipped
-from shardtrace.partitioner.pipeline import PIPELINE
+from shardtrace.partitioner.passes import PIPELINE
 from shardtrace.runtime.rewrites.pipeline import EXECUTION, prepared
 from shardtrace.sharding import PartitionSpec as P
 

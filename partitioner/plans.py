@@ -1,0 +1,134 @@
+"""Whole plans: where something must be judged by all of a program, several are made and compared.
+
+The search for strategies (choice/) compares equations by their prices. What devices hold at once,
+and what they repeat, is known of whole per-device programs only:
+
+    a limit of memory       the first plan that needs no more, of some in which blocks count ever
+                            more beside time; MemoryLimitError tells the least of them
+    "memory"                of all of these the one that needs the least
+    repeated computation    a plan with it is taken only where none without it is as fast, and holds
+                            little more (HOLDS) unless it is much faster (FASTER)
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from ..ir.diagnostics.diagnostic import fail
+from ..ir.diagnostics.errors import MemoryLimitError
+from ..ir.passes import Pass
+from ..ir.program import DONATED, REPEATS, Program
+from ..ir.support.lazy import lazy_import
+from ..ir.support.named_tuple import NamedTuple
+from .cost.prices import Objective
+from .cost.topology import Topology
+from .dumps import Dump
+from .passes import Job
+from .stages import staged
+
+if TYPE_CHECKING:
+    from .cost.memory import Memory
+
+_memory = lazy_import(".cost.memory", __package__)
+_schedule = lazy_import(".cost.schedule", __package__)
+
+FIRST = "insert-reshards"       # the pass that prices are for
+WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit of memory
+HOLDS = 1.1                     # of the peak of the plan that repeats nothing
+FASTER = 0.5                    # of its time
+LARGEST = 3                     # values that are named where there is not enough memory
+
+
+class _Plan(NamedTuple):
+    """The stages that a plan led to, and what a device then holds."""
+    stages: dict[str, Program]
+    objective: Objective
+    memory: Memory
+
+    @property
+    def peak(self) -> int:
+        return self.memory.peak_bytes
+
+    @property
+    def local(self) -> Program:
+        return self.stages[next(reversed(self.stages))]
+
+    def seconds(self) -> float:
+        """Of a step on the hardware."""
+        topology = Topology.of(self.objective.hardware, self.local.mesh.shape)
+        return _schedule.times(self.local, topology).step
+
+
+def planned(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None = None
+            ) -> Iterator[tuple[str, Program]]:
+    """What each stage leaves, by name, verified, of the plan that is taken.
+
+    Raises MemoryLimitError where none is found that needs as little as is asked for.
+    """
+    names = [step.name for step in passes]
+    at = names.index(FIRST) if FIRST in names else 0
+    for stage, program in staged(program, job, passes[:at], dump):      # noqa: B020
+        yield stage, program
+    first = dict(staged(program, job, passes[at:], dump))
+    yield from (_taken(program, job, passes[at:], first, dump) if FIRST in names else first).items()
+
+
+def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, Program],
+           dump: Dump | None) -> dict[str, Program]:
+    """The stages of the plan that is taken: those of the first one, or others."""
+    objective = job.objective
+    *_, local = first.values()
+    repeats = objective.name == "time" and local.memo.get(REPEATS, False)
+    if not (repeats or objective.memory_limit or objective.name == "memory"):
+        return first
+
+    def plan(other: Objective, stages: dict[str, Program] | None = None) -> _Plan:
+        stages = stages or dict(staged(program, job._replace(objective=other), passes))
+        *_, made = stages.values()
+        return _Plan(stages, other, _memory.memory(made, program.memo.get(DONATED, ())))
+
+    taken = usual = plan(objective, first)
+    if repeats:
+        taken = _once_or_more(plan(objective._replace(once=True)), usual)
+    limit = objective.memory_limit
+    if objective.name == "memory" or limit and taken.peak > limit:
+        found = [taken]
+        for other in _lighter(objective):
+            if objective.name == "memory" or found[-1].peak > limit:
+                found.append(plan(other))
+        taken = min(found, key=lambda p: p.peak) if found[-1].peak > limit else found[-1]
+    if limit and taken.peak > limit:
+        _refuse(taken, limit)
+    if taken is usual or dump is None or dump.folder is None:
+        return taken.stages
+    dump.rewind(len(first))
+    return dict(staged(program, job._replace(objective=taken.objective), passes, dump))
+
+
+def _once_or_more(once: _Plan, repeating: _Plan) -> _Plan:
+    """Of a plan that repeats no computation and one that does, the one to take."""
+    ratio = repeating.seconds() / max(once.seconds(), 1e-18)
+    fits = repeating.peak <= HOLDS * once.peak
+    return repeating if ratio <= FASTER or ratio <= 1 and fits else once
+
+
+def _lighter(objective: Objective) -> Iterator[Objective]:
+    """Objectives by which plans need ever less memory, most of the time."""
+    for weight in WEIGHTS:
+        yield objective._replace(name="time", weight=weight, once=True)
+    yield objective._replace(name="memory", once=True)
+
+
+def _refuse(least: _Plan, limit: int) -> NoReturn:
+    """Say that all plans need more than the limit."""
+    found = least.memory
+    largest = [f"{h.name}: {h.type}, {h.nbytes:,} bytes" for h in found.held[:LARGEST]]
+    fail(MemoryLimitError,
+         f"RESOURCE_EXHAUSTED: no plan was found for `{least.local.name}` within {limit:,} bytes "
+         f"of memory on each device; the least that was found is {least.peak:,}.",
+         location=found.location, label="the peak is here",
+         notes=(f"arguments are {found.argument_bytes:,} bytes of it; the largest values there: "
+                + "; ".join(largest),),
+         help="split these over more mesh axes, donate arguments that are not needed later "
+                   "(donate_argnums), or compute values again instead of keeping them "
+                   "(shardtrace.checkpoint)")

@@ -1,0 +1,125 @@
+"""Stages: the passes of one after the other, verified and dumped when the last of them has run."""
+from __future__ import annotations
+
+import itertools
+import operator
+import string
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..ir.context import config
+from ..ir.diagnostics.diagnostic import clipped
+from ..ir.diagnostics.errors import ShardtraceError, VerificationError
+from ..ir.diagnostics.location import is_ours
+from ..ir.passes import Pass
+from ..ir.phases import in_phase
+from ..ir.program import DONATED, JUDGED, NEXT_PASS, REPEATS, WITHOUT, Level, Program, Requests
+from ..ir.verify import verify
+from .dumps import Dump
+from .passes import Job
+
+
+def staged(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None = None,
+           ) -> Iterator[tuple[str, Program]]:
+    """What each stage leaves, by name, verified; one whose passes are all left out is not there."""
+    left_out, ops, holds = job.left_out, program.op_names, program.holds_programs
+    for stage, steps in itertools.groupby(passes, operator.attrgetter("stage")):
+        first, done, ran = program, [], False
+        for letter, step in zip(string.ascii_lowercase, steps, strict=False):
+            if step.name in left_out:
+                continue
+            ran = True
+            if step.idle(ops, holds):
+                continue
+            try:
+                after = run_pass(step, program, job, dump)
+            except Exception:
+                _blame(done, dump)
+                raise
+            if after is not program:
+                after = carrying(after, program)
+                if stage == "inlined":
+                    after = noting(after, Requests.KEY, program.memo.get(Requests.KEY))
+                elif after.level is Level.LOCAL:
+                    after = _before(after, "" if "optimize" in job.skip else "optimize")
+                done.append((letter, step, program, after))
+                program, ops, holds = after, after.op_names, after.holds_programs
+        if not ran:
+            continue
+        if stage == "optimized":
+            program = _before(program, "")
+        if config.read("shardtrace_check"):
+            try:
+                in_phase("verify", verify, program, first)
+            except VerificationError:
+                _blame(done, dump)
+                raise
+        if dump is not None:
+            for letter, step, _, after in done[:-1]:
+                dump.write_step(letter, step, after)
+            dump.write(stage, program)
+        yield stage, program
+
+
+def _blame(done: Sequence[tuple[str, Pass, Program, Program]], dump: Dump | None) -> None:
+    """Raise VerificationError for the first pass that left an invalid program, if one did."""
+    for _, step, before, after in done if config.read("shardtrace_check") else ():
+        try:
+            verify(after, before)
+        except VerificationError as problem:
+            where = dump.repro(step, before) if dump else ""
+            problem.args = (f"pass `{step.name}` left an invalid program{where}\n{problem}",)
+            raise
+
+
+def run_pass(step: Pass, program: Program, job: Job, dump: Dump | None = None) -> Program:
+    """What a pass makes of a program. One that fails says so: VerificationError, by its name."""
+    try:
+        return in_phase(step.name, step.run, program, job)
+    except Exception as problem:
+        if (isinstance(problem, ShardtraceError) or hasattr(problem, "diagnostic")
+                or _is_users(problem)):
+            raise                                # it says itself what is wrong, and where
+        shown = dump.repro(step, program) if dump and isinstance(problem, AssertionError) else ""
+        raise VerificationError(f"pass `{step.name}` failed{shown}: {type(problem).__name__}: "
+                                f"{clipped(str(problem))}") from problem
+
+
+def _is_users(problem: Exception) -> bool:
+    """Did code of the user's raise it, such as a rule of custom_partitioning?"""
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return not is_ours(name) and name.partition(".")[0] != "numpy"
+
+
+def noting(program: Program, key: str, said: Any) -> Program:
+    """The program with something that its text says and only the memo holds; as it is if None."""
+    if said is None or program.memo.get(key) == said:
+        return program
+    memo = {**program.memo, key: said}
+    program = program.replace()
+    program.memo = memo
+    return program
+
+
+def carrying(after: Program, before: Program) -> Program:
+    """What a pass left, with what its input's text says for all later stages."""
+    said = before.memo
+    for key in (DONATED, WITHOUT, JUDGED, REPEATS):
+        if key in said:
+            after = noting(after, key, said[key])
+    return after
+
+
+def _before(local: Program, name: str) -> Program:
+    """A LOCAL program that says which pass is still to come ("": none)."""
+    if local.memo.get(NEXT_PASS, "") == name:
+        return local
+    memo = {**local.memo, NEXT_PASS: name}
+    if not name:
+        del memo[NEXT_PASS]
+    local = local.replace()
+    local.memo = memo
+    return local

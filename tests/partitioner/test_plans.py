@@ -1,0 +1,145 @@
+"""Whole plans: limits of memory, the plan that holds the least, repeated computation."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.driver.execution.programs import further
+from shardtrace.errors import JaxRuntimeError, MemoryLimitError
+from shardtrace.ir.context import config
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.partitioner.cost.memory import memory
+from shardtrace.partitioner.pipeline import partition
+from shardtrace.sharding import AbstractMesh, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = AbstractMesh((8,), ("x",))
+
+
+@pytest.fixture(autouse=True)
+def by_time():
+    with config.override(shardtrace_objective="time"):
+        yield
+
+
+def struct(shape, *spec):
+    return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def positions(x):
+    """The order of a split vector: small ones are gathered, since an exchange takes as long."""
+    return lax.with_sharding_constraint(jnp.argsort(x), NamedSharding(MESH, P("x")))
+
+
+def normed(x):
+    """Over split features: gathered where an exchange takes longer than to compute them all."""
+    return (x - x.mean(1, keepdims=True)) * lax.rsqrt(jnp.var(x, 1, keepdims=True) + 1e-5)
+
+
+def peak(f, *args, **options):
+    return memory(st.jit(f, compiler_options=options).lower(*args).stages["optimized"]).peak_bytes
+
+
+VECTOR = struct((4096,), "x")
+
+
+def test_a_limit_is_kept_where_a_plan_keeps_it():
+    usual = peak(positions, VECTOR)
+    least = peak(positions, VECTOR, objective="memory")
+    assert least < usual
+    assert peak(positions, VECTOR, memory_limit=usual) == usual
+    for limit in (usual - 1, (usual + least) // 2, least):
+        assert peak(positions, VECTOR, memory_limit=limit) <= limit
+
+
+def test_a_limit_that_no_plan_keeps_is_refused_with_the_least():
+    least = peak(positions, VECTOR, objective="memory")
+    with pytest.raises(MemoryLimitError) as refused:
+        peak(positions, VECTOR, memory_limit=least - 1)
+    said = str(refused.value)
+    assert f"within {least - 1:,} bytes" in said and f"that was found is {least:,}." in said
+    assert "jnp.argsort(x)" in said and "f32[512]" in said
+    assert isinstance(refused.value, JaxRuntimeError)
+
+
+def test_donated_arguments_count_once():
+    def step(x):
+        return x * 2 + 1
+
+    x = struct((1024, 1024), "x")
+    block = 4 * 1024 * 1024 // 8
+    kept = {"memory_limit": block * 1.5}
+    st.jit(step, donate_argnums=0, compiler_options=kept).lower(x).compile()
+    with pytest.raises(MemoryLimitError):
+        st.jit(step, compiler_options=kept).lower(x).compile()
+
+
+@pytest.mark.parametrize("limit", [-1, float("inf"), float("nan"), "80GB"])
+def test_what_is_no_limit(limit):
+    with pytest.raises(ValueError, match="memory_limit must be the number of bytes"):
+        st.jit(jnp.sin, compiler_options={"memory_limit": limit})
+
+
+def test_the_limit_is_in_the_text_and_holds_for_what_is_read():
+    usual = peak(positions, VECTOR)
+    lowered = st.jit(positions, compiler_options={"memory_limit": usual - 1}).lower(VECTOR)
+    assert f'\nobjective time on "v5p" within {usual - 1}\n' in str(lowered.stages["traced"])
+    again = partition(parse_program(str(lowered.stages["traced"])), mesh=MESH)
+    for name, program in lowered.stages.items():
+        assert str(again.stages[name]) == str(program)
+    resumed = further(parse_program(str(lowered.stages["resolved"])))
+    assert str(resumed["optimized"]) == str(lowered.stages["optimized"])
+
+
+def test_a_setting_is_a_limit_for_all():
+    usual = peak(positions, VECTOR)
+    with config.override(shardtrace_memory_limit=usual - 1):
+        assert peak(positions, VECTOR) < usual
+
+
+def test_dumps_are_of_the_plan_that_is_taken(tmp_path):
+    usual = peak(positions, VECTOR)
+    options = {"memory_limit": usual - 1}
+    with config.override(shardtrace_dump=str(tmp_path)):
+        lowered = st.jit(positions, compiler_options=options).lower(VECTOR)
+    written = sorted(p.name for p in tmp_path.glob("*.st"))
+    assert [w.split("-")[1].removesuffix(".st") for w in written][:6] == list(lowered.stages)
+    for name, file in zip(lowered.stages, written, strict=False):
+        assert str(parse_program((tmp_path / file).read_text())) == str(lowered.stages[name])
+
+
+def test_least_memory_holds_no_more_than_least_time():
+    x, w = struct((256, 64), "x"), struct((64, 256), None, "x")
+
+    def product(x, w):
+        return jnp.tanh(x @ w).sum(0) @ w.T
+
+    for f, args in ((positions, (VECTOR,)), (normed, (struct((64, 64), None, "x"),)),
+                    (product, (x, w))):
+        assert peak(f, *args, objective="memory") <= peak(f, *args)
+
+
+@pytest.mark.parametrize("hardware", ["v5p", "h100"])
+def test_a_plan_that_repeats_computation_holds_little_more_or_takes_half_the_time(hardware):
+    for f, args in ((positions, (VECTOR,)), (normed, (struct((64, 64), None, "x"),)),
+                    (normed, (struct((8192, 8192), None, "x"),))):
+        found = st.explain(f, hardware)(*args)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("shardtrace.partitioner.plans._once_or_more", lambda once, _: once)
+            st.clear_caches()
+            other = st.explain(f, hardware)(*args)
+        assert found.time <= other.time
+        assert found.peak_bytes <= 1.1 * other.peak_bytes or found.time <= other.time / 2
+        st.clear_caches()
+
+
+def test_results_are_the_same_within_a_limit(executor):
+    mesh = st.make_mesh((8,), ("x",))
+    values = np.random.default_rng(0).permutation(4096).astype(np.float32)
+    x = st.device_put(values, NamedSharding(mesh, P("x")))
+    limit = peak(positions, VECTOR) - 1
+    order = st.jit(positions, compiler_options={"memory_limit": limit})(x)
+    np.testing.assert_array_equal(np.asarray(order), np.argsort(values))
