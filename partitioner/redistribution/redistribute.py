@@ -209,19 +209,12 @@ def _bound(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -
 
 def _finished(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries, finish: Pending,
               start: Pending) -> list[Move]:
-    """Dijkstra over (layout, pending axes); costs are (elements, exchanges, steps).
-
-    Once nothing is left to finish, the rest is a change of tilings, whose cost is its bound.
+    """The moves where sums are finished or started on the way: those of the search, whose changes
+    of tilings are planned by themselves.
     """
-    for capped in (True, False):
-        found = _search(mesh, shape, source, target, finish, start, capped)
-        if found is not None:
-            break
-    else:
-        raise AssertionError(f"no path from {source} to {target}")
     moves: list[Move] = []
     at = source
-    for move, after in found:
+    for move, after in _Search(mesh, shape, source, target, finish, start).run():
         if move.kind == "retile":
             moves += retiled(mesh, shape, at, after)
         else:
@@ -235,53 +228,141 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries
     return moves
 
 
-def _search(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries, finish: Pending,
-            start: Pending, capped: bool) -> list[tuple[Move, Entries]] | None:
-    def block(entries: Entries) -> int:
-        return math.prod(local_shape(mesh, shape, entries))
+STATES = 150                    # that the search for a way to finish sums takes up,
+STATES_OF_MANY_AXES = 20        # and where more than five axes differ: each goes on in many ways
 
-    cap = max(block(source), block(target)) if capped else math.inf
-    first, goal = (source, finish), (target, start)
-    ticket = itertools.count()      # equal costs: first come, first served
-    queue: list[tuple] = [((0, 0, 0), next(ticket), first)]
-    best: dict[tuple, tuple] = {first: (0, 0, 0)}
-    came: dict[tuple, tuple] = {}
-    done: set[tuple] = set()
-    while queue:
-        cost, _, state = heapq.heappop(queue)
-        if state in done:
-            continue
-        if state == goal:
-            steps = []
-            while state != first:
-                previous, move = came[state]
-                steps.append((move, state[0]))
-                state = previous
-            return steps[::-1]
-        done.add(state)
-        for move, entries, pending in _moves(mesh, shape, state, source, target, finish, start):
-            if block(entries) > cap:
+_State = tuple[Entries, Pending]                # a layout, and the axes of sums
+_Cost = tuple[float, int, int]                  # elements received, exchanges, steps
+_Way = tuple[tuple[Move, Entries], ...]         # moves, each with the layout after it
+
+
+class _Search:
+    """A* over (layout, pending axes). Once nothing is left to finish, the rest is a change of
+    tilings, whose cost is its bound.
+
+    Some ways are known from the start (`way`). The search looks for a better one, for a limited
+    time. No block is larger than the larger of the two ends.
+    """
+
+    def __init__(self, mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
+                 finish: Pending, start: Pending) -> None:
+        self.mesh, self.shape, self.source, self.target = mesh, shape, source, target
+        self.finish, self.start = finish, start
+        self.differ = [d for d, (a, b) in enumerate(zip(source, target, strict=True)) if a != b]
+        self.final = math.prod(local_shape(mesh, shape, target))
+        self.cap = max(math.prod(local_shape(mesh, shape, source)), self.final)
+        self.ahead: dict[_State, _Cost] = {}
+
+    def run(self) -> _Way:
+        """The cheapest way that is found."""
+        taken = min(map(self.way, ("nowhere", "home", "anywhere")), key=self.cost)
+        most = self.cost(taken)
+        first, goal = (self.source, self.finish), (self.target, self.start)
+        ticket = itertools.count()      # equal costs: first come, first served
+        queue: list[tuple] = [(self.left(first), next(ticket), (0, 0, 0), first, ())]
+        best: dict[_State, _Cost] = {first: (0, 0, 0)}
+        axes = self.finish.union(*self.source, *self.target)
+        for _ in range(STATES if len(axes) <= 5 else STATES_OF_MANY_AXES):
+            if not queue:
+                break
+            _, _, cost, state, way = heapq.heappop(queue)
+            if cost > best[state]:
                 continue
-            if move.kind == "retile":
-                moved: float = _bound(mesh, shape, state[0], entries)
-            else:
-                moved = effect(mesh, local_shape(mesh, shape, state[0]), move)[1]
-            reached = (entries, pending)
-            new = (cost[0] + moved, cost[1] + (moved > 0), cost[2] + 1)
-            if reached not in done and new < best.get(reached, (math.inf,)):
-                best[reached], came[reached] = new, (state, move)
-                heapq.heappush(queue, (new, next(ticket), reached))
-    return None
+            if state == goal:
+                return way
+            for move, reached, new in self.steps(state, cost):
+                if new < best.get(reached, most):
+                    best[reached] = new
+                    total = _plus(new, self.left(reached))
+                    if total < most:
+                        heapq.heappush(queue, (total, next(ticket), new, reached,
+                                               (*way, (move, reached[0]))))
+        return taken
+
+    def steps(self, state: _State, cost: _Cost) -> Iterator[tuple[Move, _State, _Cost]]:
+        """The moves from a state, what each leads to, and what that then costs."""
+        for move, entries, pending in _moves(self.mesh, self.shape, state, self.source, self.target,
+                                             self.differ, self.finish, self.start):
+            more = self.step(state[0], move, entries)
+            if more is not None:
+                yield move, (entries, pending), _plus(cost, more)
+
+    def step(self, at: Entries, move: Move, after: Entries) -> _Cost | None:
+        """What a move costs; None where its block is too large. A change of tilings may take more
+        than one exchange, so it counts as two.
+        """
+        if move.kind == "retile":
+            lacks = _bound(self.mesh, self.shape, at, after)
+            return lacks, 2 * (lacks > 0), 1
+        block, moved, _ = effect(self.mesh, local_shape(self.mesh, self.shape, at), move)
+        return (moved, int(moved > 0), 1) if math.prod(block) <= self.cap else None
+
+    def left(self, state: _State) -> _Cost:
+        """What the rest of the way costs at least: what a device lacks of its block at the end, or
+        as much as that block, if it is part of a sum.
+        """
+        if state not in self.ahead:
+            entries, pending = state
+            lacks = _bound(self.mesh, self.shape, entries, self.target)
+            if pending & self.finish:
+                lacks = max(lacks, self.final)
+            self.ahead[state] = lacks, int(lacks > 0), int(state != (self.target, self.start))
+        return self.ahead[state]
+
+    def cost(self, way: _Way) -> _Cost:
+        found: _Cost = (0, 0, 0)
+        at = self.source
+        for move, after in way:
+            found = _plus(found, self.step(at, move, after) or (math.inf, 0, 0))
+            at = after
+        return found
+
+    def way(self, cuts: str) -> _Way:
+        """The sums are finished, then comes the change of tilings. Before, blocks are cut, and sums
+        scattered, along the axes that the target has or sums wait for: "nowhere", on the dimension
+        where the target has them ("home"), or else on any that they divide ("anywhere").
+        """
+        mesh, at, waiting = self.mesh, self.source, self.finish
+        steps: list[tuple[Move, Entries]] = []
+
+        def cut(d: int, a: str) -> bool:
+            nonlocal at, waiting
+            taken = {b.partition(":")[0] for axes in at for b in axes}
+            if (a.partition(":")[0] in taken
+                    or self.shape[d] % tile_count(mesh, (*at[d], a))):
+                return False
+            at = (*at[:d], (*at[d], a), *at[d + 1:])
+            steps.append((Move("reduce_scatter" if a in waiting else "all_slice", (a,), d), at))
+            waiting = waiting - {a}
+            return True
+
+        for d in self.differ if cuts != "nowhere" else ():
+            own, want = at[d], self.target[d]
+            for a in want[len(own):] if want[:len(own)] == own else ():
+                if not cut(d, a):
+                    break
+        if cuts == "anywhere":
+            wanted = {a for d in self.differ for a in self.target[d]}
+            for a in (*mesh.sort_axes(wanted - waiting), *mesh.sort_axes(waiting)):
+                any(cut(d, a) for d in range(len(at)))
+        if waiting:
+            steps.append((Move("psum", mesh.sort_axes(waiting)), at))
+        if at != self.target:
+            steps.append((Move("retile"), self.target))
+        return (*steps, *((Move("place", (a,)), self.target) for a in mesh.sort_axes(self.start)))
 
 
-def _moves(mesh: AbstractMesh, shape: Shape, state: tuple[Entries, Pending], source: Entries,
-           target: Entries, finish: Pending, start: Pending
+def _plus(one: _Cost, other: _Cost) -> _Cost:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def _moves(mesh: AbstractMesh, shape: Shape, state: _State, source: Entries, target: Entries,
+           differ: list[int], finish: Pending, start: Pending
            ) -> Iterator[tuple[Move, Entries, Pending]]:
     """The moves from a state, with the state that each leads to."""
     spec, pending = state
     used = pending.union(*spec)
     tiles = [tile_count(mesh, axes) for axes in spec]
-    differ = [d for d, (a, b) in enumerate(zip(source, target, strict=True)) if a != b]
     spatial = mesh.sort_axes({a for d in differ for a in (*source[d], *target[d])})
     wanting = differ or list(range(len(shape)))
 
@@ -307,14 +388,13 @@ def _moves(mesh: AbstractMesh, shape: Shape, state: tuple[Entries, Pending], sou
                     yield (Move("all_to_all", axes, d, to), changed(to, spec[to] + axes, shorter),
                            pending)
     unfinished = mesh.sort_axes(pending & finish)
-    for a in unfinished:
-        for d in wanting:
-            if fits(d, mesh.axis_size(a)):
-                yield (Move("reduce_scatter", (a,), d), changed(d, (*spec[d], a)), pending - {a})
     groups = [unfinished] if unfinished else []
     groups += [(a,) for a in unfinished] if len(unfinished) > 1 else []
     for axes in groups:
-        yield Move("psum", axes), spec, pending - set(axes)
+        for d in wanting:
+            if fits(d, tile_count(mesh, axes)):
+                yield Move("reduce_scatter", axes, d), changed(d, spec[d] + axes), pending - {*axes}
+        yield Move("psum", axes), spec, pending - {*axes}
     for a in mesh.sort_axes(start - pending):
         if a not in used:
             yield Move("place", (a,)), spec, pending | {a}

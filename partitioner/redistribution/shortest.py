@@ -30,7 +30,7 @@ from ...ir.support.immutable import immutable
 # Tilings that a search takes up, and ends of retiles that it tries from each, before the direct
 # exchange is taken.
 _STATES = 300
-_STATES_OF_MANY_AXES = 40      # of more than five: each has many more ways to go on
+_STATES_OF_MANY_AXES = 20      # of more than five: each has many more ways to go on
 _ENDS = 64
 
 Sizes = Mapping[str, int]
@@ -63,8 +63,9 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
     lengths: of the dimensions that differ, without the axes that both tilings begin with.
     """
     size = dict(sizes)
-    bound = _bound(lengths, source, target, size)
-    cap = max(_tile(lengths, source, size), _tile(lengths, target, size))
+    lacks = _Lacks(lengths, target, size)
+    bound = lacks[source]
+    cap = max(_tile(lengths, source, size), lacks.tile)
     ticket = itertools.count()
     queue: list[tuple] = [((0, 0, 0), next(ticket), source, 0, None)]
     best: dict[Tiling, tuple[int, int, int]] = {source: (0, 0, 0)}
@@ -84,9 +85,8 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
         done.add(state)
         for step, cost in _steps(lengths, size, state, source, target):
             after = step.after
-            if after in done or _tile(lengths, after, size) > cap:
-                continue
-            if spent + cost + _bound(lengths, after, target, size) > bound:
+            if (after in done or spent + cost > bound or spent + cost + lacks[after] > bound
+                    or _tile(lengths, after, size) > cap):
                 continue
             new = (score[0] + (step.kind != "all_slice"), score[1] + (step.kind == "retile"
                    and tile_counts(after, size) != tile_counts(state, size)), score[2] + 1)
@@ -96,16 +96,47 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
     return None
 
 
+class _Lacks(dict[Tiling, int]):
+    """By tiling, the elements of its tile of the target that the busiest device does not have.
+
+    That is `received` of ir/ops/communication/retiling.py, for one target. tile: elements of its
+    tiles.
+    """
+
+    def __init__(self, lengths: tuple[int, ...], target: Tiling, size: Sizes) -> None:
+        super().__init__()
+        self.size = size
+        self.target = self.long(target)
+        self.ends = _local(lengths, target, size)
+        self.lengths, self.tile = lengths, math.prod(self.ends)
+
+    def long(self, tiling: Tiling) -> Tiling:
+        """The tiling without axes of one device."""
+        if 1 not in self.size.values():
+            return tiling
+        return tuple([tuple([a for a in axes if self.size[a] > 1]) for axes in tiling])
+
+    def __missing__(self, tiling: Tiling) -> int:
+        size, keeps = self.size, 1
+        for n, end, have, want in zip(self.lengths, self.ends, self.long(tiling), self.target,
+                                      strict=True):
+            k = min(len(have), len(want))
+            if have[:k] != want[:k]:
+                keeps = 0
+                break
+            for a in have:
+                n //= size[a]
+            keeps *= n if n < end else end
+        self[tiling] = found = self.tile - keeps
+        return found
+
+
 def _local(lengths: tuple[int, ...], tiling: Tiling, size: Sizes) -> tuple[int, ...]:
     return tuple([n // k for n, k in zip(lengths, tile_counts(tiling, size), strict=True)])
 
 
 def _tile(lengths: tuple[int, ...], tiling: Tiling, size: Sizes) -> int:
     return math.prod(_local(lengths, tiling, size))
-
-
-def _bound(lengths: tuple[int, ...], source: Tiling, target: Tiling, size: Sizes) -> int:
-    return received(_local(lengths, source, size), source, target, size)
 
 
 def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling, target: Tiling
