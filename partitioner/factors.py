@@ -143,7 +143,7 @@ class _Structure:
             factor.splittable and f not in twice and (factor.kind != HALO or f in ends)
             for f, factor in enumerate(factors)])
         for f, factor in enumerate(factors):
-            if factor.kind == REDUCE and factor.operator == "sum":
+            if factor.kind == REDUCE and factor.operator == "sum" and INDEXED not in kinds:
                 if len({t for t, _, _ in self.positions[f] if t < operands}) > 1:
                     self.is_product = True
 

@@ -148,8 +148,13 @@ class LookaheadSearch:
         """
         self._collect_preferences()
         self._search()
-        self.repeats_work = any([s.__class__ is Strategy and d.repeats(s)        # type: ignore
-                                 for s, (d, _, _) in zip(self.found, self.parts, strict=True)])
+        self.repeats_work = False
+        for taken, (decision, _, _) in zip(self.found, self.parts, strict=True):
+            if (taken.__class__ is Strategy
+                    and (*taken.needs, *taken.results) != decision.homes        # type: ignore
+                    and decision.repeats(taken)):                               # type: ignore
+                self.repeats_work = True
+                break
         found: list[Strategy | StrategySpec | Decision | None] = []
         if len(self.parts) == len(self.members):
             found += self.found

@@ -95,6 +95,10 @@ def equation_flops(eqn: Equation) -> float:
     results = [v.aval for v in eqn.outvars]
     made = sum(math.prod(t.shape) for t in results)
     read = max((math.prod(a.aval.shape) for a in eqn.invars), default=0)
+    if name.startswith("scatter"):              # each update is added, or put in place
+        return 0.0 if name == "scatter" else float(math.prod(eqn.invars[-1].aval.shape))
+    if "window_dimensions" in eqn.params:
+        return float(min(read, made) * max(1, math.prod(eqn.params["window_dimensions"]) - 1))
     if name == "triangular_solve":
         return float(made * max(shape[-1:], default=1))
     if name == "fft":

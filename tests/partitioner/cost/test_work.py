@@ -1,0 +1,46 @@
+"""Operations that are counted: as XLA counts them, within the tolerance that each case says."""
+from __future__ import annotations
+
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax, ops
+
+IDS, ROWS, TABLE = ((256,), "int32"), ((256, 64), "float32"), ((1024, 64), "float32")
+IMAGE = ((8, 32, 32, 16), "float32")
+
+# name -> (function of a library's (root, numpy, lax, ops), operands, operations by hand)
+CASES = {
+    "rows are added where indices say": (
+        lambda r, n, x, o: lambda t, i, u: t.at[i].add(u), (TABLE, IDS, ROWS), 256 * 64),
+    "gradient of an embedding": (
+        lambda r, n, x, o: lambda t, i: r.grad(lambda t: (t[i] ** 2).sum())(t), (TABLE, IDS),
+        2 * 256 * 64),
+    "sums of segments": (
+        lambda r, n, x, o: lambda v, i: o.segment_sum(v, i, num_segments=32), (ROWS, IDS),
+        256 * 64),
+    "means of windows": (
+        lambda r, n, x, o: lambda v: x.reduce_window(
+            v, 0.0, x.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME"), (IMAGE,), 8 * 32 * 32 * 16 * 8),
+}
+
+
+def flops(r, n, x, o, name):
+    make, operands, _ = CASES[name]
+    found = r.jit(make(r, n, x, o)).lower(*[r.ShapeDtypeStruct(*a) for a in operands])
+    found = found.compile().cost_analysis()
+    return (found[0] if isinstance(found, list) else found)["flops"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operations_are_those_counted_by_hand(name):
+    wanted = CASES[name][2]
+    assert wanted <= flops(st, jnp, lax, ops, name) <= 3 * wanted
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operations_are_those_that_xla_counts(name):
+    jax = pytest.importorskip("jax")
+    wanted = flops(jax, jax.numpy, jax.lax, jax.ops, name)
+    assert 0.9 * wanted <= flops(st, jnp, lax, ops, name) <= 1.6 * wanted
