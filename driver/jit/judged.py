@@ -13,7 +13,9 @@ _OPTIONS = {"objective": "name", "hardware": "hardware", "memory_limit": "memory
 
 def judged_by(compiler_options: Mapping[str, Any] | None) -> Options:
     """The options of the partitioner. Raises ValueError for an unknown objective or device."""
-    given = {name: value for name, value in (compiler_options or {}).items() if value is not None}
+    if not compiler_options:
+        return DEFAULT_OPTIONS
+    given = {name: value for name, value in compiler_options.items() if value is not None}
     asked = {name: given[name] for name in _OPTIONS if name in given}
     if not asked:
         return DEFAULT_OPTIONS
