@@ -100,7 +100,7 @@ def _psum(out: Emitter, x: Atom, move: Move) -> Atom:
 def _place(out: Emitter, x: Atom, move: Move) -> Atom:
     """One device has the value, or each its own block of it; zeros elsewhere."""
     aval = x.aval
-    zero = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype))
+    zero = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype, aval.weak_type))
     if move.dim < 0:
         first = Literal(np.int32(0), array_type((), np.dtype(np.int32)))
         here = out.emit(eq_p, [out.block_offset(move.axes, 1), first], {})[0]

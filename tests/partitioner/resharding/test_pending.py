@@ -9,6 +9,7 @@ from shardtrace.ir.diagnostics.errors import DuplicateSpecError
 from shardtrace.ir.ops.communication.sharding import explicit_sharding
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
+from shardtrace.ir.text.parse import parse_program
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import partition
 
@@ -160,3 +161,13 @@ def test_a_region_that_makes_axes_auto_keeps_the_layout_and_returns_to_types():
     assert [str(v.aval) for e in done.resolved.eqns for v in e.outvars] == [
         "int32[8@X,8@Y]", "int32[8@X,8@Y]", "int32[8@X,8]"]
     assert kinds(done) == [("all_gather_invariant", ("Y",))]
+
+
+@pytest.mark.parametrize("spec", [P(unreduced={"X"}), P("Y", unreduced={"X"})])
+def test_a_weak_value_that_becomes_a_sum_stays_weak(spec):
+    b = Build(MESH)
+    x = b.arg(8, 8, name="x")
+    text = str(b.program(b.reshard(x, spec))).replace("int32", "~f32").replace(
+        "i32", "~f32")
+    done = partition(parse_program(text), mesh=MESH)
+    assert all(v.aval.weak_type for v in done.local.outvars)
