@@ -11,7 +11,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.sharding import PartitionSpec as P
 
-from ..references.interpreter import interpret
+from ..references.interpreter import NoReference, interpret
 from . import judge, slopes, survey
 from .maker import KINDS, make
 from .reduce import reduced
@@ -119,6 +119,17 @@ def test_the_interpreter_runs_control_flow_and_exchanges() -> None:
     summed, shifted = interpret(program, [a])
     np.testing.assert_array_equal(summed, a[:2] + a[2:] + 2 * np.repeat([0, 1, 2], 2))
     np.testing.assert_array_equal(shifted, np.pad(a[:, :-2], ((0, 0), (2, 0))))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_what_is_promised_to_be_in_bounds_and_is_not_has_no_reference(dtype: Any) -> None:
+    values = np.arange(6, dtype=dtype).reshape(3, 2)
+    program = st.jit(lambda x, i: x.at[i].get(mode="promise_in_bounds")).trace(
+        values, np.array([2, 0])).jaxpr
+    found = interpret(program, [values, np.array([2, 0], np.int32)], wide=True)
+    np.testing.assert_array_equal(found[0], values[[2, 0]])
+    with pytest.raises(NoReference):
+        interpret(program, [values, np.array([2, 3], np.int32)], wide=True)
 
 
 def test_readings_with_noise_tell_what_is_known() -> None:
