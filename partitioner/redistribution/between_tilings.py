@@ -1,4 +1,4 @@
-"""Moves between two layouts without partial sums.
+"""Moves between two layouts without partial sums, and the least that any way between them moves.
 
 Axes that a dimension begins with in both layouts stay. The axes behind them are moved by the
 shortest sequence of named collectives (shortest.py) if there is one, else by one `retile` exchange.
@@ -10,10 +10,59 @@ from collections.abc import Sequence
 
 from ...ir.axes import axis_factor
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.communication.retiling import Tiling, disjoint_axes, joined_axes
+from ...ir.ops.communication.retiling import Tiling, disjoint_axes, joined_axes, received
 from ...ir.types import Entries, Shape
 from .effects import Move, local_shape, tile_count
 from .shortest import Path, Step, expanded, shortest
+
+# Of a value that is brought from one layout to another: what its dimensions must be multiples of,
+# into how many parts it is cut in the end, and into how many for what stays (0: nothing does).
+Share = tuple[tuple[int, ...], int, int]
+
+
+def share_received(mesh: AbstractMesh, source: Entries, target: Entries) -> Share | None:
+    """What a plan between two layouts receives of a value of any size, without looking for it.
+
+    Nothing is pending; plans reach this bound, but for parts of axes without common parts. None
+    where parts of axes, or axes of one device, have to be looked at one by one.
+    """
+    units: tuple[int, ...] = ()
+    parts = common = 1
+    for have, want in zip(source, target):  # noqa: B905 (speed)
+        tiles = tile_count(mesh, have) if have else 1
+        if have == want:
+            units += (tiles,)
+            parts *= tiles
+            common *= tiles
+            continue
+        if have and want:
+            size = mesh.axis_size
+            for a, b in zip(have, want):  # noqa: B905 (speed)
+                if a != b:
+                    if ":" in a or ":" in b or size(a) == 1 or size(b) == 1:
+                        return None
+                    common = 0              # an axis meets another one: some keep nothing
+        wanted = tile_count(mesh, want) if want else 1
+        parts *= wanted
+        more = tiles if tiles > wanted else wanted
+        common *= more
+        units += (math.lcm(tiles, wanted) if more % tiles or more % wanted else more,)
+    return units, parts, common
+
+
+def bound(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> int:
+    """Elements that the busiest device receives at least, whatever the way."""
+    share = share_received(mesh, source, target)
+    if share is not None:
+        _, parts, common = share
+        whole = math.prod(shape)
+        return whole // parts - (whole // common if common else 0)
+    try:
+        a, b = disjoint_axes([source, target], mesh.shape)
+    except ValueError:                          # parts of an axis that have no common parts
+        return math.prod(local_shape(mesh, shape, target))
+    size = {x: mesh.axis_size(x) for t in (a, b) for e in t for x in e}
+    return received(local_shape(mesh, shape, source), a, b, size)
 
 
 def retiled(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> list[Move]:

@@ -27,11 +27,10 @@ from ...ir.ops.communication.retiling import Tiling, nested, received, tile_coun
 from ...ir.support.caches import cached
 from ...ir.support.immutable import immutable
 
-# Tilings that a search takes up, and ends of retiles that it tries from each, before the direct
-# exchange is taken.
-_STATES = 300
-_STATES_OF_MANY_AXES = 20      # of more than five: each has many more ways to go on
-_ENDS = 64
+STATES = 300            # tilings that a search takes up, of few axes, before the exchange is direct
+_ENDS = 64              # of retiles that it tries from each
+FEW_AXES = 5
+STATES_OF_MANY_AXES = 20    # each has many more ways to go on
 
 Sizes = Mapping[str, int]
 
@@ -55,6 +54,11 @@ class Path:
     score: tuple[int, int, int]
 
 
+def states(of_few_axes: int, axes: int) -> int:
+    """How many states a search over layouts of so many axes takes up."""
+    return of_few_axes if axes <= FEW_AXES else STATES_OF_MANY_AXES
+
+
 @cached(4096)
 def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], source: Tiling,
              target: Tiling) -> Path | None:
@@ -71,7 +75,7 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
     best: dict[Tiling, tuple[int, int, int]] = {source: (0, 0, 0)}
     came: dict[Tiling, tuple[Tiling, Step]] = {}
     done: set[Tiling] = set()
-    most = _STATES if len(sizes) <= 5 else _STATES_OF_MANY_AXES
+    most = states(STATES, len(sizes))
     while queue and len(done) < most:
         score, _, state, spent, _ = heapq.heappop(queue)
         if state in done:

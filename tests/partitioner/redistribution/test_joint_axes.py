@@ -9,9 +9,9 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.choice.layouts import layouts_for
 from shardtrace.partitioner.collectives import bytes_received, collectives
-from shardtrace.partitioner.cost.prices import prices_for
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.partitioner.redistribution import redistribute
+from shardtrace.partitioner.redistribution import finishing
 from shardtrace.partitioner.redistribution.effects import Move
 from shardtrace.partitioner.redistribution.joint_axes import Joined, joint_axes, rows_of
 from shardtrace.partitioner.redistribution.redistribute import plan
@@ -66,7 +66,7 @@ def test_a_batch_over_several_axes_is_a_batch_over_one():
         names = tuple("abcdef"[:len(sizes)])
         _, done = step(auto(*sizes, names="abcdef"[:len(sizes)]), names)
         assert joint_axes(done.resolved) == ((names,) if len(names) > 1 else ())
-        layouts = layouts_for(done.resolved, prices_for(done.resolved.mesh, "bytes"))
+        layouts = layouts_for(done.resolved, Objective.of("bytes").prices(done.resolved.mesh))
         moved = collectives(done.local)
         found.append((len(layouts.costs), len(layouts.memo), bytes_received(done.local),
                       [c.op for c in moved]))
@@ -76,8 +76,8 @@ def test_a_batch_over_several_axes_is_a_batch_over_one():
 
 def test_a_sum_over_many_axes_is_planned_as_over_one(monkeypatch):
     tried = []
-    moves = redistribute._moves
-    monkeypatch.setattr(redistribute, "_moves", lambda *args: tried.append(1) or moves(*args))
+    moves = finishing._Search.moves
+    monkeypatch.setattr(finishing._Search, "moves", lambda *args: tried.append(1) or moves(*args))
     names = tuple("abcdefgh")
     mesh = AbstractMesh((2,) * 8, names)
     whole, rows = ((), ()), (names, ())
