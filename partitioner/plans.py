@@ -40,18 +40,15 @@ LARGEST = 3                     # values that are named where there is not enoug
 
 
 class _Plan(NamedTuple):
-    """The stages that a plan led to, and what a device then holds."""
+    """The stages that a plan led to, the last of them, and what a device then holds."""
     stages: dict[str, Program]
+    local: Program
     objective: Objective
     memory: Memory
 
     @property
     def peak(self) -> int:
         return self.memory.peak_bytes
-
-    @property
-    def local(self) -> Program:
-        return self.stages[next(reversed(self.stages))]
 
     def seconds(self) -> float:
         """Of a step on the hardware."""
@@ -85,19 +82,17 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
     def plan(other: Objective, stages: dict[str, Program] | None = None) -> _Plan:
         stages = stages or dict(staged(program, job._replace(objective=other), passes))
         *_, made = stages.values()
-        return _Plan(stages, other, _memory.memory(made, program.memo.get(DONATED, ())))
+        return _Plan(stages, made, other, _memory.memory(made, program.memo.get(DONATED, ())))
 
     taken = usual = plan(objective, first)
     if repeats:
         taken = _once_or_more(plan(objective._replace(once=True)), usual)
-    limit = objective.memory_limit
-    if objective.name == "memory" or limit and taken.peak > limit:
-        found = [taken]
-        for other in _lighter(objective):
-            if objective.name == "memory" or found[-1].peak > limit:
-                found.append(plan(other))
-        taken = min(found, key=lambda p: p.peak) if found[-1].peak > limit else found[-1]
-    if limit and taken.peak > limit:
+    found, limit = [taken], objective.memory_limit
+    for other in _lighter(objective):
+        if objective.name == "memory" or 0 < limit < found[-1].peak:
+            found.append(plan(other))
+    taken = min(found, key=lambda p: p.peak)
+    if 0 < limit < taken.peak:
         _refuse(taken, limit)
     if taken is usual or dump is None or dump.folder is None:
         return taken.stages

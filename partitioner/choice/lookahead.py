@@ -141,6 +141,7 @@ class LookaheadSearch:
         # values that are not, and the place of each in its cluster
         self.clusters: dict[Var, tuple[_Cluster, int]] = {}
         self.found: list[Strategy | Decision | None] = [None] * len(self.parts)
+        self.repeats_work = False       # whether devices compute the same, as the planner chose
 
     def run(self) -> list[Strategy | StrategySpec | Decision | None]:
         """What every equation takes: a strategy, the spec of one that has several parts, or its
@@ -148,7 +149,6 @@ class LookaheadSearch:
         """
         self._collect_preferences()
         self._search()
-        self.repeats_work = False
         for taken, (decision, _, _) in zip(self.found, self.parts, strict=True):
             if (taken.__class__ is Strategy
                     and (*taken.needs, *taken.results) != decision.homes        # type: ignore

@@ -53,6 +53,7 @@ def test_a_limit_is_kept_where_a_plan_keeps_it():
     assert peak(positions, VECTOR, memory_limit=usual) == usual
     for limit in (usual - 1, (usual + least) // 2, least):
         assert peak(positions, VECTOR, memory_limit=limit) <= limit
+    assert peak(positions, VECTOR, objective="memory", memory_limit=usual) == least
 
 
 def test_a_limit_that_no_plan_keeps_is_refused_with_the_least():
