@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..ir.support.environment import OBJECTIVES
 from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import close_match
 from ..ir.text.prose import wrapped
 from ..partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
-from ..partitioner.cost.prices import OBJECTIVES
 from .arguments import add_arguments, amount, count, positive
 from .commands import check, completion, diff, explain, fmt, help, programs, reduce, run
 

@@ -147,7 +147,7 @@ class Config:
         "jax_legacy_prng_key": ("allow", "warn", "error"),
         "default_axis_types": ("auto", "explicit"),
         "shardtrace_executor": ("simulated", "per_device"),
-        "shardtrace_objective": ("time", "bytes", "memory"),
+        "shardtrace_objective": environment.OBJECTIVES,
         "jax_default_prng_impl": ("threefry2x32", "rbg", "unsafe_rbg"),
         "jax_traceback_filtering": ("off", "tracebackhide", "remove_frames",
                                     "quiet_remove_frames", "auto"),

@@ -20,6 +20,9 @@ OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "for
             "drop-dead", "share-rows", "combine")
 """The passes that `optimize` stands for."""
 
+OBJECTIVES = ("time", "bytes", "memory")
+"""What plans can be judged by."""
+
 SKIPPABLE = ("even-slices", "arrange", *OPTIMIZE, "part-exchanges", "narrow-updates",
              "join-slices", "round-integers", "rematerialize-scans", "rematerialize")
 """The passes that may be left out, in their order."""
@@ -55,9 +58,8 @@ def _passes(text: str) -> str:
 
 
 def _objective(text: str) -> str:
-    known = "time", "bytes", "memory"
-    if text not in known:
-        raise ValueError(none_such(text, known, "objective called"))
+    if text not in OBJECTIVES:
+        raise ValueError(none_such(text, OBJECTIVES, "objective called"))
     return text
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.collective_kinds import KINDS
 from ...ir.support.caches import cached
+from ...ir.support.environment import OBJECTIVES
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries, Shape
 from ..redistribution.effects import Move, effect, local_shape
@@ -24,7 +25,6 @@ from .hardware import DEFAULT_HARDWARE, Hardware, hardware
 from .links import collective_seconds
 from .topology import Topology
 
-OBJECTIVES = ("time", "bytes", "memory")
 SECOND = 10 ** 18               # units in a second
 BYTE = 10 ** 9                  # units in a received byte
 
@@ -159,12 +159,6 @@ class Prices:
         work = flops * self.flops[itemsize] if flops else 0.0
         moved = nbytes * self.traffic
         return int(work if work > moved else moved)
-
-
-def prices_for(mesh: AbstractMesh, name: str = "time", device: str | Hardware = DEFAULT_HARDWARE
-               ) -> Prices:
-    """The prices of a mesh for an objective; see `Objective.of`."""
-    return Objective.of(name, device).prices(mesh)
 
 
 @cached(4096, "prices between types")

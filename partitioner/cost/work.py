@@ -1,8 +1,9 @@
 """Work of one device: floating-point operations, bytes through memory, seconds by the roofline.
 
 Operations are counted by the factors of the equation on blocks: a product of arrays is two for each
-index of all its factors, everything else one for each element that is met, but for the few ops
-of linear algebra whose count is cubic. An equation takes the longer of its operations at the peak
+index of all its factors, a scatter one for each update that is combined, windows one for each
+further element, everything else one for each element that is met, but for the few ops of linear
+algebra whose count is cubic. An equation takes the longer of its operations at the peak
 of the device (products alone: elementwise work is bound by memory) and its bytes through memory;
 values that a compiler would not write do not count (buffers.py).
 """

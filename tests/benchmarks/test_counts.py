@@ -16,7 +16,7 @@ import pytest
 
 import shardtrace as st
 from shardtrace.ir.support.caches import forget
-from shardtrace.partitioner.cost.prices import prices_for
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 
 from ..paths import ROOT
@@ -138,7 +138,7 @@ def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: fl
     with lib.context():
         traced = lib.root.jit(make(lib)).trace(*args)
         resolved = traced.lower().compile().stages["resolved"]
-        prices = prices_for(resolved.mesh)
+        prices = Objective.of().prices(resolved.mesh)
         for _ in range(2):          # what else is remembered does not hang on the tests before
             forget("partitioner.choice.layouts.LayoutTable")
             found = calls_of(lambda: insert_reshards(resolved, prices))

@@ -14,7 +14,7 @@ from shardtrace.partitioner.choice.comparisons import Comparison
 from shardtrace.partitioner.choice.decisions import DecisionBuilder
 from shardtrace.partitioner.choice.layouts import LayoutTable
 from shardtrace.partitioner.choice.lookahead import LookaheadSearch
-from shardtrace.partitioner.cost.prices import prices_for
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.partitioner.redistribution.redistribute import plan
 
@@ -57,7 +57,7 @@ def test_programs_in_docstrings_are_those_of_the_stages(done, room, stages):
 
 def test_strategies_in_the_docstring_have_the_costs_that_are_compared(done):
     program = done.resolved
-    layouts = LayoutTable(prices_for(program.mesh, "bytes"))
+    layouts = LayoutTable(Objective.of("bytes").prices(program.mesh))
     fixed = frozenset(program.outvars)
     decisions = DecisionBuilder(layouts, fixed).of(program.eqns)
     taken = LookaheadSearch(layouts, program, decisions, {}, dict).run()[0]

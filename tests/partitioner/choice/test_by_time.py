@@ -11,7 +11,7 @@ from shardtrace.ir.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.partitioner.cost.hardware import hardware
 from shardtrace.partitioner.cost.links import collective_seconds
-from shardtrace.partitioner.cost.prices import SECOND, prices_for
+from shardtrace.partitioner.cost.prices import SECOND, Objective
 from shardtrace.partitioner.cost.topology import Topology
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
@@ -94,7 +94,8 @@ def test_computation_is_repeated_only_where_that_halves_the_exchanges():
 
 def test_prices_are_those_that_explain_prints():
     for device in ("v5p", "h100"):
-        prices = prices_for(AbstractMesh((2, 16, 16), ("slice", "data", "model")), "time", device)
+        prices = Objective.of("time", device).prices(
+            AbstractMesh((2, 16, 16), ("slice", "data", "model")))
         topology = Topology.of(device, {"slice": 2, "data": 16, "model": 16})
         for kind, received in (("all-gather", 15), ("reduce-scatter", 15 / 16),
                                ("all-reduce", 30 / 16), ("all-to-all", 15 / 16),

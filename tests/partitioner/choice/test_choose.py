@@ -10,7 +10,7 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.choice.layouts import LayoutTable
 from shardtrace.partitioner.choice.strategies import StrategyTable, legal_strategy
 from shardtrace.partitioner.collectives import bytes_received, collectives
-from shardtrace.partitioner.cost.prices import prices_for
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.factors import dim_axes, project, rule_info, tensor_entries
 from shardtrace.partitioner.pipeline import partition
 
@@ -119,7 +119,7 @@ def test_reasons_name_what_is_in_the_way():
 
 
 def test_options_are_laid_out_as_their_factors_say():
-    layouts = LayoutTable(prices_for(auto(2, 2, names="xy"), "bytes"))
+    layouts = LayoutTable(Objective.of("bytes").prices(auto(2, 2, names="xy")))
     rule = make_rule("i k, k j -> i j | k:sum", ((16, 16), (16, 16)), ((16, 16),))
     info = rule_info(rule)
     layouts.shapes.append(((16, 16), 4))
@@ -139,7 +139,7 @@ def test_options_are_laid_out_as_their_factors_say():
 
 def test_what_is_tried_are_the_factors_that_layouts_give_and_none():
     """x on i of one operand and on j of the other: each of them, none, and what both have stays."""
-    layouts = LayoutTable(prices_for(M24, "bytes"))
+    layouts = LayoutTable(Objective.of("bytes").prices(M24))
     rule = make_rule("i k, k j -> i j | k:sum", ((16, 16), (16, 16)), ((16, 16),))
     layouts.shapes.append(((16, 16), 4))
     layouts.sizes.append(256)
@@ -188,7 +188,7 @@ def test_a_factor_of_two_is_not_cut_in_four():
     info = rule_info(make_rule("d0 d1 -> d0 (r1 d1)", [(5, 8)], [(5, 16)], {"r1": 2}))
     r1 = next(f for f, factor in enumerate(info.factors) if factor.name == "r1")
     cube = auto(2, 2, 2)
-    layouts = LayoutTable(prices_for(cube))
+    layouts = LayoutTable(Objective.of().prices(cube))
     layouts.shapes += [((5, 8), 4), ((5, 16), 4)]
     layouts.sizes += [40, 80]
     table = StrategyTable(layouts, info, (0, 1))

@@ -12,7 +12,7 @@ from shardtrace.partitioner.choice import lookahead
 from shardtrace.partitioner.choice.decisions import groups_of
 from shardtrace.partitioner.choice.layouts import LayoutTable, with_layout
 from shardtrace.partitioner.collectives import bytes_received, collectives
-from shardtrace.partitioner.cost.prices import prices_for
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.pipeline import partition
 
 from .. import lockstep
@@ -104,7 +104,7 @@ def test_parts_of_an_equation_share_no_factor(text, operands, results, want):
 
 
 def test_a_preference_is_worth_no_more_than_going_there():
-    layouts = LayoutTable(prices_for(M8))
+    layouts = LayoutTable(Objective.of().prices(M8))
     aval = Build(M8).arg(64, 64, dtype=np.float32).aval
     kind, home = layouts.kinds_of[aval], layouts.homes[aval]
     split = layouts.numbers[(("x",), ()), frozenset()]

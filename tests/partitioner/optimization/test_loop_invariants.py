@@ -9,7 +9,7 @@ from shardtrace.ir.program import programs_equal
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.collectives import collectives
-from shardtrace.partitioner.cost.prices import Objective, prices_for
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.passes import PIPELINE, Job
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
@@ -161,7 +161,8 @@ program @f(w: f32[2,4]{{V:x}} <- f32[8@x,4]) -> f32[] => f32[] {{
 
 
 def test_large_sums_and_those_of_other_dtypes_stay_apart():
-    n = int(prices_for(AbstractMesh((4,), ("x",))).worth_joining("all-reduce", ("x",)) // 4) + 1
+    prices = Objective.of().prices(AbstractMesh((4,), ("x",)))
+    n = int(prices.worth_joining("all-reduce", ("x",)) // 4) + 1
     after = optimized(f"""
 program @f(
     w: f32[{n}]{{V:x}} <- f32[{4 * n}@x],

@@ -7,7 +7,7 @@ import shardtrace.ir.dialect  # noqa: F401
 from shardtrace.ir.program import programs_equal
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify
-from shardtrace.partitioner.cost.prices import prices_for
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.resharding.loop_sums import move_sums, traffic
 
 HEAD = "mesh (x=8)\nlevel resharded\n\n"
@@ -17,7 +17,7 @@ WHOLE = "reshard[dst_sharding=sharding P(None, None)]"
 def moved(before: str):
     program = parse(HEAD + before)
     verify(program)
-    prices = prices_for(program.mesh, "bytes")
+    prices = Objective.of("bytes").prices(program.mesh)
     after = move_sums(program, prices)
     verify(after)
     assert programs_equal(parse(str(after)), after)

@@ -11,7 +11,7 @@ import shardtrace.lax as lax
 import shardtrace.numpy as jnp
 from shardtrace.ir.context import config
 from shardtrace.ir.verify import verify
-from shardtrace.partitioner.cost.prices import prices_for
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.resharding.loop_sums import move_sums, traffic
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 from shardtrace.sharding import AxisType, NamedSharding
@@ -94,7 +94,7 @@ def test_random_programs(seed):
                 np.testing.assert_allclose(np.asarray(a) / scale, np.asarray(b) / scale, atol=1e-3)
         compiled = st.jit(f, out_shardings=shardings).lower(*placed).compile()
     for objective in ("time", "bytes"):
-        prices = prices_for(compiled.stages["resolved"].mesh, objective)
+        prices = Objective.of(objective).prices(compiled.stages["resolved"].mesh)
         before = insert_reshards(compiled.stages["resolved"], prices)
         after = move_sums(before, prices)
         verify(after)
