@@ -21,6 +21,8 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     arithmetic        False for data movement                         executors
     collective        exchange between the devices of a group         lowering, executors, cost
     resize            params for other (local) shapes                 lowering, executors
+    padded            the op on padded operands, where the factor     uneven dimensions
+                      rule does not do
     localize          emitter where a shard needs more than that      lowering
     effect            what the host sees of it                        passes, executors
     samples           operands and params to test it with             tests
@@ -45,7 +47,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -55,6 +57,9 @@ from .support.caches import tables
 from .support.immutable import immutable
 from .support.lazy import lazy_import
 from .types import ArrayType, Shape
+
+if TYPE_CHECKING:
+    from .padded import Padded, PaddedContext
 
 _dialect = lazy_import(".dialect", __package__)
 
@@ -143,8 +148,8 @@ class Op:
 
     __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "doc", "effect", "evaluate",
                  "explicit", "infer", "infer_cache", "instances", "jvp", "linear", "localize",
-                 "manual", "multiple_results", "name", "pending", "resize", "rule", "samples",
-                 "sharding_param", "subprograms", "transpose")
+                 "manual", "multiple_results", "name", "padded", "pending", "resize", "rule",
+                 "samples", "sharding_param", "subprograms", "transpose")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -233,6 +238,7 @@ def defop(name: str, *, doc: str = "",
           evaluate: Callable[..., Any] | None = None, arithmetic: bool = True,
           collective: Collective | None = None,
           resize: Callable[..., dict[str, Any]] | None = None,
+          padded: Callable[[PaddedContext], list[Padded] | None] | None = None,
           localize: Callable[..., Any] | None = None, effect: str = "",
           samples: Callable[[], Sequence[Sample]] | None = None) -> Op:
     """Declare an op and enter it into `OPS`.
@@ -272,6 +278,8 @@ def defop(name: str, *, doc: str = "",
     arithmetic: False for data movement; narrow floats are then not widened.
     resize(params, operand_shapes, result_shapes) -> params for the same op on blocks of these
       shapes, where only factors that pass through are split.
+    padded(context) -> results on operands with rows appended, or None to have them cut off first;
+      see `PaddedContext` (ir/padded.py). By default what the kinds of factors say.
     localize(context) -> list of local result variables; see `LocalizeContext`.
     effect: "" for a computation; for ops that call a function of the host "host" if only their
       results matter, "debug" or "io" if the call itself does: such equations are neither dropped,
@@ -289,7 +297,8 @@ def defop(name: str, *, doc: str = "",
                  else tuple(tuple(s) for s in linear))
     op.jvp, op.transpose, op.batch = jvp, transpose, batch
     op.evaluate, op.arithmetic, op.collective = evaluate, arithmetic, collective
-    op.resize, op.localize, op.effect, op.samples = resize, localize, effect, samples
+    op.resize, op.padded, op.localize = resize, padded, localize
+    op.effect, op.samples = effect, samples
     OPS[name] = op
     return op
 

@@ -17,12 +17,17 @@ from .optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
 from .preparation.arrange import arrange
 from .preparation.inline import inline
-from .preparation.uneven import evened
+from .preparation.uneven import pad_uneven
 from .propagation.decided import decide, is_decided
 from .propagation.resolve import propagate
 from .regions import INLINED, REGIONS, inside
 from .resharding.loop_sums import move_sums
 from .resharding.reshards import insert_reshards
+
+# Ops that make sizes which axes do not divide of such as they do; and a constraint may ask for it.
+UNEVEN = frozenset(("slice", "pad", "concatenate", "split", "rev", "conv_general_dilated",
+                    "reduce_window_sum", "reduce_window_max", "reduce_window_min",
+                    "sharding_constraint"))
 
 
 class Job(NamedTuple):
@@ -65,11 +70,12 @@ def _combined(program: Program, job: Job) -> Program:
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, job: inline(p),
          "calls are replaced by what they call", frozenset(INLINED), inside=True),
-    Pass("even-slices", "inlined", lambda p, job: evened(p),
-         "arithmetic on slices that no mesh divides is done on what they are slices of",
-         frozenset({"slice"}), inside=True),
     Pass("arrange", "inlined", lambda p, job: arrange(p),
          "concatenations, splits and updates of rows say how far rows are moved"),
+    Pass("pad-uneven", "inlined",
+         lambda p, job: pad_uneven(p, job.mesh, job.in_shardings, job.out_shardings),
+         "dimensions that axes would split, but do not divide, are padded so that they do",
+         UNEVEN, inside=True),
 )
 
 # One makes room for the next.

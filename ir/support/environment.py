@@ -23,7 +23,7 @@ OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "for
 OBJECTIVES = ("time", "bytes", "memory")
 """What plans can be judged by."""
 
-SKIPPABLE = ("even-slices", "arrange", *OPTIMIZE, "part-exchanges", "narrow-updates",
+SKIPPABLE = ("arrange", "pad-uneven", *OPTIMIZE, "part-exchanges", "narrow-updates",
              "join-slices", "round-integers", "rematerialize-scans", "rematerialize")
 """The passes that may be left out, in their order."""
 

@@ -11,7 +11,7 @@ from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.padding import pad_p, within_blocks
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom
-from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.rewriting.rewrite import Match, Rewrite
 from ...ir.types import ArrayType
 from .splitting import may_be_split
 
@@ -75,23 +75,6 @@ def _apart(m: Match) -> Atom | None:
     return m.emit(pad_p, blocks, m.fill, padding_config=tuple(edges))
 
 
-COMPOSE = (
-    Rewrite("slice-of-padding", """
-        whole = pad x fill {padding_config=config}
-        out = slice whole {start_indices=starts, limit_indices=limits, strides}
-        """, _of_padding, where=_takes_all_between,
-            why="the padded array has a size that no mesh may divide"),
-    Rewrite("slice-of-pieces", """
-        whole = concatenate *pieces {dimension=d}
-        out = slice whole {start_indices=starts, limit_indices=limits, strides}
-        """, _of_pieces, where=_takes_all_between,
-            why="the joined array has a size that no mesh may divide"),
-    Rewrite("padding-between-elements", "out = pad x fill {padding_config=config}", _apart,
-            where=lambda m: may_be_split(m) and not m.mesh.explicit_axes,
-            why="what stands between elements is put there within blocks"),
-)
-
-
 def _in_two_steps(m: Match) -> Atom | None:
     shape = m.x.aval.shape
     steps = m.strides or (1,) * len(shape)
@@ -113,7 +96,22 @@ def _in_two_steps(m: Match) -> Atom | None:
                   limit_indices=tuple([b for _, b in then]), strides=None)
 
 
-ALIGN_STRIDES = Rewrites(Rewrite(
-    "strided-slice", "out = slice x {start_indices=starts, limit_indices=limits, strides}",
-    _in_two_steps,
-    why="`x[2::2]` of 64 rows has 31; it is `x[::2]`, which blocks have, from row 1 on"))
+COMPOSE = (
+    Rewrite("slice-of-padding", """
+        whole = pad x fill {padding_config=config}
+        out = slice whole {start_indices=starts, limit_indices=limits, strides}
+        """, _of_padding, where=_takes_all_between,
+            why="the padded array has a size that no mesh may divide"),
+    Rewrite("slice-of-pieces", """
+        whole = concatenate *pieces {dimension=d}
+        out = slice whole {start_indices=starts, limit_indices=limits, strides}
+        """, _of_pieces, where=_takes_all_between,
+            why="the joined array has a size that no mesh may divide"),
+    Rewrite("padding-between-elements", "out = pad x fill {padding_config=config}", _apart,
+            where=lambda m: may_be_split(m) and not m.mesh.explicit_axes,
+            why="what stands between elements is put there within blocks"),
+    Rewrite("strided-slice",
+            "out = slice x {start_indices=starts, limit_indices=limits, strides}", _in_two_steps,
+            where=lambda m: may_be_split(m) and not m.mesh.explicit_axes,
+            why="`x[2::2]` of 64 rows has 31; it is `x[::2]`, which blocks have, from row 1 on"),
+)

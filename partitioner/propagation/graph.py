@@ -21,8 +21,9 @@ from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rule import make_rule
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.types import ArrayType, Entries
+from ...ir.types import ArrayType, Entries, Shape
 from ..factors import Axes, RuleInfo, rule_info
 from ..regions import has_region, region_of
 from .step import Layout
@@ -74,11 +75,11 @@ class Graph:
     index: variable -> tensor. pending: axes over which a tensor is an unfinished sum. roots: of
     tensors that start with axes, where these come from. asked: tensors that a constraint closes.
     uses: how many equations read a tensor. priority: tensors whose axes spread later than others'.
-    Tensors of rank 0 have no entry.
+    Tensors of rank 0 have no entry. uneven: sizes do not matter, see `roomy`.
     """
 
-    def __init__(self, mesh: AbstractMesh) -> None:
-        self.mesh = mesh
+    def __init__(self, mesh: AbstractMesh, uneven: bool = False) -> None:
+        self.mesh, self.uneven = mesh, uneven
         self.size = mesh.axis_size
         self.kinds: list[Kind] = []
         self.tensors: list[tuple[int, ...]] = []
@@ -125,7 +126,8 @@ class Graph:
             self.blocked[key] = manual.union(self.mesh.explicit_axes if own.empty else [
                 n for n, t in zip(own.axis_names, own.axis_types, strict=True)
                 if t is not AxisType.Auto])
-        return (Layout(aval.shape, entries, (True,) * len(entries), self.blocked[key]),
+        shape = roomy(aval.shape, self.mesh) if self.uneven else aval.shape
+        return (Layout(shape, entries, (True,) * len(entries), self.blocked[key]),
                 aval.sharding.spec.unreduced,
                 tuple([(d, a) for d, axes in enumerate(entries) for a in axes]))
 
@@ -270,11 +272,11 @@ class Graph:
         for axes, own in zip(spec.padded(aval.ndim).entries, aval.entries, strict=True):
             if axes is not UNCONSTRAINED:
                 axes = own + tuple(a for a in axes if a not in own)
-                n = aval.shape[len(entries)]
+                n = self.layouts[result].shape[len(entries)]
                 kept = dividing(axes, n, self.size)
-                if kept != axes:
+                if kept != axes and not self.uneven:
                     warn_indivisible(eqn, aval, len(entries), axes, kept, self.size)
-                    axes = kept
+                axes = kept
             entries.append(axes)
         root = Root("`with_sharding_constraint`", eqn.location)
         self.constrain(result, entries, root)
@@ -341,6 +343,15 @@ class Graph:
         if outer >= 0 and inner >= 0:
             self.prefixes[len(self.kinds)] = prefix
             self.add(_BOUNDARY, (outer, inner), equation)
+
+
+@cached(4096, "shapes that all axes divide")
+def roomy(shape: Shape, mesh: AbstractMesh) -> Shape:
+    """The shape with dimensions rounded up to what all axes divide, where some axis that is no
+    larger does not: the layouts that it may then have are those of padded blocks."""
+    sizes = [n for n in mesh.axis_sizes if n > 1]
+    return tuple([-(-n // mesh.size) * mesh.size if any([n >= k and n % k for k in sizes]) else n
+                  for n in shape])
 
 
 def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:

@@ -30,10 +30,13 @@ _MOST_CUTS = 4         # times that axes are cut further
 
 
 def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
-          out_shardings: Sequence[PartitionSpec | None]) -> Solution:
-    """Build the graph of a program, constrain its ends and run it to the fixed point."""
+          out_shardings: Sequence[PartitionSpec | None], uneven: bool = False) -> Solution:
+    """Build the graph of a program, constrain its ends and run it to the fixed point.
+
+    uneven: axes also go where they do not divide a dimension, if there is a row for each device.
+    """
     check_ends(program, mesh, in_shardings, out_shardings)
-    graph = Graph(mesh)
+    graph = Graph(mesh, uneven)
     graph.add_program(program)
     for i, (var, spec) in enumerate(zip(program.invars, in_shardings, strict=True)):
         t = graph.of(var)

@@ -23,6 +23,7 @@ from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.gemm import contract
 from ...kernels.windows import Padding, halo, output_size, pad_array, passes, spread_size, windows
 from ...op import LinearOperand, LocalizeContext, Op, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...param_types import register_param_type
 from ...rule import REDUCE, FactorRule, make_rule
 from ...shardings.sharding import NamedSharding
@@ -272,6 +273,27 @@ def _resize(params: dict[str, Any], operands: Sequence[Shape],
     return params
 
 
+def _padded(context: PaddedContext) -> list[Padded]:
+    """Padding is zeros, as what the windows see beyond the ends; there are as many windows as are
+    wanted of the result."""
+    (lhs, rhs), params = context.operands, context.params
+    n, padding = params["dimension_numbers"], list(params["padding"])
+    own = []
+    for i, (low, high) in enumerate(padding):
+        d, k, o = n.lhs_spec[2 + i], n.rhs_spec[2 + i], n.out_spec[2 + i]
+        lhs = context.masked(lhs, d, np.zeros((), lhs.atom.aval.dtype)[()])
+        rhs = context.masked(rhs, k, np.zeros((), rhs.atom.aval.dtype)[()])
+        reach = spread_size(rhs.size(k), params["rhs_dilation"][i])
+        windows = (context.sizes[0][o] - 1) * params["window_strides"][i] + reach
+        if context.sizes[0][o] and (lhs.is_padded(d) or rhs.is_padded(k)
+                                    or context.sizes[0][o] != context.result_types[0].shape[o]):
+            high = windows - low - spread_size(lhs.size(d), params["lhs_dilation"][i])
+        padding[i] = (low, high)
+        own += [*context.rule.operands[0][d], *context.rule.operands[1][k],
+                *context.rule.results[0][o]]
+    return context.by_factors([lhs, rhs], params={**params, "padding": tuple(padding)}, own=own)
+
+
 def _localize(context: LocalizeContext) -> list[Any]:
     """Where a spatial dimension is split: the block with the rows of its neighbours. What is no
     row at all is zero, as the padding is."""
@@ -319,7 +341,7 @@ conv_general_dilated_p = defop(
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: batch_conv(
         conv_general_dilated_p, operands, dims, size, params),
-    evaluate=_evaluate, resize=_resize, localize=_localize,
+    evaluate=_evaluate, resize=_resize, padded=_padded, localize=_localize,
     samples=lambda: [
         _sample((2, 3, 5, 4), (4, 3, 2, 3)),
         _sample((2, 4, 5, 5), (6, 2, 3, 2), (2, 1), ((1, 2), (0, 1)), features=2),

@@ -18,6 +18,7 @@ from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype
 from ...kernels.device_dimensions import is_common, lead_indices, lead_sizes, mergeable
 from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...support.buffer_pool import empty
 from ...support.lazy import lazy_import
 from ...types import ArrayType, Entries, Shape
@@ -36,6 +37,7 @@ from .common import (
     query_order,
     window_dims,
 )
+from .padded_positions import indexed_on_padding
 from .split_windows import own_windows, split_dims
 
 _row_indexing = lazy_import(".row_indexing", __package__)
@@ -296,6 +298,13 @@ def _resize(params: dict[str, Any], operands: Sequence[Shape],
     return {**params, "slice_sizes": tuple(sizes)}
 
 
+def _padded(context: PaddedContext) -> list[Padded] | None:
+    params = context.params
+    return indexed_on_padding(context, params["dimension_numbers"].start_index_map,
+                              params["slice_sizes"],
+                              params["mode"] is GatherScatterMode.FILL_OR_DROP)
+
+
 def _localize(context: LocalizeContext) -> list[Any]:
     """Where indexed dimensions are split: what this device owns of the windows, zero elsewhere.
 
@@ -365,5 +374,5 @@ gather_p = defop(
     doc="Windows of `slice_sizes` of operand 0 at the positions given by the index vectors.",
     infer=_infer, rule=_rule, explicit=_explicit, pending="iterated",
     linear=((0,),), jvp=(_jvp, None), transpose=_transpose, batch=_batch,
-    evaluate=_evaluate, arithmetic=False, resize=_resize, localize=_localize,
+    evaluate=_evaluate, arithmetic=False, resize=_resize, padded=_padded, localize=_localize,
     samples=_samples)

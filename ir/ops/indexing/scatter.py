@@ -20,6 +20,7 @@ from ...diagnostics.errors import ShardingTypeError
 from ...kernels.device_dimensions import empty_like, lead_indices, lead_sizes, with_lead
 from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
 from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...rule import REDUCE
 from ...support.lazy import lazy_import
 from ...types import ArrayType, Entries, Shape, short_list
@@ -39,6 +40,7 @@ from .common import (
     window_dims,
 )
 from .one_window import one_window, window_changed
+from .padded_positions import indexed_on_padding
 from .scatter_derivatives import (
     jvp_extremal,
     jvp_mul_operand,
@@ -294,6 +296,17 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
     return evaluate
 
 
+# -- padded operands ------------------------------------------------------------------------------
+
+def _padded(context: PaddedContext) -> list[Padded] | None:
+    n: ScatterDimensionNumbers = context.params["dimension_numbers"]
+    operand, _, updates = [x.shape for x in context.operands]
+    return indexed_on_padding(context, n.scatter_dims_to_operand_dims,
+                              slice_sizes_of(operand, updates, n),
+                              context.params["mode"] is not GatherScatterMode.CLIP)
+
+
+
 def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
     def localize(context: LocalizeContext) -> list[Any]:
         """Each device writes what it owns; of split queries it adds its own, to zero but for one
@@ -373,7 +386,8 @@ def _defscatter(name: str, doc: str, query_kind: str, ufunc: np.ufunc | None,
         name, doc=doc,
         infer=_infer, rule=_rule_with(query_kind), explicit=_explicit, pending="iterated",
         batch=_batch_with(name),
-        evaluate=_evaluate_with(combine, ufunc), arithmetic=arithmetic, localize=_localize(name),
+        evaluate=_evaluate_with(combine, ufunc), arithmetic=arithmetic, padded=_padded,
+        localize=_localize(name),
         **fields)
 
 

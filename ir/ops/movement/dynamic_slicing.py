@@ -7,7 +7,7 @@ Starts that differ per device are one batched numpy access.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ...dtypes import issubdtype
 from ...kernels.device_dimensions import empty_like, is_common, lead_indices, lead_sizes
 from ...kernels.dynamic_slices import SLAB, clamped, part_taken, part_updated
 from ...op import LinearOperand, LocalizeContext, Op, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...rule import INDEXED
 from ...support.caches import cached
 from ...types import ArrayType, Entries, Shape, short_list
@@ -25,6 +26,7 @@ from ..derivatives import batch_first, cotangent_type, move_first, type_of
 from ..emitting import INT32, Emitting, literal
 from ..indexing.common import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from ..indexing.gather import gather_p
+from ..indexing.padded_positions import bounded, indexed
 from ..indexing.scatter import scatter_p
 from ..rules import call, reject, resized_entries, rule_text, zeros
 
@@ -248,6 +250,23 @@ def _start(out: Emitting, context: LocalizeContext, d: int, start: Any) -> Any:
     return out.clamped(out.index(start, n), n - m)
 
 
+def _padded(sizes: Callable[[PaddedContext], Shape], first: int
+            ) -> Callable[[PaddedContext], list[Padded] | None]:
+    """Starts are bounded by the rows that are no padding. first: the operand that is the start in
+    dimension 0."""
+    def padded(context: PaddedContext) -> list[Padded] | None:
+        operands = list(context.operands)
+        for d, m in enumerate(sizes(context)):
+            x = operands[0]
+            if x.is_padded(d) and m < x.shape[d]:
+                start = bounded(context, operands[first + d], None, x.shape[d] - m, None)
+                if start is None:
+                    return None
+                operands[first + d] = start
+        return context.by_factors(operands, safe=indexed(context))
+    return padded
+
+
 def _arange(*shape: int) -> np.ndarray:
     return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
 
@@ -262,6 +281,7 @@ dynamic_slice_p = defop(
     linear=((0,),), jvp="linear", transpose=_dynamic_slice_transpose, batch=_dynamic_slice_batch,
     evaluate=_dynamic_slice_evaluate, arithmetic=False,
     resize=lambda params, operands, results: {**params, "slice_sizes": results[0]},
+    padded=_padded(lambda context: context.result_types[0].shape, 1),
     localize=_dynamic_slice_localize,
     samples=lambda: [
         Sample((_arange(4, 6), np.int32(1), np.int32(2)), {"slice_sizes": (2, 3)},
@@ -416,7 +436,8 @@ dynamic_update_slice_p = defop(
     "dynamic_update_slice", doc="The operand with the part at the start replaced by the update.",
     infer=_update_infer, rule=_update_rule, explicit=_update_explicit, pending=_update_pending,
     linear=((0, 1),), jvp="linear", transpose=_update_transpose, batch=_update_batch,
-    evaluate=_update_evaluate, arithmetic=False, localize=_update_localize,
+    evaluate=_update_evaluate, arithmetic=False,
+    padded=_padded(lambda context: context.operands[1].shape, 2), localize=_update_localize,
     samples=lambda: [
         Sample((_arange(4, 5), -_arange(2, 3), np.int32(1), np.int32(4)), {}),
         Sample((_arange(4, 5), -_arange(1, 5), np.int32(2), np.int32(0)), {}),

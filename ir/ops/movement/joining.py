@@ -17,6 +17,7 @@ from ...diagnostics.errors import ShardingTypeError
 from ...inference.explicit import POLICIES
 from ...kernels.device_dimensions import empty_like, lead_sizes, with_lead
 from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...support.buffer_pool import SMALLEST
 from ...types import ArrayType, Entries, Shape, array_type, short_list
 from ..communication.halo_exchange import split_halos
@@ -136,6 +137,35 @@ def _extent(x: np.ndarray) -> int:
     return 0 if 0 in x.strides else x.size
 
 
+def _concatenate_padded(context: PaddedContext) -> list[Padded]:
+    """The longest piece at its place in all rows that are wanted, and the others over it."""
+    d, (shape,), result = context.params["dimension"], context.sizes, context.result_types[0].shape
+    pieces = list(context.operands)
+    along = [f for dims in context.rule.results for f in dims[d]]
+    if shape[d] == result[d]:
+        return context.by_factors([context.cut(x, d) for x in pieces], own=along)
+    for e in range(len(shape)):
+        if e != d:
+            size = max([shape[e], *[x.size(e) for x in pieces]])
+            pieces = [context.resized(x, e, size) for x in pieces]
+    starts = [sum([x.shape[d] for x in pieces[:k]]) for k in range(len(pieces))]
+    longest = max(range(len(pieces)), key=lambda k: pieces[k].shape[d])
+    whole = context.moved(pieces[longest], d, -starts[longest], shape[d])
+    for k, (x, start) in enumerate(zip(pieces, starts, strict=True)):
+        n = x.shape[d]
+        if k == longest or not n:
+            continue
+        few = 8 * n <= shape[d]                  # no device needs to hold a part of them alone
+        rows = context.cut(x, d).atom if few else context.moved(x, d, -start, shape[d])
+        first = 0 if few else start
+        whole = context.call("place", rows, whole, dimension=d, start=first, limit=first + n,
+                             low=start)
+    fills: list[Any] = [None] * len(shape)
+    if not pieces[longest].is_padded(d):
+        fills[d] = np.zeros((), whole.aval.dtype)[()]
+    return [Padded(whole, result, fills)]
+
+
 def _concatenate_localize(context: LocalizeContext) -> list[Any]:
     """Where the dimension is split, each device gets the rows of its block that it lacks."""
     out, d = Emitting(context), context.params["dimension"]
@@ -159,7 +189,8 @@ concatenate_p = defop(
     infer=_concatenate_infer, rule=_concatenate_rule, explicit="equal", pending=_joined_pending,
     linear="all", jvp="linear", transpose=_concatenate_transpose,
     batch=_joined_batch("concatenate", "dimension"),
-    evaluate=_concatenate_evaluate, arithmetic=False, localize=_concatenate_localize,
+    evaluate=_concatenate_evaluate, arithmetic=False, padded=_concatenate_padded,
+    localize=_concatenate_localize,
     samples=lambda: [
         Sample((_arange(2, 3), -_arange(2, 2)), {"dimension": 1},
                lambda a, b: np.concatenate([a, b], 1)),
@@ -310,6 +341,19 @@ def _split_evaluate(lead: int, x: np.ndarray, *, sizes: tuple[int, ...], axis: i
     return np.split(x, np.cumsum(sizes[:-1]), lead + axis) if sizes else []
 
 
+def _split_padded(context: PaddedContext) -> list[Padded]:
+    """Slices of as many rows as are wanted."""
+    (x,), d, start = context.operands, context.params["axis"], 0
+    along = [f for dims in context.rule.results for f in dims[d]]
+    if all([s[d] == t.shape[d] for s, t in zip(context.sizes, context.result_types, strict=True)]):
+        return context.by_factors([context.cut(x, d)], own=along)
+    results = []
+    for size, t in zip(context.sizes, context.result_types, strict=True):
+        results.append(Padded(context.moved(x, d, start, size[d]), t.shape))
+        start += t.shape[d]
+    return results
+
+
 split_p = defop(
     "split", doc="Consecutive pieces of these sizes along `axis`.",
     infer=_split_infer, multiple_results=True, rule=_split_rule,
@@ -320,6 +364,7 @@ split_p = defop(
     evaluate=_split_evaluate, arithmetic=False,
     resize=lambda params, operands, results: {
         **params, "sizes": tuple(r[params["axis"]] for r in results)},
+    padded=_split_padded,
     samples=lambda: [Sample((_arange(2, 6),), {"sizes": (1, 3, 2), "axis": 1},
                             lambda x: np.split(x, [1, 4], 1)),
                      Sample((_arange(4, 2),), {"sizes": (2, 2), "axis": 0},

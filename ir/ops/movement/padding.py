@@ -11,6 +11,7 @@ import numpy as np
 
 from ...kernels.windows import Config, pad_array
 from ...op import OPS, LinearOperand, LocalizeContext, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...program import Literal
 from ...rule import FactorRule, make_rule
 from ...types import ArrayType, Shape, array_type
@@ -103,6 +104,32 @@ def _pad_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *
     return [call("select_n", inside, value, padded)], [0]
 
 
+def _pad_padded(context: PaddedContext) -> list[Padded] | None:
+    """The same, with as much more behind as is wanted. What follows on the last row is the number
+    that is padded with, of the operand's padding too."""
+    x, value = context.operands
+    result, (shape,) = context.result_types[0].shape, context.sizes
+    if not isinstance(x.atom.aval.dtype, np.dtype):
+        return None
+    number = np.asarray(value.atom.val)[()] if isinstance(value.atom, Literal) else None
+    config, fills = [], []
+    for d, (low, high, inner) in enumerate(context.params["padding_config"]):
+        if (low, high, inner) == (0, 0, 0):
+            x = context.resized(x, d, max(shape[d], x.size(d)))
+            config.append((0, 0, 0))
+            fills.append(x.fills[d])
+            continue
+        if high > inner:
+            x = context.cut(x, d) if number is None else context.masked(x, d, number)
+        own = x.size(d) + (x.size(d) - 1) * inner if x.size(d) else 0
+        config.append((low, shape[d] - low - own, inner))
+        known = high >= 0 and x.holds(d, number)
+        fills.append(number if known else None)
+    atom = x.atom if not any(map(any, config)) else context.call(
+        "pad", x.atom, value.atom, padding_config=tuple(config))
+    return [Padded(atom, result, fills)]
+
+
 def _pad_localize(context: LocalizeContext) -> list[Any]:
     """A partial sum is padded on one device only: else the padding is added once per device. A
     split dimension gets its rows from neighbours, and the padding where there are none."""
@@ -140,7 +167,7 @@ pad_p = defop(
     explicit=lambda op, types, shapes, params: [resized_entries("padding", types[0], shapes[0])],
     pending=lambda op, types, params, unreduced, reduced: (unreduced[0], reduced[0]),
     linear=((0, 1),), jvp="linear", transpose=_pad_transpose, batch=_pad_batch,
-    evaluate=pad_array, arithmetic=False, localize=_pad_localize,
+    evaluate=pad_array, arithmetic=False, padded=_pad_padded, localize=_pad_localize,
     samples=lambda: [
         Sample((_arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))},
                lambda x, v: np.pad(x, ((1, 2), (0, 1)), constant_values=v)),

@@ -15,6 +15,7 @@ import numpy as np
 from ...inference.pending import refuse
 from ...kernels.device_dimensions import lead_sizes, with_lead
 from ...op import LocalizeContext, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first
@@ -58,6 +59,19 @@ def _evaluate(lead: int, source: np.ndarray, base: np.ndarray, *, dimension: int
     front = (slice(None),) * (lead + dimension)
     out[(*front, slice(low, low + limit - start))] = source[(*front, slice(start, limit))]
     return out
+
+
+def _padded(context: PaddedContext) -> list[Padded]:
+    """Rows keep their places, whatever is behind the last."""
+    source, base = context.operands
+    d, along = context.params["dimension"], context.rule.results[0][context.params["dimension"]]
+    if source.shape[d] != base.shape[d]:
+        source = context.cut(source, d)
+    (result,) = context.by_factors([source, base], safe=along)
+    if result.is_padded(d) and base.size(d) == result.size(d):
+        result = Padded(result.atom, result.shape,
+                        (*result.fills[:d], base.fills[d], *result.fills[d + 1:]))
+    return [result]
 
 
 def _localize(context: LocalizeContext) -> list[Any]:
@@ -108,6 +122,24 @@ def _roll_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, dime
     return [roll_p.bind(operands[0], dimension=dimension + (dimension >= dim), shift=shift)], [dim]
 
 
+def _roll_padded(context: PaddedContext) -> list[Padded]:
+    """All rows further on, and those that come in at the beginning over them."""
+    (x,), d = context.operands, context.params["dimension"]
+    size = max(x.size(d), context.sizes[0][d])
+    if size == x.shape[d]:
+        return context.by_factors()
+    for e in range(len(x.shape)):
+        if e != d:
+            x = context.resized(x, e, max(x.size(e), context.sizes[0][e]))
+    n = x.shape[d]
+    shift = context.params["shift"] % n
+    rest = context.moved(x, d, -shift, size)
+    front = context.moved(x, d, n - shift, size)
+    fills = (*x.fills[:d], None, *x.fills[d + 1:])
+    return [Padded(context.call("place", front, rest, dimension=d, start=0, limit=shift, low=0),
+                   x.shape, fills)]
+
+
 def _roll_localize(context: LocalizeContext) -> list[Any]:
     (x,), d = context.operands, context.params["dimension"]
     for axes in split_halos(context).values():
@@ -123,7 +155,7 @@ roll_p = defop(
         roll_p.bind(ct, dimension=dimension, shift=-shift)],
     batch=_roll_batch,
     evaluate=lambda lead, x, *, dimension, shift: np.roll(x, shift, lead + dimension),
-    arithmetic=False, localize=_roll_localize,
+    arithmetic=False, padded=_roll_padded, localize=_roll_localize,
     samples=lambda: [
         Sample((np.arange(24, dtype=np.float32).reshape(4, 6),), {"dimension": d, "shift": s},
                lambda x, d=d, s=s: np.roll(x, s, d), grad=False)
@@ -133,5 +165,5 @@ place_p = defop(
     "place", doc="Operand 1 with rows start to limit of operand 0 written from row low on.",
     infer=_infer, rule=_rule, pending=refuse,
     batch=_batch,
-    evaluate=_evaluate, arithmetic=False, localize=_localize,
+    evaluate=_evaluate, arithmetic=False, padded=_padded, localize=_localize,
     samples=_samples)

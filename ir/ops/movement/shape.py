@@ -14,6 +14,7 @@ from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...inference.pending import refuse
 from ...op import LocalizeContext, Op, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...rule import FactorRule, Pattern, make_rule
 from ...shardings.sharding import NamedSharding
 from ...support.caches import cached
@@ -273,6 +274,16 @@ def _rev_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
     return rule_text([dims], [dims], [f"d{d}:halo(mirror)" for d in sorted(dimensions)])
 
 
+def _rev_padded(context: PaddedContext) -> list[Padded]:
+    """Padding comes first in the mirror image, and is moved to the end."""
+    (y,) = context.by_factors(safe=context.params["dimensions"])
+    for d in context.params["dimensions"]:
+        if y.is_padded(d):
+            atom = context.moved(y, d, y.size(d) - y.shape[d], y.size(d))
+            y = Padded(atom, y.shape, (*y.fills[:d], None, *y.fills[d + 1:]))
+    return [y]
+
+
 def _rev_localize(context: LocalizeContext) -> list[Any]:
     """Blocks change places with their mirror images."""
     x = context.emit(rev_p, list(context.operands), context.params)[0]
@@ -293,7 +304,7 @@ rev_p = defop(
         [rev_p.bind(operands[0], dimensions=tuple(d + (d >= dims[0]) for d in dimensions))],
         [dims[0]]),
     evaluate=lambda lead, x, *, dimensions: np.flip(x, tuple(lead + d for d in dimensions)),
-    arithmetic=False, localize=_rev_localize,
+    arithmetic=False, padded=_rev_padded, localize=_rev_localize,
     samples=lambda: [Sample((_arange(3, 4),), {"dimensions": (1,)}, lambda x: x[:, ::-1]),
                      Sample((_arange(3, 2, 2),), {"dimensions": (0, 2)},
                             lambda x: x[::-1, :, ::-1])])

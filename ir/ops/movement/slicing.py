@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...op import LocalizeContext, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...rule import INDEXED
 from ...types import ArrayType, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
@@ -114,6 +115,39 @@ def _slice_resize(params: dict[str, Any], operands: Sequence[Shape],
         "strides": steps and tuple(1 if w else step for w, step in zip(whole, steps, strict=True))}
 
 
+def _slice_padded(context: PaddedContext) -> list[Padded]:
+    """Rows from the start on, as many as are wanted: those behind the limit are padding."""
+    (x,), params, (shape,) = context.operands, context.params, context.sizes
+    result = context.result_types[0].shape
+    steps = params["strides"] or (1,) * len(shape)
+    fills: list[Any] = []
+    for d, (start, m, size, step) in enumerate(zip(
+            params["start_indices"], result, shape, steps, strict=True)):
+        if (start, m, step) == (0, x.shape[d], 1):
+            size = max(size, x.size(d))
+            x = context.resized(x, d, size)
+            fills.append(x.fills[d])
+            continue
+        rows = size if step == 1 else start + (size - 1) * step + 1 if size else start
+        first = start if step == 1 else 0
+        zero = np.zeros((), x.atom.aval.dtype)[()] if size > m else None
+        known = x.shape[d] - start <= m * step and x.holds(d, zero)
+        if step == 1 or rows > x.size(d):
+            atom = context.moved(x, d, first, max(rows, m * step if step > 1 else 0))
+        else:
+            atom = x.atom
+        if step > 1:
+            n = atom.aval.shape
+            starts, limits, strides = [0] * len(n), list(n), [1] * len(n)
+            starts[d], limits[d], strides[d] = start, rows, step
+            atom = context.call("slice", atom, start_indices=tuple(starts),
+                                limit_indices=tuple(limits), strides=tuple(strides))
+        fills.append(zero if known else None)
+        x = Padded(atom, (*x.shape[:d], m, *x.shape[d + 1:]),
+                   (*x.fills[:d], None, *x.fills[d + 1:]))
+    return [Padded(x.atom, result, fills)]
+
+
 def _slice_localize(context: LocalizeContext) -> list[Any]:
     """Where a dimension taken in part is split: the rows that its part of the result is made of."""
     x, params = context.operands[0], context.params
@@ -173,7 +207,8 @@ slice_p = defop(
     explicit=lambda op, types, shapes, params: [resized_entries("slicing", types[0], shapes[0])],
     pending="keep",
     linear=((0,),), jvp="linear", transpose=_slice_transpose, batch=_slice_batch,
-    evaluate=_slice_evaluate, arithmetic=False, resize=_slice_resize, localize=_slice_localize,
+    evaluate=_slice_evaluate, arithmetic=False, resize=_slice_resize,
+    padded=_slice_padded, localize=_slice_localize,
     samples=lambda: [
         Sample((_arange(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5),
                                   "strides": (1, 2)}, lambda x: x[:, 1:5:2]),

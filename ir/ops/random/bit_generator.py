@@ -162,7 +162,8 @@ rng_bit_generator_p = defop(
     infer=lambda key, *, shape, dtype, **params: _result_types(key, shape, dtype),
     multiple_results=True, rule=_rule, explicit=_explicit, sharding_param="out_sharding",
     jvp="zero", batch=_batch,
-    evaluate=_evaluate, arithmetic=False, resize=_resize, localize=_localize,
+    evaluate=_evaluate, arithmetic=False, resize=_resize, padded=lambda context: None,
+    localize=_localize,
     samples=lambda: [Sample((np.asarray([1, 2, 3, 4], U32),), {
         "shape": (2, 3), "dtype": U32, "algorithm": RandomAlgorithm.RNG_PHILOX,
         "out_sharding": None}, lambda key: [

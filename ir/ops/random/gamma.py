@@ -106,7 +106,8 @@ random_gamma_p = defop(
         "or one for each index of the leading dimensions.",
     infer=_gamma_infer, rule=_gamma_rule, explicit=_gamma_explicit,
     jvp=(None, _gamma_jvp_a), batch=_gamma_batch,
-    evaluate=_gamma_evaluate, arithmetic=False, localize=_gamma_localize)
+    evaluate=_gamma_evaluate, arithmetic=False, padded=lambda context: None,
+    localize=_gamma_localize)
 
 
 def _gamma_each_evaluate(lead: int, keys: np.ndarray, a: np.ndarray, *, log_space: bool

@@ -233,7 +233,9 @@ def _new_dims(name: str, doc: str, *, infer: Callable[..., Any], evaluate: Evalu
     return defop(
         name, doc=doc, infer=infer, rule=_new_dims_rule, explicit="follow",
         jvp="zero", batch=_new_dims_batch,
-        evaluate=evaluate, arithmetic=False, resize=_new_dims_resize, localize=_new_dims_localize)
+        evaluate=evaluate, arithmetic=False, resize=_new_dims_resize,
+        padded=lambda context: None,            # what is drawn hangs on the whole shape
+        localize=_new_dims_localize)
 
 
 random_bits_p = _new_dims(

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...dtypes import iinfo, issubdtype
+from ...dtypes import issubdtype
 from ...inference.pending import refuse
 from ...kernels.device_dimensions import lead_sizes, with_lead
 from ...kernels.windows import (
@@ -30,26 +30,18 @@ from ...kernels.windows import (
     windows,
 )
 from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...rule import FactorRule, make_rule
 from ...types import ArrayType, Entries, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first, type_of
 from ..elementwise.declaration import check_same_dtypes
 from ..emitting import literal
+from ..identities import extremum
 from ..rules import call, reject, resized_entries, rule_text
 
 Ints = tuple[int, ...]
 Params = dict[str, Any]
-
-
-def extremum(dtype: np.dtype, largest: bool) -> Any:
-    """The largest or smallest number of a dtype, infinite for floats."""
-    if dtype == np.bool_:
-        return largest
-    if issubdtype(dtype, np.inexact):
-        return np.inf if largest else -np.inf
-    info = iinfo(dtype)
-    return info.max if largest else info.min
 
 
 # -- what all of them share ------------------------------------------------------------------------
@@ -190,6 +182,27 @@ def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[
     return evaluate
 
 
+def _padded_with(start: Callable[[np.dtype], Any]) -> Callable[[PaddedContext], list[Padded]]:
+    """Padding is neutral, and there are as many windows as are wanted."""
+    def padded(context: PaddedContext) -> list[Padded]:
+        (x,), params, own = context.operands, context.params, []
+        padding = list(params["padding"])
+        for d, ((low, high), w, s, b, dilation) in enumerate(zip(
+                padding, params["window_dimensions"], params["window_strides"],
+                params["base_dilation"], params["window_dilation"], strict=True)):
+            size = context.sizes[0][d]
+            if passes(w, s, (low, high), b) or not size:
+                continue
+            dtype = x.atom.aval.dtype
+            x = context.masked(x, d, np.asarray(start(dtype)).astype(dtype)[()])
+            if x.is_padded(d) or size != context.result_types[0].shape[d]:
+                high = (size - 1) * s + spread_size(w, dilation) - low - spread_size(x.size(d), b)
+            padding[d] = (low, high)
+            own += [*context.rule.operands[0][d], *context.rule.results[0][d]]
+        return context.by_factors([x], params={**params, "padding": tuple(padding)}, own=own)
+    return padded
+
+
 def _localize(name: str, start: Callable[[np.dtype], Any]
               ) -> Callable[[LocalizeContext], list[Any]]:
     """Windows of blocks with the rows of their neighbours; what is no row at all is neutral."""
@@ -232,7 +245,8 @@ def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_i
     return defop(
         name, doc=doc, infer=infer, rule=_rule, explicit=_explicit, pending=refuse,
         batch=_batch_with(name),
-        evaluate=_reduce_with(function, identity), localize=_localize(name, identity),
+        evaluate=_reduce_with(function, identity), padded=_padded_with(identity),
+        localize=_localize(name, identity),
         samples=_samples, **fields)
 
 

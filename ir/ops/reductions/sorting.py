@@ -21,11 +21,13 @@ from ...dtypes import issubdtype
 from ...kernels.sorting import largest, stable_order, taken
 from ...mesh import empty_abstract_mesh
 from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
+from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Entries, Shape, short_list
 from ..communication.column_sort import column_sort
 from ..derivatives import batch_first, iota_like, strong, type_of
 from ..elementwise.declaration import values
 from ..emitting import Emitting
+from ..identities import last_in_order, last_of_largest
 from ..indexing.common import GatherDimensionNumbers, GatherScatterMode
 
 F32, I32 = np.float32, np.int32
@@ -160,6 +162,25 @@ def _told_apart(x: np.ndarray) -> bool:
     return bool(zeros.any() and not zeros.all())
 
 
+def _sort_padded(context: PaddedContext) -> list[Padded] | None:
+    """Padding comes behind all else: its keys are the last there are, and it was last."""
+    params, d = context.params, context.params["dimension"]
+    operands = list(context.operands)
+    for k in range(params["num_keys"]):
+        if operands[k].is_padded(d):
+            last = last_in_order(operands[k].atom.aval.dtype)
+            if last is None:
+                return None
+            operands[k] = context.masked(operands[k], d, last)
+    if not any([x.is_padded(d) for x in operands]):
+        return context.by_factors()
+    size = max([x.size(d) for x in operands])
+    if any([x.size(d) != size for x in operands[:params["num_keys"]]]):
+        return None
+    return context.by_factors(operands, params={**params, "is_stable": True},
+                              safe=context.rule.operands[0][d])
+
+
 def _sort_localize(context: LocalizeContext) -> list[Any]:
     """Where the dimension is split, by columns (column_sort.py)."""
     dimension = context.params["dimension"]
@@ -180,7 +201,7 @@ sort_p = defop(
     infer=_sort_infer, multiple_results=True, rule=_sort_rule, explicit=_sort_explicit,
     pending="indexed",
     jvp=_sort_jvp, transpose=_sort_transpose, batch=_sort_batch,
-    evaluate=_sort, localize=_sort_localize,
+    evaluate=_sort, padded=_sort_padded, localize=_sort_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
                lambda x: [np.sort(x, 1)]),
@@ -265,6 +286,17 @@ def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:
     return [values, places.astype(I32)]
 
 
+def _top_k_padded(context: PaddedContext) -> list[Padded] | None:
+    """Padding is less than all else, and of what is equal the first is taken."""
+    (x,), d = context.operands, context.params["axis"]
+    if not x.is_padded(d):
+        return context.by_factors()
+    last = last_of_largest(x.atom.aval.dtype)
+    if last is None:
+        return None
+    return context.by_factors([context.masked(x, d, last)], safe=context.rule.operands[0][d])
+
+
 def _top_k_localize(context: LocalizeContext) -> list[Any]:
     """The best of the best of each block: blocks in order, so that ties go to the first."""
     out = Emitting(context)
@@ -305,7 +337,7 @@ top_k_p = defop(
     infer=_top_k_infer, multiple_results=True, rule=_top_k_rule, explicit=_top_k_explicit,
     pending="indexed",
     jvp=_top_k_jvp, batch=_top_k_batch,
-    evaluate=_top_k, localize=_top_k_localize,
+    evaluate=_top_k, padded=_top_k_padded, localize=_top_k_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"k": 2, "axis": 1},
                lambda x: _top_k_reference(x, 2, 1)),

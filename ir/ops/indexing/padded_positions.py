@@ -1,0 +1,59 @@
+"""Indexing of padded operands: positions are bounded by the rows that are no padding.
+
+A gather clips positions to the rows that it sees, or fills where there are none. Of an operand
+with rows appended it would see those too, so positions among them are changed beforehand: to the
+last row that counts, or to one that there is not.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...dtypes import iinfo
+from ...padded import Padded, PaddedContext
+from ...rule import INDEXED
+
+
+def bounded(context: PaddedContext, index: Padded, component: int | None, highest: int,
+            beyond: int | None) -> Padded | None:
+    """Index values that are above `highest` moved to it, or to `beyond` if that is given.
+
+    component: of index vectors (the last dimension), or None for all of them.
+    Returns None where the dtype cannot hold these.
+    """
+    x, aval = index.atom, index.atom.aval
+    most, shape = iinfo(aval.dtype).max, aval.shape
+    if highest >= most:
+        return index
+    if beyond is not None and beyond > most:
+        return None
+    if beyond is None:
+        moved = context.call("min", x, context.full(highest, aval))
+    else:
+        above = context.call("gt", x, context.full(highest, aval))
+        moved = context.call("select_n", above, x, context.full(beyond, aval))
+    if component is not None and shape[-1] > 1:
+        places = context.call("iota", dtype=aval.dtype, shape=shape, dimension=len(shape) - 1,
+                              sharding=None)
+        own = context.call("eq", places, context.full(component, places.aval))
+        moved = context.call("select_n", own, x, moved)
+    return Padded(moved, index.shape, index.fills)
+
+
+def indexed_on_padding(context: PaddedContext, start_index_map: Sequence[int],
+                       sizes: Sequence[int], drops: bool) -> list[Padded] | None:
+    """A gather or scatter with its positions bounded. start_index_map: dimension of each component
+    of an index vector. sizes: of windows. drops: whether windows beyond the ends are left out."""
+    operand, index, *rest = context.operands
+    for c, d in enumerate(start_index_map):
+        if operand.is_padded(d) and sizes[d] < operand.shape[d]:
+            found = bounded(context, index, c, operand.shape[d] - sizes[d],
+                            operand.size(d) if drops else None)
+            if found is None:
+                return None
+            index = found
+    return context.by_factors([operand, index, *rest], safe=indexed(context))
+
+
+def indexed(context: PaddedContext) -> tuple[int, ...]:
+    """The factors along which an operand is read or written at positions."""
+    return tuple([f for f, factor in enumerate(context.rule.factors) if factor.kind == INDEXED])

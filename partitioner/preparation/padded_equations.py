@@ -1,0 +1,285 @@
+"""Equations on padded operands: how each runs where rows have been appended to its dimensions.
+
+`equation_on` runs an op by its factor rule. A factor that passes through takes padding along; one
+that is summed, or otherwise reduced, gets padding that does not count (zeros of a sum); along any
+other the padding is cut off first, unless the op says better (`Op.padded`, see ir/padded.py).
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.inference.infer import infer
+from ...ir.mesh import AbstractMesh
+from ...ir.op import OPS, Op
+from ...ir.ops.identities import identity
+from ...ir.padded import Padded, same_number
+from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.rule import ELEMENTWISE, PASS, REDUCE, SCAN, FactorRule
+from ...ir.types import ArrayType, Shape, array_type
+
+
+class Output:
+    """Equations as they are written. made: what has been padded, masked and cut so far."""
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+        self.eqns: list[Equation] = []
+        self.made: dict[tuple, Atom] = {}
+
+
+def equation_on(eqn: Equation, operands: Sequence[Padded], sizes: Sequence[Shape], out: Output
+                ) -> list[Padded]:
+    """The results of an equation on these operands; appends what computes them.
+
+    sizes: per result the shape that is wanted of it; it may come with less padding.
+    """
+    context = _Context(eqn, operands, sizes, out)
+    if eqn.op.effect or eqn.op.subprograms or eqn.op.evaluate is None:
+        return context.as_it_is()
+    if eqn.op.padded is not None:
+        found = eqn.op.padded(context)
+        return context.as_it_is() if found is None else found
+    return context.by_factors()
+
+
+def resized(aval: ArrayType, shape: Shape) -> ArrayType:
+    """A type with another shape."""
+    return array_type(shape, aval.dtype, aval.weak_type, aval.sharding, aval.manual,
+                      aval.memory_space)
+
+
+def unpadded(x: Padded, eqn: Equation, out: Output) -> Padded:
+    """The value without any padding. eqn: for which it is wanted."""
+    context = _Context(eqn, (), (), out)
+    for d in range(len(x.shape)):
+        x = context.cut(x, d)
+    return x
+
+
+def with_sizes(x: Padded, sizes: Shape, eqn: Equation, out: Output) -> Padded:
+    """The value with so many rows along each dimension. eqn: for which it is wanted."""
+    context = _Context(eqn, (), (), out)
+    for d, size in enumerate(sizes):
+        x = context.resized(x, d, size)
+    return x
+
+
+class _Context:
+    """The `PaddedContext` of an equation."""
+
+    def __init__(self, eqn: Equation, operands: Sequence[Padded], sizes: Sequence[Shape],
+                 out: Output) -> None:
+        self.eqn, self.operands, self.sizes, self.out = eqn, tuple(operands), tuple(sizes), out
+        self.params = eqn.params
+        self.result_types = tuple([v.aval for v in eqn.outvars])
+
+    @property
+    def rule(self) -> FactorRule:
+        return self.eqn.op.factor_rule(tuple([x.shape for x in self.operands]),
+                                       tuple([t.shape for t in self.result_types]), self.params)
+
+    # -- building --------------------------------------------------------------------------------
+
+    def append(self, op: Op, operands: Sequence[Atom], avals: Sequence[ArrayType],
+               params: dict[str, Any], names: Sequence[str | None] = ()) -> tuple[Var, ...]:
+        out = tuple([Var(t, names[i] if names else None) for i, t in enumerate(avals)])
+        self.out.eqns.append(self.eqn.replace(op=op, invars=tuple(operands), outvars=out,
+                                          params=params))
+        return out
+
+    def call(self, name: str, *operands: Atom, **params: Any) -> Atom:
+        op, made = OPS[name], self.out.made
+        known = [(np.asarray(a.val).tobytes(), a.aval) if isinstance(a, Literal) else a
+                 for a in operands]
+        key = (name, *known, *params.items())
+        if key not in made:
+            types = infer(op, tuple([a.aval for a in operands]), params, self.out.mesh)
+            (made[key],) = self.append(op, operands, types, params)
+        return made[key]
+
+    def full(self, value: Any, like: ArrayType) -> Atom:
+        number = self.number(value, like)
+        return self.call("broadcast_in_dim", number, shape=like.shape, broadcast_dimensions=(),
+                         sharding=None) if like.shape else number
+
+    def number(self, value: Any, like: ArrayType) -> Atom:
+        return Literal(np.asarray(value).astype(like.dtype)[()],
+                       array_type((), like.dtype, like.weak_type))
+
+    # -- padding ---------------------------------------------------------------------------------
+
+    def moved(self, x: Padded, d: int, start: int, size: int, fill: Any = 0) -> Atom:
+        if (start, size) == (0, x.size(d)):
+            return x.atom
+        config = [(0, 0, 0)] * len(x.shape)
+        config[d] = (-start, size - (x.size(d) - start), 0)
+        number = self.number(fill, x.atom.aval)
+        return self.call("pad", x.atom, number, padding_config=tuple(config))
+
+    def masked(self, x: Padded, d: int, value: Any) -> Padded:
+        if x.holds(d, value):
+            return x
+        aval = x.atom.aval
+        base = self.full(value, aval)
+        placed = self.call("place", x.atom, base, dimension=d, start=0, limit=x.shape[d], low=0)
+        return Padded(placed, x.shape, _with(x.fills, d, value))
+
+    def resized(self, x: Padded, d: int, size: int) -> Padded:
+        if x.size(d) == size:
+            return x
+        zero = np.zeros((), x.atom.aval.dtype)[()]
+        kept = zero if size > x.size(d) and x.holds(d, zero) else None
+        if size < x.size(d):
+            kept = x.fills[d] if size > x.shape[d] else None
+        return Padded(self.moved(x, d, 0, size), x.shape, _with(x.fills, d, kept))
+
+    def cut(self, x: Padded, d: int) -> Padded:
+        if not x.is_padded(d):
+            return x
+        limits = _with(x.sizes, d, x.shape[d])
+        atom = self.call("slice", x.atom, start_indices=(0,) * len(limits), limit_indices=limits,
+                         strides=None)
+        return Padded(atom, x.shape, _with(x.fills, d, None))
+
+    # -- equations -------------------------------------------------------------------------------
+
+    def as_it_is(self) -> list[Padded]:
+        """The equation without any padding."""
+        operands = [unpadded(x, self.eqn, self.out).atom for x in self.operands]
+        self.out.eqns.append(self.eqn.replace(invars=operands))
+        return [Padded(v, v.aval.shape) for v in self.eqn.outvars]
+
+    def by_factors(self, operands: Sequence[Padded] | None = None, *,
+                   params: dict[str, Any] | None = None, safe: Sequence[int] = (),
+                   own: Sequence[int] = ()) -> list[Padded]:
+        eqn, op = self.eqn, self.eqn.op
+        operands = list(self.operands if operands is None else operands)
+        params = self.params if params is None else params
+        rule = self.rule
+        sizes = self._factor_sizes(rule, operands, safe, own)
+        for i, dims in enumerate(rule.operands):
+            for d, split in enumerate(dims):
+                if len(split) == 1 and split[0] in own:
+                    continue
+                size = _size(split, rule, sizes)
+                operands[i] = self.resized(operands[i], d, size)
+                f = _major(split, rule)
+                if f in sizes and f not in safe:
+                    value = _harmless(rule, f, params, operands[i].atom.aval.dtype)
+                    if value is not None:
+                        operands[i] = self.masked(operands[i], d, value)
+        shapes = []
+        for dims, wanted in zip(rule.results, self.sizes, strict=True):
+            shapes.append(tuple([
+                w if len(split) == 1 and split[0] in own else _size(split, rule, sizes)
+                for split, w in zip(dims, wanted, strict=True)]))
+        if op.resize is not None and shapes != [t.shape for t in self.result_types]:
+            params = op.resize(params, tuple([x.sizes for x in operands]), tuple(shapes))
+        if (params is self.params and shapes == [t.shape for t in self.result_types]):
+            results = eqn.outvars
+            self.out.eqns.append(eqn.replace(invars=[x.atom for x in operands]))
+        else:
+            results = self.append(op, [x.atom for x in operands],
+                                  [resized(t, s) for t, s in zip(self.result_types, shapes,
+                                                                 strict=True)], params,
+                                  [v.name for v in eqn.outvars])
+        return [Padded(v, t.shape, self._fills(rule, k, v, operands, params)) for k, (v, t) in
+                enumerate(zip(results, self.result_types, strict=True))]
+
+    def _factor_sizes(self, rule: FactorRule, operands: Sequence[Padded], safe: Sequence[int],
+                      own: Sequence[int]) -> dict[int, int]:
+        """The sizes of factors along which the equation is to be padded."""
+        found: dict[int, int] = {}
+        tensors = [*zip(rule.operands, [x.shape for x in operands],
+                        [x.sizes for x in operands], strict=True),
+                   *zip(rule.results, [t.shape for t in self.result_types], self.sizes,
+                        strict=True)]
+        refused = {f for dims, _, _ in tensors for split in dims for f in split
+                   if f != _major(split, rule)}
+        for dims, shape, sizes in tensors:
+            for split, n, size in zip(dims, shape, sizes, strict=True):
+                if size == n or (len(split) == 1 and split[0] in own):
+                    continue
+                f = _major(split, rule)
+                if f < 0 or f in refused or not (f in safe or self._takes(rule, f, operands)):
+                    continue
+                rest = n // rule.factors[f].size
+                found[f] = max(found.get(f, 0), -(-size // rest))
+        return found
+
+    def _takes(self, rule: FactorRule, f: int, operands: Sequence[Padded]) -> bool:
+        """May padding come along this factor? Of numbers, with a kind that says how."""
+        factor = rule.factors[f]
+        types = [*[x.atom.aval for x in operands], *self.result_types]
+        for i, (dims, t) in enumerate(zip(rule.operands + rule.results, types, strict=True)):
+            if any([f in split for split in dims]):
+                if not isinstance(t.dtype, np.dtype):
+                    return False
+                if (factor.kind in (REDUCE, SCAN) and i < len(operands)
+                        and identity(factor.operator, t.dtype) is None):
+                    return False
+        return factor.kind == PASS and not factor.blocked or factor.kind in (REDUCE, SCAN)
+
+    def _fills(self, rule: FactorRule, k: int, result: Var, operands: Sequence[Padded],
+               params: dict[str, Any]) -> tuple[Any, ...]:
+        """What is known of the padding of a result."""
+        op, dims = self.eqn.op, rule.results[k]
+        fills: list[Any] = [None] * len(dims)
+        for d, split in enumerate(dims):
+            if result.aval.shape[d] == self.result_types[k].shape[d]:
+                continue
+            given = [_number_along(x, dims, split) for x, dims in
+                     zip(operands, rule.operands, strict=True)]
+            if not given or any([g is None for g in given]):
+                continue
+            if op.rule == ELEMENTWISE and not op.multiple_results:
+                with np.errstate(all="ignore"):
+                    value = op.evaluate(0, *map(np.asarray, given), **params)   # type: ignore[misc]
+                fills[d] = np.asarray(value).astype(result.aval.dtype)[()]
+            elif len(given) == 1 and (not op.arithmetic or _keeps(rule, given[0])):
+                fills[d] = given[0]
+        return tuple(fills)
+
+
+def _with(values: Sequence[Any], d: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:d], value, *values[d + 1:])
+
+
+def _major(split: Sequence[int], rule: FactorRule) -> int:
+    """The first factor of a dimension that is more than one; -1 for none."""
+    return next((f for f in split if rule.factors[f].size != 1), split[0] if split else -1)
+
+
+def _size(split: Sequence[int], rule: FactorRule, sizes: dict[int, int]) -> int:
+    """The size of a dimension in which factors have these sizes."""
+    n = 1
+    for f in split:
+        n *= sizes.get(f, rule.factors[f].size)
+    return n
+
+
+def _harmless(rule: FactorRule, f: int, params: dict[str, Any], dtype: np.dtype) -> Any:
+    """What padding must hold along a factor so that it does not count; None where it never does."""
+    factor = rule.factors[f]
+    if factor.kind == REDUCE or (factor.kind == SCAN and params.get("reverse")):
+        return identity(factor.operator, dtype)
+    return None
+
+
+def _keeps(rule: FactorRule, number: Any) -> bool:
+    """Does a reduction of equal numbers give this number?"""
+    return any([f.kind == REDUCE and f.operator in ("sum", "prod", "max", "min", "and", "or")
+                and same_number(number, identity(f.operator, number.dtype)) for f in rule.factors])
+
+
+def _number_along(x: Padded, dims: Sequence[Sequence[int]], split: Sequence[int]) -> Any:
+    """The number that an operand is throughout the padding of a dimension with these factors."""
+    if isinstance(x.atom, Literal):
+        return np.asarray(x.atom.val)[()]
+    for d, own in enumerate(dims):
+        if own and own[0] == split[0]:
+            return x.fills[d] if x.is_padded(d) else None
+    return None
