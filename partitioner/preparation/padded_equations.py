@@ -45,6 +45,11 @@ def equation_on(eqn: Equation, operands: Sequence[Padded], sizes: Sequence[Shape
     return context.by_factors()
 
 
+def filler(dtype: np.dtype) -> Any:
+    """What padding is where it does not matter."""
+    return np.zeros((), dtype)[()]
+
+
 def resized(aval: ArrayType, shape: Shape) -> ArrayType:
     """A type with another shape."""
     return array_type(shape, aval.dtype, aval.weak_type, aval.sharding, aval.manual,
@@ -130,11 +135,11 @@ class _Context:
     def resized(self, x: Padded, d: int, size: int) -> Padded:
         if x.size(d) == size:
             return x
-        zero = np.zeros((), x.atom.aval.dtype)[()]
-        kept = zero if size > x.size(d) and x.holds(d, zero) else None
+        new = filler(x.atom.aval.dtype)
+        kept = new if size > x.size(d) and x.holds(d, new) else None
         if size < x.size(d):
             kept = x.fills[d] if size > x.shape[d] else None
-        return Padded(self.moved(x, d, 0, size), x.shape, _with(x.fills, d, kept))
+        return Padded(self.moved(x, d, 0, size, new), x.shape, _with(x.fills, d, kept))
 
     def cut(self, x: Padded, d: int) -> Padded:
         if not x.is_padded(d):
@@ -164,7 +169,7 @@ class _Context:
             for d, split in enumerate(dims):
                 if len(split) == 1 and split[0] in own:
                     continue
-                size = _size(split, rule, sizes)
+                size = _size(operands[i].shape[d], split, rule, sizes)
                 operands[i] = self.resized(operands[i], d, size)
                 f = _major(split, rule)
                 if f in sizes and f not in safe:
@@ -172,10 +177,10 @@ class _Context:
                     if value is not None:
                         operands[i] = self.masked(operands[i], d, value)
         shapes = []
-        for dims, wanted in zip(rule.results, self.sizes, strict=True):
+        for t, dims, wanted in zip(self.result_types, rule.results, self.sizes, strict=True):
             shapes.append(tuple([
-                w if len(split) == 1 and split[0] in own else _size(split, rule, sizes)
-                for split, w in zip(dims, wanted, strict=True)]))
+                w if len(split) == 1 and split[0] in own else _size(n, split, rule, sizes)
+                for n, split, w in zip(t.shape, dims, wanted, strict=True)]))
         if op.resize is not None and shapes != [t.shape for t in self.result_types]:
             params = op.resize(params, tuple([x.sizes for x in operands]), tuple(shapes))
         if (params is self.params and shapes == [t.shape for t in self.result_types]):
@@ -253,11 +258,11 @@ def _major(split: Sequence[int], rule: FactorRule) -> int:
     return next((f for f in split if rule.factors[f].size != 1), split[0] if split else -1)
 
 
-def _size(split: Sequence[int], rule: FactorRule, sizes: dict[int, int]) -> int:
-    """The size of a dimension in which factors have these sizes."""
-    n = 1
+def _size(n: int, split: Sequence[int], rule: FactorRule, sizes: dict[int, int]) -> int:
+    """The size of a dimension of n rows in which factors have these sizes."""
     for f in split:
-        n *= sizes.get(f, rule.factors[f].size)
+        if f in sizes:
+            n = n // rule.factors[f].size * sizes[f]
     return n
 
 

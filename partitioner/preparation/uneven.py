@@ -162,7 +162,8 @@ class _Writer:
                 shapes[slot.result] = (*front, *shape)
         programs = {}
         for p, (param, place, body) in enumerate(region.programs):
-            programs[param, place] = _Writer(self.wanted, self.mesh).program(body, arrivals[p], leaves[p])
+            programs[param, place] = _Writer(self.wanted, self.mesh).program(
+                body, arrivals[p], leaves[p])
         outvars = [v if shape == v.aval.shape else Var(resized(v.aval, shape), v.name)
                    for v, shape in zip(eqn.outvars, shapes, strict=True)]
         self.out.eqns.append(eqn.replace(

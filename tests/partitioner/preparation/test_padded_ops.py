@@ -1,0 +1,70 @@
+"""Every op on dimensions that an axis does not divide: padding is never seen.
+
+Operands are constrained to be split where they do not divide, so they are padded. Each device alone
+computes what the op gives of whole operands, also where padding is poison: NaN, or the largest
+number, instead of zeros.
+"""
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+from shardtrace import config, lax
+from shardtrace import numpy as jnp
+from shardtrace.ir.dialect import OPS
+from shardtrace.ir.ops.identities import last_in_order
+from shardtrace.partitioner.preparation import padded_equations
+from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+CASES = [(name, i) for name, op in sorted(OPS.items())
+         if op.samples is not None and op.collective is None and not op.effect
+         for i in range(len(op.samples()))]
+
+
+def mesh_of(size):
+    return st.make_mesh((size,), ("x",))
+
+
+def uneven_specs(operands, size):
+    """One operand's dimension each, and the same dimension of all operands of its shape."""
+    found = []
+    for x in operands:
+        for d, n in enumerate(np.shape(x)):
+            if n >= size and n % size:
+                found.append((np.shape(x), d))
+    return list(dict.fromkeys(found))
+
+
+def numbers(x):
+    return np.asarray(st.random.key_data(x) if jnp.issubdtype(x.dtype, st.dtypes.prng_key) else x)
+
+
+@pytest.mark.parametrize("poisoned", [False, True], ids=["zeros", "poison"])
+@pytest.mark.parametrize("name, i", CASES)
+def test_padding_is_never_seen(name, i, poisoned, monkeypatch):
+    op, sample = OPS[name], OPS[name].samples()[i]
+    if poisoned:
+        monkeypatch.setattr(padded_equations, "filler",
+                            lambda dtype: last_in_order(np.dtype(dtype)))
+    operands = [np.asarray(x) for x in sample.operands]
+    if not all(isinstance(x.dtype, np.dtype) and x.dtype.kind in "biufc" for x in operands):
+        pytest.skip("operands are no numbers")
+    want = st.tree.leaves(st.jit(lambda *xs: op.bind(*xs, **sample.params))(*operands))
+    for size in (2, 3):
+        mesh = mesh_of(size)
+        for shape, d in uneven_specs(operands, size):
+            where = NamedSharding(mesh, P(*[None] * d, "x"))
+
+            def f(*xs, shape=shape, where=where):
+                return op.bind(*[lax.with_sharding_constraint(x, where)
+                                 if x.shape == shape else x for x in xs], **sample.params)
+            whole = [st.device_put(x, NamedSharding(mesh, P())) for x in operands]
+            with config.override(shardtrace_executor="per_device"):
+                got = st.tree.leaves(st.jit(f)(*whole))
+            for a, b in itertools.zip_longest(got, want):
+                np.testing.assert_allclose(numbers(a), numbers(b), rtol=2e-5, atol=1e-6,
+                                           err_msg=f"{name} {shape} {d} over {size}")
