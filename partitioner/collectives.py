@@ -11,6 +11,7 @@ from ..ir.ops.communication.collective_kinds import each_collective, total_recei
 from ..ir.program import Equation, Program
 from ..ir.support.immutable import immutable
 from .choice.comparisons import Alternative, kind_of_reason
+from .padding_notes import padded_share
 
 
 @immutable
@@ -51,6 +52,11 @@ class CollectiveRecord:
     @property
     def _verdict(self) -> tuple[str, Alternative | None]:
         return kind_of_reason(self.reason, self.kind in ("all-reduce", "reduce-scatter"))
+
+    @property
+    def padding(self) -> float:
+        """The part of what is moved that is padding of dimensions which the axes do not divide."""
+        return padded_share(self.reason)
 
     @property
     def total(self) -> int:

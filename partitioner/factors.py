@@ -10,7 +10,7 @@ After Shardy's sharding projection, over whole mesh axes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.rule import HALO, INDEXED, ORDERED, PASS, REDUCE, Factor, FactorRule
@@ -219,6 +219,11 @@ def dim_axes(split: tuple[int, ...], factors: tuple[Factor, ...], axes_of: Mappi
             out += axes
         full = full and math.prod(map(size, axes)) == factors[f].size
     return out
+
+
+def major_factor(split: Sequence[int], rule: FactorRule) -> int:
+    """The first factor of a dimension that is more than one; -1 where there is no factor."""
+    return next((f for f in split if rule.factors[f].size != 1), split[0] if split else -1)
 
 
 def tensor_entries(dims: tuple, shape: Shape, factors: tuple[Factor, ...],

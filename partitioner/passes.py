@@ -22,6 +22,7 @@ from .propagation.decided import decide, is_decided
 from .propagation.resolve import propagate
 from .regions import INLINED, REGIONS, inside
 from .resharding.loop_sums import move_sums
+from .resharding.padding_notes import note_padding
 from .resharding.reshards import insert_reshards
 
 # Ops that make sizes which axes do not divide of such as they do; and a constraint may ask for it.
@@ -112,6 +113,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("move-sums", "resharded", lambda p, job: move_sums(p, job.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
          frozenset({"reshard"}), inside=True),
+    Pass("note-padding", "resharded", lambda p, job: note_padding(p),
+         "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True),
     Pass("localize", "local", lambda p, job: localize(p),
          "blocks instead of whole values, collectives instead of reshards"),
     *SIMPLIFY,

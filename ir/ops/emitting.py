@@ -78,6 +78,8 @@ class Emitting:
 
     def part(self, x: Atom, dim: int, start: int, stop: int) -> Atom:
         """Positions start to stop (not included) along a dimension."""
+        if (start, stop) == (0, x.aval.shape[dim]):
+            return x
         starts, limits = [0] * len(x.aval.shape), list(x.aval.shape)
         starts[dim], limits[dim] = start, stop
         return self.call("slice", x, start_indices=tuple(starts), limit_indices=tuple(limits),
@@ -113,4 +115,6 @@ class Emitting:
 
     def minus(self, x: Atom, y: Atom) -> Atom:
         """int32 x - y, where y has rank 0."""
+        if isinstance(y, Literal) and not y.val:
+            return x
         return self.call("sub", x, self.broadcast(y, x.aval.shape, ()))

@@ -19,6 +19,8 @@ from ...ir.padded import Padded, same_number
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.rule import ELEMENTWISE, PASS, REDUCE, SCAN, FactorRule
 from ...ir.types import ArrayType, Shape, array_type
+from ..factors import major_factor
+from ..padding_notes import padded_to, rows_count
 
 
 class Output:
@@ -89,20 +91,26 @@ class _Context:
     # -- building --------------------------------------------------------------------------------
 
     def append(self, op: Op, operands: Sequence[Atom], avals: Sequence[ArrayType],
-               params: dict[str, Any], names: Sequence[str | None] = ()) -> tuple[Var, ...]:
+               params: dict[str, Any], names: Sequence[str | None] = (), reason: str = ""
+               ) -> tuple[Var, ...]:
         out = tuple([Var(t, names[i] if names else None) for i, t in enumerate(avals)])
-        self.out.eqns.append(self.eqn.replace(op=op, invars=tuple(operands), outvars=out,
-                                          params=params))
+        self.out.eqns.append(self.eqn.replace(op=op, invars=operands, outvars=out, params=params,
+                                              reason=reason or self.eqn.reason))
         return out
 
     def call(self, name: str, *operands: Atom, **params: Any) -> Atom:
+        return self._made(name, operands, params)
+
+    def _made(self, name: str, operands: Sequence[Atom], params: dict[str, Any], reason: str = ""
+              ) -> Atom:
+        """The result of an equation, appended if there is none like it."""
         op, made = OPS[name], self.out.made
         known = [(np.asarray(a.val).tobytes(), a.aval) if isinstance(a, Literal) else a
                  for a in operands]
         key = (name, *known, *params.items())
         if key not in made:
             types = infer(op, tuple([a.aval for a in operands]), params, self.out.mesh)
-            (made[key],) = self.append(op, operands, types, params)
+            (made[key],) = self.append(op, operands, types, params, reason=reason)
         return made[key]
 
     def full(self, value: Any, like: ArrayType) -> Atom:
@@ -122,14 +130,25 @@ class _Context:
         config = [(0, 0, 0)] * len(x.shape)
         config[d] = (-start, size - (x.size(d) - start), 0)
         number = self.number(fill, x.atom.aval)
-        return self.call("pad", x.atom, number, padding_config=tuple(config))
+        return self._made("pad", [x.atom, number], {"padding_config": tuple(config)},
+                          self._padding(x, d, size))
+
+    def _padding(self, x: Padded, d: int, size: int) -> str:
+        """Why rows of an operand are moved: the result, or the operand itself, is padded."""
+        n, name = x.shape[d], self.eqn.op.name
+        for sizes, t in zip(self.sizes[:1], self.result_types, strict=False):
+            if d < len(sizes) and sizes[d] == size:
+                n = t.shape[d]
+        return padded_to(d, name, n, size) if n != size else ""
 
     def masked(self, x: Padded, d: int, value: Any) -> Padded:
         if x.holds(d, value):
             return x
         aval = x.atom.aval
         base = self.full(value, aval)
-        placed = self.call("place", x.atom, base, dimension=d, start=0, limit=x.shape[d], low=0)
+        placed = self._made("place", [x.atom, base], {
+            "dimension": d, "start": 0, "limit": x.shape[d], "low": 0},
+            rows_count(x.shape[d], x.size(d), d))
         return Padded(placed, x.shape, _with(x.fills, d, value))
 
     def resized(self, x: Padded, d: int, size: int) -> Padded:
@@ -145,8 +164,9 @@ class _Context:
         if not x.is_padded(d):
             return x
         limits = _with(x.sizes, d, x.shape[d])
-        atom = self.call("slice", x.atom, start_indices=(0,) * len(limits), limit_indices=limits,
-                         strides=None)
+        atom = self._made("slice", [x.atom], {
+            "start_indices": (0,) * len(limits), "limit_indices": limits, "strides": None},
+            rows_count(x.shape[d], x.size(d), d))
         return Padded(atom, x.shape, _with(x.fills, d, None))
 
     # -- equations -------------------------------------------------------------------------------
@@ -171,7 +191,7 @@ class _Context:
                     continue
                 size = _size(operands[i].shape[d], split, rule, sizes)
                 operands[i] = self.resized(operands[i], d, size)
-                f = _major(split, rule)
+                f = major_factor(split, rule)
                 if f in sizes and f not in safe:
                     value = _harmless(rule, f, params, operands[i].atom.aval.dtype)
                     if value is not None:
@@ -203,12 +223,12 @@ class _Context:
                    *zip(rule.results, [t.shape for t in self.result_types], self.sizes,
                         strict=True)]
         refused = {f for dims, _, _ in tensors for split in dims for f in split
-                   if f != _major(split, rule)}
+                   if f != major_factor(split, rule)}
         for dims, shape, sizes in tensors:
             for split, n, size in zip(dims, shape, sizes, strict=True):
                 if size == n or (len(split) == 1 and split[0] in own):
                     continue
-                f = _major(split, rule)
+                f = major_factor(split, rule)
                 if f < 0 or f in refused or not (f in safe or self._takes(rule, f, operands)):
                     continue
                 rest = n // rule.factors[f].size
@@ -251,11 +271,6 @@ class _Context:
 
 def _with(values: Sequence[Any], d: int, value: Any) -> tuple[Any, ...]:
     return (*values[:d], value, *values[d + 1:])
-
-
-def _major(split: Sequence[int], rule: FactorRule) -> int:
-    """The first factor of a dimension that is more than one; -1 for none."""
-    return next((f for f in split if rule.factors[f].size != 1), split[0] if split else -1)
 
 
 def _size(n: int, split: Sequence[int], rule: FactorRule, sizes: dict[int, int]) -> int:

@@ -28,6 +28,7 @@ from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import ArrayType, Entries
 from ...partitioner.cost.buffers import nbytes
 from ...partitioner.cost.work import bodies, equation_flops, trips
+from ...partitioner.padding_notes import paddings
 from ...partitioner.pipeline import Partitioned
 from ..words import quantity
 from .changes import Argument
@@ -148,12 +149,16 @@ def _unplaced(e: Explanation, i: int) -> bool:
 
 
 def _padding(e: Explanation) -> Iterator[Waste]:
-    """Dimensions that were padded so that the devices divide them."""
+    """Dimensions that were padded so that the devices divide them, by the user or by the planner.
+    """
     for eqn, _ in _equations(e.partitioned.resolved):
         if eqn.op.name != "pad":
             continue
-        before, t = eqn.invars[0].aval, eqn.outvars[0].aval
-        for d, (n, padded, axes) in enumerate(zip(before.shape, t.shape, t.entries, strict=True)):
+        t = eqn.outvars[0].aval
+        before = list(eqn.invars[0].aval.shape)
+        for d, n, _ in paddings(eqn.reason):
+            before[d] = n
+        for d, (n, padded, axes) in enumerate(zip(before, t.shape, t.entries, strict=True)):
             parts = math.prod(map(t.mesh.axis_size, axes)) if axes else 1
             if parts == 1 or padded <= n or not n % parts:
                 continue

@@ -92,7 +92,9 @@ def _localize(context: LocalizeContext) -> list[Any]:
         rows = out.rows(source, d, out.call(
             "clamp", literal(start, INT32),
             out.call("add", places, out.full(start, places.aval.shape, INT32)), highest))
-    mask = out.broadcast(out.inside(places, count), shape, (d,))
+    mine = (out.inside(places, count) if low else                   # else none is before it
+            out.call("lt", places, out.full(count, places.aval.shape, INT32)))
+    mask = out.broadcast(mine, shape, (d,))
     return [out.select(mask, rows, base)]
 
 

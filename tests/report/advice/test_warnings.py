@@ -66,9 +66,9 @@ def test_a_constraint_that_does_not_divide():
         return st.lax.with_sharding_constraint(h, NamedSharding(ROW, P("x"))) * 2
 
     with pytest.warns(UserWarning, match="not divisible"):
-        w = found(f, struct((60, 256), None, "x", mesh=ROW))["silent-replication"]
-    assert "dimension 0, 60, 8 ways" in w.text and w.wasted_bytes == 60 * 256 * 4 * 7 // 8
-    assert w.source.line == line(f, "with_sharding") and "pad the dimension to 64" in w.fix
+        w = found(f, struct((6, 256), None, "x", mesh=ROW))["silent-replication"]
+    assert "dimension 0, 6, 8 ways" in w.text and w.wasted_bytes == 6 * 256 * 4 * 7 // 8
+    assert w.source.line == line(f, "with_sharding") and "pad the dimension to 8" in w.fix
 
 
 def test_padding():
@@ -81,6 +81,19 @@ def test_padding():
     assert "dimension 0 of `b`, 59, is padded to 64 to be split 8 ways over x: 8% of" in w.text
     assert w.wasted_bytes == int(8 * 256 * 4 * 5 / 64) and w.source.line == line(f, "jnp.pad")
     assert "multiple of 8 (56 or 64)" in w.fix
+
+    def constrained(a):
+        return st.lax.with_sharding_constraint(jnp.sin(a), NamedSharding(ROW, P("x"))) * 2
+
+    w = found(constrained, struct((60, 256), mesh=ROW))["padding"]
+    assert ", 60, is padded to 64 to be split 8 ways over x: 6% of" in w.text
+
+    def sliced(a):
+        return jnp.tanh(a[1:]).sum()
+
+    w = found(sliced, struct((64, 256), "x", mesh=ROW))["padding"]
+    assert ", 63, is padded to 64 to be split 8 ways over x: 2% of" in w.text
+    assert w.source.line == line(sliced, "a[1:]")
 
     def window(a):
         return jnp.tanh(jnp.pad(a, ((1, 1), (0, 0))))

@@ -1,0 +1,34 @@
+"""What the reasons of equations say of padding, where dimensions are padded to be split evenly.
+
+An equation that pads says what it pads to, one that masks or cuts padding, or moves it, how many
+rows count. Both are read back by the passes that follow, and by reports.
+"""
+from __future__ import annotations
+
+import re
+
+_PADDED = re.compile(r"dimension (\d+) of `[^`]*` has (\d+) rows, padded to (\d+)")
+_COUNT = re.compile(r"(\d+) of (\d+) rows of dimension \d+ count")
+
+
+def padded_to(d: int, op: str, n: int, size: int) -> str:
+    """The reason of an equation that pads."""
+    return f"dimension {d} of `{op}` has {n} rows, padded to {size}"
+
+
+def rows_count(n: int, size: int, d: int) -> str:
+    """The reason, or a part of it, of an equation that tells rows from padding, or moves both."""
+    return f"{n} of {size} rows of dimension {d} count"
+
+
+def paddings(reason: str) -> list[tuple[int, int, int]]:
+    """(dimension, rows, rows with padding) of an equation with this reason."""
+    return [(int(d), int(n), int(size)) for d, n, size in _PADDED.findall(reason)]
+
+
+def padded_share(reason: str) -> float:
+    """The part of what an exchange with this reason moves that is padding."""
+    part = 1.0
+    for n, size in dict.fromkeys(_COUNT.findall(reason)):
+        part *= int(n) / int(size)
+    return 1 - part
