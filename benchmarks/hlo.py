@@ -1,8 +1,7 @@
 """What XLA's optimised program of one device exchanges and computes, read from its text.
 
 Bodies of loops count as often as they run. A product is a `dot` or a convolution, with its
-operations and the bytes of its operands and result; what every other instruction reads and writes
-is summed up: of slices the slice, of updates in place the update.
+operations and the bytes of its operands and result.
 """
 from __future__ import annotations
 
@@ -33,12 +32,11 @@ Exchange = tuple[int, str, list[str], int, int]
 
 @dataclass
 class Found:
-    """exchanges: as they stand. products: (operations, bytes) -> how often. traffic: bytes of all
-    other instructions. repeated: operations in loops, but for those of one step.
+    """exchanges: as they stand. products: (operations, bytes) -> how often. repeated: operations in
+    loops, but for those of one step.
     """
     exchanges: list[Exchange] = field(default_factory=list)
     products: Counter[tuple[int, int]] = field(default_factory=Counter)
-    traffic: int = 0
     repeated: int = 0
 
 
@@ -152,8 +150,6 @@ def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int]
             found.repeated += (flops + elements) * (times - 1)
             if flops:
                 found.products[flops, size] += times
-            else:
-                found.traffic += times * _traffic(i, results, fused)
 
 
 def _called(bodies: dict[str, list[_Instruction]], i: _Instruction) -> list[_Instruction]:
@@ -179,41 +175,6 @@ def _product_flops(i: _Instruction, lines: list[_Instruction]) -> int:
     weights = math.prod(n for n, d in zip(second, labels[1], strict=True) if d != "o") \
         if labels else 0
     return made * weights // zeros
-
-
-def _traffic(i: _Instruction, results: dict[str, str], fused: list[_Instruction]) -> int:
-    """Bytes that an instruction reads and writes."""
-    lines = fused or [i]
-    shapes = {j.name: j.result for j in fused} or results
-    parameters = {int(j.text.split("parameter(")[1].split(")")[0]): j.name for j in fused
-                  if j.kind == "parameter"}
-    read = sum(min(_bytes(results.get(operand, "")),
-                   _read(parameters.get(n, operand), lines, shapes))
-               for n, operand in enumerate(i.operands))
-    last = next((j for j in lines if j.root), lines[-1])
-    return read + (_updated(last, shapes) or _bytes(i.result))
-
-
-def _read(name: str, lines: list[_Instruction], shapes: dict[str, str]) -> int:
-    """Bytes of a value that are read: of slices the slice, nothing of what is updated in place."""
-    read = 0
-    for j in lines:
-        if name in j.operands:
-            whole = _bytes(shapes.get(name, ""))
-            if j.operands[0] == name and _updated(j, shapes):
-                whole = 0
-            elif j.operands[0] == name and j.kind in ("dynamic-slice", "slice", "gather"):
-                whole = min(_bytes(j.result), _read(j.name, lines, shapes) or _bytes(j.result))
-            elif j.kind == "bitcast":
-                whole = _read(j.name, lines, shapes) or whole
-            read = max(read, whole)
-    return read
-
-
-def _updated(i: _Instruction, shapes: dict[str, str]) -> int:
-    """Bytes that are set in place, 0 of what is no update."""
-    places = {"dynamic-update-slice": 1, "scatter": 2}
-    return _bytes(shapes.get(i.operands[places[i.kind]], "")) if i.kind in places else 0
 
 
 def _exchange(i: _Instruction, lines: list[_Instruction], mesh: dict[str, int],
