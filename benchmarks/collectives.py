@@ -1,15 +1,19 @@
-"""What is exchanged, program by program, beside XLA: bytes received per device, modelled time.
+"""What plans cost, program by program, beside XLA: modelled time, bytes, operations, memory.
 
     python benchmarks/collectives.py                 # beside what was recorded of XLA
     python benchmarks/collectives.py --jax PYTHON    # and XLA's partitioner itself, by that Python
     python benchmarks/collectives.py -k embedding    # some programs
     python benchmarks/collectives.py --hardware h100 --objective bytes
 
-Nothing is run: programs are compiled from shapes. XLA's exchanges come from the text of its
-optimised per-device program, with the loop bodies multiplied by their trip counts; their time is
-that of the same cost model. The time of both is that of all exchanges and of the computation of our
-program, one after the other; what XLA computes otherwise shows in the operations, which it counts
-once in loops.
+Nothing is run: programs are compiled from shapes. Columns: bytes received per device of ours, of
+XLA and of the best plan known; the others as parts of XLA's: operations, memory at the peak, that
+besides the arguments, and modelled time on each hardware, for which the plan is made anew.
+
+What XLA exchanges and computes comes from the text of its optimised per-device program (hlo.py),
+and both times from the same cost model, exchanges and computation one after the other. XLA computes
+its products, and all else as our program does, or, of a plan with other exchanges, less by as much
+as it has fewer operations there; its own reads and writes are those of the compiler of CPUs, which
+fuses otherwise.
 """
 from __future__ import annotations
 
@@ -19,20 +23,25 @@ import json
 import math
 import os
 import pathlib
-import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import partition_models  # noqa: F401 - adds its programs
+import partition_layers  # noqa: F401 - adds its programs
+import partition_models  # noqa: F401
+import partition_uneven  # noqa: F401
+from hlo import DEVICES, Exchange, xla_program
 from partition_programs import CASES, Case
 
-DEVICES = 8
 RECORDED = pathlib.Path(__file__).parent.parent / "tests" / "golden" / "partition_programs.json"
-SAME = 1.001                    # times that differ by less are the same
-_SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8,
-          "u64": 8, "f64": 8, "c64": 8}
+HARDWARE = ("v5p", "h100")
+SAME = 1.005                    # what differs by less is the same
+REPEATED = 0.75                 # XLA's share of operations, from which down ours are repeated
+FLOPS, PEAK, FASTER = 1.05, 1.1, 0.95       # of XLA's; more needs a time that is less by 5%
+_PARTS = {"all-gather": lambda n: n - 1, "all-reduce": lambda n: 2 * (n - 1) / n,
+          "reduce-scatter": lambda n: (n - 1) / n, "all-to-all": lambda n: (n - 1) / n,
+          "collective-permute": lambda n: 1}
 
 
 def _built(case: Case, name: str) -> tuple[Any, Any, Any, Any, list[Any]]:
@@ -40,7 +49,8 @@ def _built(case: Case, name: str) -> tuple[Any, Any, Any, Any, list[Any]]:
     lib = importlib.import_module(name)
     jnp, lax = (importlib.import_module(f"{name}.{part}") for part in ("numpy", "lax"))
     sharding = importlib.import_module(f"{name}.sharding")
-    P, kind = sharding.PartitionSpec, sharding.AxisType.Auto
+    P, kinds = sharding.PartitionSpec, sharding.AxisType
+    kind = kinds.Explicit if case.explicit else kinds.Auto
     mesh = lib.make_mesh(tuple(case.mesh.values()), tuple(case.mesh),
                          axis_types=(kind,) * len(case.mesh))
 
@@ -67,139 +77,29 @@ def open_specs(case: Case, name: str) -> list[list[list[str]]]:
 def compile_case(case: Case, name: str) -> Any:
     """The compiled program of a case, by the library `name`."""
     lib, mesh, placed, f, args = _built(case, name)
-    nested = isinstance(case.out, tuple) and case.out and isinstance(case.out[0], tuple) \
-        and all(isinstance(s, tuple) for s in case.out) and not _is_spec(case, f, args, lib)
-    out = tuple(map(placed, case.out)) if nested else placed(case.out or ())
     with lib.set_mesh(mesh):
+        nested = isinstance(case.out, tuple) and case.out and isinstance(case.out[0], tuple) \
+            and all(isinstance(s, tuple) for s in case.out) and not _is_spec(f, args, lib)
+        out = tuple(map(placed, case.out)) if nested else placed(case.out or ())
         return lib.jit(f, out_shardings=out).lower(*args).compile()
 
 
-def _is_spec(case: Case, f: Any, args: Any, lib: Any) -> bool:
+def _is_spec(f: Any, args: Any, lib: Any) -> bool:
     """Whether `out` is one spec with a tuple of axes in it, not a tuple of specs."""
     return not isinstance(lib.eval_shape(f, *args), (tuple, list))
 
 
 # -- XLA ------------------------------------------------------------------------------------------
-_SHAPE = re.compile(r"([a-z]+\d*)\[([\d,]*)\]")
-_OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-_PARTS = {"all-gather": lambda n: n - 1, "all-reduce": lambda n: 2 * (n - 1) / n,
-          "reduce-scatter": lambda n: (n - 1) / n, "all-to-all": lambda n: (n - 1) / n,
-          "collective-permute": lambda n: 1}
-
-# (how often, kind, mesh axes, members of a group, bytes of one device's operand)
-Exchange = tuple[int, str, list[str], int, int]
-
-
-def _bytes(text: str) -> int:
-    return sum(_SIZES.get(t, 4) * math.prod(map(int, dims.split(","))) if dims else
-               _SIZES.get(t, 4) for t, dims in _SHAPE.findall(text))
-
-
-def _group(line: str) -> list[int]:
-    """The devices of the first replica group; of a permutation those of its pairs."""
-    devices = np.arange(DEVICES)
-    match = re.search(r"replica_groups=\{\{([\d,]+)\}", line)
-    if match:
-        return [int(i) for i in match[1].split(",")]
-    match = re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", line)
-    if match:
-        order = devices.reshape([int(n) for n in match[3].split(",")])
-        if match[4]:
-            order = order.transpose([int(n) for n in match[4].split(",")])
-        return order.reshape(int(match[1]), int(match[2]))[0].tolist()
-    match = re.search(r"replica_groups=mesh\[(.*?)\].*?\{(.*?)\}", line)
-    if match:                                   # the axes of a group, whole or in part
-        order = re.search(r"device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\)", line)
-        if order:
-            devices = devices.reshape([int(n) for n in order[1].split(",")])
-            if order[2]:
-                devices = devices.transpose([int(n) for n in order[2].split(",")])
-        parts = {name: (int(before or 1), int(size or 0)) for name, before, size in
-                 re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", match[2])}
-        sizes: list[int] = []
-        free: list[Any] = []
-        for name, n in re.findall(r"'(\w+)'=(\d+)", match[1]):
-            before, size = parts.get(name, (int(n), 1))
-            size = size or int(n)
-            sizes += [before, size, int(n) // (before * size)]
-            free += [0, slice(None), 0]
-        return devices.reshape(sizes)[tuple(free)].ravel().tolist()
-    return sorted({int(i) for pair in _pairs(line) for i in pair})
-
-
-def _pairs(line: str) -> list[tuple[str, str]]:
-    return re.findall(r"\{(\d+),(\d+)\}", line.split("source_target_pairs=")[-1])
-
-
-def _axes(line: str, mesh: dict[str, int]) -> list[str]:
-    """The mesh axes along which the members of a group differ."""
-    sizes = tuple(mesh.values())
-    pairs = _pairs(line) if "source_target_pairs" in line else [(i, _group(line)[0])
-                                                                for i in _group(line)]
-    places = [(np.unravel_index(int(i), sizes), np.unravel_index(int(j), sizes)) for i, j in pairs]
-    return [name for d, name in enumerate(mesh) if any(a[d] != b[d] for a, b in places)]
-
-
-def xla_exchanges(text: str, mesh: dict[str, int]) -> list[Exchange]:
-    """The exchanges of an optimised HLO module of one device."""
-    bodies: dict[str, list[str]] = {}
-    entry = current = ""
-    for line in text.split("\n"):
-        head = re.match(r"(ENTRY )?%?([\w.\-]+) (\(.*)?\{?.*\{$", line)
-        if head and not line.startswith(" "):
-            current = head[2]
-            bodies[current] = []
-            entry = current if head[1] else entry
-        elif current:
-            bodies[current].append(line)
-    found: list[Exchange] = []
-    _walk(bodies, entry, mesh, found, 1)
-    return found
-
-
-def _walk(bodies: dict[str, list[str]], name: str, mesh: dict[str, int], found: list[Exchange],
-          times: int) -> None:
-    lines = bodies.get(name, [])
-    for line in lines:
-        match = re.match(r"\s*(ROOT )?%?([\w.\-]+) = (.*?) ([a-z\-]+)\((.*?)\)", line)
-        if not match:
-            continue
-        result, kind = match[3], match[4].removesuffix("-start")
-        if kind == "while":
-            trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', line)
-            body = re.search(r"body=%?([\w.\-]+)", line)
-            if body:
-                _walk(bodies, body[1], mesh, found, times * (int(trips[1]) if trips else 1))
-        elif kind in ("call", "conditional", "fusion"):
-            inside = r"(?:to_apply|calls|branch_computations)=\{?%?([\w.\-]+)"
-            for inner in re.findall(inside, line):
-                _walk(bodies, inner, mesh, found, times)
-        elif kind in _OPS:
-            n, size = len(_group(line)), _bytes(result)
-            if kind == "all-gather":
-                size //= n
-            elif kind == "reduce-scatter":
-                size *= n
-            elif kind == "all-reduce":          # each device cuts its block: a reduce-scatter
-                uses = [u for u in lines if re.search(rf"[(, ]%?{re.escape(match[2])}[,)]", u)]
-                if uses and all("dynamic-slice" in u for u in uses):
-                    kind = "reduce-scatter"
-            elif kind == "collective-permute" and all(a == b for a, b in _pairs(line)):
-                continue
-            axes = _axes(line, mesh)
-            if kind == "collective-permute":    # whose group is whoever the axes connect
-                n = math.prod(mesh[a] for a in axes)
-            found.append((times, kind, axes, n, size))
-
-
 def xla_record(case: Case) -> dict[str, Any]:
     """What XLA makes of a case, in the process of JAX."""
     compiled = compile_case(case, "jax")
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
-    return {"exchanges": xla_exchanges(compiled.as_text(), case.mesh),
-            "flops": cost.get("flops") or 0,
-            "peak": (memory.argument_size_in_bytes + memory.output_size_in_bytes
-                     + memory.temp_size_in_bytes - memory.alias_size_in_bytes)}
+    found = xla_program(compiled.as_text(), case.mesh)
+    results = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return {"exchanges": found.exchanges, "flops": (cost.get("flops") or 0) + found.repeated,
+            "products": [[times, *product] for product, times in found.products.items()],
+            "arguments": memory.argument_size_in_bytes,
+            "peak": memory.argument_size_in_bytes + results + memory.temp_size_in_bytes}
 
 
 def received(exchanges: list[Exchange]) -> int:
@@ -207,7 +107,7 @@ def received(exchanges: list[Exchange]) -> int:
     return round(sum(times * size * _PARTS[kind](n) for times, kind, _, n, size in exchanges))
 
 
-def seconds(exchanges: list[Exchange], mesh: dict[str, int], hardware: str) -> float:
+def exchange_seconds(exchanges: list[Exchange], mesh: dict[str, int], hardware: str) -> float:
     """Seconds of the exchanges one after the other, by our cost model."""
     links = importlib.import_module("shardtrace.partitioner.cost.links")
     topology = importlib.import_module("shardtrace.partitioner.cost.topology").Topology.of(
@@ -216,14 +116,65 @@ def seconds(exchanges: list[Exchange], mesh: dict[str, int], hardware: str) -> f
         topology, kind, axes, n, size, size) for times, kind, axes, n, size in exchanges)
 
 
-# -- shardtrace -----------------------------------------------------------------------------------
-def own_record(case: Case, hardware: str = "v5p") -> dict[str, Any]:
-    """What shardtrace makes of a case: bytes, seconds, operations, peak memory, exchanges."""
-    compiled = compile_case(case, "shardtrace")
+# -- both -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Plan:
+    """Of one device: bytes received, operations, bytes at the peak and of them the arguments'."""
+    seconds: float
+    received: int
+    flops: float
+    peak: int
+    arguments: int
+    words: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> int:
+        """Bytes at the peak besides the arguments."""
+        return max(0, self.peak - self.arguments)
+
+
+def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p") -> tuple[Plan, Plan]:
+    """Our plan of a case, made for the hardware, and that of XLA."""
+    config = importlib.import_module("shardtrace").config
+    with config.override(shardtrace_hardware=hardware):
+        compiled = compile_case(case, "shardtrace")
     found = compiled.explain(hardware)
-    return {"bytes": found.received_bytes, "compute": found.times.compute,
-            "communication": found.times.communication, "peak": found.peak_bytes,
-            "flops": compiled.cost_analysis()["flops"], "words": own_bytes(compiled)[1]}
+    moved, words = own_bytes(compiled)
+    device = found.topology.hardware
+    products, rest, operations = _computation(found.partitioned.local, device)
+    theirs = sum(times * max(flops / device.peak_of("float32"), size / device.hbm)
+                 for times, flops, size in xla["products"])
+    flops = compiled.cost_analysis()["flops"]
+    less = (xla["flops"] - sum(n * f for n, f, _ in xla["products"])) / max(1, flops - operations)
+    if moved == received(xla["exchanges"]) or not 0.9 / DEVICES < less < REPEATED:
+        less = 1.0
+    computed = theirs + rest * less
+    own = Plan(found.times.communication + found.times.compute, moved, flops, found.peak_bytes,
+               xla["arguments"], tuple(words))
+    exchanged = exchange_seconds(xla["exchanges"], case.mesh, hardware)
+    return own, Plan(exchanged + computed, received(xla["exchanges"]), xla["flops"], xla["peak"],
+                     xla["arguments"],
+                     tuple(f"{t} x {k}[{n}] {','.join(a)}" for t, k, a, _, n in xla["exchanges"]))
+
+
+def _computation(program: Any, device: Any) -> tuple[float, float, float]:
+    """Of a per-device program the seconds of its products and of all else that it computes, and the
+    operations of its products.
+    """
+    work = importlib.import_module("shardtrace.partitioner.cost.work")
+    held, found = work.buffers(program), (0.0, 0.0, 0.0)
+    for eqn in program.eqns:
+        inner = [_computation(p, device) for p in work.bodies(eqn)]
+        more = (0.0, 0.0, 0.0)
+        if inner:
+            more = tuple(work.trips(eqn) * (max if eqn.op.name == "cond" else sum)(part)
+                         for part in zip(*inner, strict=True))
+        elif eqn.op.collective is None:
+            seconds = work.equation_seconds(eqn, held, device)
+            product = eqn.op.arithmetic and work.info_of(eqn).is_product
+            more = (seconds, 0.0, work.equation_flops(eqn)) if product else (0.0, seconds, 0.0)
+        found = tuple(a + b for a, b in zip(found, more, strict=True))
+    return found
 
 
 def own_bytes(compiled: Any) -> tuple[int, list[str]]:
@@ -233,6 +184,43 @@ def own_bytes(compiled: Any) -> tuple[int, list[str]]:
         f"{r.count} x {r.kind}[{r.received_bytes}]/{r.group_size}" for r in records]
 
 
+def recorded_by(python: str, part: str) -> dict[str, Any]:
+    """XLA's plans of the cases whose names have `part`, made now by that Python."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu",
+                   "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
+    run = subprocess.run([python, __file__, "--only-jax", "-k", part],
+                         capture_output=True, text=True, env=environment, check=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def above(own: Plan, xla: Plan) -> list[str]:
+    """What of our plan is above the bars: time, operations, memory at the peak."""
+    found = ["time"] if own.seconds > SAME * xla.seconds else []
+    if own.seconds >= FASTER * xla.seconds:
+        found += ["FLOPs"] if own.flops > SAME * FLOPS * xla.flops > 0 else []
+        found += ["peak"] if own.peak > SAME * PEAK * xla.peak else []
+    return found
+
+
+def _part(own: float, xla: float) -> float | None:
+    return own / xla if xla > 0 else None
+
+
+def _summary(rows: list[dict[str, float | None]], bars: dict[str, float]) -> None:
+    """Geometric means of all columns, and how many programs are above the bars."""
+    times = [name for name in rows[0] if name in HARDWARE]
+    for name, bar in bars.items():
+        found = [(r[name], max(r[t] or 1.0 for t in times)) for r in rows]
+        known = [(n, t) for n, t in found if n is not None]
+        logs = [math.log(n) for n, _ in known if n > 0]
+        mean = math.exp(sum(logs) / max(1, len(logs)))
+        above = sum(n > SAME * bar for n, _ in known)
+        excused = sum(n > SAME * bar and t < FASTER for n, t in known)
+        more = f", {excused} of them faster by 5%" if bar in (FLOPS, PEAK) else ""
+        print(f"{name}: {mean:.3f} of XLA's (geometric mean of {len(logs)}), "
+              f"above {bar} in {above} of {len(known)}{more}")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -240,7 +228,8 @@ def main() -> None:
                         help="measure XLA's partitioner anew, by this Python")
     parser.add_argument("-k", default="", help="only programs whose name has this")
     parser.add_argument("-v", action="store_true", help="show the exchanges")
-    parser.add_argument("--hardware", default="v5p", help="for whose time (default v5p)")
+    parser.add_argument("--hardware", default=",".join(HARDWARE), help="for whose time (default "
+                        f"{','.join(HARDWARE)})")
     parser.add_argument("--objective", default="time", help="what plans are judged by: time, bytes")
     parser.add_argument("--only-jax", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -248,39 +237,32 @@ def main() -> None:
     if options.only_jax:
         print(json.dumps({case.name: xla_record(case) for case in cases}))
         return
-    recorded = json.loads(RECORDED.read_text())
-    if options.jax:
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu",
-                       "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
-        run = subprocess.run([options.jax, __file__, "--only-jax", "-k", options.k],
-                             capture_output=True, text=True, env=environment, check=True)
-        recorded = json.loads(run.stdout.splitlines()[-1])
-    config = importlib.import_module("shardtrace").config
-    config.update("shardtrace_objective", options.objective)
-    config.update("shardtrace_hardware", options.hardware)
-    print(f"{'program':42} {'us':>8} {'XLA':>8} {'bytes':>9} {'XLA':>9} {'best':>9} "
-          f"{'FLOPs':>6} {'peak':>5}")
-    times, sizes = [], []
+    recorded = recorded_by(options.jax, options.k) if options.jax \
+        else json.loads(RECORDED.read_text())
+    importlib.import_module("shardtrace").config.update("shardtrace_objective", options.objective)
+    devices = options.hardware.split(",")
+    print(f"{'program':42} {'bytes':>10} {'XLA':>10} {'best':>10} {'FLOPs':>6} {'peak':>5} "
+          f"{'temps':>5} {' '.join(f'{d:>6}' for d in devices)}")
+    rows: list[dict[str, float | None]] = []
     for case in cases:
-        own, xla = own_record(case, options.hardware), recorded[case.name]
-        other = seconds(xla["exchanges"], case.mesh, options.hardware) + own["compute"]
-        mine = own["communication"] + own["compute"]
-        moved = received(xla["exchanges"])
-        times.append((mine, other))
-        sizes.append((own["bytes"], moved))
-        operations = f"{own['flops'] / xla['flops']:6.2f}" if xla["flops"] else "     -"
-        print(f"{case.name[:42]:42} {mine * 1e6:8.2f} {other * 1e6:8.2f} {own['bytes']:9} "
-              f"{moved:9} {case.best if case.best is not None else '-':>9} {operations} "
-              f"{own['peak'] / xla['peak']:5.2f}{'  <--' if mine > SAME * other else ''}")
+        row: dict[str, float | None] = {}
+        pairs = [plans(case, recorded[case.name], d) for d in devices]
+        own, xla = pairs[0]
+        row["bytes"] = 1.0 if own.received == xla.received else _part(own.received, xla.received)
+        row |= {"FLOPs": _part(own.flops, xla.flops), "peak": _part(own.peak, xla.peak),
+                "temps": _part(own.held, xla.held)}
+        row |= {d: _part(a.seconds, b.seconds) for d, (a, b) in zip(devices, pairs, strict=True)}
+        rows.append(row)
+        shown = {k: "-" if v is None else f"{v:.2f}" for k, v in row.items()}
+        slower = any((row[d] or 0) > SAME for d in devices)
+        print(f"{case.name[:42]:42} {own.received:10} {xla.received:10} "
+              f"{case.best if case.best is not None else '-':>10} {shown['FLOPs']:>6} "
+              f"{shown['peak']:>5} {shown['temps']:>5} "
+              f"{' '.join(f'{shown[d]:>6}' for d in devices)}{'  <--' if slower else ''}")
         if options.v:
-            print(f"      shardtrace: {'; '.join(own['words'])}")
-            words = [f"{t} x {k}[{n}] {','.join(a)}" for t, k, a, _, n in xla["exchanges"]]
-            print(f"      XLA: {'; '.join(words)}")
-    for what, pairs in (("time", times), ("bytes", sizes)):
-        ratios = [math.log(a / b) for a, b in pairs if a and b]
-        mean = math.exp(sum(ratios) / max(1, len(ratios)))
-        above = sum(a > SAME * b for a, b in pairs)
-        print(f"{what}: {mean:.3f} of XLA's (geometric mean), above it in {above} of {len(pairs)}")
+            print(f"      shardtrace: {'; '.join(own.words)}\n      XLA: {'; '.join(xla.words)}")
+    _summary(rows, {**dict.fromkeys((*devices, "bytes"), 1.0), "FLOPs": FLOPS, "peak": PEAK,
+                    "temps": PEAK})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Programs whose communication is measured: what each moves, and the least known.
 
 A program is a function of a library (`jax` or `shardtrace`, and its numpy) that gives a function,
-its arguments' shapes and specs, and the specs asked of its results (None: left open). All mesh axes
-are Auto. `best` is the number of bytes that each device receives under the cheapest plan known, by
-ring algorithms; None where it is not known.
+its arguments' shapes and specs (and dtype; of integers how many there are), and the specs asked of
+its results (None: left open). Mesh axes are Auto, or all Explicit. `best` is the number of bytes
+that each device receives under the cheapest plan known, by ring algorithms; None where it is not
+known.
 """
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Spec = tuple[Any, ...]
-Argument = tuple[tuple[int, ...], Spec] | tuple[tuple[int, ...], Spec, str]
+Argument = (tuple[tuple[int, ...], Spec] | tuple[tuple[int, ...], Spec, str]
+            | tuple[tuple[int, ...], Spec, str, int])
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Case:
     args: tuple[Argument, ...]
     out: Any = None
     best: int | None = None
+    explicit: bool = False
 
 
 CASES: list[Case] = []
@@ -32,22 +35,22 @@ GRID = {"x": 2, "y": 4}
 CUBE = {"x": 2, "y": 2, "z": 2}
 
 
-def case(name: str, mesh: dict[str, int], *args: Argument, out: Any = None,
-         best: int | None = None) -> Callable[[Callable[..., Any]], None]:
+def case(name: str, mesh: dict[str, int], *args: Argument, out: Any = None, best: int | None = None,
+         explicit: bool = False) -> Callable[[Callable[..., Any]], None]:
     def add(make: Callable[..., Callable[..., Any]]) -> None:
-        CASES.append(Case(name, mesh, make, args, out, best))
+        CASES.append(Case(name, mesh, make, args, out, best, explicit))
     return add
 
 
 def simple(name: str, mesh: dict[str, int], text: str, *args: Argument, out: Any = None,
-           best: int | None = None) -> None:
+           best: int | None = None, explicit: bool = False) -> None:
     """A case whose function is one expression of its arguments a, b, c, ..."""
     names = "abcdefgh"[:len(args)]
 
     def make(jax: Any, jnp: Any, lax: Any, P: Any) -> Any:
         scope = {"jax": jax, "jnp": jnp, "lax": lax, "P": P}
         return eval(f"lambda {', '.join(names)}: {text}", scope)
-    CASES.append(Case(name, mesh, make, args, out, best))
+    CASES.append(Case(name, mesh, make, args, out, best, explicit))
 
 
 def mlp_step(jax: Any, jnp: Any, lax: Any, P: Any) -> Any:

@@ -1,15 +1,20 @@
-"""The measured programs beside XLA's plans: modelled time, bytes, and the specs of open results."""
+"""The measured programs beside XLA's plans: what is above the bars, the specs of open results, and
+values on devices that compute each for itself.
+"""
 from __future__ import annotations
 
 import importlib
 import json
 import sys
+from collections.abc import Callable
 
 import pytest
 
+import shardtrace as st
 from shardtrace.ir.context import config
 
 from ..paths import GOLDEN, ROOT
+from .program_values import arguments, is_run, numbers
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -17,41 +22,54 @@ collectives = importlib.import_module("collectives")
 RECORDED = json.loads((GOLDEN / "partition_programs.json").read_text())
 CASES = {case.name: case for case in collectives.CASES}
 
-# Where axes compete, the order in which equations are met decides, and the order differs.
-OTHER_SPECS = {"three layers in a scan, gradient, fsdp", "mixture of experts, top 1, gradient"}
+# A constraint that does not divide is left out, with a warning.
+pytestmark = pytest.mark.filterwarnings("ignore:with_sharding_constraint:UserWarning")
 
 
 def test_every_program_was_recorded() -> None:
     assert set(CASES) == set(RECORDED)
 
 
-# Slower than XLA's plan by the model. What is transformed in memory XLA gathers, for half of the
-# latency and blocks of all rows; the others are above it by 2 to 5%, with 55 to 67% of its bytes.
-SLOWER = {
-    "fft of rows and columns", "fft of a cube", "block gradient, tensor parallel",
-    "block gradient, grouped queries", "three layers in a scan, gradient, tensor parallel",
-    "gradient clipped by its norm",
-}
+def test_what_is_above_the_bars_where_time_counts(golden: Callable[[str, str], None]) -> None:
+    """Time at most XLA's; operations and memory at most 1.05 and 1.1 of XLA's, or less time."""
+    lines = []
+    for name, case in CASES.items():
+        above = collectives.above(*collectives.plans(case, RECORDED[name]))
+        if above:
+            lines.append(f"{name}: {', '.join(above)}\n")
+    golden("partition_bars/time.txt", "".join(lines))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_no_plan_is_slower_than_that_of_xla(name: str) -> None:
-    case, xla = CASES[name], RECORDED[name]
-    own = collectives.own_record(case)
-    theirs = own["compute"] + collectives.seconds(xla["exchanges"], case.mesh, "v5p")
-    slower = own["communication"] + own["compute"] > collectives.SAME * theirs
-    assert slower is (name in SLOWER)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_no_more_is_moved_than_by_xla_where_bytes_count(name: str) -> None:
+def test_what_moves_more_than_by_xla_where_bytes_count(
+        golden: Callable[[str, str], None]) -> None:
+    lines = []
     with config.override(shardtrace_objective="bytes"):
-        moved, _ = collectives.own_bytes(collectives.compile_case(CASES[name], "shardtrace"))
-    assert moved <= collectives.received(RECORDED[name]["exchanges"])
+        for name, case in CASES.items():
+            moved, _ = collectives.own_bytes(collectives.compile_case(case, "shardtrace"))
+            if moved > collectives.received(RECORDED[name]["exchanges"]):
+                lines.append(f"{name}\n")
+    golden("partition_bars/bytes.txt", "".join(lines))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_an_open_result_has_the_spec_that_propagation_gives_it(name: str) -> None:
-    """Cost decides how to get there; it adds no axes."""
-    specs = collectives.open_specs(CASES[name], "shardtrace")
-    assert (specs == RECORDED[name]["specs"]) is (name not in OTHER_SPECS)
+def test_an_open_result_has_the_spec_that_propagation_gives_it(
+        golden: Callable[[str, str], None]) -> None:
+    """Cost decides how to get there; it adds no axes. Those that differ: where axes compete, the
+    order in which equations are met decides, and the order differs.
+    """
+    lines = []
+    for name, case in CASES.items():
+        specs = collectives.open_specs(case, "shardtrace")
+        if specs != RECORDED[name]["specs"]:
+            lines.append(f"{name}: {specs}, XLA: {RECORDED[name]['specs']}\n")
+    golden("partition_bars/specs.txt", "".join(lines))
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if is_run(case)])
+def test_values_are_those_of_one_device_of_jax(name: str) -> None:
+    case, wanted = CASES[name], RECORDED[name]["values"]
+    with config.override(shardtrace_executor="per_device"):
+        compiled = collectives.compile_case(case, "shardtrace")
+        results = compiled(*map(st.device_put, arguments(case), compiled.input_shardings[0]))
+    found = numbers(st.tree.leaves(results))
+    for own, theirs in zip(found, wanted, strict=True):
+        assert own == pytest.approx(theirs, rel=0, abs=1e-3 * max(theirs[0], 1e-6))

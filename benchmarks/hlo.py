@@ -1,0 +1,196 @@
+"""What XLA's optimised program of one device exchanges and computes, read from its text.
+
+Bodies of loops count as often as they run. A product is a `dot` or a convolution, with its
+operations and the bytes of its operands and result.
+"""
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+DEVICES = 8
+_SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8,
+          "u64": 8, "f64": 8, "c64": 8}
+_SHAPE = re.compile(r"([a-z]+\d*)\[([\d,]*)\]")
+_LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*?) ([a-z\-]+)\((.*?)\)")
+_OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+# one operation an element, as XLA counts them
+_ELEMENTWISE = frozenset((
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "sign", "and",
+    "or", "xor", "not", "compare", "select", "convert", "clamp", "floor", "ceil", "remainder",
+    "round-nearest-even", "is-finite"))
+_FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "partition-id",
+         "replica-id", "after-all")
+
+# (how often, kind, mesh axes, members of a group, bytes of one device's operand)
+Exchange = tuple[int, str, list[str], int, int]
+
+
+@dataclass
+class Found:
+    """exchanges: as they stand. products: (operations, bytes) -> how often. repeated: operations in
+    loops, but for those of one step.
+    """
+    exchanges: list[Exchange] = field(default_factory=list)
+    products: Counter[tuple[int, int]] = field(default_factory=Counter)
+    repeated: int = 0
+
+
+@dataclass(frozen=True)
+class _Instruction:
+    root: bool
+    name: str
+    result: str
+    kind: str
+    operands: list[str]
+    text: str
+
+
+def _dims(text: str) -> list[int]:
+    match = _SHAPE.search(text)
+    return [int(n) for n in match[2].split(",")] if match and match[2] else []
+
+
+def _bytes(text: str) -> int:
+    return sum(_SIZES.get(t, 4) * math.prod(map(int, dims.split(","))) if dims else
+               _SIZES.get(t, 4) for t, dims in _SHAPE.findall(text))
+
+
+def _group(line: str) -> list[int]:
+    """The devices of the first replica group; of a permutation those of its pairs."""
+    devices = np.arange(DEVICES)
+    match = re.search(r"replica_groups=\{\{([\d,]+)\}", line)
+    if match:
+        return [int(i) for i in match[1].split(",")]
+    match = re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", line)
+    if match:
+        order = devices.reshape([int(n) for n in match[3].split(",")])
+        if match[4]:
+            order = order.transpose([int(n) for n in match[4].split(",")])
+        return order.reshape(int(match[1]), int(match[2]))[0].tolist()
+    match = re.search(r"replica_groups=mesh\[(.*?)\].*?\{(.*?)\}", line)
+    if match:                                   # the axes of a group, whole or in part
+        order = re.search(r"device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\)", line)
+        if order:
+            devices = devices.reshape([int(n) for n in order[1].split(",")])
+            if order[2]:
+                devices = devices.transpose([int(n) for n in order[2].split(",")])
+        parts = {name: (int(before or 1), int(size or 0)) for name, before, size in
+                 re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", match[2])}
+        sizes: list[int] = []
+        free: list[int | slice] = []
+        for name, n in re.findall(r"'(\w+)'=(\d+)", match[1]):
+            before, size = parts.get(name, (int(n), 1))
+            size = size or int(n)
+            sizes += [before, size, int(n) // (before * size)]
+            free += [0, slice(None), 0]
+        return devices.reshape(sizes)[tuple(free)].ravel().tolist()
+    return sorted({int(i) for pair in _pairs(line) for i in pair})
+
+
+def _pairs(line: str) -> list[tuple[str, str]]:
+    return re.findall(r"\{(\d+),(\d+)\}", line.split("source_target_pairs=")[-1])
+
+
+def _axes(line: str, mesh: dict[str, int]) -> list[str]:
+    """The mesh axes along which the members of a group differ."""
+    sizes = tuple(mesh.values())
+    pairs = _pairs(line) if "source_target_pairs" in line else [(i, _group(line)[0])
+                                                                for i in _group(line)]
+    places = [(np.unravel_index(int(i), sizes), np.unravel_index(int(j), sizes)) for i, j in pairs]
+    return [name for d, name in enumerate(mesh) if any(a[d] != b[d] for a, b in places)]
+
+
+def xla_program(text: str, mesh: dict[str, int]) -> Found:
+    """What an optimised HLO module of one device exchanges and computes."""
+    bodies: dict[str, list[_Instruction]] = {}
+    entry = current = ""
+    for line in text.split("\n"):
+        head = re.match(r"(ENTRY )?%?([\w.\-]+) (\(.*)?\{?.*\{$", line)
+        match = _LINE.match(line)
+        if head and not line.startswith(" "):
+            current = head[2]
+            bodies[current] = []
+            entry = current if head[1] else entry
+        elif current and match:
+            bodies[current].append(_Instruction(
+                bool(match[1]), match[2], match[3], match[4].removesuffix("-start"),
+                re.findall(r"%([\w.\-]+)", match[5]), line))
+    found = Found()
+    _walk(bodies, entry, mesh, found, 1)
+    return found
+
+
+def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int], found: Found,
+          times: int) -> None:
+    lines = bodies.get(name, [])
+    results = {i.name: i.result for i in lines}
+    for i in lines:
+        if i.kind == "while":
+            trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', i.text)
+            body = re.search(r"body=%?([\w.\-]+)", i.text)
+            if body:
+                _walk(bodies, body[1], mesh, found, times * (int(trips[1]) if trips else 1))
+        elif i.kind in ("call", "conditional"):
+            inside = r"(?:to_apply|calls|branch_computations)=\{?%?([\w.\-]+)"
+            for inner in re.findall(inside, i.text):
+                _walk(bodies, inner, mesh, found, times)
+        elif i.kind in _OPS:
+            found.exchanges += _exchange(i, lines, mesh, times)
+        elif i.kind not in _FREE and not i.kind.endswith("-done"):
+            size = _bytes(i.result) + sum(_bytes(results.get(o, "")) for o in i.operands)
+            fused = _called(bodies, i)
+            flops = sum(_product_flops(j, fused) for j in fused) or _product_flops(i, lines)
+            elements = sum(math.prod(_dims(j.result)) for j in fused or [i]
+                           if j.kind in _ELEMENTWISE)
+            found.repeated += (flops + elements) * (times - 1)
+            if flops:
+                found.products[flops, size] += times
+
+
+def _called(bodies: dict[str, list[_Instruction]], i: _Instruction) -> list[_Instruction]:
+    """The instructions of a fusion."""
+    match = re.search(r"calls=%?([\w.\-]+)", i.text)
+    return bodies.get(match[1], []) if match and i.kind == "fusion" else []
+
+
+def _product_flops(i: _Instruction, lines: list[_Instruction]) -> int:
+    """Operations of a product, 0 of everything else; windows count as if nothing were padded."""
+    if i.kind not in ("dot", "convolution"):
+        return 0
+    shapes = {j.name: _dims(j.result) for j in lines}
+    first, second = (shapes[o] for o in i.operands[:2])
+    made = 2 * math.prod(_dims(i.result))
+    if i.kind == "dot":
+        contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", i.text)
+        places = contracted[1].split(",") if contracted and contracted[1] else []
+        return made * math.prod(first[int(d)] for d in places)
+    labels = re.search(r"dim_labels=\w+_(\w+)->", i.text)
+    spread = re.search(r"lhs_dilate=([\dx]+)", i.text)
+    zeros = math.prod(map(int, spread[1].split("x"))) if spread else 1
+    weights = math.prod(n for n, d in zip(second, labels[1], strict=True) if d != "o") \
+        if labels else 0
+    return made * weights // zeros
+
+
+def _exchange(i: _Instruction, lines: list[_Instruction], mesh: dict[str, int],
+              times: int) -> list[Exchange]:
+    kind, n, size = i.kind, len(_group(i.text)), _bytes(i.result)
+    if kind == "all-gather":
+        size //= n
+    elif kind == "reduce-scatter":
+        size *= n
+    elif kind == "all-reduce":                  # each device cuts its block: a reduce-scatter
+        uses = [j for j in lines if i.name in j.operands]
+        if uses and all("dynamic-slice" in j.text for j in uses):
+            kind = "reduce-scatter"
+    elif kind == "collective-permute" and all(a == b for a, b in _pairs(i.text)):
+        return []
+    axes = _axes(i.text, mesh)
+    if kind == "collective-permute":            # whose group is whoever the axes connect
+        n = math.prod(mesh[a] for a in axes)
+    return [(times, kind, axes, n, size)]
