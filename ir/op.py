@@ -107,6 +107,7 @@ class LocalizeContext(Protocol):
     operand_types, result_types: global types. local_operand_shapes, local_result_shapes: of blocks.
     rule: the factor rule. axes_of_factor: factor number -> mesh axes that split it (absent or ()
       where it is whole). result_entries: per result, the mesh axes that split each dimension.
+    permutes: whether rows of other devices are to come by permutations alone.
     """
     operands: Sequence[Any]
     params: dict[str, Any]
@@ -117,6 +118,7 @@ class LocalizeContext(Protocol):
     rule: FactorRule
     axes_of_factor: Mapping[int, tuple[str, ...]]
     result_entries: Sequence[tuple[tuple[str, ...], ...]]
+    permutes: bool
 
     def emit(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         """Append an equation; operands may vary over different axes, the results vary over all."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from ..ir.mesh import AbstractMesh
+from ..ir.ops.communication.collective import ppermute_p
 from ..ir.passes import Pass
 from ..ir.phases import in_phase
 from ..ir.program import Program
@@ -15,12 +16,15 @@ from .optimization.combine import COMBINED, combine
 from .optimization.hoist import hoist
 from .optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
-from .preparation.arrange import arrange
+from .preparation.arrange import arrange, arrange_as_xla
+from .preparation.constants import split_constants
 from .preparation.inline import inline
 from .preparation.uneven import pad_uneven
+from .preparation.unread import drop_unread
 from .propagation.decided import decide, is_decided
 from .propagation.resolve import propagate
 from .regions import INLINED, REGIONS, inside
+from .resharding.as_xla import shard_as_xla
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
 from .resharding.reshards import insert_reshards
@@ -47,8 +51,9 @@ class Job(NamedTuple):
 
     @property
     def left_out(self) -> frozenset[str]:
-        """All of these passes, by their own names."""
-        return self.skip.union(OPTIMIZE) if "optimize" in self.skip else self.skip
+        """All of these passes, by their own names, and those that the objective has no use for."""
+        without = _ONLY_BY_COST if self.objective.name == "xla" else _ONLY_AS_XLA
+        return self.skip.union(without, OPTIMIZE if "optimize" in self.skip else ())
 
 
 def _inside_loops(program: Program, job: Job) -> Program:
@@ -64,15 +69,29 @@ def _inside_loops(program: Program, job: Job) -> Program:
 
 
 def _combined(program: Program, job: Job) -> Program:
-    return combine(inside(program, lambda body: _combined(body, job)),
-                   job.objective._replace(name="time").prices(program.mesh))
+    program = inside(program, lambda body: _combined(body, job))
+    if job.objective.name == "xla":
+        return combine(program, job.objective.prices(program.mesh), True)
+    return combine(program, job.objective._replace(name="time").prices(program.mesh))
 
+
+# XLA takes each equation by itself: nothing is planned ahead, delayed, or written in another way.
+_ONLY_BY_COST = frozenset(("arrange", "insert-reshards", "move-sums", "share-rows"))
+_REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
+_ONLY_AS_XLA = frozenset((
+    "drop-unread", "split-constants", "arrange-as-xla", "shard-as-xla"))
 
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, job: inline(p),
          "calls are replaced by what they call", frozenset(INLINED), inside=True),
+    Pass("drop-unread", "inlined", lambda p, job: drop_unread(p),
+         "what nothing reads asks for no layout"),
+    Pass("split-constants", "inlined", lambda p, job: split_constants(p),
+         "what is computed from constants alone is so for each reader, laid out as it likes"),
     Pass("arrange", "inlined", lambda p, job: arrange(p),
          "concatenations, splits and updates of rows say how far rows are moved"),
+    Pass("arrange-as-xla", "inlined", lambda p, job: arrange_as_xla(p),
+         "splits are slices; concatenations of shifted rows say how far these are moved"),
     Pass("pad-uneven", "inlined",
          lambda p, job: pad_uneven(p, job.mesh, job.in_shardings, job.out_shardings),
          "dimensions that axes would split, but do not divide, are padded so that they do",
@@ -87,7 +106,8 @@ SIMPLIFY: tuple[Pass, ...] = (
     Pass("hoist", "optimized", lambda p, job: hoist(p),
          "collectives that a loop repeats on the same values are done once, before it",
          frozenset({"scan", "while"})),
-    Pass("dedupe", "optimized", lambda p, job: dedupe(p),
+    Pass("dedupe", "optimized",
+         lambda p, job: dedupe(p, _REPEATED if job.objective.name == "xla" else frozenset()),
          "equal equations are computed once, and so their collectives done once"),
     Pass("fold-gathers", "optimized", lambda p, job: FOLD_GATHERS(p),
          "the own block of what was gathered along the same axes is the block itself",
@@ -110,12 +130,14 @@ PIPELINE: tuple[Pass, ...] = (
          "open dimensions get the axes that their factors have elsewhere"),
     Pass("insert-reshards", "resharded", lambda p, job: insert_reshards(p, job.prices(p)),
          "operands are brought to what each equation can run with, where that moves least"),
+    Pass("shard-as-xla", "resharded", lambda p, job: shard_as_xla(p, job.prices(p)),
+         "operands are brought to what each equation runs with in XLA, by its steps"),
     Pass("move-sums", "resharded", lambda p, job: move_sums(p, job.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
          frozenset({"reshard"}), inside=True),
     Pass("note-padding", "resharded", lambda p, job: note_padding(p),
          "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True),
-    Pass("localize", "local", lambda p, job: localize(p),
+    Pass("localize", "local", lambda p, job: localize(p, job.objective.name == "xla"),
          "blocks instead of whole values, collectives instead of reshards"),
     *SIMPLIFY,
     # it hides parts from the others, so it comes last, in all programs

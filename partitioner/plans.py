@@ -8,6 +8,8 @@ and what they repeat, is known of whole per-device programs only:
     "memory"                of all of these the one that needs the least
     repeated computation    a plan with it is taken only where none without it is as fast, and holds
                             little more (HOLDS) unless it is much faster (FASTER)
+    large exchanges         where a device receives much (WORTH), the plan that XLA makes is made too,
+                            and taken if a step is shorter by it
 """
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
+from ..ir.ops.communication.collective_kinds import total_received
 from ..ir.passes import Pass
 from ..ir.program import DONATED, REPEATS, Program
 from ..ir.support.lazy import lazy_import
@@ -36,6 +39,7 @@ FIRST = "insert-reshards"       # the pass that prices are for
 WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit of memory
 HOLDS = 1.1                     # of the peak of the plan that repeats nothing
 FASTER = 0.5                    # of its time
+WORTH = 1_000_000               # bytes received from which on XLA's plan is worth its making
 LARGEST = 3                     # values that are named where there is not enough memory
 
 
@@ -75,8 +79,10 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
     """The stages of the plan that is taken: those of the first one, or others."""
     objective = job.objective
     *_, local = first.values()
-    repeats = objective.name == "time" and local.memo.get(REPEATS, False)
-    if not (repeats or objective.memory_limit or objective.name == "memory"):
+    by_time = objective.name == "time"
+    repeats = by_time and local.memo.get(REPEATS, False)
+    large = by_time and total_received(local) >= WORTH
+    if not (repeats or large or objective.memory_limit or objective.name == "memory"):
         return first
 
     def plan(other: Objective, stages: dict[str, Program] | None = None) -> _Plan:
@@ -87,6 +93,8 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
     taken = usual = plan(objective, first)
     if repeats:
         taken = _once_or_more(plan(objective._replace(once=True)), usual)
+    if large:
+        taken = min(taken, plan(objective._replace(name="xla")), key=_Plan.seconds)
     found, limit = [taken], objective.memory_limit
     for other in _lighter(objective):
         if objective.name == "memory" or 0 < limit < found[-1].peak:

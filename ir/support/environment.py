@@ -20,8 +20,8 @@ OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "for
             "drop-dead", "share-rows", "combine")
 """The passes that `optimize` stands for."""
 
-OBJECTIVES = ("time", "bytes", "memory")
-"""What plans can be judged by."""
+OBJECTIVES = ("time", "bytes", "memory", "xla")
+"""What plans can be judged by; "xla": the plan that XLA makes, whatever it costs."""
 
 SKIPPABLE = ("arrange", "pad-uneven", *OPTIMIZE, "part-exchanges", "narrow-updates",
              "join-slices", "round-integers", "rematerialize-scans", "rematerialize")
@@ -86,7 +86,7 @@ VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "SHARDTRACE_HARDWARE": (str, "whose time plans are judged by, such as h100"),
     "SHARDTRACE_MEMORY_LIMIT": (_bytes, "the most bytes that a device may hold, such as 80e9"),
     "SHARDTRACE_NUM_DEVICES": (_count, "how many devices are simulated"),
-    "SHARDTRACE_OBJECTIVE": (_objective, "what plans are judged by: time, bytes or memory"),
+    "SHARDTRACE_OBJECTIVE": (_objective, "what plans are judged by: time, bytes, memory or xla"),
     "SHARDTRACE_PROFILE": (_flag, "1: where the time of the process went, when it ends"),
     "SHARDTRACE_PROGRESS": (_flag, "0: no progress bars"),
     "SHARDTRACE_SKIP": (_passes, "passes to leave out, such as rematerialize,optimize"),

@@ -115,7 +115,10 @@ class LookaheadSearch:
     """Decides one program. members: the decisions of each equation. repeats: per value that a loop
     does not change, how often equations run for one reshard of it. loop_trips: gives, per result
     that a loop may carry as a partial sum, how often the loop runs until it is finished.
+    types_stay: whether every value ends in the layout of its type.
     """
+
+    types_stay = False
 
     def __init__(self, layouts: LayoutTable, program: Program,
                  members: Sequence[EquationDecision], repeats: Mapping[Var, int],

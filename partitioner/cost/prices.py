@@ -83,7 +83,7 @@ class Objective(NamedTuple):
 
     def prices(self, mesh: AbstractMesh) -> Prices:
         """The prices of a mesh."""
-        return _prices(mesh, self.name, self.hardware if self.name == "time" else None,
+        return _prices(mesh, self.name, self.hardware if self.name in ("time", "xla") else None,
                        self.weight, self.once)
 
 
@@ -150,8 +150,10 @@ class Prices:
 
     def worth_joining(self, kind: str, axes: Sequence[str]) -> float:
         """Bytes up to which a part of several exchanges is better copied into one for all: it is
-        read and written twice for that.
+        read and written twice for that. XLA joins all-reduces alone, of any size.
         """
+        if self.made_of[0] == "xla":
+            return math.inf if kind == "all-reduce" else 0.0
         return self.exchange(kind, axes).fixed / (4 * self.traffic)
 
     def computation(self, flops: float, itemsize: int, nbytes: float) -> int:

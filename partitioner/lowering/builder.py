@@ -101,10 +101,13 @@ class Special(NamedTuple):
 
 
 class Lowering:
-    """Appends the equations of a per-device program. special: how other modules lower theirs."""
+    """Appends the equations of a per-device program. special: how other modules lower theirs;
+    permutes: whether rows of other devices come by permutations even where these move more.
+    """
 
-    def __init__(self, mesh: AbstractMesh, special: Special, manual: bool = False) -> None:
-        self.mesh, self.special = mesh, special
+    def __init__(self, mesh: AbstractMesh, special: Special, manual: bool = False,
+                 permutes: bool = False) -> None:
+        self.mesh, self.special, self.permutes = mesh, special, permutes
         self.book = _book(mesh)
         self.manual = manual              # inside the body of a shard_map
         self.bodies: dict[tuple, Program] = {}            # of loops and branches, lowered
@@ -159,7 +162,7 @@ class Lowering:
 
     def nested(self) -> Lowering:
         """For a program inside this one."""
-        inside = Lowering(self.mesh, self.special, self.manual)
+        inside = Lowering(self.mesh, self.special, self.manual, self.permutes)
         inside.bodies = self.bodies
         return inside
 
@@ -315,4 +318,5 @@ class Context:
         self.axes_of_factor = recipe.axes_of
         self.emit = lowering.emit
         self.block_offset = lowering.block_offset
+        self.permutes = lowering.permutes
 

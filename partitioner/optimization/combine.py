@@ -9,7 +9,7 @@ what is a matter of the whole program.)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from ...ir.ops.communication.collective import (
     reduce_scatter_p,
 )
 from ...ir.ops.communication.collective_kinds import KINDS
+from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.reshape import reshape_p
 from ...ir.ops.movement.shape import transpose_p
@@ -42,6 +43,7 @@ _COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, pprod_p, ppermute_p, *_
                        *_GATHERED))
 COMBINED = frozenset([op.name for op in _COMBINED])
 """Ops of which several become one."""
+
 _MOST = 64
 TRANSPOSED = 16 * 1024
 """Bytes up to which a part is joined that has to be transposed for that."""
@@ -49,13 +51,16 @@ WINDOW = 200
 """Equations over which exchanges are combined: what reads the first waits for the last."""
 
 
-def combine(program: Program, prices: Prices) -> Program:
-    """A LOCAL program (not those in it) with small independent exchanges together."""
-    groups = _groups(program, prices) if not _COMBINED.isdisjoint(program.ops) else None
+def combine(program: Program, prices: Prices, every: bool = False) -> Program:
+    """A LOCAL program (not those in it) with small independent exchanges together.
+
+    every: however far apart they are, and whatever else their operands vary over.
+    """
+    groups = _groups(program, prices, every) if not _COMBINED.isdisjoint(program.ops) else None
     return _Combining(program, groups).run() if groups else program
 
 
-def _key(eqn: Equation, prices: Prices) -> tuple | None:
+def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     """What exchanges must have in common; None for one that is too large to be copied."""
     op, params = eqn.op, eqn.params
     if not isinstance(eqn.invars[0], Var) or not params.get("tiled", True):
@@ -72,11 +77,11 @@ def _key(eqn: Equation, prices: Prices) -> tuple | None:
     if not 0 < size <= most:
         return None
     common = {k: v for k, v in params.items() if k != dimension}
-    return (op, params_key(common), aval.dtype, aval.weak_type, aval.varying, result.varying,
-            aval.memory_space)
+    varying = () if every else (aval.varying, result.varying)
+    return op, params_key(common), aval.dtype, aval.weak_type, *varying, aval.memory_space
 
 
-def _groups(program: Program, prices: Prices) -> dict[Equation, _Group]:
+def _groups(program: Program, prices: Prices, every: bool) -> dict[Equation, _Group]:
     """The group of each exchange that has company.
 
     Members of a group are as many small exchanges away from the results, so that none waits for
@@ -84,9 +89,11 @@ def _groups(program: Program, prices: Prices) -> dict[Equation, _Group]:
     that the host sees lies between them.
     """
     keys = {eqn: key for eqn in program.eqns
-            if eqn.op in _COMBINED and (key := _key(eqn, prices)) is not None}
+            if eqn.op in _COMBINED and (key := _key(eqn, prices, every)) is not None}
     if len({*keys.values()}) == len(keys):
         return {}
+    if every:
+        return _groups_in_order(program, keys)
     height: dict[Atom, int] = {}
     open_: dict[tuple, _Group] = {}
     found: dict[Equation, _Group] = {}
@@ -110,6 +117,56 @@ def _groups(program: Program, prices: Prices) -> dict[Equation, _Group]:
             for a in eqn.invars:
                 if height.get(a, 0) < level:
                     height[a] = level
+    return {eqn: group for eqn, group in found.items() if group.size > 1}
+
+
+def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:
+    """The groups of XLA: each exchange with those after it, up to the first that waits for it.
+
+    Sets of exchanges are integers, a bit each.
+    """
+    waits: dict[Atom, int] = {}                     # by value, for which exchanges it waits
+    own: dict[Equation, int] = {}
+    for eqn in program.eqns:
+        mask = 0
+        for a in eqn.invars:
+            mask |= waits.get(a, 0)
+        if eqn in keys:
+            own[eqn] = mask
+            mask |= 1 << len(own) - 1
+        if mask:
+            waits.update(dict.fromkeys(eqn.outvars, mask))
+    joint: list[tuple[int, int]] = []               # groups, and for what they wait
+
+    def all_of(mask: int) -> int:
+        before = -1
+        while mask != before:
+            before = mask
+            for group, rest in joint:
+                if mask & group:
+                    mask |= group | rest
+        return mask
+
+    bits = {eqn: 1 << k for k, eqn in enumerate(own)}
+    found: dict[Equation, _Group] = {}
+    by_key: dict[tuple, list[Equation]] = {}
+    for eqn in own:
+        by_key.setdefault(keys[eqn], []).append(eqn)
+    for first in own:
+        rest = by_key[keys[first]]
+        if first in found:
+            continue
+        group, members, before = _Group(0), 0, 0
+        while rest:
+            after = all_of(own[rest[0]])
+            if after & members or (before | after) & bits[rest[0]]:
+                break
+            members |= bits[rest[0]]
+            before = all_of(before | after)
+            found[rest.pop(0)] = group
+            group.size += 1
+        if group.size > 1:
+            joint.append((members, before))
     return {eqn: group for eqn, group in found.items() if group.size > 1}
 
 
@@ -201,6 +258,11 @@ class _Combining:
                    "limit_indices": (*done.aval.shape[:-1], start + size), "strides": None}
             start += size
             result = eqn.outvars[0]
+            extra = tuple(sorted(done.aval.varying - result.aval.varying))
+            if extra:                                   # over which other parts vary
+                own = self.reshaped(eqn, self.emit(eqn, slice_p, [done], cut), result.aval.shape)
+                self.emit(eqn, assume_invarying_p, [own], {"axes": extra}, result)
+                continue
             d = eqn.params[_GATHERED[op]] if op in _GATHERED else 0
             behind = math.prod(result.aval.shape[:d]) == 1      # blocks lie behind each other
             if behind and result.aval.shape == (*done.aval.shape[:-1], size):

@@ -4,6 +4,7 @@ Equal equations are found by what they compute, in one walk; the others are shap
 """
 from __future__ import annotations
 
+from ...ir.op import Op
 from ...ir.ops.communication.collective import (
     axis_index_p,
     psum_invariant_p,
@@ -16,10 +17,12 @@ from ..redistribution.moves import group_size
 from ..resharding.delay import joined_reasons
 
 
-def dedupe(program: Program) -> Program:
-    """A LOCAL program (not those in it) that computes what equal equations give once."""
+def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
+    """A LOCAL program (not those in it) that computes what equal equations give once. but: not of
+    these ops.
+    """
     # without operands they are new values each, but for where a device is
-    pure = {op for op in program.ops if not op.effect and not op.subprograms}
+    pure = {op for op in program.ops if not op.effect and not op.subprograms} - but
     computed = [(e.instance.identity, e.invars) for e in program.eqns if e.op in pure
                 and (e.invars or e.op is axis_index_p)]
     if len(set(computed)) == len(computed):

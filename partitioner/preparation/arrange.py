@@ -32,6 +32,11 @@ def arrange(program: Program) -> Program:
     return ARRANGE(inside(program, arrange))
 
 
+def arrange_as_xla(program: Program) -> Program:
+    """The same as far as XLA sees that rows are moved."""
+    return ARRANGE_AS_XLA(inside(program, arrange_as_xla))
+
+
 def _slices(m: Match) -> list[Atom]:
     shape, start, found = m.x.aval.shape, 0, []
     for n in m.sizes:
@@ -183,14 +188,19 @@ def _same(a: Literal, b: Literal) -> bool:
 
 _CONCATENATION = "out = concatenate *pieces {dimension}"
 
-ARRANGE = Rewrites(
-    *COMPOSE, *SEPARATE,
+_MOVED = (
     Rewrite("split", "*parts = split x {axis, sizes}", _slices,
             where=lambda m: len(m.sizes) > 1, why="each part gets a place of its own"),
     Rewrite("roll", _CONCATENATION, _rolled, where=_shifts,
             why="what leaves at the end comes in at the beginning"),
     Rewrite("shift", _CONCATENATION, _placed, where=_shifts,
             why="rows further on over a value are split as they were"),
+)
+
+ARRANGE_AS_XLA = Rewrites(*_MOVED, looks_at=(slice_p, broadcast_in_dim_p))
+
+ARRANGE = Rewrites(
+    *COMPOSE, *SEPARATE, *_MOVED,
     Rewrite("edges", _CONCATENATION, _over_largest,
             why="pieces that no mesh divides are edges of one that is split as the whole is"),
     Rewrite("rows-at-a-known-place",

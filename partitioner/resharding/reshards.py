@@ -33,8 +33,15 @@ Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum 
 
 def insert_reshards(program: Program, prices: Prices) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor."""
-    layouts = layouts_for(program, prices)
-    return _resharded(program, layouts, program.memo.get(Demands.KEY, _ALL_FIXED), {}, dict)
+    return resharded(program, prices, LookaheadSearch)
+
+
+def resharded(program: Program, prices: Prices, search: type[LookaheadSearch]) -> Program:
+    """The same by the strategies that this search finds."""
+    demands = program.memo.get(Demands.KEY, _ALL_FIXED)
+    if search.types_stay:
+        demands = Demands(None, demands.places)
+    return _resharded(program, layouts_for(program, prices), demands, {}, dict, search)
 
 
 _ALL_FIXED = Demands(None, {})
@@ -42,7 +49,8 @@ _OPEN = "?"                 # a reason that is said when all is known
 
 
 def _resharded(program: Program, layouts: LayoutTable, demands: Demands,
-               repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
+               repeats: dict[Var, int], loop_trips: LoopTrips,
+               search_of: type[LookaheadSearch]) -> Program:
     """repeats, loop_trips: as of `LookaheadSearch`."""
     with phase("choose", len(program.eqns)):
         members = DecisionBuilder(layouts, demands.fixed).of(program.eqns)
@@ -51,7 +59,7 @@ def _resharded(program: Program, layouts: LayoutTable, demands: Demands,
                 break
         else:
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
-        search = LookaheadSearch(layouts, program, members, repeats, loop_trips)
+        search = search_of(layouts, program, members, repeats, loop_trips)
         plan = search.run()
     return _Chooser(program, demands, search).run(plan)
 
@@ -129,7 +137,7 @@ class _Chooser:
         outvars = [self.as_typed(atom, UNKNOWN, "") for atom in program.outvars]
         if self.open:
             self.explain(outvars)
-        if self.loose:
+        if self.loose and not self.search.types_stay:
             eqns, outvars = fold_reshards(eqns, outvars)
         made = program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
         if self.repeats_work:
@@ -139,7 +147,7 @@ class _Chooser:
     def nested(self, program: Program, repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(
             program, self.layouts.prices)
-        made = _resharded(program, layouts, self.demands, repeats, loop_trips)
+        made = _resharded(program, layouts, self.demands, repeats, loop_trips, type(self.search))
         self.repeats_work = self.repeats_work or REPEATS in made.memo
         return made
 
@@ -340,6 +348,8 @@ class _Chooser:
         planned, at = why.planned, why.at
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         kind, said = self.kinds.verdict(planned, at, why.more)
+        if self.search.types_stay and kind == CHOSEN:
+            said = ", as in XLA"                # nobody looked at what else it could be
         if where.op is not reshard_p:           # it exchanges something itself
             return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
         if at < 0:

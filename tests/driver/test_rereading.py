@@ -150,7 +150,7 @@ def test_each_stage_of_what_is_judged_otherwise_does(name: str) -> None:
 
 
 @pytest.mark.parametrize(("said", "why"), [
-    ("objective speed", "objective must be one of 'time', 'bytes', 'memory', got 'speed'"),
+    ("objective speed", "objective must be one of 'time', 'bytes', 'memory', 'xla', got 'speed'"),
     ('objective time on "v17"', "no figures for hardware 'v17'"),
 ])
 @pytest.mark.parametrize("level", ["traced", "resolved", "resharded", "local"])

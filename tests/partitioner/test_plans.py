@@ -11,7 +11,10 @@ from shardtrace.driver.execution.programs import further
 from shardtrace.errors import JaxRuntimeError, MemoryLimitError
 from shardtrace.ir.context import config
 from shardtrace.ir.text.parse import parse_program
+from shardtrace.partitioner.cost.hardware import hardware
 from shardtrace.partitioner.cost.memory import memory
+from shardtrace.partitioner.cost.schedule import times
+from shardtrace.partitioner.cost.topology import Topology
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -144,3 +147,28 @@ def test_results_are_the_same_within_a_limit(executor):
     limit = peak(positions, VECTOR) - 1
     order = st.jit(positions, compiler_options={"memory_limit": limit})(x)
     np.testing.assert_array_equal(np.asarray(order), np.argsort(values))
+
+
+def step_of(w1, w2, x, y):
+    """Of two matrices that are split both ways, with large batches."""
+    def loss(w1, w2):
+        return ((jnp.tanh(x @ w1) @ w2 - y) ** 2).mean()
+    g1, g2 = st.grad(loss, argnums=(0, 1))(w1, w2)
+    return w1 - g1, w2 - g2
+
+
+def test_where_much_is_exchanged_no_step_is_longer_than_by_the_plan_that_xla_makes():
+    mesh = AbstractMesh((2, 4), ("x", "y"))
+
+    def at(shape, *spec):
+        return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def seconds(n, **options):
+        args = (at((n, 2 * n), "x", "y"), at((2 * n, n), "y", "x"), at((4 * n, n), "x"),
+                at((4 * n, n), "x"))
+        found = st.jit(step_of, compiler_options=options).lower(*args).stages["optimized"]
+        return times(found, Topology.of(hardware("v5p"), found.mesh.shape)).step, found
+
+    for n in (512, 4096):
+        assert seconds(n)[0] <= seconds(n, objective="xla")[0]
+    assert any("as in XLA" in e.reason for e in seconds(4096)[1].eqns)

@@ -17,8 +17,11 @@ from .halo_plan import Exchange, Piece, exchange
 from .row_exchange_plan import plain
 
 
-def plan_of(factor: Factor, devices: int, source: int, result: int) -> Exchange | None:
-    """The exchange for a halo factor split over so many devices, given the whole sizes."""
+def plan_of(factor: Factor, devices: int, source: int, result: int, permutes: bool = False
+            ) -> Exchange | None:
+    """The exchange for a halo factor split over so many devices, given the whole sizes. permutes:
+    as of `exchange`.
+    """
     if not factor.reach or source % devices or result % devices:
         return None
     part = result // devices
@@ -29,7 +32,8 @@ def plan_of(factor: Factor, devices: int, source: int, result: int) -> Exchange 
     if step % apart:
         return None
     lowest, highest = -(-lowest // apart), highest // apart
-    return exchange(devices, source // devices, step // apart, lowest, highest - lowest + 1, valid)
+    return exchange(devices, source // devices, step // apart, lowest, highest - lowest + 1, valid,
+                    permutes)
 
 
 def split_halos(context: LocalizeContext, operand: int = 0) -> dict[int, tuple[str, ...]]:
@@ -50,7 +54,7 @@ class Rows:
 
     def __init__(self, out: Emitting, x: Atom, dim: int, axes: tuple[str, ...], factor: Factor,
                  source: int, result: int) -> None:
-        plan = plan_of(factor, out.size(axes), source, result)
+        plan = plan_of(factor, out.size(axes), source, result, out.context.permutes)
         assert plan is not None, f"no exchange for {factor} over {axes}"
         self.out, self.dim, self.axes, self.plan = out, dim, axes, plan
         self.ring = factor.operator == "ring"

@@ -60,8 +60,10 @@ class Exchange:
 
 @cached(4096)
 def exchange(devices: int, block: int, step: int, offset: int, rows: int,
-             valid: tuple[int, int] | None) -> Exchange | None:
+             valid: tuple[int, int] | None, permutes: bool = False) -> Exchange | None:
     """The exchange of `devices` blocks of `block` rows; None where nothing is wanted.
+
+    permutes: by permutations, wherever there are such, even if they move more.
 
     valid: the source rows that matter, first and last + 1; None where they are a ring, the first
     following on the last. Permutations of edges where they move just the rows that are lacking,
@@ -81,7 +83,8 @@ def exchange(devices: int, block: int, step: int, offset: int, rows: int,
     least = lacking(devices, (block,), (wanted,))
     found = _permutations(devices, block, step, offset, rows, valid)
     parted = least and 2 * rows <= block           # others want the rest of what is sent
-    if found is not None and (found.received <= least and not parted or not pieces):
+    if found is not None and (permutes or found.received <= least and not parted
+                              or not pieces):
         return found
     return Exchange(block, step, offset, rows, (), least, None, (wanted,))
 

@@ -179,6 +179,8 @@ def _slice_localize(context: LocalizeContext) -> list[Any]:
     for d, axes, start in few:
         x = _owned(out, x, d, axes, start, taken[d], context.local_result_shapes[0][d])
     for axes, owner in owners:
+        if context.permutes and owner:              # the first one tells all
+            x, owner = out.call("ppermute", x, axis_name=axes, perm=((owner, 0),)), 0
         mine = out.call("eq", context.block_offset(axes, 1), literal(owner, INT32))
         x = out.select(mine, x, out.full(0, x.aval.shape, x.aval.dtype))
     return [x]

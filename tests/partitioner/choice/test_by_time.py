@@ -125,7 +125,8 @@ def test_the_usual_is_not_said():
 
 
 @pytest.mark.parametrize("options, said", [
-    ({"objective": "speed"}, "objective must be one of 'time', 'bytes', 'memory', got 'speed'"),
+    ({"objective": "speed"},
+     "objective must be one of 'time', 'bytes', 'memory', 'xla', got 'speed'"),
     ({"hardware": "v17"}, "no figures for hardware 'v17'"),
 ])
 def test_unknown_objectives_and_devices(options, said):

@@ -1,0 +1,214 @@
+"""Plans by objective="xla" beside those of XLA: kinds, mesh axes and counts of all exchanges.
+
+    python benchmarks/xla_plans.py                   # beside what was recorded of XLA
+    python benchmarks/xla_plans.py --jax PYTHON      # and XLA itself, by that Python with JAX
+    python benchmarks/xla_plans.py -k block -a       # some programs, those that agree too
+
+Programs are those of partition_programs.py and partition_models.py, and the training steps of
+examples/. Counts are those of the optimised program of eight CPU devices, loops multiplied by their
+trips, all-reduces after XLA has joined them. An all-reduce of which all that is read is each
+device's own block counts as the reduce-scatter that it becomes on other devices; CPU has none.
+"""
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from typing import Any
+
+import collectives
+from collectives import CASES, DEVICES
+
+ROOT = pathlib.Path(__file__).parent.parent
+RECORDED = ROOT / "tests" / "golden" / "xla_plans.json"
+Plan = collections.Counter[str]         # by kind and axes, "all-reduce x,y"
+_KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+_THROUGH = ("bitcast", "copy", "transpose", "reshape", "convert")
+
+
+EXAMPLES = {f"examples/{path.name}": path for path in sorted((ROOT / "examples").glob("*.py"))
+            if "def train_step(" in path.read_text()}
+
+
+class _Compiled(Exception):
+    """Raised in place of running a step: (compiled program, mesh axes by name)."""
+
+
+def _example(path: pathlib.Path, library: str) -> Any:
+    """The compiled training step of an example, and its mesh axes by name."""
+    source = re.sub(r"^(import|from) shardtrace\b", rf"\1 {library}", path.read_text(), flags=re.M)
+    scope: dict[str, Any] = {"__name__": path.stem}
+    exec(compile(source, path, "exec"), scope)
+    step = scope["train_step"]
+
+    def compile_step(*args: Any) -> None:
+        raise _Compiled(step.lower(*args).compile(), dict(scope["mesh"].shape))
+    scope["train_step"] = compile_step
+    try:
+        scope["main"](steps=1)
+    except _Compiled as found:
+        return found.args
+    raise AssertionError(f"{path} runs no step")
+
+
+def programs(pattern: str) -> list[str]:
+    """The programs whose name has this."""
+    return [name for name in (*(case.name for case in CASES), *EXAMPLES) if pattern in name]
+
+
+def compiled(name: str, library: str) -> tuple[Any, dict[str, int]]:
+    """A program compiled by a library, and its mesh axes by name."""
+    if name in EXAMPLES:
+        return _example(EXAMPLES[name], library)
+    case = _CASES[name]
+    return collectives.compile_case(case, library), case.mesh
+
+
+_CASES = {case.name: case for case in CASES}
+
+
+# -- XLA ------------------------------------------------------------------------------------------
+class _Instruction:
+    def __init__(self, line: str) -> None:
+        self.line = line
+        head, rest = line.split(" = ", 1)
+        self.name = head.split()[-1].lstrip("%")
+        match = re.match(r"(\(.*?\)|\S+) ([a-z\-]+)\((.*)", re.sub(r"/\*.*?\*/", "", rest))
+        self.result, self.kind, after = match.groups() if match else ("", "", "")
+        self.operands = re.findall(r"%([\w.\-]+)", after.split("), ")[0])
+
+
+class Module:
+    """An optimised HLO module, from its text."""
+
+    def __init__(self, text: str) -> None:
+        self.bodies: dict[str, list[_Instruction]] = {}
+        self.entry = current = ""
+        for line in text.split("\n"):
+            head = re.match(r"(ENTRY )?%?([\w.\-]+) (\(.*)?\{?.*\{$", line)
+            if head and not line.startswith(" "):
+                current = head[2]
+                self.bodies[current] = []
+                self.entry = current if head[1] else self.entry
+            elif current and " = " in line:
+                self.bodies[current].append(_Instruction(line))
+
+    def plan(self, mesh: dict[str, int]) -> Plan:
+        """Its exchanges."""
+        found: Plan = collections.Counter()
+        self._add(self.entry, mesh, found, 1)
+        return found
+
+    def _add(self, name: str, mesh: dict[str, int], found: Plan, times: int) -> None:
+        for at in self.bodies.get(name, ()):
+            kind = at.kind.removesuffix("-start")
+            if kind == "while":
+                trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', at.line)
+                body = re.search(r"body=%?([\w.\-]+)", at.line)
+                assert body is not None
+                self._add(body[1], mesh, found, times * (int(trips[1]) if trips else 1))
+            elif kind in ("call", "conditional", "fusion"):
+                for inner in re.findall(
+                        r"(?:to_apply|calls|_computation)=%?([\w.\-]+)", at.line) + [
+                        n for names in re.findall(r"branch_computations=\{(.*?)\}", at.line)
+                        for n in re.findall(r"%?([\w.\-]+)", names)]:
+                    self._add(inner, mesh, found, times)
+            elif kind in _KINDS:
+                axes = ",".join(sorted(collectives._axes(at.line, mesh)))
+                if axes:
+                    for one in self._kinds(name, at, kind):
+                        found[f"{one} {axes}"] += times
+
+    def _kinds(self, body: str, at: _Instruction, kind: str) -> list[str]:
+        """What an exchange is: of a joint all-reduce, all that is scattered apart."""
+        if kind != "all-reduce":
+            return [kind]
+        parts = [self._is_cut(body, at.name, k) for k in range(len(at.operands))]
+        return ["reduce-scatter"] * sum(parts) + ["all-reduce"] * (not all(parts))
+
+    def _is_cut(self, body: str, name: str, element: int = -1) -> bool:
+        """Is all that is read of a value the own block of each device?"""
+        users = [i for i in self.bodies[body] if name in i.operands]
+        if users and users[0].kind == "get-tuple-element":
+            users = [i for i in users if f"index={element}" in re.split(r"[,\s]", i.line)]
+            return bool(users) and all(self._is_cut(body, i.name) for i in users)
+        return bool(users) and all(self._cuts(body, i, name) for i in users)
+
+    def _cuts(self, body: str, user: _Instruction, name: str) -> bool:
+        if user.kind == "dynamic-slice":
+            return user.operands[0] == name
+        if user.kind in _THROUGH and "ROOT" not in user.line.split(" = ")[0]:
+            return self._is_cut(body, user.name)
+        inner = re.search(r"calls=%?([\w.\-]+)", user.line)
+        if user.kind != "fusion" or inner is None:
+            return False
+        mine = [k for k, operand in enumerate(user.operands) if operand == name]
+        parameters = [i for i in self.bodies[inner[1]] if i.kind == "parameter"
+                      and int(re.findall(r"parameter\((\d+)\)", i.line)[0]) in mine]
+        return all(self._is_cut(inner[1], i.name) for i in parameters)
+
+
+def xla_plan(name: str) -> Plan:
+    """What XLA makes of a program, in the process of JAX."""
+    found, mesh = compiled(name, "jax")
+    return Module(found.as_text()).plan(mesh)
+
+
+# -- shardtrace -----------------------------------------------------------------------------------
+def own_plan(name: str) -> Plan:
+    """What shardtrace makes of a program by objective="xla"; of parts of an axis, the axis."""
+    config = importlib.import_module("shardtrace").config
+    found: Plan = collections.Counter()
+    with config.override(shardtrace_objective="xla"):
+        for record in compiled(name, "shardtrace")[0].collectives():
+            axes = sorted({a.partition(":")[0] for a in record.mesh_axes})
+            found[f"{record.kind} {','.join(axes)}"] += record.count
+    return found
+
+
+def words(plan: Plan) -> str:
+    """A plan in words."""
+    return "; ".join(f"{n} x {what}" for what, n in sorted(plan.items())) or "nothing"
+
+
+def main() -> None:
+    """Print what differs, and the share that agrees."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--jax", metavar="PYTHON", nargs="?", const=sys.executable,
+                        help="ask XLA anew, by this Python")
+    parser.add_argument("-k", default="", help="only programs whose name has this")
+    parser.add_argument("-a", action="store_true", help="show those that agree too")
+    parser.add_argument("--record", action="store_true", help="keep what XLA says")
+    parser.add_argument("--only-jax", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only_jax:
+        print(json.dumps({name: xla_plan(name) for name in programs(options.k)}))
+        return
+    recorded = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    if options.jax:
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu",
+                       "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
+        run = subprocess.run([options.jax, __file__, "--only-jax", "-k", options.k],
+                             capture_output=True, text=True, env=environment, check=True)
+        recorded |= json.loads(run.stdout.splitlines()[-1])
+        if options.record:
+            rows = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in recorded.items()]
+            RECORDED.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    agreed, names = 0, programs(options.k)
+    for name in names:
+        own, xla = own_plan(name), collections.Counter(recorded[name])
+        agreed += own == xla
+        if options.a or own != xla:
+            print(f"{'  ' if own == xla else '! '}{name}\n      shardtrace: {words(own)}"
+                  f"\n      XLA:        {words(xla)}")
+    print(f"{agreed} of {len(names)} plans agree ({100 * agreed / max(1, len(names)):.1f}%)")
+
+
+if __name__ == "__main__":
+    main()

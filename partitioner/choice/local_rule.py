@@ -1,0 +1,125 @@
+"""The local rule: each equation in the layout of its result, as XLA's partitioner has it.
+
+Propagation (Shardy's, as here) decides the layout of every value; XLA then takes one equation after
+the other. Most run in the layout of their result, and operands are brought to it. What is summed
+runs as its operands are laid out; the sum is finished at once. Products weigh their three arrays
+against each other, axis by axis: an axis goes where two of them have it, else where the result has
+it. Nothing is planned ahead, and no cost is looked at.
+"""
+from __future__ import annotations
+
+from ...ir.rule import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
+from ..factors import Axes, RuleInfo
+from .decisions import Decision
+from .lookahead import LookaheadSearch
+from .strategies import Strategy
+
+AxesOf = dict[int, Axes]
+
+
+class LocalRule(LookaheadSearch):
+    """The search that does not search; as `LookaheadSearch`."""
+
+    types_stay = True
+
+    def _collect_preferences(self) -> None:
+        pass
+
+    def _search(self) -> None:
+        for k, (decision, _, _) in enumerate(self.parts):
+            self.found[k] = None if decision.info is None or decision.needs else _taken(decision)
+
+
+def _taken(decision: Decision) -> Strategy | Decision:
+    """What an equation runs as: as it is, if nothing has to move."""
+    info = decision.info
+    assert info is not None
+    whole = _whole_factors(info)
+    table = decision.table
+    candidates = table.candidates
+    parts = [dict(candidates.part(m, home)[0])
+             for m, home in zip(table.maps, decision.homes, strict=True)]
+    if decision.settled is not None and not any(whole.intersection(part) for part in parts):
+        return decision
+    axes_of = (_product if info.is_product else _followed)(info, parts)
+    _move(decision, axes_of, whole)
+    while True:
+        found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
+        if found is not None:
+            return found
+        assert axes_of, "every equation can run on whole operands"
+        axes_of.popitem()
+
+
+def _indexed(info: RuleInfo) -> bool:
+    """Is something looked up at the indices of an array, not at one place?"""
+    return (info.operands > 1 and bool(info.maps[1])
+            and any(f.kind == INDEXED for f in info.factors))
+
+
+def _whole_factors(info: RuleInfo) -> frozenset[int]:
+    """Factors that XLA never splits: what is sorted, the dimension along which pieces meet or
+    move, and where windows of several rows are read or written at indices.
+    """
+    windows = _indexed(info) and any(
+        f.kind == REPLICATE and f.size > 1 and any(
+            k in c for c in info.carried[2:]) for k, f in enumerate(info.factors))
+    operands = info.carried[:info.operands]
+    return frozenset([
+        k for k, f in enumerate(info.factors) if not info.split_ok[k]
+        or f.operator == "columns" or (windows and f.kind == INDEXED)
+        or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
+
+
+def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int]) -> None:
+    """Let the axes of factors that are not split go to one that passes through, if one is free."""
+    info, size = decision.info, decision.layouts.mesh.axis_size
+    assert info is not None
+    every = range(len(info.maps))
+    for f in [f for f in axes_of if f in whole]:
+        axes, n = axes_of.pop(f), 1
+        for a in axes:
+            n *= size(a)
+        factor = info.factors[f]
+        if factor.kind not in (HALO, ORDERED):
+            continue
+        for g, other in enumerate(info.factors):
+            if (other.kind == PASS and g not in axes_of and other.size % n == 0 and other.size > 1
+                    and len(info.positions[g]) >= len(every) - 1):
+                axes_of[g] = axes
+                break
+
+
+def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
+    """The factors of a product: by axis, where most of its arrays have it."""
+    votes: dict[str, dict[int, int]] = {}
+    for rank, part in enumerate(reversed(parts)):
+        for f, axes in part.items():
+            for a in axes:
+                own = votes.setdefault(a, {})
+                own[f] = own.get(f, 0) + 4 - (rank > 0)       # of a draw, that of the result
+    found: AxesOf = {}
+    for a, own in votes.items():
+        f = max(own, key=lambda f: own[f])
+        found[f] = (*found.get(f, ()), a)
+    order = [axes for part in reversed(parts) for axes in part.values()]
+    for f, axes in found.items():                             # in an order that some array has
+        found[f] = next((o for o in order if {*o} == {*axes}), axes)
+    return found
+
+
+def _followed(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
+    """The factors of what is no product: those of the result; of what operands are summed over,
+    those of the operands first.
+    """
+    count = info.operands
+    sums = any(f.kind == REDUCE for f in info.factors) or _indexed(info) and any(
+        f.leaves_sum for f in info.factors)
+    found: AxesOf = {}
+    used: set[str] = set()
+    for part in parts if sums else parts[count:]:
+        for f, axes in part.items():
+            if f not in found and used.isdisjoint(axes):
+                found[f] = axes
+                used.update(axes)
+    return found

@@ -1,0 +1,57 @@
+"""Constants: each reader has its own, as in Shardy.
+
+A mask that is made of positions costs nothing to make. One for each reader can be laid out as that
+reader likes; what turns out to be the same on blocks is made once in the end.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ..factors import rule_info
+from ..regions import inside
+
+
+def split_constants(program: Program) -> Program:
+    """The program with equations that only constants go into once for each reader."""
+    program = inside(program, split_constants)
+    constant: dict[Atom, int] = {}              # by result, the number of its equation
+    eqns: list[Equation] = []
+
+    def copied(operands: Iterable[Atom]) -> dict[Atom, Atom]:
+        now: dict[Atom, Atom] = {}
+        waiting = [a for a in operands if a in constant]
+        needed: set[int] = set()
+        while waiting:
+            k = constant[waiting.pop()]
+            if k not in needed:
+                needed.add(k)
+                waiting += [a for a in program.eqns[k].invars if a in constant]
+        for k in sorted(needed):
+            eqn = program.eqns[k]
+            made = [Var(v.aval, v.name) for v in eqn.outvars]
+            eqns.append(eqn.on([now.get(a, a) for a in eqn.invars], made))
+            now.update(zip(eqn.outvars, made, strict=True))
+        return now
+
+    for k, eqn in enumerate(program.eqns):
+        if _is_constant(eqn, constant):
+            constant.update(dict.fromkeys(eqn.outvars, k))
+            continue
+        now = copied(eqn.invars)
+        eqns.append(eqn.replace(invars=[now.get(a, a) for a in eqn.invars]) if now else eqn)
+    if not constant:
+        return program
+    outvars = []
+    for atom in program.outvars:
+        outvars.append(copied((atom,)).get(atom, atom))
+    return program.replace(eqns=eqns, outvars=outvars)
+
+
+def _is_constant(eqn: Equation, constant: dict[Atom, int]) -> bool:
+    """Is it of the kind of a broadcast, positions or elementwise, of nothing but constants?"""
+    op = eqn.op
+    if op.effect or op.subprograms or op.collective or op.manual or op.multiple_results or not all(
+            [a.__class__ is Literal or a in constant for a in eqn.invars]):
+        return False
+    return not eqn.invars or not rule_info(eqn.instance.rule(*eqn.types)).has_other_kinds

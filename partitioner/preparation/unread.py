@@ -1,0 +1,54 @@
+"""What nobody reads: equations, and values that a loop carries or collects for nothing.
+
+Removed before propagation, what is dead does not ask for layouts either.
+"""
+from __future__ import annotations
+
+from ...ir.program import Atom, Equation, Program, Var
+
+
+def drop_unread(program: Program) -> Program:
+    """The program without what nothing reads, in the bodies of scans too, but for what the host
+    sees.
+    """
+    read: set[Atom] = {*program.outvars}
+    kept: list[Equation] = []
+    for eqn in reversed(program.eqns):
+        if not eqn.effects:
+            if eqn.outvars and read.isdisjoint(eqn.outvars):
+                continue
+            if eqn.op.name == "scan":
+                eqn = _scan(eqn, read)
+        kept.append(eqn)
+        read.update(eqn.invars)
+    kept.reverse()
+    return program.replace(eqns=kept)
+
+
+def _scan(eqn: Equation, read: set[Atom]) -> Equation:
+    """The loop with those of its results that are read, and what these need."""
+    params = eqn.params
+    body: Program = params["jaxpr"]
+    consts, carries = params["num_consts"], params["num_carry"]
+    live = [v in read for v in eqn.outvars]
+    while True:
+        small = drop_unread(body.replace(outvars=[
+            v for v, wanted in zip(body.outvars, live, strict=True) if wanted]))
+        used = {*small.outvars}.union(*[e.invars for e in small.eqns])
+        more = [k for k in range(carries) if not live[k] and body.invars[consts + k] in used]
+        if not more:
+            break
+        for k in more:
+            live[k] = True
+    taken = [k for k, v in enumerate(body.invars)
+             if (live[k - consts] if consts <= k < consts + carries else v in used)]
+    if all(live) and len(taken) == len(body.invars) and len(small.eqns) == len(body.eqns):
+        return eqn
+    names = body.arg_names
+    small = small.replace(
+        invars=[body.invars[k] for k in taken], result_names=(),
+        arg_names=[names[k] for k in taken] if len(names) == len(body.invars) else ())
+    outvars: list[Var] = [v for v, wanted in zip(eqn.outvars, live, strict=True) if wanted]
+    return eqn.replace(invars=[eqn.invars[k] for k in taken], outvars=outvars, params={
+        **params, "jaxpr": small, "num_consts": sum(k < consts for k in taken),
+        "num_carry": sum(live[:carries])})

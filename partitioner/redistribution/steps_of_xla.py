@@ -1,0 +1,106 @@
+"""The steps in which XLA brings a value from one layout to another.
+
+XLA knows tiles, not axes: it compares into how many tiles each dimension is cut. In this order:
+
+    sums            are finished first, one all-reduce for each summed dimension
+    slices          axes that the value lacks cut dimensions that want more tiles
+    all-to-all      one dimension with too many tiles gives as many as another one lacks
+    permute         equal tiles on other devices change places
+    all-gather      axes that go away, one dimension after the other
+
+and where none of these leads to the target, everything is gathered and cut anew ("involuntary full
+rematerialization"). `P("x", None)` becomes `P(None, ("x", "y"))` so, with y cut first:
+
+    P("x", "y")    P(None, ("y", "x"))    P(None, ("x", "y"))
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...ir.axes import axis_factor, format_sub_axis
+from ...ir.mesh import AbstractMesh
+from ...ir.ops.communication.retiling import disjoint_axes, joined_axes
+from ...ir.support.caches import cached
+from ...ir.types import Entries
+from .effects import tile_count
+
+Axes = tuple[str, ...]
+
+
+@cached(4096, "steps of XLA between layouts")
+def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries, ...]:
+    """The layouts on the way, the last of them the target; each takes one exchange, or a slice."""
+    sizes = mesh.shape
+    now, end = disjoint_axes([source, target], sizes)
+    found: list[Entries] = []
+
+    def to(entries: Sequence[Axes]) -> None:
+        nonlocal now
+        (whole,) = joined_axes([tuple(entries)], sizes)
+        if tuple(entries) != now:
+            now = tuple(entries)
+            found.append(whole if now != end else target)
+
+    have, want = ({a for axes in entries for a in axes} for entries in (now, end))
+    if not have <= want:
+        gathered = all(a[:len(b)] == b for a, b in zip(now, end, strict=True))
+        for d, axes in enumerate(end):
+            to([*now[:d], axes if gathered else (), *now[d + 1:]])
+        to(end)
+        return tuple(found)
+    cut = [*now]
+    for a in mesh.sort_axes(want - have):
+        lacking = [d for d in range(len(cut))
+                   if tile_count(mesh, end[d]) > tile_count(mesh, cut[d])]
+        own = next(d for d, axes in enumerate(end) if a in axes)
+        d = own if own in lacking or not lacking else lacking[0]
+        cut[d] = (*cut[d], a)
+    to(cut)
+    moved = _moved(mesh, now, end)
+    if moved is None:
+        for d in range(len(now)):
+            if now[d] != end[d]:
+                to([*now[:d], (), *now[d + 1:]])
+    else:
+        to(moved)
+    to(end)
+    return tuple(found)
+
+
+def _moved(mesh: AbstractMesh, source: Entries, target: Entries) -> list[Axes] | None:
+    """The layout once dimensions with too many tiles have given them to those that lack as many;
+    None where there are no such pairs.
+    """
+    now = [*source]
+    counts = [tile_count(mesh, axes) for axes in now]
+    wanted = [tile_count(mesh, axes) for axes in target]
+    lacking = [d for d in range(len(now)) if counts[d] < wanted[d]]
+    for d in range(len(now)):
+        if counts[d] <= wanted[d]:
+            continue
+        to = next((e for e in lacking if counts[d] * counts[e] == wanted[d] * wanted[e]), None)
+        parts = None if to is None else _tail(mesh, now[d], counts[d] // wanted[d])
+        if parts is None or to is None:
+            return None
+        lacking.remove(to)
+        now[d], tail = parts
+        now[to] += tail
+    return None if lacking else now
+
+
+def _tail(mesh: AbstractMesh, axes: Axes, n: int) -> tuple[Axes, Axes] | None:
+    """The axes in front of the minor ones that make n tiles, and these; None if there are none."""
+    for k in range(len(axes), -1, -1):
+        count = tile_count(mesh, axes[k:])
+        if count == n:
+            return axes[:k], axes[k:]
+        if count > n:
+            base, pre, size, _ = axis_factor(axes[k], mesh.shape)
+            rest = n // math.gcd(n, count // size)
+            if n % (count // size) or size % rest:
+                return None
+            front = format_sub_axis(base, pre, size // rest)
+            back = format_sub_axis(base, pre * (size // rest), rest)
+            return (*axes[:k], front), (back, *axes[k + 1:])
+    return None

@@ -1,0 +1,91 @@
+"""Reshards as XLA makes them: by the local rule, each in the steps that XLA takes."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.types import ArrayType, Entries
+from ..choice.local_rule import LocalRule
+from ..cost.prices import Prices
+from ..factors import rule_info
+from ..propagation.resolve import typed
+from ..redistribution.steps_of_xla import steps
+from ..regions import inside
+from .reshards import resharded
+
+
+def shard_as_xla(program: Program, prices: Prices) -> Program:
+    """The pass: a RESHARDED program whose equations run as in XLA."""
+    return _in_steps(resharded(program, prices, LocalRule))
+
+
+def _in_steps(program: Program) -> Program:
+    """The program with a reshard for each step; a constant is made where it is wanted."""
+    program = inside(program, _in_steps)
+    made: dict[Atom, Equation] = {v: eqn for eqn in program.eqns for v in eqn.outvars}
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        eqns += _steps_of(eqn, made.get(eqn.invars[0])) if eqn.op is reshard_p else (eqn,)
+    return program.replace(eqns=eqns)
+
+
+def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
+    (now,), (result,) = eqn.invars, eqn.outvars
+    target = result.aval
+    if maker is not None and maker.op is broadcast_in_dim_p and not maker.invars[0].aval.shape:
+        yield maker.replace(outvars=(result,))
+        return
+    types = [*_on_the_way(now.aval, target, maker), target]
+    for aval in types:
+        after = result if aval is target else Var(aval)
+        yield eqn.replace(invars=(now,), outvars=(after,),
+                          params={"dst_sharding": aval.sharding})
+        now = after
+
+
+def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
+                ) -> Iterator[ArrayType]:
+    """The types between the two, without these."""
+    mesh, layout = target.mesh, source.entries
+    pending, left = source.sharding.spec.unreduced, target.sharding.spec.unreduced
+    if left - pending or target.sharding.spec.reduced or source.sharding.spec.reduced:
+        return
+    sums: list[tuple[str, ...]] = []
+    if pending != left and maker is not None and not maker.op.subprograms:
+        sums = [axes for axes in _summed(maker) if pending.issuperset(axes)]
+    for axes in sums[:-1] if left.isdisjoint(pending) else ():
+        pending = pending - {*axes}
+        yield typed(target, mesh, layout, pending)
+    if pending != left:
+        cut = _cut(layout, target.entries, pending - left)
+        if cut == target.entries:
+            return
+        layout = cut
+        yield typed(target, mesh, layout, left)
+    for entries in steps(mesh, layout, target.entries)[:-1]:
+        yield typed(target, mesh, entries, left)
+
+
+def _summed(maker: Equation) -> list[tuple[str, ...]]:
+    """The axes of each dimension that an equation sums over, the last dimension first."""
+    found = [axes for factor, axes in _axes_of(maker) if factor.leaves_sum and axes]
+    return list(dict.fromkeys(reversed(found)))
+
+
+def _axes_of(maker: Equation) -> Iterator:
+    info = rule_info(maker.instance.rule(*maker.types))
+    for f, factor in enumerate(info.factors):
+        for t, d, _ in info.positions[f]:
+            if t < info.operands:
+                yield factor, maker.invars[t].aval.entries[d]
+
+
+def _cut(have: Entries, want: Entries, pending: frozenset[str]) -> Entries:
+    """The layout in which a sum is finished: each device keeps what it would cut of it at once."""
+    cut = tuple([b if b[:len(a)] == a and pending.issuperset(b[len(a):]) else a
+                 for a, b in zip(have, want, strict=True)])
+    return cut
+
+

@@ -1,0 +1,71 @@
+"""Plans by objective="xla" beside those of XLA: kinds, mesh axes and counts of exchanges."""
+from __future__ import annotations
+
+import collections
+import importlib
+import json
+import sys
+
+import pytest
+
+from ..paths import GOLDEN, ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+xla_plans = importlib.import_module("xla_plans")
+RECORDED = json.loads((GOLDEN / "xla_plans.json").read_text())
+
+# Rows 1 to 63 of 64, split over 8 devices unevenly; the order in which Shardy meets equations;
+# the places that compete for an axis in a product of three layouts.
+OTHERWISE = {
+    "three-point stencil", "edges repeated", "difference with a first row",
+    "five-point stencil of a padded grid", "associative scan", "linear recurrence",
+    "pipeline by roll", "pipeline by concatenate",
+    "mlp step, fsdp, activations left free", "block gradient, sequence parallel",
+    "three layers in a scan, gradient, fsdp", "mixture of experts, top 1, gradient",
+    "mixture of experts, data x experts x tensor",
+    "examples/fsdp.py", "examples/tensor_parallel.py", "examples/transformer.py",
+    "examples/transformer_scan.py",
+}
+
+
+def test_every_program_was_recorded() -> None:
+    assert set(xla_plans.programs("")) == set(RECORDED)
+
+
+def test_most_plans_are_those_of_xla() -> None:
+    measured = [name for name in RECORDED if not name.startswith("examples/")]
+    assert len(OTHERWISE.intersection(measured)) <= len(measured) / 10
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_plan_is_that_of_xla(name: str) -> None:
+    same = xla_plans.own_plan(name) == collections.Counter(RECORDED[name])
+    assert same is (name not in OTHERWISE)
+
+
+HLO = """
+%fused (p0: f32[8]) -> f32[1] {
+  %p0 = f32[8]{0} parameter(0)
+  ROOT %cut = f32[1]{0} dynamic-slice(%p0, %zero), dynamic_slice_sizes={1}
+}
+
+%body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %all-gather.1 = f32[8]{0} all-gather(%x), replica_groups={{0,1,2,3},{4,5,6,7}}, dimensions={0}
+}
+
+ENTRY %main (a: f32[8]) -> f32[1] {
+  %a = f32[8]{0} parameter(0)
+  %all-reduce = (f32[8]{0}, f32[8]{0}) all-reduce(%a, %b), replica_groups={{0,4},{1,5},{2,6},{3,7}}
+  %gte.0 = f32[8]{0} get-tuple-element(%all-reduce), index=0
+  %gte.1 = f32[8]{0} get-tuple-element(%all-reduce), index=1
+  %w = (s32[], f32[8]) while(%t), body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  %f = f32[1]{0} fusion(%gte.0), kind=kLoop, calls=%fused
+  ROOT %sum = f32[8]{0} add(%gte.1, %gte.1)
+}
+"""
+
+
+def test_a_part_of_a_joint_sum_that_is_cut_is_a_reduce_scatter() -> None:
+    assert xla_plans.Module(HLO).plan({"x": 2, "y": 4}) == {
+        "all-reduce x": 1, "reduce-scatter x": 1, "all-gather y": 5}

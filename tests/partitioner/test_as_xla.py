@@ -1,0 +1,159 @@
+"""objective="xla": what moves where, and that values are right on devices that compute alone."""
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.partitioner.preparation.unread import drop_unread
+from shardtrace.partitioner.redistribution.steps_of_xla import steps
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+from ..benchmarks import program_values
+from ..executors import assert_alike
+from ..paths import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+collectives = importlib.import_module("collectives")
+LINE, GRID = {"x": 8}, {"x": 2, "y": 4}
+XLA = {"objective": "xla"}
+
+
+def mesh_of(axes: dict[str, int]) -> Any:
+    return st.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+
+
+def plan(f: Callable[..., Any], axes: dict[str, int], *args: tuple[tuple[int, ...], Any],
+         out: Any = None) -> list[str]:
+    """The exchanges of a function of such shapes and specs, in order."""
+    mesh = mesh_of(axes)
+    shapes = [st.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))
+              for shape, spec in args]
+    made = {} if out is None else {"out_shardings": NamedSharding(mesh, out)}
+    compiled = st.jit(f, compiler_options=XLA, **made).lower(*shapes).compile()
+    return [f"{r.kind} {','.join(r.mesh_axes)}" for r in compiled.collectives()]
+
+
+def test_a_row_parallel_product_ends_with_one_all_reduce() -> None:
+    for rows in (8, 512, 65536):
+        assert plan(jnp.matmul, GRID, ((rows, 64), P("x", "y")), ((64, 32), P("y")),
+                    out=P("x")) == ["all-reduce y"]
+
+
+def test_a_sum_that_is_cut_at_once_is_a_reduce_scatter() -> None:
+    assert plan(jnp.matmul, LINE, ((64, 64), P(None, "x")), ((64, 32), P("x")),
+                out=P("x")) == ["reduce-scatter x"]
+
+
+def test_sums_are_finished_where_they_arise() -> None:
+    def f(a: Any, b: Any) -> Any:
+        return (a @ b).sum(0)
+    assert plan(f, LINE, ((64, 64), P(None, "x")), ((64, 32), P("x")), out=P()) == ["all-reduce x"]
+    loop = st.jit(lambda w, xs: lax.scan(lambda t, x: (t + x.T @ x @ w, None), w, xs)[0],
+                  compiler_options=XLA)
+    mesh = mesh_of(LINE)
+    lowered = loop.lower(*[st.ShapeDtypeStruct(s, "float32", sharding=NamedSharding(mesh, p))
+                           for s, p in (((16, 16), P()), ((4, 64, 16), P(None, "x")))])
+    (found,) = lowered.compile().collectives()
+    assert (found.kind, found.count) == ("all-reduce", 4)
+
+
+def test_sums_over_several_dimensions_are_one_all_reduce_each() -> None:
+    assert plan(jnp.sum, GRID, ((64, 64), P("x", "y")), out=P()) == ["all-reduce y", "all-reduce x"]
+
+
+def test_an_axis_goes_where_two_arrays_of_a_product_have_it_else_where_the_result_has_it() -> None:
+    assert plan(jnp.matmul, LINE, ((64, 64), P("x")), ((64, 64), P("x")),
+                out=P("x")) == ["all-gather x"]
+    assert sorted(plan(jnp.matmul, LINE, ((64, 64), P("x")), ((64, 32), P("x")),
+                       out=P(None, "x"))) == ["all-gather x", "all-to-all x"]
+
+
+def test_what_is_sorted_or_joined_moves_its_axis_to_another_dimension() -> None:
+    assert plan(lambda a: jnp.sort(a, 0), LINE, ((64, 64), P("x")),
+                out=P("x")) == ["all-to-all x"] * 2
+    assert plan(lambda a, b: jnp.concatenate([a, b]), LINE, ((64, 64), P("x")),
+                ((64, 64), P("x")), out=P("x")) == ["all-to-all x"] * 3
+    assert plan(jnp.sort, LINE, ((64,), P("x")), out=P("x")) == ["all-gather x"]
+
+
+def test_weights_are_gathered_one_by_one_and_sums_joined() -> None:
+    def f(a: Any, b: Any, x: Any) -> Any:
+        return st.grad(lambda p: (jnp.tanh(x @ p[0]) @ p[1]).sum())((a, b))
+    found = plan(f, LINE, ((64, 32), P()), ((32, 16), P()), ((64, 64), P("x")), out=P())
+    assert found == ["all-reduce x"]
+
+
+@pytest.mark.parametrize("source, target, way", [
+    ((("x",), ()), ((), ("x", "y")), [(("x",), ("y",)), ((), ("y", "x")), ((), ("x", "y"))]),
+    ((("x",), ("y",)), (("y",), ("x",)),
+     [(("x", "y:(2)2"), ("y:(1)2",)), (("y",), ("x",))]),
+    ((("x",), ("y",)), ((), ()), [((), ("y",)), ((), ())]),
+    ((("x", "y"), ()), ((), ("x",)), [((), ()), ((), ("x",))]),
+    ((("x",), (), ("y",)), ((), ("y", "x"), ()), [((), (), ("y",)), ((), (), ()),
+                                                  ((), ("y", "x"), ())]),
+    (((), ("x", "y")), (("y",), ("x",)), [(("y",), ("x",))]),
+    (((), ()), (("x",), ("y",)), [(("x",), ("y",))]),
+])
+def test_layouts_on_the_way(source: Any, target: Any, way: Any) -> None:
+    mesh = mesh_of(GRID).abstract_mesh
+    assert list(steps(mesh, source, target)) == way
+
+
+def test_what_a_loop_carries_for_nothing_is_dropped() -> None:
+    def f(w: Any, xs: Any) -> Any:
+        def body(carry: Any, x: Any) -> Any:
+            a, b = carry
+            return (a + x, b * w), (a, x.sum())
+        (a, _), (_, sums) = lax.scan(body, (w, w), xs)
+        return a, sums
+    traced = st.jit(f).trace(np.ones((4,), "f4"), np.ones((3, 4), "f4")).jaxpr.jaxpr
+    (scan,) = [e for e in drop_unread(traced).eqns if e.op.name == "scan"]
+    assert (scan.params["num_consts"], scan.params["num_carry"]) == (0, 1)
+    assert len(scan.outvars) == 2
+
+
+def test_reasons_say_whose_rule_it_is() -> None:
+    mesh = mesh_of(LINE)
+    shapes = [st.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(mesh, P("x")))] * 2
+    compiled = st.jit(jnp.matmul, out_shardings=NamedSharding(mesh, P("x")),
+                      compiler_options=XLA).lower(*shapes).compile()
+    (found,) = compiled.collectives()
+    assert found.reason.endswith(", as in XLA")
+    assert 'objective xla on "v5p"' in compiled.as_text()
+
+
+# Every eighth program, and those in which more than one equation is run otherwise.
+SMALL = [c for c in collectives.CASES if program_values.is_run(c)]
+SOME = SMALL[::8] + [c for c in SMALL if c.name in (
+    "five-point stencil of a padded grid", "block gradient, sequence parallel",
+    "split a fused projection in 3", "mixture of experts, data x experts x tensor",
+    "pipeline by roll", "edges repeated", "block gradient, grouped queries")]
+
+
+@pytest.mark.parametrize("case", SOME, ids=lambda c: c.name)
+def test_values_are_right_on_devices_that_compute_alone(case: Any) -> None:
+    rng = np.random.default_rng(0)
+
+    def values(shape: tuple[int, ...], _: Any, dtype: str = "float32") -> Any:
+        if dtype in ("int32", "bool"):
+            return rng.integers(0, 8 if dtype == "int32" else 2, shape).astype(dtype)
+        return st.numpy.asarray((rng.normal(size=shape) * 0.05).astype("float32")).astype(dtype)
+    xs = [values(*a) for a in case.args]
+    with st.config.override(shardtrace_objective="xla", shardtrace_executor="per_device"):
+        compiled = collectives.compile_case(case, "shardtrace")
+        _, mesh, _, f, args = collectives._built(case, "shardtrace")
+        found = compiled(*[st.device_put(x, a.sharding) for x, a in zip(xs, args, strict=True)])
+        found = st.tree.map(np.asarray, found)
+    with st.set_mesh(mesh):
+        wanted = st.jit(f)(*map(np.asarray, xs))
+    assert_alike(found, wanted, rtol=2e-3, atol=2e-4)
