@@ -15,6 +15,7 @@ import argparse
 import collections
 import importlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -84,6 +85,13 @@ class _Instruction:
         self.operands = re.findall(r"%([\w.\-]+)", after.split("), ")[0])
 
 
+_SHAPE = re.compile(r"[a-z]+\d*\[([\d,]*)\]")
+
+
+def _elements(dims: str) -> int:
+    return math.prod(map(int, dims.split(","))) if dims else 1
+
+
 class Module:
     """An optimised HLO module, from its text."""
 
@@ -129,29 +137,32 @@ class Module:
         """What an exchange is: of a joint all-reduce, all that is scattered apart."""
         if kind != "all-reduce":
             return [kind]
-        parts = [self._is_cut(body, at.name, k) for k in range(len(at.operands))]
+        members, shapes = len(collectives._group(at.line)), _SHAPE.findall(at.result)
+        parts = [self._is_cut(body, at.name, _elements(dims) // members, k)
+                 for k, dims in enumerate(shapes)]
         return ["reduce-scatter"] * sum(parts) + ["all-reduce"] * (not all(parts))
 
-    def _is_cut(self, body: str, name: str, element: int = -1) -> bool:
-        """Is all that is read of a value the own block of each device?"""
+    def _is_cut(self, body: str, name: str, block: int, element: int = -1) -> bool:
+        """Is all that is read of a value the own block of each device, of so many elements?"""
         users = [i for i in self.bodies[body] if name in i.operands]
         if users and users[0].kind == "get-tuple-element":
             users = [i for i in users if f"index={element}" in re.split(r"[,\s]", i.line)]
-            return bool(users) and all(self._is_cut(body, i.name) for i in users)
-        return bool(users) and all(self._cuts(body, i, name) for i in users)
+            return bool(users) and all(
+                self._is_cut(body, i.name, block) for i in users)
+        return bool(users) and all(self._cuts(body, i, name, block) for i in users)
 
-    def _cuts(self, body: str, user: _Instruction, name: str) -> bool:
+    def _cuts(self, body: str, user: _Instruction, name: str, block: int) -> bool:
         if user.kind == "dynamic-slice":
-            return user.operands[0] == name
+            return user.operands[0] == name and block == _elements(_SHAPE.findall(user.result)[0])
         if user.kind in _THROUGH and "ROOT" not in user.line.split(" = ")[0]:
-            return self._is_cut(body, user.name)
+            return self._is_cut(body, user.name, block)
         inner = re.search(r"calls=%?([\w.\-]+)", user.line)
         if user.kind != "fusion" or inner is None:
             return False
         mine = [k for k, operand in enumerate(user.operands) if operand == name]
         parameters = [i for i in self.bodies[inner[1]] if i.kind == "parameter"
                       and int(re.findall(r"parameter\((\d+)\)", i.line)[0]) in mine]
-        return all(self._is_cut(inner[1], i.name) for i in parameters)
+        return all(self._is_cut(inner[1], i.name, block) for i in parameters)
 
 
 def xla_plan(name: str) -> Plan:

@@ -94,9 +94,10 @@ def make_parser() -> argparse.ArgumentParser:
                      help="a TOML or JSON file with max_bytes, max_peak_bytes, kinds, axis")
     sub.add_argument("--warnings", action="store_true",
                      help="fail on waste: silent replication, padding, repeated gathers, ...")
-    sub = verb("diff", diff.diff, "What differs between two programs, two directories of dumps, or "
-               "two revisions of a file.", costs=True)
-    sub.add_argument("other", help="the program to compare with; after two revisions: the target")
+    sub = verb("diff", diff.diff, "What differs between two programs, two directories of dumps, "
+               "two revisions of a file, or two objectives.", costs=True)
+    sub.add_argument("other", nargs="?", help="the program to compare with; without one, and with "
+                     "--objective, the plans by time and by that; after two revisions: the target")
     sub.add_argument("revised", nargs="?", help="FILE.py:FUNCTION, where the first two are "
                      "revisions of git")
     sub = verb("why", explain.why, "Where the axes on a dimension of a value come from.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,6 +47,10 @@ class Found:
         """The context that it was traced in, for what traces it again; nobody watches that."""
         with unwatched():
             yield
+
+    def again(self) -> Found:
+        """The same, to be planned anew."""
+        return self
 
     def printing(self) -> contextlib.AbstractContextManager[Any]:
         """A block in which the program runs, for what it prints: the user's own is left as it is.
@@ -97,6 +102,11 @@ class FoundFunction(Found):
         mesh, abstract_mesh = self._meshes
         with override(STATE, mesh=mesh, abstract_mesh=abstract_mesh), unwatched():
             yield
+
+    def again(self) -> Found:
+        found = copy.copy(self)
+        found._stage = None
+        return found
 
     def lowered(self) -> Lowered | Compiled:
         if self._stage is None:

@@ -84,8 +84,8 @@ class Config:
     shardtrace_dump: from SHARDTRACE_DUMP; a directory for every stage's text.
     shardtrace_check: run the verifier after every pass (default on, SHARDTRACE_CHECK=0: off).
     shardtrace_skip: from SHARDTRACE_SKIP; names of passes to leave out (ir/passes.py), with commas.
-    shardtrace_objective: what plans are judged by (SHARDTRACE_OBJECTIVE): "time", "bytes" or
-      "memory".
+    shardtrace_objective: what plans are judged by (SHARDTRACE_OBJECTIVE): "time", "bytes",
+      "memory", or "xla" for the plan that XLA makes.
     shardtrace_hardware: whose time, such as "h100", or a Hardware (SHARDTRACE_HARDWARE).
     shardtrace_memory_limit: bytes that a device may hold, 0 for any (SHARDTRACE_MEMORY_LIMIT).
     shardtrace_process_timeout: seconds to wait for a process that never started (default 30).

@@ -14,7 +14,7 @@ from .cost.prices import Objective, Prices
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine
 from .optimization.hoist import hoist
-from .optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
+from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
 from .preparation.arrange import arrange, arrange_as_xla
 from .preparation.constants import split_constants
@@ -79,7 +79,7 @@ def _combined(program: Program, job: Job) -> Program:
 _ONLY_BY_COST = frozenset(("arrange", "insert-reshards", "move-sums", "share-rows"))
 _REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
 _ONLY_AS_XLA = frozenset((
-    "drop-unread", "split-constants", "arrange-as-xla", "shard-as-xla"))
+    "cut-first", "drop-unread", "split-constants", "arrange-as-xla", "shard-as-xla"))
 
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, job: inline(p),
@@ -112,6 +112,8 @@ SIMPLIFY: tuple[Pass, ...] = (
     Pass("fold-gathers", "optimized", lambda p, job: FOLD_GATHERS(p),
          "the own block of what was gathered along the same axes is the block itself",
          frozenset({"all_slice"})),
+    Pass("cut-first", "optimized", lambda p, job: CUT_FIRST(p),
+         "blocks are cut out before they are transposed", frozenset({"all_slice"})),
     Pass("form-scatters", "optimized", lambda p, job: FORM_SCATTERS(p),
          "an all-reduce of which every device keeps its own block is a reduce-scatter",
          frozenset({"all_slice"})),

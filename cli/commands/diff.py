@@ -1,4 +1,6 @@
-"""`diff`: two programs, two directories of dumps, or two revisions of a file, side by side."""
+"""`diff`: two programs, two directories of dumps, two revisions of a file, or the plans of one by
+two objectives, side by side.
+"""
 from __future__ import annotations
 
 import argparse
@@ -9,12 +11,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ...ir.context import config
+from ...ir.support.environment import OBJECTIVES
 from ...report.advice.type_changes import TypeChange, type_changes
 from ...report.difference import Difference
 from ..output import Output
 from ..problems import FINDING, Problem
 from ..select import several
-from ..targets import Found, is_python, parts_of
+from ..targets import Found, FoundExplanation, is_python, parts_of
 from .explain import explained
 
 _DUMP = re.compile(r"(.+?)\.(\d\d)-(\w+)\.st")
@@ -27,7 +31,11 @@ def diff(options: argparse.Namespace) -> int:
 
 
 def _compared(options: argparse.Namespace, folder: Path) -> int:
-    if options.revised is not None:
+    sides = options.target, options.other
+    if options.other is None:
+        sides = OBJECTIVES[0], options.objective
+        pairs = _objectives(options)
+    elif options.revised is not None:
         pairs = _revisions(options, folder)
     elif Path(options.target).is_dir() and Path(options.other).is_dir():
         pairs = _directories(options)
@@ -41,9 +49,9 @@ def _compared(options: argparse.Namespace, folder: Path) -> int:
             rows.append({"function": name, "differs": True,
                          "only": "after" if before is None else "before"})
             texts.append(f"{'+' if before is None else '-'} {name}: only in "
-                         f"{options.other if before is None else options.target}")
+                         f"{sides[before is None]}")
             continue
-        text = f"{options.target} -> {options.other}" + (f": {name}" if len(pairs) > 1 else "")
+        text = " -> ".join(sides) + (f": {name}" if len(pairs) > 1 or options.other is None else "")
         a, b = explained(before, options), explained(after, options)
         found = Difference(a, b, text)
         types = type_changes(a.partitioned.resolved, b.partitioned.resolved)
@@ -89,6 +97,22 @@ def _matched(before: dict[str, Found], after: dict[str, Found], whole: bool) -> 
         (a, x), (b, y) = next(iter(before.items())), next(iter(after.items()))
         return [(a if a == b else f"{a} and {b}", x, y)]
     return [(n, before.get(n), after.get(n)) for n in sorted({*before, *after})]
+
+
+def _objectives(options: argparse.Namespace) -> Pairs:
+    """The plans of a target by time, as they usually are, and by the objective that is asked for.
+    """
+    if options.objective in (None, OBJECTIVES[0]):
+        raise Problem(f"write what to compare {options.target} with: another target, or "
+                      "--objective xla for the plan that XLA makes")
+    pairs: Pairs = []
+    for name, found in _by_name(options.target, options).items():
+        made = []
+        for objective in (OBJECTIVES[0], options.objective):
+            with config.override(shardtrace_objective=objective):
+                made.append(FoundExplanation(explained(found.again(), options), found.label))
+        pairs.append((name, *made))
+    return pairs
 
 
 def _directories(options: argparse.Namespace) -> Pairs:

@@ -36,9 +36,9 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
     static_argnums, static_argnames: arguments that are part of the program; hashable.
     donate_argnums, donate_argnames: arguments whose buffers results may take.
     compiler_options: what the plan is judged by, {"objective": "time", "hardware": "h100"} or
-      {"objective": "bytes"}, or "memory", and the most bytes that a device may hold at once,
-      {"memory_limit": 80e9}; by default `config.shardtrace_objective` and so on. Options of XLA are
-      taken and change nothing.
+      {"objective": "bytes"}, or "memory", or "xla" for the plan that XLA makes, and the most bytes
+      that a device may hold at once, {"memory_limit": 80e9}; by default
+      `config.shardtrace_objective` and so on. Options of XLA are taken and change nothing.
     The result has `.trace`, `.lower`, `.eval_shape`; see this module's docstring.
     Raises ValueError where committed arguments, shardings and the meshes named inside are not on
     the same devices, and IndivisibleError where a sharding does not divide an argument or result.

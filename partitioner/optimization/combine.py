@@ -121,7 +121,7 @@ def _groups(program: Program, prices: Prices, every: bool) -> dict[Equation, _Gr
 
 
 def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:
-    """The groups of XLA: each exchange with those after it, up to the first that waits for it.
+    """The groups of XLA: each exchange with the next ones that do not wait for it.
 
     Sets of exchanges are integers, a bit each.
     """
@@ -157,14 +157,14 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
         if first in found:
             continue
         group, members, before = _Group(0), 0, 0
-        while rest:
-            after = all_of(own[rest[0]])
-            if after & members or (before | after) & bits[rest[0]]:
-                break
-            members |= bits[rest[0]]
-            before = all_of(before | after)
-            found[rest.pop(0)] = group
-            group.size += 1
+        for eqn in rest[:_MOST]:
+            after = all_of(own[eqn])
+            if not (after & members or (before | after) & bits[eqn]):
+                members |= bits[eqn]
+                before = all_of(before | after)
+                found[eqn] = group
+                group.size += 1
+        by_key[keys[first]] = [eqn for eqn in rest if eqn not in found]
         if group.size > 1:
             joint.append((members, before))
     return {eqn: group for eqn, group in found.items() if group.size > 1}

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from ...ir.op import Op
 from ...ir.ops.communication.collective import (
+    all_slice_p,
     axis_index_p,
     psum_invariant_p,
     pvary_p,
     reduce_scatter_p,
 )
+from ...ir.ops.movement.shape import transpose_p
 from ...ir.program import Atom, Equation, Program
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ..redistribution.moves import group_size
@@ -63,6 +65,30 @@ FOLD_GATHERS = Rewrites(Rewrite(
     gathered = all_gather_invariant x {axis_name=axes, all_gather_dimension=dimension, tiled=True}
     out = all_slice gathered {axes, dimension}
     """, _block, why="a device has the block that it would take of what all have gathered"))
+
+
+def _turned_block(m: Match) -> Atom:
+    x = m.emit(all_slice_p, m.x, like=m.eqn, axes=m.axes, axis_size=m.eqn.params["axis_size"],
+               dimension=m.permutation[m.dimension])
+    return m.emit(transpose_p, x, permutation=m.permutation)
+
+
+def _is_sum_of_one(m: Match) -> bool:
+    """Is a value summed along nothing but the dimensions of size 1 that it was given for that?"""
+    kept = [d for d in range(m.wide.aval.ndim) if d not in m.summed]
+    return kept == [*m.dims] and m.x.aval.shape == m.eqn.outvars[0].aval.shape and all(
+        [m.wide.aval.shape[d] == 1 for d in m.summed])
+
+
+CUT_FIRST = Rewrites(
+    Rewrite("sum-of-one", """
+        wide = broadcast_in_dim x {broadcast_dimensions=dims}
+        out = reduce_sum wide {axes=summed}
+        """, lambda m: m.x, where=_is_sum_of_one, why="there is nothing to add"),
+    Rewrite("own-block-of-transposed", """
+        turned = transpose x {permutation}
+        out = all_slice turned {axes, dimension}
+        """, _turned_block, once=("turned",), why="a block is transposed instead of the whole"))
 
 
 def _scattered(m: Match) -> Atom:

@@ -16,5 +16,6 @@ equation runs, partial sums have a type that says so (`U:x`), and each `reshard`
 
 `reshards.py` inserts them, with reasons from `reason_kinds.py`. The others move them where they
 cost less: `delay.py` sinks them below linear equations, `forks.py` shares one between readers,
-`loop_sums.py` and `carry_layouts.py` take them out of loops.
+`loop_sums.py` and `carry_layouts.py` take them out of loops. `as_xla.py` inserts them as XLA does,
+and moves none.
 """

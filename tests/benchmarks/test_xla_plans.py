@@ -24,7 +24,6 @@ OTHERWISE = {
     "mlp step, fsdp, activations left free", "block gradient, sequence parallel",
     "three layers in a scan, gradient, fsdp", "mixture of experts, top 1, gradient",
     "mixture of experts, data x experts x tensor",
-    "examples/fsdp.py", "examples/tensor_parallel.py", "examples/transformer.py",
     "examples/transformer_scan.py",
 }
 
@@ -34,8 +33,9 @@ def test_every_program_was_recorded() -> None:
 
 
 def test_most_plans_are_those_of_xla() -> None:
-    measured = [name for name in RECORDED if not name.startswith("examples/")]
-    assert len(OTHERWISE.intersection(measured)) <= len(measured) / 10
+    examples = {name for name in RECORDED if name.startswith("examples/")}
+    for names in (examples, {*RECORDED} - examples):
+        assert len(OTHERWISE & names) <= len(names) / 10
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -45,9 +45,9 @@ def test_the_plan_is_that_of_xla(name: str) -> None:
 
 
 HLO = """
-%fused (p0: f32[8]) -> f32[1] {
+%fused (p0: f32[8]) -> f32[4] {
   %p0 = f32[8]{0} parameter(0)
-  ROOT %cut = f32[1]{0} dynamic-slice(%p0, %zero), dynamic_slice_sizes={1}
+  ROOT %cut = f32[4]{0} dynamic-slice(%p0, %zero), dynamic_slice_sizes={4}
 }
 
 %body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
@@ -60,7 +60,7 @@ ENTRY %main (a: f32[8]) -> f32[1] {
   %gte.0 = f32[8]{0} get-tuple-element(%all-reduce), index=0
   %gte.1 = f32[8]{0} get-tuple-element(%all-reduce), index=1
   %w = (s32[], f32[8]) while(%t), body=%body, backend_config={"known_trip_count":{"n":"5"}}
-  %f = f32[1]{0} fusion(%gte.0), kind=kLoop, calls=%fused
+  %f = f32[4]{0} fusion(%gte.0), kind=kLoop, calls=%fused
   ROOT %sum = f32[8]{0} add(%gte.1, %gte.1)
 }
 """

@@ -264,6 +264,26 @@ def other(x, w1, w2):
     assert found["differs"] and found["totals"]["received_bytes"]["before"] == 24576
 
 
+def test_diff_of_two_objectives(write, said):
+    path = write(LAYER + """
+
+@st.jit
+def rows(x, w):
+    return jnp.sin(x @ w).sum()
+
+rows.lower(st.ShapeDtypeStruct((64, 256), np.float32, sharding=NamedSharding(mesh, P("X"))),
+           st.ShapeDtypeStruct((256, 256), np.float32, sharding=NamedSharding(mesh, P(None, "Y"))))
+""")
+    status, out, _ = said("diff", "--objective", "xla", f"{path}:rows")
+    assert status == 1 and out.startswith("time -> xla: rows\n")
+    assert "- all-reduce over X, Y" in out and "+ all-reduce over Y" in out
+    found = json.loads(said("diff", "--objective", "xla", f"{path}:layer", "--json")[1])
+    assert found["change"] == "time -> xla: layer"
+    for options in ((), ("--objective", "time")):
+        status, _, err = said("diff", path, *options)
+        assert status == 2 and "--objective xla" in err
+
+
 def test_diff_of_two_directories_of_dumps(layer, said, tmp_path):
     said("partition", layer, "--dump", tmp_path / "a")
     layer.write_text(layer.read_text().replace('struct((256, 256), None, "Y")\n',
