@@ -142,13 +142,7 @@ SOME = SMALL[::8] + [c for c in SMALL if c.name in (
 
 @pytest.mark.parametrize("case", SOME, ids=lambda c: c.name)
 def test_values_are_right_on_devices_that_compute_alone(case: Any) -> None:
-    rng = np.random.default_rng(0)
-
-    def values(shape: tuple[int, ...], _: Any, dtype: str = "float32") -> Any:
-        if dtype in ("int32", "bool"):
-            return rng.integers(0, 8 if dtype == "int32" else 2, shape).astype(dtype)
-        return st.numpy.asarray((rng.normal(size=shape) * 0.05).astype("float32")).astype(dtype)
-    xs = [values(*a) for a in case.args]
+    xs = program_values.arguments(case)
     with st.config.override(shardtrace_objective="xla", shardtrace_executor="per_device"):
         compiled = collectives.compile_case(case, "shardtrace")
         _, mesh, _, f, args = collectives._built(case, "shardtrace")
