@@ -16,6 +16,7 @@ from .optimization.hoist import hoist
 from .optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
 from .preparation.arrange import arrange
+from .preparation.boxes import BOXES
 from .preparation.inline import inline
 from .preparation.uneven import evened
 from .propagation.decided import decide, is_decided
@@ -67,7 +68,7 @@ PREPARE: tuple[Pass, ...] = (
          "calls are replaced by what they call", frozenset(INLINED), inside=True),
     Pass("even-slices", "inlined", lambda p, job: evened(p),
          "arithmetic on slices that no mesh divides is done on what they are slices of",
-         frozenset({"slice"}), inside=True),
+         frozenset({"slice", *BOXES}), inside=True),
     Pass("arrange", "inlined", lambda p, job: arrange(p),
          "concatenations, splits and updates of rows say how far rows are moved"),
 )

@@ -24,6 +24,7 @@ from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rewriting.unread import without_unread
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType, array_type
+from .boxes import CHOOSE_BOXES
 from .compose import ALIGN_STRIDES
 
 _HOLDERS = ("scan", "while", "cond")
@@ -50,6 +51,7 @@ def evened(program: Program) -> Program:
         eqns = [_inside(e) if e.op.name in _HOLDERS else e for e in program.eqns]
         if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
             program = program.replace(eqns=eqns)
+    program = CHOOSE_BOXES(program)
     if slice_p not in program.ops:
         return program
     program = ALIGN_STRIDES(program)
