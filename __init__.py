@@ -60,7 +60,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "NamedSharding": (".ir.shardings.sharding", "NamedSharding"),
     "P": (".ir.spec", "PartitionSpec"),
     "ShapeDtypeStruct": (".ir.shape_struct", "ShapeDtypeStruct"),
-    "Shard": (".runtime.arrays.shard", "Shard"),
+    "Shard": (".runtime.arrays.blocks", "Shard"),
     "auto_axes": (".tracer.shardings.sharding_functions", "auto_axes"),
     "block_until_ready": (".runtime.arrays.transfer", "block_until_ready"),
     "checkpoint": (".tracer.autodiff.checkpoint", "checkpoint"),

@@ -8,8 +8,8 @@ and what they repeat, is known of whole per-device programs only:
     "memory"                of all of these the one that needs the least
     repeated computation    a plan with it is taken only where none without it is as fast, and holds
                             little more (HOLDS) unless it is much faster (FASTER)
-    large exchanges         where a device receives much (WORTH), the plan that XLA makes is made too,
-                            and taken if a step is shorter by it
+    large exchanges         where a device receives much (WORTH), XLA's plan is made too, and taken
+                            if a step is shorter by it
 """
 from __future__ import annotations
 

@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from ..ir.mesh import BaseMesh
 from ..ir.op_instance import OpInstance
 from ..ir.program import Equation
@@ -124,12 +122,6 @@ def linear_index(mesh: BaseMesh, names: Iterable[str], coordinates: Mapping[str,
         base, _, size, rest = axis_factor(name, mesh.shape)
         index = index * size + coordinates[base] // rest % size
     return index
-
-
-def coordinate_arrays(mesh: BaseMesh) -> dict[str, np.ndarray]:
-    """Coordinates of all devices: mesh axis to an array that is long along that axis only."""
-    grids = np.indices(mesh.axis_sizes, sparse=True)
-    return dict(zip(mesh.axis_names, grids, strict=True))
 
 
 def axis_names(names: Any) -> tuple[str, ...]:

@@ -330,7 +330,7 @@ def profile(compiled: Any, *args: Any, executor: str = "simulated", repeat: int 
     else:
         program, stored = compiled.program, compiled.stored_arguments(*args, **kwargs)
         mesh, explain = compiled.runtime_executable().placement.abstract_mesh, compiled.explain
-    run = (compile_simulated(program, mesh) if executor == "simulated"
+    run: Any = (compile_simulated(program, mesh) if executor == "simulated"
            else _perdevice.TimedPerDevice(program, mesh))
     best: Profile | None = None
     for _ in range(max(1, repeat)):
@@ -338,7 +338,8 @@ def profile(compiled: Any, *args: Any, executor: str = "simulated", repeat: int 
             start = time.perf_counter()
             run(stored)
             seconds = time.perf_counter() - start
-        devices = _perdevice.received(run) if executor == "per_device" else None
+        devices = ({id(eqn): received for eqn, received in run.meter.sums().items()}
+                   if executor == "per_device" else None)
         found = Profile(program.name, executor, seconds, recorder, devices, explain,
                         program)
         if best is None or found.seconds < best.seconds:

@@ -18,7 +18,7 @@ from typing import Any
 from ..op import OPS, Op
 from ..support.named_tuple import NamedTuple
 
-_LINE = re.compile(r"(\*?\w+) = ([\w|]+)((?: +[^\s{]+)*)(?: *\{(.*)\})?")
+_LINE = re.compile(r"(\*?\w+) = ([\w|-]+)((?: +[^\s{]+)*)(?: *\{(.*)\})?")
 _PARAM = re.compile(r"(\w+)(?:=(.+))?")
 
 

@@ -22,6 +22,7 @@ from ...ir.program import Atom, Literal, Program
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
 from ..regions import inside
+from .boxes import CHOOSE_BOXES
 from .compose import COMPOSE
 from .separate import SEPARATE
 from .splitting import splitting_sizes
@@ -29,7 +30,7 @@ from .splitting import splitting_sizes
 
 def arrange(program: Program) -> Program:
     """The pass: a TRACED program with shifts as shifts, nested programs included."""
-    return ARRANGE(inside(program, arrange))
+    return ARRANGE(CHOOSE_BOXES(inside(program, arrange)))
 
 
 def arrange_as_xla(program: Program) -> Program:

@@ -27,20 +27,18 @@ from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ..devices import default_device
 from ..storage import LocalBlocks, Storage, Stored, block_of, frozen
-from . import array_text
 from .blocks import (
     NOT_ADDRESSABLE,
+    Shard,
     check_owners,
     is_readable,
     single_devices,
     stored_blocks,
     whole_value,
 )
-from .buffer_protocol import export_buffers
 from .host import aval_for
-from .host_view import HostView
+from .host_view import HostView, array_format, array_repr, array_str, export_buffers
 from .live import remember, remember_all
-from .shard import Shard
 
 visualize = lazy_import(".visualize", __package__)
 
@@ -379,7 +377,7 @@ class ArrayImpl(HostView):
     # -- text ----------------------------------------------------------------------------------
     def __repr__(self) -> str:
         self._check_if_deleted()
-        return array_text.array_repr(self)
+        return array_repr(self)
 
     def _repr_html_(self) -> str:
         self._check_if_deleted()
@@ -387,11 +385,11 @@ class ArrayImpl(HostView):
 
     def __str__(self) -> str:
         self._check_if_deleted()
-        return array_text.array_str(self)
+        return array_str(self)
 
     def __format__(self, spec: str) -> str:
         self._check_if_deleted()
-        return array_text.array_format(self, spec)
+        return array_format(self, spec)
 
 
 export_buffers(ArrayImpl)

@@ -16,7 +16,7 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from .array import ArrayImpl
 from .assembly import make_array_from_single_device_arrays
-from .shard import Shard
+from .blocks import Shard
 from .transfer import put
 
 Shape = tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What an array is to Python and to other libraries: numbers, numpy arrays, DLPack, buffers.
+"""What an array is to Python and to other libraries: numbers, numpy arrays, DLPack, buffers, text.
 
 All of it is taken from `value`, the global value as a read-only numpy array, and none of it copies
 where it need not. Placement and data are the subclass's (runtime/arrays/array.py). Errors are those
@@ -6,8 +6,10 @@ of `jax.Array` (0.10.2).
 """
 from __future__ import annotations
 
+import ctypes
 import operator
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,9 +18,13 @@ from ...ir.array import Array
 from ...ir.conversions import check_bool, check_index, check_scalar
 from ...ir.diagnostics.errors import JaxRuntimeError
 from ...ir.diagnostics.wording import warn
-from ...ir.dtypes import is_extended
-from ...ir.shardings.sharding import Sharding
+from ...ir.dtypes import is_extended, long_name
+from ...ir.kernels.key_data import key_words
+from ...ir.shardings.sharding import NamedSharding, Sharding
 from .host import PYTHON_NUMBERS, python_number
+
+if TYPE_CHECKING:
+    from .array import ArrayImpl
 
 _OLDEST_DLPACK = (0, 5)
 _STRIDES, _CONTIGUOUS = 0x18, 0xe0      # of the flags of buffer requests: takes strides, or not
@@ -167,3 +173,88 @@ def _xla_name(dtype: Any) -> str:
         if name.startswith(long):
             return name.replace(long, short, 1).replace("_", "")
     return name
+
+
+# -- `memoryview(x)` on CPython 3.11 --------------------------------------------------------------
+# Its classes cannot say how they export a buffer: from 3.12 on the interpreter calls `__buffer__`
+# (PEP 688), before, only the C slot of the type counts. Here it is filled with a function that lets
+# the numpy array behind an array fill in the request, which then also owns it. Where there is no
+# such numpy array (values on several devices, bfloat16), readers without another way report a
+# SystemError. Layout of types: CPython, Include/cpython/object.h (3.11).
+
+_SLOT = 20          # words before tp_as_buffer in a type object
+_GET_BUFFER = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
+_kept: list[Any] = []       # what C holds pointers to
+
+
+def _get_buffer(x: Any, request: int, flags: int) -> int:
+    try:
+        return ctypes.pythonapi.PyObject_GetBuffer(
+            ctypes.py_object(x._exported(flags)), ctypes.c_void_p(request), flags)
+    except BaseException:
+        return -1
+
+
+def export_buffers(cls: type) -> None:
+    """Let instances of `cls` be read as buffers, by its method `__buffer__`."""
+    if sys.implementation.name != "cpython" or sys.version_info[:2] != (3, 11):
+        return
+    function = _GET_BUFFER(_get_buffer)
+    _kept.append(function)
+    word = ctypes.sizeof(ctypes.c_void_p)
+    procs = ctypes.c_void_p.from_address(id(cls) + _SLOT * word).value
+    if procs:
+        ctypes.c_void_p.from_address(procs).value = ctypes.cast(function, ctypes.c_void_p).value
+
+
+# -- text, as JAX prints it: `Array([0., 1.], dtype=float32)` -------------------------------------
+# Values are shown where this process can see them and they are values: a partial sum shows its
+# sharding instead, random keys their words.
+
+_PREFIX = "Array("
+
+
+def shows_value(x: ArrayImpl) -> bool:
+    """Is there a value that this process can print?"""
+    if _is_pending(x):
+        return False
+    return x.is_fully_addressable or (
+        x.is_fully_replicated and bool(x.sharding.addressable_devices))
+
+
+def _is_pending(x: ArrayImpl) -> bool:
+    sharding = x.sharding
+    return isinstance(sharding, NamedSharding) and bool(sharding.spec.unreduced)
+
+
+def array_repr(x: ArrayImpl) -> str:
+    aval = x.aval
+    if is_extended(aval.dtype):
+        inner = key_words(x.value) if shows_value(x) else f"shape={aval.shape}"
+        return f"Array({aval.shape}, dtype={aval.dtype.name}) overlaying:\n{inner}"
+    tail = f"dtype={long_name(aval.dtype)}" + (", weak_type=True" if aval.weak_type else "")
+    if _is_pending(x):
+        return f"Array(shape={aval.shape}, {tail}, sharding={x.sharding})"
+    if not shows_value(x):
+        return f"Array(shape={aval.shape}, {tail})"
+    width = np.get_printoptions()["linewidth"]
+    if aval.size == 0:
+        body = f"[], shape={aval.shape}"
+    else:
+        body = np.array2string(x.value, prefix=_PREFIX, suffix=",", separator=", ",
+                               max_line_width=width)
+    last_line = len(body) - (body.rfind("\n") + 1)
+    fits = last_line + 2 + len(tail) + 2 <= width
+    return f"{_PREFIX}{body},{' ' if fits else ' ' * len(_PREFIX)}{tail})"
+
+
+def array_str(x: ArrayImpl) -> str:
+    if is_extended(x.aval.dtype) or not shows_value(x):
+        return array_repr(x)
+    return str(x.value)
+
+
+def array_format(x: ArrayImpl, spec: str) -> str:
+    if is_extended(x.aval.dtype) or not shows_value(x):
+        return format(array_repr(x), spec)
+    return format(x.value if x.aval.shape else x.value[()], spec)

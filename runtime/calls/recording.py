@@ -61,16 +61,6 @@ class Recording(NamedTuple):
         """Is nothing computed?"""
         return all(s.kind in VIEWS for s in self.steps)
 
-    @property
-    def in_order(self) -> bool:
-        """Do all elements stay where they are, in row-major order?"""
-        return all(s.kind not in (TRANSPOSE, INDEX) for s in self.steps)
-
-    def without_last(self) -> Recording:
-        """All but the last step, which takes one operand."""
-        *steps, last = self.steps
-        return self._replace(steps=tuple(steps), result=last.operands[0])
-
 
 class Kernel:
     """How a call computes its one result, for those who would do it in blocks.

@@ -1,3 +1,1 @@
-"""Loops of plans, written out as source: what is known before the first iteration, and what memory
-their bodies need.
-"""
+"""Loops of plans, written out as source, and what is known before the first iteration."""

@@ -18,7 +18,6 @@ its body is followed call by call.
 """
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,42 +27,7 @@ from ..layout import Reshaped
 from ..plans import plan as plans
 from ..plans.generated import Lines, Writer, inline, recording_of
 from ..plans.plan import Plan
-from .buffers import Buffers, own_copy, room
-from .precomputed import Precomputed, added, all_counts, counted, with_rank
-
-
-class _Counters:
-    """Carried integers that only count iterations: `i + 1`, which nobody else reads.
-
-    They are not counted one by one, but said when the loop is over. read: slots that are not to be
-    left alone, for another reason.
-    """
-
-    def __init__(self, plan: Plan, carry: Sequence[int], read: Sequence[int] = ()) -> None:
-        readers = Counter(s for call in plan.calls for s in call.inputs)
-        readers.update((*plan.outputs, *read))
-        by_result = {call.outputs[0]: call for call in plan.calls if len(call.outputs) == 1}
-        self.steps: dict[int, Any] = {}             # what is added, by slot of the carry
-        gone: set[int] = set()
-        for x, o in zip(carry, plan.outputs, strict=False):
-            step = added(by_result.get(o), x, plan.constants)
-            if step is not None and readers[x] == readers[o] == 1:
-                self.steps[x] = step
-                gone.add(o)
-        kept = [(call, ends) for call, ends in zip(plan.calls, plan.dead, strict=True)
-                if gone.isdisjoint(call.outputs)]
-        self.calls = [call for call, _ in kept]
-        self.dead = [ends for _, ends in kept]
-
-    def finish(self, w: Writer, lines: Lines, times: str) -> None:
-        _finish(self.steps, w, lines, times)
-
-
-def _finish(steps: dict[int, Any], w: Writer, lines: Lines, times: str) -> None:
-    """Say what counters came to. steps: what an iteration adds, by slot."""
-    for x, step in steps.items():
-        w.line(f"{lines.slot(x)} = {w.name(counted, 'f')}({lines.slot(x)}, {times}, "
-               f"{w.name(step)})")
+from .precomputed import Precomputed, all_counts, counted, with_rank
 
 
 def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
@@ -81,30 +45,13 @@ def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
             w.line(f"{lines.slot(s)} = {lines.slot(s)}[()]")
 
 
-def _buffers(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int]
-             ) -> list[tuple[str, str]]:
-    """Let the body's results be written to memory that is taken here, before the loop. Gives what
-    is to be called otherwise when an iteration ends."""
-    buffers = Buffers(lines.calls, lines.dead, carry, outputs, lines.constants, lines.implied,
-                      lines.letter)
-    lines.write_into(buffers.into, buffers.own)
-    for x, (shape, dtype) in buffers.own.items():
-        w.line(f"{lines.slot(x)} = {w.name(own_copy, 'f')}({lines.slot(x)}, {shape}, "
-               f"{w.name(dtype)})")
-    for j, (shape, dtype) in enumerate(buffers.rooms):
-        w.line(f"b{j} = {w.name(room, 'f')}({shape}, {w.name(dtype)})")
-    return buffers.moves
-
-
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
-             ended: Sequence[int], steps: Mapping[int, Any], moves: Sequence[tuple[str, str]]
-             ) -> None:
-    """Let what came out go into the next iteration. ended: other slots that nobody reads now.
-    moves: what else gets a name, and what it was called."""
+             ended: Sequence[int], steps: Mapping[int, Any]) -> None:
+    """Let what came out go into the next iteration. ended: other slots that nobody reads now."""
     moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
              if x != o and x not in steps]
     if moved:
-        names = [(lines.slot(x), lines.slot(o)) for x, o in moved] + [*moves]
+        names = [(lines.slot(x), lines.slot(o)) for x, o in moved]
         w.line(f"{', '.join([to for to, _ in names])}, = {', '.join([of for _, of in names])},")
     gone = {*(o for _, o in moved), *ended}.difference(carry, lines.fixed)
     if not moved:
@@ -117,16 +64,13 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
 
 
 def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence[int],
-                  scalars: Sequence[int], length: int, buffered: bool
-                  ) -> Callable[..., list[Any]] | None:
+                  scalars: Sequence[int], length: int) -> Callable[..., list[Any]] | None:
     """The function of fixed arguments, what is made of them, carry, order, items, places, and of
     those items that are scalars the arrays of all.
 
     head, carry, each: how many inputs of the body are of these kinds; the rest is what was made
     before. copied: numbers of outputs that go to places. scalars: numbers of items that are
-    scalars. length: how many iterations there are. buffered: whether there is to be memory for the
-    results (runtime/loops/buffers.py): then all that is given lies in row-major order. None if the
-    body is too long.
+    scalars. length: how many iterations there are. None if the body is too long.
     """
     if len(plan.calls) >= plans.LONG:
         return None
@@ -143,7 +87,6 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     if copied:
         w.line("".join(f"y{n}, " for n in copied) + "= places")
     _write_ahead(w, lines, precomputed, {items[n]: k for k, n in enumerate(scalars)})
-    moves = _buffers(w, lines, carried, plan.outputs) if buffered else []
     targets, sources = [f"({lines.unpack(items)})" if items else "_"], ["each"]
     given = _write_given(w, lines, precomputed, plan.outputs)
     if given:
@@ -155,9 +98,11 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     for n in copied:
         w.line(f"y{n}[i] = {lines.slot(plan.outputs[n])}")
     _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied],
-             precomputed.steps, moves)
+             precomputed.steps)
     w.indent = w.indent[:-4]
-    _finish(precomputed.steps, w, lines, "len(order)")
+    for x, step in precomputed.steps.items():       # what counters came to
+        w.line(f"{lines.slot(x)} = {w.name(counted, 'f')}({lines.slot(x)}, len(order), "
+               f"{w.name(step)})")
     w.line(_returned(lines, carried))
     return w.function("head, made, carry, order, each, places, scalars")
 
@@ -218,36 +163,28 @@ def _write_given(w: Writer, lines: Lines, precomputed: Precomputed, outputs: Seq
     return found
 
 
-def while_function(test: Plan, body: Plan, before: int, head: int, carry: int, buffered: bool
+def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
                    ) -> Callable[..., list[Any]] | None:
     """The function of fixed arguments of test and body, what is made before, and the carry.
 
     before, head: how many fixed arguments the test has, and the body. The body runs first, and
-    then again for as long as the test holds. buffered: as above. None if they are too long.
+    then again for as long as the test holds. None if they are too long.
     """
     if len(test.calls) + len(body.calls) >= plans.LONG:
         return None
     asked, fixed = list(test.inputs), list(body.inputs)
     w = Writer()
     carried, made = fixed[head:head + carry], fixed[head + carry:]
-    used = {x for x, s in zip(carried, asked[before:], strict=True)
-            if s in test.outputs or any(s in call.inputs for call in test.calls)}
-    counters = _Counters(body, carried, list(used))
-    lines = Lines(w, counters.calls, counters.dead, body.outputs, body.constants, "v",
+    lines = Lines(w, body.calls, body.dead, body.outputs, body.constants, "v",
                   [*fixed[:head], *made])
     asking = Lines(w, test.calls, test.dead, test.outputs, test.constants, "u", asked[:before])
     for owner, slots, source in ((asking, asked[:before], "asked"), (lines, fixed[:head], "head"),
                                  (lines, made, "made"), (lines, carried, "carry")):
         _unpack(w, owner, slots, source)
-    moves = _buffers(w, lines, carried, body.outputs) if buffered else []
-    if counters.steps:
-        w.line("n = 0")
     w.line("while True:")
     w.indent += "    "
     lines.write()
-    if counters.steps:
-        w.line("n += 1")
-    _carried(w, lines, carried, body.outputs, (), counters.steps, moves)
+    _carried(w, lines, carried, body.outputs, (), {})
     if carried:
         w.line(f"{asking.unpack(asked[before:])}= {lines.unpack(carried)}")
     asking.write()
@@ -256,6 +193,5 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int, b
     if left:
         w.line(" = ".join(map(asking.slot, left)) + " = None")
     w.indent = w.indent[:-4]
-    counters.finish(w, lines, "n")
     w.line(_returned(lines, carried))
     return w.function("asked, head, made, carry")

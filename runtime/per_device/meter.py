@@ -28,26 +28,18 @@ class Meter:
     traffic: list[Traffic] = field(default_factory=list)
 
     @property
-    def total(self) -> int:
-        """Bytes received by all devices in all collectives."""
-        return int(sum(t.received.sum() for t in self.traffic))
-
-    @property
     def busiest(self) -> int:
         """Bytes received by the device that receives most."""
         if not self.traffic:
             return 0
         return int(np.sum([t.received for t in self.traffic], axis=0).max())
 
-    def by_equation(self) -> list[tuple[Equation, int]]:
-        """For each equation that exchanged: bytes received by its busiest device, runs added up."""
-        sums: dict[int, np.ndarray] = {}
-        eqns: dict[int, Equation] = {}
+    def sums(self) -> dict[Equation, np.ndarray]:
+        """For each equation that exchanged the bytes that each device received, in all its runs."""
+        found: dict[Equation, np.ndarray] = {}
         for t in self.traffic:
-            key = id(t.eqn)
-            eqns[key] = t.eqn
-            sums[key] = sums[key] + t.received if key in sums else t.received
-        return [(eqns[key], int(received.max())) for key, received in sums.items()]
+            found[t.eqn] = found[t.eqn] + t.received if t.eqn in found else t.received
+        return found
 
 
 class Wire:

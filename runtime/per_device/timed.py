@@ -5,8 +5,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ...ir.program import Equation
 from ..plans.plan import TIMED
 from .executor import PerDeviceRun
@@ -25,12 +23,3 @@ class TimedPerDevice(PerDeviceRun):
             return super().equation(eqn, operands)
         finally:
             recorder.leave((eqn,), start, time.perf_counter(), (True,))
-
-
-def received(run: PerDeviceRun) -> dict[int, np.ndarray]:
-    """Bytes that each device received, by equation."""
-    found: dict[int, np.ndarray] = {}
-    for traffic in run.meter.traffic:
-        key = id(traffic.eqn)
-        found[key] = found[key] + traffic.received if key in found else traffic.received
-    return found

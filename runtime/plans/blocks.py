@@ -302,7 +302,7 @@ class Blocked:
         w = Writer()
         lines = Lines(w, calls, last_reads(calls, self._results), self._results, {})
         direct = {call.outputs[0] for call in calls if _ends_in_call(call)}
-        lines.write_into({s: f"o{j}" for j, s in enumerate(self._results) if s in direct}, ())
+        lines.write_into({s: f"o{j}" for j, s in enumerate(self._results) if s in direct})
         w.line(lines.unpack(range(len(self._operands))) + "= arguments")
         w.line("".join([f"o{j}, " for j in range(len(self._results))]) + "= memory")
         lines.write()

@@ -18,13 +18,14 @@ small arrays that halves the time of a run. The source has no names or texts of 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from ...ir.kernels.merged_repeats import may_repeat, merged
+from ...ir.kernels.reductions import adder_of
 from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ..calls.call import Call
@@ -37,13 +38,11 @@ from ..calls.recording import (
     REPEAT,
     RESHAPE,
     TRANSPOSE,
-    WHERE,
     Recording,
     constant,
     reading_once,
 )
 from ..calls.rows import indexed, is_written, written
-from ..calls.short_rows import quicker
 from ..layout import Reshaped
 from ..storage import settled
 
@@ -65,39 +64,6 @@ def repeated(x: Any, shape: tuple[int, ...]) -> Any:
 def recording_of(call: Call) -> Recording | None:
     """The numpy calls of a call, if they are known."""
     return None if call.kernel is None or call.several else call.kernel.recording
-
-
-def repeated_by_readers(calls: Sequence[Call], outputs: Sequence[int]) -> set[int]:
-    """The slots of repeated values that need not be repeated: all that reads them is element by
-    element and has an operand of the whole shape besides."""
-    found: set[int] = set()
-    for call in calls:
-        recording = recording_of(call)
-        if recording is not None and recording.steps and recording.steps[-1].kind == REPEAT and (
-                recording.steps[-1].result == recording.result):
-            found.add(call.outputs[0])
-    found.difference_update(outputs)
-    if not found:
-        return found
-    for call in calls:
-        if found.isdisjoint(call.inputs):
-            continue
-        recording = recording_of(call)
-        if recording is None:
-            found.difference_update(call.inputs)
-            continue
-        for step in recording.steps:
-            read = {call.inputs[v] for v in step.operands
-                    if type(v) is int and v < recording.operands}
-            shape = recording.values[step.result][0]
-            if not found.isdisjoint(read) and (step.kind not in (CALL, WHERE) or not any([
-                    recording.values[v][0] == shape and (
-                        v >= recording.operands or call.inputs[v] not in found)
-                    for v in step.operands if type(v) is int])):
-                found -= read
-        if recording.result < recording.operands:
-            found.discard(call.inputs[recording.result])
-    return found
 
 
 class Writer:
@@ -158,19 +124,15 @@ class Lines:
         self.constants = folded(calls, constants)
         self.fixed = {*self.constants, *fixed}
         self.reused = in_place(calls, dead, outputs, self.constants)
-        self.implied = repeated_by_readers(calls, outputs)
         self.indexed = indexed(calls, outputs, self.constants)
         self._numbers: dict[int, Any] = {}
         self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
         self.memory: dict[int, str] = {}        # of results: what it is called
 
-    def write_into(self, memory: Mapping[int, str], kept: Iterable[int]) -> None:
-        """Let results be written to memory that has a name. kept: slots whose own memory has one.
-        """
+    def write_into(self, memory: Mapping[int, str]) -> None:
+        """Let results be written to memory that has a name."""
         self.memory.update(memory)
-        self.fixed.update(kept)
-        self.reused = {s: x for s, x in self.reused.items()
-                       if s not in memory and x not in memory and x not in kept}
+        self.reused = {s: x for s, x in self.reused.items() if s not in memory and x not in memory}
 
     def slot(self, s: int) -> str:
         """What the value in a slot is called."""
@@ -213,10 +175,7 @@ class Lines:
                 spare = self.memory.get(target)
                 if spare is None and target in self.reused:
                     spare = self.slot(self.reused[target])
-                if target in self.implied:
-                    recording = recording.without_last()
-                inline(w, recording, operands, self.slot(target), call.eqn,
-                       spare)
+                inline(w, recording, operands, self.slot(target), call.eqn, spare)
             elif is_written(call):
                 written(w, call, operands, self.slot(call.outputs[0]),
                         functools.partial(self._start, call.inputs))
@@ -369,7 +328,8 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording,
         function, args = reading_once(step.function, args, dtype)
         return f"{w.name(function, 'f')}({', '.join(args)})"
     if step.kind == REDUCE:
-        reduce = quicker(step.function, recording.values[step.operands[0]], step.axes)
+        reduce = adder_of(step.axes, *recording.values[step.operands[0]]) if (
+            step.function is np.add) else None
         if reduce is not None:
             return f"{w.name(reduce, 'f')}({listed})"
         axes = step.axes if len(step.axes) > 1 else step.axes[0]

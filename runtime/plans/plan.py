@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
 from ..calls.call import Call, Function, kernels, last_reads, new_call
@@ -82,13 +80,6 @@ class PlanBuilder:
         slots = [self.new_slot() for _ in range(count)]
         self.calls.append(Call(function, tuple(inputs), tuple(slots), True, eqn))
         return slots
-
-    def without(self, slot: int) -> None:
-        """Take back the call that gives this slot, which nobody will read."""
-        for i in range(len(self.calls) - 1, -1, -1):
-            if self.calls[i].outputs == (slot,):
-                del self.calls[i]
-                return
 
     def without_all(self, slots: Iterable[int]) -> None:
         """Take back the calls that give these slots, and those that read them."""
@@ -215,9 +206,9 @@ class Plan:
 
     def step(self, arguments: Sequence[Any]) -> list[Any]:
         """`run` inside of another run, or where errors of floats are ignored already."""
-        if TIMED.recorder is not None:
-            return timed_run(self, arguments, TIMED.recorder)
         function = self.function
+        if TIMED.recorder is not None:
+            return self.call_by_call(arguments)
         if function is not None:
             return function(arguments)
         self._left -= 1
@@ -225,29 +216,24 @@ class Plan:
             self.function = generate(self.calls, self.dead, self.inputs, self.outputs,
                                      self.constants, self.read_only)
             return self.function(arguments)
-        return self._call_by_call(arguments)
+        return self.call_by_call(arguments)
 
     def call_by_call(self, arguments: Sequence[Any]) -> list[Any]:
-        """`step`, whatever the number of runs: for who writes the plan out himself."""
-        if TIMED.recorder is not None:
-            return timed_run(self, arguments, TIMED.recorder)
-        return self._call_by_call(arguments)
-
-    def _call_by_call(self, arguments: Sequence[Any]) -> list[Any]:
+        """`step`, whatever the number of runs: for who writes the plan out himself, or is to be
+        told how long each call takes."""
+        recorder = TIMED.recorder
         values = self.template.copy()
         for slot, x in zip(self.inputs, arguments, strict=True):
             values[slot] = x
-        read = values.__getitem__
         eqn: Equation | None = None
+        ran: set[int] = set()           # an equation may take several calls, and runs once
         try:
-            for (function, inputs, written, several, eqn, _, _), ends in zip(    # noqa: B007
-                    self.calls, self.dead, strict=True):
-                out = function(*map(read, inputs))
-                if several:
-                    for slot, x in zip(written, out, strict=True):
-                        values[slot] = x
-                else:
-                    values[written[0]] = out
+            for call, ends in zip(self.calls, self.dead, strict=True):
+                eqn, given = call.eqn, [values[s] for s in call.inputs]
+                out = (call.function(*given) if recorder is None
+                       else _timed(call, given, recorder, ran))
+                for slot, x in zip(call.outputs, out if call.several else (out,), strict=True):
+                    values[slot] = x
                 for slot in ends:
                     values[slot] = None
         except Exception as error:
@@ -258,34 +244,14 @@ class Plan:
         return list(map(settled, results)) if self.read_only else results
 
 
-def timed_run(plan: Plan, arguments: Sequence[Any], recorder: Any) -> list[Any]:
-    """`plan.run(arguments)`, each call told to `recorder` with its time."""
-    values = plan.template.copy()
-    for slot, x in zip(plan.inputs, arguments, strict=True):
-        values[slot] = x
-    eqn: Equation | None = None
-    ran: set[int] = set()           # an equation may take several calls, and runs once
+def _timed(call: Call, given: Sequence[Any], recorder: Any, ran: set[int]) -> Any:
+    """What a call gives, with its time told to the recorder. ran: equations that began before."""
+    recorder.enter()
+    start = time.perf_counter()
     try:
-        with np.errstate(all="ignore"):
-            for (function, inputs, written, several, eqn, _, _), ends in zip(
-                    plan.calls, plan.dead, strict=True):
-                recorder.enter()
-                start = time.perf_counter()
-                try:
-                    out = function(*[values[s] for s in inputs])
-                finally:
-                    end = time.perf_counter()
-                    eqns = function.equations if type(function) is Blocked else (
-                        () if eqn is None else (eqn,))
-                    recorder.leave(eqns, start, end, [id(e) not in ran for e in eqns])
-                    ran.update(map(id, eqns))
-                for slot, x in zip(written, out if several else (out,), strict=True):
-                    values[slot] = x
-                for slot in ends:
-                    values[slot] = None
-    except Exception as error:
-        if eqn is not None:
-            error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
-        raise
-    results = [values[slot] for slot in plan.outputs]
-    return list(map(settled, results)) if plan.read_only else results
+        return call.function(*given)
+    finally:
+        eqns = call.function.equations if type(call.function) is Blocked else (
+            () if call.eqn is None else (call.eqn,))
+        recorder.leave(eqns, start, time.perf_counter(), [id(e) not in ran for e in eqns])
+        ran.update(map(id, eqns))

@@ -25,8 +25,7 @@ from ...ir.diagnostics.diagnostic import error
 from ...ir.diagnostics.errors import ProcessMismatchError
 from ...ir.process import ProcessIdentity
 from ..storage import Storage, Stored
-from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue
-from .global_values import by_process, merge
+from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue, by_process, merge
 
 POLL = 0.05          # seconds between looks at what others do, while waiting
 GRACE = 2.0          # seconds for a thread that left its process to enter it again

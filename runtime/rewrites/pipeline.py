@@ -21,9 +21,8 @@ from .rematerialize import rematerialize
 from .rematerialize_scans import rematerialize_scans
 
 _part_exchanges = lazy_import(".part_exchanges", __package__)
-_narrow_updates = lazy_import(".narrow_updates", __package__)
 _join_slices = lazy_import(".join_slices", __package__)
-_round_integers = lazy_import(".round_integers", __package__)
+_peepholes = lazy_import(".peepholes", __package__)
 
 EXECUTION: tuple[Pass, ...] = (
     Pass("inline-calls", "inlined-calls", inline_calls,
@@ -31,13 +30,13 @@ EXECUTION: tuple[Pass, ...] = (
     Pass("part-exchanges", "parted-exchanges", lambda p: _part_exchanges.part_exchanges(p),
          "exchanges that the partitioner joined are done part by part: here none has to start",
          frozenset({"concatenate"})),
-    Pass("narrow-updates", "narrowed-updates", lambda p: _narrow_updates.NARROW_UPDATES(p),
+    Pass("narrow-updates", "narrowed-updates", lambda p: _peepholes.NARROW_UPDATES(p),
          "what is chosen between an array and the same updated is chosen for the part alone",
          frozenset({"dynamic_update_slice"})),
     Pass("join-slices", "joined-slices", lambda p: _join_slices.join_slices(p),
          "an array put together slice by slice is one concatenation",
          frozenset({"pad", "place"})),
-    Pass("round-integers", "rounded-integers", lambda p: _round_integers.ROUND_INTEGERS(p),
+    Pass("round-integers", "rounded-integers", lambda p: _peepholes.ROUND_INTEGERS(p),
          "quotients rounded down, and integer parts of floats, are one equation",
          frozenset({"ceil", "rem"})),
     Pass("rematerialize-scans", "rematerialized-scans", rematerialize_scans,

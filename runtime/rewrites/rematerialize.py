@@ -7,12 +7,12 @@ to read, are in rematerialize_scans.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import accumulate
+from typing import Any
 
-from ...ir.program import Atom, Program, Var
+from ...ir.program import Atom, Equation, Program, Var
 from .min_cut import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes, is_cheap
-from .recompute import late, without
 
 
 def rematerialize(program: Program) -> Program:
@@ -75,3 +75,56 @@ def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, i
     held = list(accumulate(change))
     most = max(held)
     return held.index(most), most
+
+
+def without(eqns: Sequence[Equation], again: set[Var], outvars: Sequence[Any] = ()
+            ) -> list[Equation]:
+    """The equations but those that compute, for no other one, what is computed again.
+
+    outvars: what is read at the end.
+    """
+    kept: list[Equation] = []
+    needed: set[Any] = set(outvars)
+    for eqn in reversed(eqns):
+        if again.isdisjoint(eqn.outvars) or not needed.isdisjoint(eqn.outvars):
+            kept.append(eqn)
+            needed.update(eqn.invars)
+    kept.reverse()
+    return kept
+
+
+def late(eqns: Sequence[Equation], again: set[Var], made: Mapping[Var, Equation],
+         there: set[Var], outvars: Sequence[Any] = ()) -> list[Equation]:
+    """The equations with what is computed again before those that read it first.
+
+    made: how. there: what has been computed before, to which other names are given. outvars: what
+    is read at the end.
+    """
+    names: dict[Var, Var] = {}
+    out: list[Equation] = []
+
+    def compute(wanted: Sequence[Any]) -> None:
+        left = [v for v in wanted if v in again and v not in names]
+        while left:
+            v = left[-1]
+            eqn = made[v]
+            more = [a for a in eqn.invars if a in again and a not in names]
+            if more:
+                left += more                    # type: ignore[arg-type]
+                continue
+            left.pop()
+            if v in names:
+                continue
+            names[v] = Var(v.aval, v.name) if v in there else v
+            if v in there or not names.keys().isdisjoint(eqn.invars):  # type: ignore[arg-type]
+                eqn = eqn.on([names.get(a, a) for a in eqn.invars],  # type: ignore[arg-type]
+                             (names[v],))
+            out.append(eqn)
+
+    for eqn in eqns:
+        if not again.isdisjoint(eqn.invars):    # type: ignore[arg-type]
+            compute(eqn.invars)
+            eqn = eqn.on([names.get(a, a) for a in eqn.invars], eqn.outvars)  # type: ignore
+        out.append(eqn)
+    compute(outvars)
+    return out

@@ -12,7 +12,7 @@ from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Equation, Program, Var
 from .inline_calls import inline_calls
 from .min_cut import LEAST, choose, held_bytes
-from .recompute import late, without
+from .rematerialize import late, without
 
 
 def rematerialize_scans(program: Program) -> Program:

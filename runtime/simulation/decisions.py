@@ -82,11 +82,12 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
     if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
             op.name not in POSITIONAL):
         shape = types[0].shape
-        for x in operands:
-            if x.aval.shape and x.aval.shape != shape:
-                break
-        else:
-            return _elementwise(op, params, operands, types, atoms, done)
+        if all([x.aval.shape in ((), shape) for x in operands]):
+            layout = _common_layout(operands, len(shape))
+            if layout is not None and (
+                    len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
+                return _in_equal_layouts(op, params, operands, types[0], atoms,
+                                         layout._replace(folded=done))
     orders: inplace.Orders = {}
     rule = None
     if folds or op.name == "broadcast_in_dim" or _has_split_or_uniform_dims(operands):
@@ -177,38 +178,6 @@ def _decision(forms: Sequence[Form], operands: Sequence[Value], function: Callab
     return Decision(given, function, tuple(results), kernel)
 
 
-def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
-                 types: Sequence[ArrayType], atoms: MeshAtoms, done: frozenset[str]) -> Decision:
-    """What the general rules come to for operands that have the result's shape, or none.
-
-    A dimension keeps the axes that all have there in place; one along which an operand is the same
-    has what the others have.
-    """
-    (aval,) = types
-    rank, size = len(aval.shape), atoms.size
-    layout = _common_layout(operands, rank)
-    if layout is not None and (len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
-        if layout.folded != done:
-            layout = layout._replace(folded=done)
-        return _in_equal_layouts(op, params, operands, aval, atoms, layout)
-    split, same = _common_split(operands, rank)
-    stack, own = _stacked(operands, [split if x.aval.shape else () for x in operands], atoms)
-    pad = rank if stack else 0
-    whole = split_shape(split, aval.shape, size)
-    given: list[Shape] = [whole if x.aval.shape else () for x in operands]
-    if stack:
-        given = [(*[size[a] if a in mine else 1 for a in stack], *(shape or (1,) * pad))
-                 for mine, shape in zip(own, given, strict=True)]
-        whole = (*[size[a] for a in stack], *whole)
-    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
-    dtype = storage_dtype(aval.dtype)
-    function = evaluator(op, len(stack), params, dtypes, [dtype], [whole], given)
-    forms = [Form(mine, split, stack, 0) if x.aval.shape else Form(mine, (), stack, pad)
-             for x, mine in zip(operands, own, strict=True)]
-    return _decision(forms, operands, function, types, (Layout(stack, split, done),), (same,),
-                     Kernel(function, (*given, whole), (*dtypes, dtype)))
-
-
 def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
     """The layout of all operands of this rank, if they have one, and scalars can go with it."""
     found: Layout | None = None
@@ -231,7 +200,8 @@ def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
 
 def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
            atoms: MeshAtoms, layout: Layout) -> Decision:
-    """The decision where operands are given as they are, in the layout of the result or scalars."""
+    """What the general rules come to where operands are given as they are, in the layout of the
+    result or as scalars."""
     whole = array_shape(layout, aval.shape, atoms.size)
     rank = len(aval.shape)
     given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
@@ -242,38 +212,6 @@ def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value],
     function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
     kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
     return Decision(None, function, ((layout, same, kind),), kernel)
-
-
-def _common_split(operands: Sequence[Value], rank: int
-                  ) -> tuple[tuple[Atoms, ...], tuple[bool, ...]]:
-    """The axes that can stay in place in each dimension, and along which the result is the same."""
-    common: tuple[Atoms, ...] | None = None
-    for x in operands:
-        layout = x.layout
-        if not x.aval.shape:
-            if layout.stack:
-                break
-        elif True in x.uniform or (common is not None and common != layout.split):
-            break
-        else:
-            common = layout.split
-    else:
-        return ((),) * rank if common is None else common, ()
-    arrays = [x for x in operands if x.aval.shape]
-    split: list[Atoms] = []
-    same: list[bool] = []
-    for d in range(rank):
-        found = [x.layout.split[d] for x in arrays if not x.uniform[d]]
-        order = inplace.common_suffix(found) if all(found) else ()
-        start = 0
-        for i, a in enumerate(order):
-            for x in operands:
-                if a in x.layout.stack or any(
-                        [a in axes for e, axes in enumerate(x.layout.split) if e != d]):
-                    start = i + 1
-        split.append(order[start:])
-        same.append(not split[d] and not found)
-    return tuple(split), tuple(same)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],

@@ -33,7 +33,7 @@ from ..rewrites.equations import makers
 from ..rewrites.inline_calls import every_equation, telling
 from ..rewrites.pipeline import prepared
 from ..storage import Stored, new_stored
-from . import collectives, control, inplace, masked_gather, scattered
+from . import collectives, control, inplace, masked_gather
 from .borders import Given, given, global_types, number, result, usual_lead
 from .decisions import decide, decided, local_rule
 from .folding import Folds, folds, linear_set, may_combine, variation
@@ -391,8 +391,7 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
 
 # Ops that are planned in their own way, by name.
 STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "axis_index": _axis_index, **control.STRATEGIES, **masked_gather.STRATEGIES,
-    **scattered.STRATEGIES}
+    "axis_index": _axis_index, **control.STRATEGIES, **masked_gather.STRATEGIES}
 
 
 @cached(1024)

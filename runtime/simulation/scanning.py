@@ -14,10 +14,10 @@ import numpy as np
 
 from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
-from ..loops.buffers import SHORTEST, lies_in_order, own_copy
 from ..loops.source import scan_function, while_function
 from ..masks import Guard
 from ..plans import plan as plans
+from ..plans.destinations import copied
 from ..plans.plan import TIMED, Plan
 
 Arrays = list[Any]
@@ -46,7 +46,7 @@ class Body(NamedTuple):
             return carry
         out = list(carry)
         for i in self.own:
-            out[i] = own_copy(carry[i], carry[i].shape, carry[i].dtype)
+            out[i] = copied(carry[i])
         return out
 
 
@@ -62,12 +62,11 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
     written = [i - nk for i in body.written]
     twice = {a for _, a, _ in passed}
     pairs = {k for _, *both in passed for k in both}
-    copied = [i for i in range(len(results)) if i not in written and i not in twice]
+    numbers = [i for i in range(len(results)) if i not in written and i not in twice]
     taken = len(depths) + len(written)
     scalars: list[int] = []             # numbers of items that are such
-    across = any(depths) or any([depth for _, _, depth in results])
     iterations = 0
-    loops: dict[bool, Callable[..., Arrays] | None] = {}        # with buffers, or without
+    loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
 
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
@@ -91,20 +90,17 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
         places = [np.moveaxis(y, depth, 0) if depth else y
                   for y, (_, _, depth) in zip(ys, results, strict=True)]
         items.extend(places[i][::-1] if reverse else places[i] for i in written)
-        rest = [(places[i], nk + i) for i in copied]
+        rest = [(places[i], nk + i) for i in numbers]
         order = range(length - 1, -1, -1) if reverse else range(length)
         each = zip(*items, strict=True) if items else itertools.repeat(())
         iterations += length
         if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
             given = arrays[masks + nc + nk:]
-            buffered = length >= SHORTEST and not across and all(
-                map(lies_in_order, itertools.chain(arrays, made)))
-            if buffered not in loops:
+            if not loops:
                 scalars[:] = [n for n, x in enumerate(given) if x.ndim == 1]
-                loops[buffered] = scan_function(body.plan, len(head), nk, taken,
-                                                [nk + i for i in copied], scalars, length,
-                                                buffered)
-            loop = loops[buffered]
+                loops.append(scan_function(body.plan, len(head), nk, taken,
+                                           [nk + i for i in numbers], scalars, length))
+            loop = loops[0]
             if loop is not None:
                 carry = loop(head, made, carry, order, each, [y for y, _ in rest],
                              [given[n][::-1] if reverse else given[n] for n in scalars])
@@ -124,7 +120,7 @@ def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: G
                  nt: int, nb: int, masks: int) -> Callable[..., Arrays]:
     """The function of mask, constants of test and body, and carry: all devices go on, or none."""
     iterations = 0
-    loops: dict[bool, Callable[..., Arrays] | None] = {}        # with buffers, or without
+    loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
 
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
@@ -142,11 +138,10 @@ def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: G
                 made, carry = body.made(head), body.owning(carry)
             iterations += 1
             if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
-                buffered = all(map(lies_in_order, itertools.chain(head, made, carry)))
-                if buffered not in loops:
-                    loops[buffered] = while_function(test, body.plan, len(asked), len(head),
-                                                     len(carry), buffered)
-                loop = loops[buffered]
+                if not loops:
+                    loops.append(while_function(test, body.plan, len(asked), len(head),
+                                                len(carry)))
+                loop = loops[0]
                 if loop is not None:
                     return loop(asked, head, made, carry)
                 ask, step = test.step, body.plan.step

@@ -35,7 +35,7 @@ REGISTRIES = {
     "ir/op.py": {"OPS"}, "ir/param_types.py": {"PARAM_TYPES"}, "ir/process.py": {"_IDENTITIES"},
     "ir/shardings/sharding.py": {"_NAMED", "_SINGLE"}, "ir/spec.py": {"_TABLE"},
     "ir/types.py": {"_types", "_no_sharding"}, "partitioner/propagation/graph.py": {"_given"},
-    "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/buffer_protocol.py": {"_kept"},
+    "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/host_view.py": {"_kept"},
     "runtime/arrays/live.py": {"_known"}, "runtime/threads.py": {"_POOL"},
     "tracer/autodiff/nested/rules.py": {"CALLS"},
 }

@@ -1,6 +1,6 @@
 """Rounding as numpy has it in one function, where programs write several operations for it.
 
-The executor takes these for such operations (runtime/rewrites/round_integers.py); no program is
+The executor takes these for such operations (runtime/rewrites/peepholes.py); no program is
 traced with them.
 """
 from __future__ import annotations

@@ -17,10 +17,8 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.kernels import reductions
 from shardtrace.runtime import threads
-from shardtrace.runtime.calls import ownership, short_rows
-from shardtrace.runtime.loops import buffers
+from shardtrace.runtime.calls import ownership
 from shardtrace.runtime.plans import blocks, plan
-from shardtrace.runtime.simulation import scanning
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -30,8 +28,8 @@ STEPS = ["unary", "binary", "binary", "where", "mask", "mask", "psum", "extreme"
          "scatter", "swap", "shift", "own", "part", "update", "row", "rows", "take", "sum",
          "reshape", "transpose", "join", "cast", "scan", "scan", "while", "cond", "call"]
 LOW = [(blocks, "SINGLE", 1), (blocks, "LARGE", 1), (blocks, "BLOCK", 50), (threads, "ENOUGH", 64),
-       (ownership, "FEWEST", 1), (buffers, "FEWEST", 1), (scanning, "SHORTEST", 1),
-       (reductions, "SHORTEST", 2), (short_rows, "FEWEST", 1), (plan, "ROUNDS", 1)]
+       (ownership, "FEWEST", 1),
+       (reductions, "SHORTEST", 2), (plan, "ROUNDS", 1)]
 
 
 class Body:

@@ -8,8 +8,6 @@ import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
 from shardtrace.runtime.calls import ownership
-from shardtrace.runtime.loops import buffers as loop_buffers
-from shardtrace.runtime.simulation import scanning
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -128,9 +126,7 @@ def body_of(seed):
 def memory(request, monkeypatch):
     """Loops as they are written for arrays of this size, and as for larger ones."""
     if request.param:
-        monkeypatch.setattr(loop_buffers, "FEWEST", 1)
         monkeypatch.setattr(ownership, "FEWEST", 1)
-        monkeypatch.setattr(scanning, "SHORTEST", 1)
 
 
 def compare(seed, place=lambda x: x, runs=3, kind="scan"):

@@ -10,7 +10,7 @@ from shardtrace.runtime.calls.recording import Kernel
 from shardtrace.runtime.plans.blocks import Blocked
 from shardtrace.runtime.plans.destinations import into_memory, over_operands
 from shardtrace.runtime.plans.products import ordered
-from shardtrace.runtime.rewrites import narrow_updates
+from shardtrace.runtime.rewrites import peepholes
 
 F32 = np.dtype(np.float32)
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -241,8 +241,8 @@ def test_devices_that_write_a_part_or_not(mine_first):
 
     flats = []
     with pytest.MonkeyPatch.context() as patch:
-        narrow = narrow_updates.NARROW_UPDATES
-        patch.setattr(narrow_updates, "NARROW_UPDATES",
+        narrow = peepholes.NARROW_UPDATES
+        patch.setattr(peepholes, "NARROW_UPDATES",
                       lambda p: flats.append(narrow(p)) or flats[-1])
         mapped = st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
         got = np.asarray(st.jit(mapped)(x))

@@ -1,13 +1,15 @@
-"""Arrays that are changed in part on some devices, or not at all: only the part is chosen.
+"""Shapes of a few equations that numpy has something better for.
 
 `where(here, dynamic_update_slice(x, part, i), x)`, as stages of a pipeline write it, copies all of
 `x` twice. It is `dynamic_update_slice(x, where(here, part, x[i]), i)`, which changes `x` in place.
+`x // 7` of integers is traced as a quotient truncated and a remainder that says whether to subtract
+one; the integer part of a float as its floor or its ceiling, by its sign.
 """
 from __future__ import annotations
 
 from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
-from ...ir.program import Atom
+from ...ir.program import Atom, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 
 
@@ -28,3 +30,31 @@ NARROW_UPDATES = Rewrites(*[
         out = select_n which {cases}
         """, _by_part, where=_is_small, why="x is changed in place instead of copied twice")
     for order, cases in (("or-not", "updated x"), ("if", "x updated"))])
+
+
+def _is_number(m: Match) -> bool:
+    """Is what is divided by an integer other than 0?"""
+    return isinstance(m.y, Literal) and m.y.aval.dtype.kind == "i" and bool(m.y.val)
+
+
+ROUND_INTEGERS = Rewrites(
+    Rewrite("floor-quotients", """
+        quotient = div x y
+        sign = sign x
+        other_sign = sign y
+        differ = ne sign other_sign
+        rest = rem x y
+        inexact = ne rest 0
+        below = and differ inexact
+        less = sub quotient 1
+        out = select_n below quotient less
+        """, "out = floor_div x y", where=_is_number,
+            why="numpy rounds a quotient down in one pass over memory instead of nine"),
+    Rewrite("integer-parts", """
+        down = floor x
+        up = ceil x
+        negative = lt x 0
+        out = select_n negative down up
+        """, "out = trunc x",
+            why="numpy has the integer part of a float in one pass instead of four"),
+)
