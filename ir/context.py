@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from .diagnostics.wording import warn
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
@@ -18,8 +18,12 @@ from .support import environment
 from .support.collector import end_pauses
 from .support.scopes import override
 
-if TYPE_CHECKING:
-    from .op import Interpreter
+
+class Interpreter(Protocol):
+    """Executes ops (ir/op.py): builds a program, or computes."""
+
+    def process(self, op: Any, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]: ...
+
 
 # What a thread's phases are recorded by from its beginning; ir/phases.py sets another for
 # SHARDTRACE_PROFILE.

@@ -49,20 +49,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .context import STATE
+from .context import STATE, Interpreter
 from .rule import FactorRule, Pattern, rule_of_text
 from .support.caches import tables
 from .support.immutable import immutable
-from .support.lazy import lazy_import
 from .types import ArrayType, Shape
-
-_dialect = lazy_import(".dialect", __package__)
-
-
-class Interpreter(Protocol):
-    """Executes ops: builds a program, or computes."""
-
-    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]: ...
 
 
 @immutable
@@ -123,13 +114,16 @@ class LocalizeContext(Protocol):
 
 
 class _Ops(dict[str, "Op"]):
-    """Ops by name. All are there once one is asked for that nobody has declared yet."""
+    """Ops by name. One that is not declared yet is looked up again once `declare_all` has run."""
+
+    declare_all: Callable[[], None]     # set by ir/__init__.py: files of ops import this one
 
     def __missing__(self, name: str) -> Op:
-        return dict(_dialect.OPS)[name]
+        self.declare_all()
+        return dict(self)[name]
 
 
-OPS: dict[str, Op] = _Ops()
+OPS = _Ops()
 DEFAULT_INTERPRETER: list[Interpreter] = []   # set by the driver: runs an op at once
 
 

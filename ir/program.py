@@ -15,7 +15,7 @@ The four levels, each a promise that the verifier checks (ir/verify.py):
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,16 +25,14 @@ from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .op_instance import OpInstance, instance_of
 from .signature import SIGNATURES, Signature
-from .support.lazy import lazy_import
 from .support.named_tuple import NamedTuple
 from .types import ArrayType
 
-_text = lazy_import(".text.print", __package__)     # prints programs, hence imports this module
-_lambda = lazy_import(".text.lambda_text", __package__)
-_html = lazy_import(".text.program_html", __package__)
-
-
 _NO_EFFECTS: frozenset[str] = frozenset()
+
+
+# What writes programs, by notation. Set by ir/__init__.py: the files in text/ import this one.
+WRITERS: dict[str, Callable[..., str]] = {}
 
 
 class Level(enum.Enum):
@@ -368,14 +366,14 @@ class Program:
         >>> print(st.make_jaxpr(lambda x: jnp.sin(x) * 2)(np.ones(3, np.float32)).pretty_print())
         { lambda ; a:f32[3]. let b:f32[3] = sin a; c:f32[3] = mul b 2.0:f32[] in (c,) }
         """
-        return _lambda.lambda_text(self, print_shapes=print_shapes, source_info=source_info)
+        return WRITERS["jax"](self, print_shapes=print_shapes, source_info=source_info)
 
     def __str__(self) -> str:
-        return _text.print_program(self)
+        return WRITERS["text"](self)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return _html.program_html(str(self))
+        return WRITERS["html"](str(self))
 
     def __repr__(self) -> str:
         return str(self)

@@ -138,6 +138,7 @@ class TracedSubject:
     def __init__(self, traced: Traced, executable: Executable) -> None:
         self.traced, self.executable = traced, executable
         self.partitioned: Partitioned = executable.partitioned
+        assert isinstance(traced._jitted, Jitted)
         self.jitted = traced._jitted
         self.mesh = executable.placement.mesh or executable.placement.abstract_mesh
         self.donated = tuple(traced._donated())

@@ -13,7 +13,8 @@ from ...ir.diagnostics.diagnostic import error, fail
 from ...ir.ops.communication.collective_kinds import KINDS
 from ...ir.support.spelling import close_match
 from ...report.equal_collectives import grouped, places
-from ...report.explanation import ExplainedCollective, Explanation
+from ...report.explained_collective import ExplainedCollective
+from ...report.explanation import Explanation
 from ...report.render import excerpt, quantity
 from ..jit.stages import Compiled, Lowered
 from .explain import explain

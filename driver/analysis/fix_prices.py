@@ -2,10 +2,10 @@
 """
 from __future__ import annotations
 
+from ...ir.diagnostics.diagnostic import PRICES
 from ...ir.program import Program
 from ...ir.support.lazy import lazy_import
 from ...partitioner.pipeline import Options, partition
-from ...tracer.advice.advisers import PRICES
 
 _kinds = lazy_import("...ir.ops.communication.collective_kinds", __package__)
 

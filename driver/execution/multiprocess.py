@@ -11,7 +11,7 @@ process alone may print `100 * loss`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...ir.diagnostics.location import capture
 from ...ir.mesh import Mesh
@@ -32,9 +32,7 @@ from ...runtime.processes.coordinator import (
 )
 from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import LocalBlocks, Storage, Stored
-
-if TYPE_CHECKING:
-    from .executable import Executable
+from .bound_program import BoundProgram
 
 _text = lazy_import("...ir.text.print", __package__)
 
@@ -54,7 +52,7 @@ class Agreement(NamedTuple):
     moves: bool
 
 
-def run_together(executable: Executable, coordinator: Coordinator, leaves: Sequence[Any],
+def run_together(executable: BoundProgram, coordinator: Coordinator, leaves: Sequence[Any],
                  stored: Sequence[Storage]) -> Sequence[Storage] | None:
     """The results as this process holds them; None where it runs the program by itself.
 
@@ -90,7 +88,7 @@ def run_together(executable: Executable, coordinator: Coordinator, leaves: Seque
     return coordinator.run(call, agreement.program, arguments)
 
 
-def _agreement(executable: Executable, mesh: Mesh) -> Agreement:
+def _agreement(executable: BoundProgram, mesh: Mesh) -> Agreement:
     partitioned = executable.partitioned
     traced, local = partitioned.traced, partitioned.local
     specs = [t.sharding.spec for t in local.global_in] or [PartitionSpec()] * len(traced.invars)

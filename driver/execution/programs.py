@@ -20,7 +20,7 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, left_out, partition
 from ...partitioner.plans import planned
 from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import Stored, settled
-from .executable import EXECUTORS
+from .bound_program import EXECUTORS
 
 MOST_DIMS = 64           # of a numpy array
 _FIRST = {Level.RESOLVED: "insert-reshards", Level.RESHARDED: "localize", Level.LOCAL: ""}

@@ -14,7 +14,7 @@ import functools
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import networkx
 import pytest
@@ -42,7 +42,7 @@ SELDOM = (
     "shardtrace.ir.text.print", "shardtrace.runtime.callbacks",
     "shardtrace.runtime.per_device.executor", "shardtrace.tracer.advice.advice",
     "shardtrace.tracer.jnp.fft", "shardtrace.tracer.jnp.linalg")
-LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py"}
+LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py", "cli/__init__.py"}
 
 
 def _sources() -> list[pathlib.Path]:
@@ -138,34 +138,62 @@ def test_imports_point_down() -> None:
             assert floor in allowed, f"{path}:{line} imports {'.'.join(target) or 'shardtrace'}"
 
 
+@functools.cache
+def _lazy_imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
+    """The modules of ours that a file loads through `lazy_import`."""
+    found = []
+    for node in ast.walk(_tree(path)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+                and node.func.id == "lazy_import"):
+            continue
+        name = ast.literal_eval(node.args[0])
+        if not name.startswith("."):
+            assert not name.startswith("shardtrace"), f"{path}:{node.lineno}"
+            continue
+        up = len(name) - len(name.lstrip("."))
+        up -= path.name == "__init__.py"           # a package is what its `.` means
+        target = (*MODULES[path][:len(MODULES[path]) - up], *name.lstrip(".").split("."))
+        assert target in BY_NAME, f"{path}:{node.lineno} loads {'.'.join(target)}"
+        found.append((target, node.lineno))
+    return found
+
+
+@functools.cache
+def _typing_imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
+    """The modules of ours that a file imports for the type checker alone."""
+    return [(target, node.lineno)
+            for block in ast.walk(_tree(path)) if _is_type_checking(block)
+            for node in ast.walk(block) if isinstance(node, ast.Import | ast.ImportFrom)
+            for target in _targets(path, node)]
+
+
 def test_what_loads_late_lies_below_too() -> None:
     for path in SOURCES:
         allowed = BELOW[_level(path)]
-        for node in ast.walk(_tree(path)):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-                    and node.func.id == "lazy_import"):
-                continue
-            name = ast.literal_eval(node.args[0])
-            if not name.startswith("."):
-                assert not name.startswith("shardtrace"), f"{path}:{node.lineno}"
-                continue
-            up = len(name) - len(name.lstrip("."))
-            up -= path.name == "__init__.py"           # a package is what its `.` means
-            target = (*MODULES[path][:len(MODULES[path]) - up], *name.lstrip(".").split("."))
-            assert target in BY_NAME, f"{path}:{node.lineno} loads {'.'.join(target)}"
-            assert _level(BY_NAME[target]) in allowed, f"{path}:{node.lineno}"
+        for target, line in _lazy_imports(path):
+            assert _level(BY_NAME[target]) in allowed, f"{path}:{line}"
 
 
-def test_no_import_cycles() -> None:
+def _cycles(imports: Callable[[pathlib.Path], list[tuple[tuple[str, ...], int]]],
+            sources: list[pathlib.Path]) -> list[list[str]]:
     graph = networkx.DiGraph()
-    for path in SOURCES:
-        for target, _ in _imports(path):
+    for path in sources:
+        for target, _ in imports(path):
             # `from . import x` in a package's own __init__ names the package itself.
             if target != MODULES[path]:
                 graph.add_edge(".".join(MODULES[path]), ".".join(target))
-    cycles = [sorted(part) for part in networkx.strongly_connected_components(graph)
-              if len(part) > 1]
-    assert cycles == []
+    return [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
+
+
+def test_no_import_cycles() -> None:
+    assert _cycles(_imports, SOURCES) == []
+
+
+def test_no_cycles_through_imports_that_come_late_or_never() -> None:
+    """What a module loads lazily, or names in annotations alone, does not lead back to it."""
+    sources = [path for path in SOURCES if _level(path) != "runtime"]
+    assert _cycles(lambda path: _imports(path) + _lazy_imports(path) + _typing_imports(path),
+                   sources) == []
 
 
 def _room(module: tuple[str, ...]) -> tuple[str, ...]:

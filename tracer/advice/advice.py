@@ -19,7 +19,7 @@ from typing import Any
 
 from ...ir.array import Array
 from ...ir.context import STATE
-from ...ir.diagnostics.diagnostic import Diagnostic, Fix, Remedy
+from ...ir.diagnostics.diagnostic import PRICES, Diagnostic, Fix, Remedy
 from ...ir.diagnostics.errors import ShardingTypeError
 from ...ir.support.immutable import immutable, replace
 from ...ir.support.scopes import override
@@ -27,7 +27,6 @@ from ...ir.types import ArrayType, Entries
 from ..staging.staging import Builder, trace_to_program
 from ..staging.tracer import Tracer
 from ..trees import tree
-from .advisers import PRICES
 from .names import Names
 from .provenance import axis_path
 from .remedies import tried

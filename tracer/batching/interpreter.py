@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.context import STATE
+from ...ir.context import STATE, Interpreter
 from ...ir.diagnostics.location import UNKNOWN, Location, capture
 from ...ir.inference.infer import infer
 from ...ir.mesh import Mesh
-from ...ir.op import DEFAULT_INTERPRETER, Interpreter, Op
+from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Var
 from ...ir.types import ArrayType
 from ..shardings.sharding_functions import EAGER_CALL
