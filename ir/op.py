@@ -34,8 +34,8 @@ A linear op of one operand, complete:
         evaluate=lambda lead, x: x + x,
         samples=lambda: [Sample((np.ones((2, 3), np.float32),), {}, lambda x: 2 * x)])
 
-Ops that share most of this are declared by a function beside them (`unary`, `nary`, `_reduction`)
-that takes what differs, in the same order.
+Ops that share most of this are declared by a function beside them (`unary`, `nary`,
+`declare_reduction`) that takes what differs, in the same order.
 
 `op.bind(*operands, **params)` is the one way an op is used by Python code: it hands the op to the
 current interpreter of the thread, which records an equation or runs it.

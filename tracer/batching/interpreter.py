@@ -22,7 +22,8 @@ from ...ir.program import Atom, Var
 from ...ir.types import ArrayType
 from ..shardings.sharding_functions import EAGER_CALL
 from ..staging.constants import as_array
-from ..staging.staging import Builder, canonical_value, cast_operands, record_mesh
+from ..staging.operand_casts import cast_operands
+from ..staging.staging import Builder, canonical_value, record_mesh
 from ..staging.tracer import Tracer, typeof
 from .rules import MappedAxis, batch_op, element_type, uses_axis
 

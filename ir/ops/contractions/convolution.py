@@ -32,7 +32,8 @@ from ..communication.halo_exchange import rows_needed, split_halos
 from ..elementwise.declaration import check_same_dtypes
 from ..rules import permutation_inverse, reject, resized_entries, rule_text
 from .conv_transforms import batch_conv, transpose_kernel, transpose_operand
-from .dot_general import compute_dtype, dot_pending
+from .dot_general import compute_dtype
+from .dot_typing import dot_pending
 
 MAX_WINDOW_BYTES = 1 << 28       # of windows formed at once; larger batches are cut up
 

@@ -20,7 +20,8 @@ from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
-from shardtrace.ir.program import Equation, Level, Literal, Program, Var, programs_equal
+from shardtrace.ir.program import Equation, Level, Literal, Program, Var
+from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import load_program, parse_program

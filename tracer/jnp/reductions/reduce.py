@@ -17,9 +17,8 @@ from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import add_p, max_p, min_p, mul_p, sub_p
 from ....ir.ops.elementwise.bitwise import and_p, or_p, xor_p
 from ....ir.ops.elementwise.comparison import ne_p
+from ....ir.ops.reductions.positions import argmax_p, argmin_p
 from ....ir.ops.reductions.reduction import (
-    argmax_p,
-    argmin_p,
     reduce_and_p,
     reduce_max_p,
     reduce_min_p,
