@@ -59,7 +59,6 @@ MODULES = {
 BY_NAME = {name: path for path, name in MODULES.items()}
 
 
-@functools.cache
 def _tree(path: pathlib.Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
@@ -75,18 +74,34 @@ def _is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
+def _loads(node: ast.AST) -> bool:
+    """Is it an import, or a call that may load a module?"""
+    if isinstance(node, ast.Call):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(
+            node.func, "id", "")
+        return called in ("__import__", "import_module", "lazy_import")
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _nodes(path: pathlib.Path, typing: bool = False) -> list[tuple[ast.AST, bool]]:
+    """What loads modules, each with whether it runs in a function. typing: what stands under
+    `if TYPE_CHECKING`; else all but that.
+    """
+    return _loading_nodes(path)[typing]
+
+
 @functools.cache
-def _nodes(path: pathlib.Path) -> list[tuple[ast.AST, bool]]:
-    """All nodes but those under `if TYPE_CHECKING`, each with whether it runs in a function."""
-    found: list[tuple[ast.AST, bool]] = []
-    left: list[tuple[ast.AST, bool]] = [(_tree(path), False)]
+def _loading_nodes(path: pathlib.Path) -> dict[bool, list[tuple[ast.AST, bool]]]:
+    found: dict[bool, list[tuple[ast.AST, bool]]] = {False: [], True: []}
+    left: list[tuple[ast.AST, bool, bool]] = [(_tree(path), False, False)]
     while left:
-        node, in_function = left.pop()
-        found.append((node, in_function))
+        node, in_function, in_typing = left.pop()
+        if _loads(node):
+            found[in_typing].append((node, in_function))
         inside = in_function or isinstance(
             node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        left += [(child, inside) for child in ast.iter_child_nodes(node)
-                 if not _is_type_checking(child)]
+        left += [(child, inside, in_typing or _is_type_checking(child))
+                 for child in ast.iter_child_nodes(node)]
     return found
 
 
@@ -122,12 +137,12 @@ def _targets(path: pathlib.Path, node: ast.AST) -> Iterator[tuple[str, ...]]:
 
 @functools.cache
 def _imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
-    return [
-        (target, node.lineno)
-        for node, _ in _nodes(path)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for target in _targets(path, node)
-    ]
+    return _imported(path, typing=False)
+
+
+def _imported(path: pathlib.Path, typing: bool) -> list[tuple[tuple[str, ...], int]]:
+    return [(target, node.lineno) for node, _ in _nodes(path, typing)
+            if isinstance(node, ast.Import | ast.ImportFrom) for target in _targets(path, node)]
 
 
 def test_imports_point_down() -> None:
@@ -142,7 +157,7 @@ def test_imports_point_down() -> None:
 def _lazy_imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
     """The modules of ours that a file loads through `lazy_import`."""
     found = []
-    for node in ast.walk(_tree(path)):
+    for node, _ in _nodes(path):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
                 and node.func.id == "lazy_import"):
             continue
@@ -161,10 +176,7 @@ def _lazy_imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
 @functools.cache
 def _typing_imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
     """The modules of ours that a file imports for the type checker alone."""
-    return [(target, node.lineno)
-            for block in ast.walk(_tree(path)) if _is_type_checking(block)
-            for node in ast.walk(block) if isinstance(node, ast.Import | ast.ImportFrom)
-            for target in _targets(path, node)]
+    return _imported(path, typing=True)
 
 
 def test_what_loads_late_lies_below_too() -> None:
