@@ -1,6 +1,6 @@
-"""What a function may communicate, as a test.
+"""Communication budgets as tests.
 
-`assert_comm` fails with the collectives and their lines where a function exceeds its budget.
+`assert_comm` fails if a function exceeds its budget, and lists the collectives with their lines.
 """
 from __future__ import annotations
 

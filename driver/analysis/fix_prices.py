@@ -1,4 +1,4 @@
-"""What the fixes that an error suggests cost: bytes of the expression, partitioned as it would be.
+"""The cost of the fixes that an error suggests: bytes received when the fixed code is partitioned.
 """
 from __future__ import annotations
 

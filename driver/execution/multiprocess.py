@@ -1,12 +1,13 @@
-"""A program over the devices of several processes: what a process gives to it, and gets.
+"""Running a program over the devices of several processes, from the point of view of one of them.
 
 All processes that own some of the devices call it together (runtime/processes/coordinator.py). Each
-has traced and partitioned it by itself, so before it runs they compare what they are about to run.
+has traced and partitioned the program on its own, so before it runs they compare what they are
+about to run.
 
-What needs nothing of others runs by itself even where its devices are those of all: without
-collectives and without a place asked for its results, a jitted function of values of the host
-(`jnp.ones(4)` under a mesh of all processes), and an operation of replicated values, so that one
-process alone may print `100 * loss`.
+A program that needs nothing from other processes runs locally, even if its mesh spans all of them:
+a jitted function of host values, without collectives and without requested result shardings
+(`jnp.ones(4)` under a mesh of all processes), or an operation on replicated values, so that a
+single process may print `100 * loss`.
 """
 from __future__ import annotations
 

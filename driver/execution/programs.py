@@ -1,6 +1,6 @@
-"""Programs by themselves: take one that was read from text further, and run it.
+"""Programs without a Python function: partition one that was parsed from text, and run it.
 
-No function of the user's is involved and no devices either: a program states its mesh.
+No devices are involved either: a program states its mesh.
 """
 from __future__ import annotations
 

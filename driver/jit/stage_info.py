@@ -1,4 +1,4 @@
-"""What every stage of a jitted function says of its arguments and results: trees, types, donation.
+"""What all stages of a jitted function tell about arguments and results: trees, types, donation.
 
 Names and forms are JAX's: a value for each argument stands in the tree `(args, kwargs)`.
 """

@@ -10,7 +10,7 @@ from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.program import Program
 from ...ir.shape_struct import ShapeDtypeStruct
-from ...ir.shardings.formats import Format, default_layout, kept_layout
+from ...ir.shardings.formats import Format, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
@@ -252,7 +252,7 @@ class Compiled(_Placed):
         executable, avals = self._executable, self._traced.jaxpr.out_avals
         layouts = executable.layouts or [None] * len(avals)
         return tree.unflatten(self.out_tree, [
-            Format(default_layout(t.ndim) if layout is None else kept_layout(layout), s)
+            Format(default_layout(t.ndim) if layout is None else reported_layout(layout), s)
             for t, layout, s in zip(avals, layouts, executable.shardings, strict=True)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

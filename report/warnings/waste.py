@@ -1,4 +1,4 @@
-"""One kind of waste in a partitioned program, and walks over programs that look for it."""
+"""The record of one warning, and the walks over programs that the searches for waste share."""
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Sharding errors are advised (advice.py), which loads with the first of them."""
+"""Adds advice to sharding errors; advice.py itself loads with the first of them."""
 from __future__ import annotations
 
 from ...ir.diagnostics.diagnostic import ADVISERS, Diagnostic

@@ -229,7 +229,7 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, window_strides: tu
         out = by_products(x.astype(dtype, copy=False), k.astype(dtype, copy=False), dtype)
     else:
         out_labels = [*varying, "n", "g", "o", *results]
-        out = _in_pieces(x, x_labels.index("n"), out_labels.index("n"),
+        out = _in_chunks(x, x_labels.index("n"), out_labels.index("n"),
                          lambda part: contract(part, x_labels, k, k_labels, out_labels, dtype))
     n_size, g_size, o_size, *sizes = out.shape[len(varying):]
     out = out.reshape(*devices, n_size, g_size * o_size, *sizes)
@@ -248,7 +248,7 @@ def _spread(lead: int, x: np.ndarray, spec: Sequence[int], padding: Padding,
     return pad_array(lead, x, np.zeros((1,) * lead, x.dtype), padding_config=tuple(config))
 
 
-def _in_pieces(views: np.ndarray, at: int, out_at: int, product: Any) -> np.ndarray:
+def _in_chunks(views: np.ndarray, at: int, out_at: int, product: Any) -> np.ndarray:
     """`product(views)`, in pieces along dimension `at` where the windows would be too large."""
     n = views.shape[at]
     pieces = min(n, -(-views.size * views.itemsize // MAX_WINDOW_BYTES))

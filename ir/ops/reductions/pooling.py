@@ -147,7 +147,7 @@ def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: 
                  window_dilation=window_dilation),)
 
 
-def _chosen_tangent(select: str) -> Callable[..., Any]:
+def _selected_tangent(select: str) -> Callable[..., Any]:
     def tangent(g: Any, out: Any, x: Any, **params: Any) -> Any:
         return call("select_and_gather_add", g, x, select_prim=select, **params)
     return tangent
@@ -231,11 +231,11 @@ reduce_window_sum_p = _reduce_window(
     function=np.add, identity=lambda dtype: 0)
 reduce_window_max_p = _reduce_window(
     "reduce_window_max", "The largest element of each window.",
-    jvp=(_chosen_tangent("ge"),),
+    jvp=(_selected_tangent("ge"),),
     function=np.maximum, identity=lambda dtype: extremum(dtype, False))
 reduce_window_min_p = _reduce_window(
     "reduce_window_min", "The smallest element of each window.",
-    jvp=(_chosen_tangent("le"),),
+    jvp=(_selected_tangent("le"),),
     function=np.minimum, identity=lambda dtype: extremum(dtype, True))
 
 

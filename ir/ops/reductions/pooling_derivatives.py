@@ -2,7 +2,7 @@
 
 The tangent of a maximum is the tangent at the position of the maximum (select_and_gather_add); its
 transpose puts a cotangent there (select_and_scatter_add). Of equal elements the first counts, as in
-XLA, which also says what becomes of NaN (`_chosen`).
+XLA, which also says what becomes of NaN (`_selected`).
 """
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _flat_windows(views: np.ndarray, window: Ints) -> np.ndarray:
     return views.reshape(*views.shape[:views.ndim - len(window)], math.prod(window))
 
 
-def _chosen(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, padding: Padding,
+def _selected(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, padding: Padding,
             base_dilation: Ints, window_dilation: Ints, skip_padding: bool = False
             ) -> tuple[np.ndarray, np.ndarray]:
     """Flat position in its window of the element that each window selects; where it is a number
@@ -122,7 +122,7 @@ def _chosen(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, 
 def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_prim: str,
                      window_dimensions: Ints, window_strides: Ints, padding: Padding,
                      base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
-    at, none = _chosen(lead, x, select_prim, window_dimensions, window_strides, padding,
+    at, none = _selected(lead, x, select_prim, window_dimensions, window_strides, padding,
                        base_dilation, window_dilation, skip_padding=True)
     views = windows(padded(lead, tangents, 0, padding, base_dilation), window_dimensions,
                     window_strides, window_dilation)
@@ -189,7 +189,7 @@ def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_pr
     local = x.shape[lead:]
     ones = (1,) * len(local)
     devices = lead_sizes(lead, (source, x))
-    at, _ = _chosen(lead, x, select_prim, window_dimensions, window_strides, padding, ones, ones)
+    at, _ = _selected(lead, x, select_prim, window_dimensions, window_strides, padding, ones, ones)
     at = with_lead(at, lead, devices)
     spread = [spread_size(n, 1) + lo + hi for n, (lo, hi) in zip(local, padding, strict=True)]
     within = np.unravel_index(at, window_dimensions)

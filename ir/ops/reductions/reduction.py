@@ -222,7 +222,7 @@ def _infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any]:
     return kept_dims(x.shape, axes), x.dtype
 
 
-def _chosen_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
+def _selected_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
     """The tangent of the element that was chosen; the mean of theirs where several are equal."""
     chosen = convert(eq(x, restore_dims(out, x, axes)), g.dtype)
     return div(reduce_sum(mul(g, chosen), axes), reduce_sum(chosen, axes))
@@ -252,13 +252,13 @@ def _folded(function: np.ufunc, identity: Callable[[np.dtype], Any]) -> Callable
 reduce_max_p = declare_reduction(
     "reduce_max", "The maximum along `axes`; NaN if there is one; -inf of no elements.", "max",
     infer=_infer, pending="iterated",
-    jvp=(_chosen_partial,),
+    jvp=(_selected_partial,),
     evaluate=_folded(np.maximum, _lowest),
     samples=_axes_samples(np.max, (F32, I32, bool)))
 reduce_min_p = declare_reduction(
     "reduce_min", "The minimum along `axes`; NaN if there is one; inf of no elements.", "min",
     infer=_infer, pending="iterated",
-    jvp=(_chosen_partial,),
+    jvp=(_selected_partial,),
     evaluate=_folded(np.minimum, _highest),
     samples=_axes_samples(np.min, (F32, I32, bool)))
 
