@@ -51,6 +51,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _earlier_objects_are_not_walked_through() -> None:
+    """Full collections, of which tests ask for many, look at what the file's tests made alone."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """`golden("name.txt", text)`: text must equal tests/golden/name.txt."""

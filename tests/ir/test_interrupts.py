@@ -5,7 +5,6 @@ from shardtrace.ir.context import STATE, config
 
 from ..interrupts import interrupted
 
-
 FILES = (configuration.__file__, context.__file__)
 
 
