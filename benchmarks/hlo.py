@@ -96,7 +96,7 @@ def _pairs(line: str) -> list[tuple[str, str]]:
     return re.findall(r"\{(\d+),(\d+)\}", line.split("source_target_pairs=")[-1])
 
 
-def _axes(line: str, mesh: dict[str, int]) -> list[str]:
+def axes_of(line: str, mesh: dict[str, int]) -> list[str]:
     """The mesh axes along which the members of a group differ."""
     sizes = tuple(mesh.values())
     pairs = _pairs(line) if "source_target_pairs" in line else [(i, _group(line)[0])
@@ -190,7 +190,7 @@ def _exchange(i: _Instruction, lines: list[_Instruction], mesh: dict[str, int],
             kind = "reduce-scatter"
     elif kind == "collective-permute" and all(a == b for a, b in _pairs(i.text)):
         return []
-    axes = _axes(i.text, mesh)
+    axes = axes_of(i.text, mesh)
     if kind == "collective-permute":            # whose group is whoever the axes connect
         n = math.prod(mesh[a] for a in axes)
     return [(times, kind, axes, n, size)]

@@ -24,6 +24,7 @@ import sys
 from typing import Any
 
 import collectives
+import hlo
 from collectives import CASES, DEVICES
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -128,7 +129,7 @@ class Module:
                         for n in re.findall(r"%?([\w.\-]+)", names)]:
                     self._add(inner, mesh, found, times)
             elif kind in _KINDS:
-                axes = ",".join(sorted(collectives._axes(at.line, mesh)))
+                axes = ",".join(sorted(hlo.axes_of(at.line, mesh)))
                 if axes:
                     for one in self._kinds(name, at, kind):
                         found[f"{one} {axes}"] += times

@@ -1,19 +1,18 @@
 """The `shardtrace` command: argument parsing and printing only."""
 from __future__ import annotations
 
+import importlib
 import sys
-
-from ..ir.support.lazy import lazy_import
-
-_command = lazy_import(".main", __package__)
 
 
 def main() -> int:
-    """The command `shardtrace`; its exit status. Loads the rest, which an environment variable
-    that there is not refuses."""
+    """The command `shardtrace`; its exit status.
+
+    The package loads inside, so that an environment variable which it refuses is told in words.
+    """
     try:
-        run = _command.main
+        command = importlib.import_module(".main", __package__)
     except ValueError as problem:
         print(f"shardtrace: {problem}", file=sys.stderr)
         return 2
-    return run()
+    return command.main()

@@ -1,4 +1,4 @@
-"""What is said of a function's arguments on the command line: expressions, types, specs, meshes."""
+"""Arguments of a function as given on the command line: expressions, types, specs, meshes."""
 from __future__ import annotations
 
 import argparse

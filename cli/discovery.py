@@ -4,7 +4,8 @@ In this order: what the options say; `__shardtrace_args__` of the file, a dictio
 names to arguments (or to functions that make them); what the file itself calls, on import or, where
 it has such a part, as a script; arguments that a function such as `example_inputs()` or a variable
 such as `args` gives; types in annotations (`x: "f32[64@data,512]"`); variables of the file that are
-called as the parameters are. What was looked for and not found is said with a command to complete.
+named like the parameters. If nothing is found, the error lists where it looked and gives a command
+to complete.
 """
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Arguments for a function that its file has without calling it: declared, made, annotated, named.
+"""Guess arguments for a function that its file never calls.
+
+They come from declarations, factory functions, annotations and names of variables.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Commands and options that messages propose: read by the options' own parser and applied first.
+"""Commands and options that messages propose; each is parsed and tried before it is printed.
 
-What needs arguments is given types for them, guessed from how the function uses its parameters
-(`params["w"]` is a part of a dict) and tried by tracing it; programs without layouts are
-partitioned with the layout that is proposed. What cannot be found so is said in words.
+Where arguments are missing, their types are guessed from how the function uses its parameters
+(`params["w"]` means that `params` is a dict) and tried by tracing it. Programs without layouts are
+partitioned with the proposed layout. If no working command is found, the message explains in words.
 """
 from __future__ import annotations
 

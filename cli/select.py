@@ -1,4 +1,4 @@
-"""From the target of a command to what it is to work on."""
+"""Resolve the target of a command to the functions or programs that it works on."""
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a command works on: a function on arguments, or a program in text form.
+"""The targets of commands: a function with arguments, or a program in text form.
 
 A target is `FILE.py:FUNCTION`, `FILE.py` (whatever the file jits and calls), a dumped program
 (`FILE.st`, at any stage), or `-` for one on standard input. Each gives one or several `Found`.

@@ -9,6 +9,7 @@
 Importing it gives arrays their operators and methods.
 """
 from ..ir.support.collector import collector_paused
+from ..ir.support.lazy import lazy_import
 
 with collector_paused():             # what modules are made of stays
     from ..ir.api_boundary import bound_class
@@ -21,8 +22,11 @@ with collector_paused():             # what modules are made of stays
     from .analysis import fix_prices
     from .execution import eager, progress_bars
     from .jit.jit import eval_shape, jit, make_jaxpr
-    from .jit.stages import Compiled, Lowered, Traced
+    from .jit.stages import EXPLAINERS, Compiled, Lowered, Traced
 
+_explain = lazy_import(".analysis.explain", __name__)
+
+EXPLAINERS.append(lambda stage, *how, **more: _explain.explain_stage(stage, *how, **more))
 eager.install()
 advisers.install()
 fix_prices.install()

@@ -1,4 +1,4 @@
-"""Forgetting what was computed once and kept: traces, executables, types, index maps."""
+"""Clear every cache: traces, executables, types, index maps."""
 from __future__ import annotations
 
 from ..ir.op import OPS

@@ -13,4 +13,27 @@
     text/                programs as text and back
     diagnostics/         errors, and places in the user's source
     support/             caches, lazy imports, records, buffers
+
+Importing it tells `OPS` and `Program` what stands above them: the files of ops, and what writes
+programs. These load when first needed.
 """
+from __future__ import annotations
+
+from .op import OPS
+from .program import WRITERS
+from .support.lazy import lazy_import
+
+_dialect = lazy_import(".dialect", __name__)
+_print = lazy_import(".text.print", __name__)
+_lambda_text = lazy_import(".text.lambda_text", __name__)
+_program_html = lazy_import(".text.program_html", __name__)
+
+
+def _declare_all() -> None:
+    assert _dialect.MODULES              # importing it declares them
+
+
+OPS.declare_all = _declare_all
+WRITERS["text"] = lambda program: _print.print_program(program)
+WRITERS["jax"] = lambda program, **how: _lambda_text.lambda_text(program, **how)
+WRITERS["html"] = lambda text: _program_html.program_html(text)

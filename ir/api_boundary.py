@@ -1,10 +1,10 @@
-"""Where an exception leaves the package: it gets a place there, and loses the package's frames.
+"""Exceptions as they leave the package: they gain a source location, and lose internal frames.
 
-The public functions and methods are `bounded`: what they raise is looked at once, when it passes
-into the user's code. One without a diagnostic (a plain `raise TypeError(...)`, or Python's own
-complaint about an argument) is told where the call stands, what it was called with and what would
-help; the traceback keeps the user's frames alone, unless `jax_traceback_filtering` is "off".
-A `try` costs nothing as long as nothing is raised.
+Public functions and methods are `bounded`: an exception is processed once, as it passes into the
+user's code. One without a diagnostic (a plain `raise TypeError(...)`, or Python's own complaint
+about an argument) gets the location of the call, its arguments, and advice. The traceback keeps
+only the user's frames, unless `jax_traceback_filtering` is "off". A `try` costs nothing as long as
+nothing is raised.
 """
 from __future__ import annotations
 
@@ -286,11 +286,11 @@ def _filter(error: Exception, trace: TracebackType | None, kept: list[TracebackT
         cause = UnfilteredStackTrace(
             "The stack trace below excludes the frames of the package; its whole is this one.")
         error.__cause__ = cause.with_traceback(trace)
-    error.__traceback__ = _joined(kept)
+    error.__traceback__ = _linked_traceback(kept)
     _drop_contexts(error)
 
 
-def _joined(entries: list[TracebackType]) -> TracebackType | None:
+def _linked_traceback(entries: list[TracebackType]) -> TracebackType | None:
     trace = None
     for entry in reversed(entries):
         trace = TracebackType(trace, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
@@ -307,5 +307,5 @@ def _drop_contexts(error: BaseException) -> None:
         if hidden and hidden[-1] is _last(context.__traceback__):
             error.__context__ = context.__context__          # raised by us, and handled
         else:
-            context.__traceback__ = _joined(kept)
+            context.__traceback__ = _linked_traceback(kept)
             error = context

@@ -1,4 +1,4 @@
-"""Building programs: what passes and the tracer append equations with."""
+"""Program builders, with which passes and the tracer append equations."""
 from __future__ import annotations
 
 from collections.abc import Sequence

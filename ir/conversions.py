@@ -1,4 +1,4 @@
-"""What can be made a Python number: the checks that arrays and traced arrays share.
+"""Conversions to Python numbers: the checks that arrays and traced arrays share.
 
 Messages are JAX's (0.10.2).
 """

@@ -1,8 +1,8 @@
-"""Devices: what a mesh is a grid of, and whose process they belong to.
+"""Devices, of which meshes are grids, and the processes that own them.
 
-Devices are plain names with a number: the runtime makes them and knows what they can do. They are
-interned, so that a device is the same object wherever it is mentioned and after pickling. Which
-process owns a device is a matter of who asks (ir/process.py), unless the device says so itself.
+A device is a name with a number: the runtime makes devices and knows what they can do. They are
+interned, so a device is the same object everywhere, after pickling too. Which process owns a device
+depends on the calling thread's process (ir/process.py), unless the device states it itself.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ from .ops.linalg import decompositions as linalg
 from .ops.movement import (
     creation,
     dynamic_slicing,
+    dynamic_update_slicing,
     joining,
     padding,
     placing,
@@ -54,15 +55,24 @@ from .ops.movement import (
 from .ops.random import bit_generator
 from .ops.random import gamma as random_gamma
 from .ops.random import primitives as random
-from .ops.reductions import cumulative, pooling, reduce, reduction, sorting
+from .ops.reductions import (
+    cumulative,
+    pooling,
+    pooling_derivatives,
+    positions,
+    reduce,
+    reduction,
+    sorting,
+)
 
 __all__ = ["MODULES", "OPS", "Op"]
 
 MODULES = (
     arithmetic, bit_generator, bitwise, call, callback, collective, comparison, complex_parts,
     condensed, contraction, control, convert, convolution, creation, cumulative, custom,
-    dynamic_slicing, exchange, fft, gather, identity, joining, linalg, manual, padding, placing,
-    pooling, powers, precision, ragged, random, random_gamma, reduce, reduction, reshape, retile,
-    rows_exchange, scatter, select, shape, sharding, slicing, sorting, special, transcendental,
-    triangular, tridiagonal, user_partitioned, whole_numbers,
+    dynamic_slicing, dynamic_update_slicing, exchange, fft, gather, identity, joining, linalg,
+    manual, padding, placing, pooling, pooling_derivatives, positions, powers, precision,
+    ragged, random, random_gamma, reduce, reduction, reshape, retile, rows_exchange, scatter,
+    select, shape, sharding, slicing, sorting, special, transcendental, triangular, tridiagonal,
+    user_partitioned, whole_numbers,
 )

@@ -1,7 +1,7 @@
-"""Fingerprints: keys that are equal for programs which nobody can tell apart.
+"""Fingerprints: keys that are equal only for programs that cannot be distinguished.
 
-Unlike in `programs_equal`, names, reasons and source locations count: a program that is found by
-its fingerprint says of itself all that the one it is found for would say.
+Unlike in `programs_equal`, names, reasons and source locations count, so that a program found by
+its fingerprint prints and reports exactly what the one it replaces would.
 """
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a value is over the Manual axes of its mesh: the same everywhere, varying, or a pending sum.
-"""
+"""The state of a value over the Manual axes of its mesh: invarying, varying, or a pending sum."""
 from __future__ import annotations
 
 from collections.abc import Iterable

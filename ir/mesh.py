@@ -158,15 +158,15 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         return ids.reshape(self.axis_sizes)
 
     @functools.cached_property
-    def _owned(self) -> dict[ProcessIdentity, tuple[Device, ...]]:
+    def _devices_by_process(self) -> dict[ProcessIdentity, tuple[Device, ...]]:
         return {}
 
     def _devices_of(self, identity: ProcessIdentity) -> tuple[Device, ...]:
-        owned = self._owned.get(identity)
-        if owned is None:
-            owned = self._owned[identity] = tuple(
+        found = self._devices_by_process.get(identity)
+        if found is None:
+            found = self._devices_by_process[identity] = tuple(
                 d for d in self.device_tuple if d is not None and d.process_index == identity.index)
-        return owned
+        return found
 
     @property
     def local_devices(self) -> list[Device]:
@@ -190,8 +190,8 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
     def _local_mesh_of(self, identity: ProcessIdentity) -> Mesh:
         if self.empty:
             return self
-        owned = set(self._devices_of(identity))
-        mine = np.array([d in owned for d in self.device_tuple], dtype=bool)
+        found = set(self._devices_of(identity))
+        mine = np.array([d in found for d in self.device_tuple], dtype=bool)
         mine = mine.reshape(self.axis_sizes)
         if not mine.any():
             raise ValueError(f"Process {identity.index} owns no device of {self}")

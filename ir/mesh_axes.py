@@ -1,6 +1,6 @@
-"""What a mesh is apart from its devices: the names, sizes and types of its axes.
+"""The axes of a mesh, without its devices: their names, sizes and types.
 
-`BaseMesh` answers all questions about axes, for `Mesh` and `AbstractMesh` alike.
+`BaseMesh` is the common base of `Mesh` and `AbstractMesh`, with everything that concerns axes.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ A linear op of one operand, complete:
         evaluate=lambda lead, x: x + x,
         samples=lambda: [Sample((np.ones((2, 3), np.float32),), {}, lambda x: 2 * x)])
 
-Ops that share most of this are declared by a function beside them (`unary`, `nary`, `_reduction`)
-that takes what differs, in the same order.
+Ops that share most of this are declared by a function beside them (`unary`, `nary`,
+`declare_reduction`) that takes what differs, in the same order.
 
 `op.bind(*operands, **params)` is the one way an op is used by Python code: it hands the op to the
 current interpreter of the thread, which records an equation or runs it.
@@ -47,27 +47,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from .context import STATE
+from .context import STATE, Interpreter
 from .rule import FactorRule, Pattern, rule_of_text
 from .support.caches import tables
 from .support.immutable import immutable
-from .support.lazy import lazy_import
 from .types import ArrayType, Shape
-
-if TYPE_CHECKING:
-    from .padded import Padded, PaddedContext
-
-_dialect = lazy_import(".dialect", __package__)
-
-
-class Interpreter(Protocol):
-    """Executes ops: builds a program, or computes."""
-
-    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]: ...
 
 
 @immutable
@@ -130,13 +118,16 @@ class LocalizeContext(Protocol):
 
 
 class _Ops(dict[str, "Op"]):
-    """Ops by name. All are there once one is asked for that nobody has declared yet."""
+    """Ops by name. One that is not declared yet is looked up again once `declare_all` has run."""
+
+    declare_all: Callable[[], None]     # set by ir/__init__.py: files of ops import this one
 
     def __missing__(self, name: str) -> Op:
-        return dict(_dialect.OPS)[name]
+        self.declare_all()
+        return dict(self)[name]
 
 
-OPS: dict[str, Op] = _Ops()
+OPS = _Ops()
 DEFAULT_INTERPRETER: list[Interpreter] = []   # set by the driver: runs an op at once
 
 
@@ -240,7 +231,7 @@ def defop(name: str, *, doc: str = "",
           evaluate: Callable[..., Any] | None = None, arithmetic: bool = True,
           collective: Collective | None = None,
           resize: Callable[..., dict[str, Any]] | None = None,
-          padded: Callable[[PaddedContext], list[Padded] | None] | None = None,
+          padded: Callable[[Any], Any] | None = None,
           localize: Callable[..., Any] | None = None, effect: str = "",
           samples: Callable[[], Sequence[Sample]] | None = None) -> Op:
     """Declare an op and enter it into `OPS`.

@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .context import _NEW_PHASES, STATE
+from .context import STATE
 from .support import environment
 from .support.lazy import lazy_import
 from .support.scopes import override
+from .thread_state import NEW_PHASES
 
 _console = lazy_import("rich.console")
 _table = lazy_import("rich.table")
@@ -283,5 +284,5 @@ class _WholeProcess:
 
 
 if environment.read("SHARDTRACE_PROFILE", False):
-    _NEW_PHASES[0] = _WholeProcess().of_new_thread
-    STATE.phases = _NEW_PHASES[0]()
+    NEW_PHASES[0] = _WholeProcess().of_new_thread
+    STATE.phases = NEW_PHASES[0]()

@@ -15,26 +15,22 @@ The four levels, each a promise that the verifier checks (ir/verify.py):
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from .diagnostics.location import UNKNOWN, Location
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .op_instance import OpInstance, instance_of
 from .signature import SIGNATURES, Signature
-from .support.lazy import lazy_import
 from .support.named_tuple import NamedTuple
 from .types import ArrayType
 
-_text = lazy_import(".text.print", __package__)     # prints programs, hence imports this module
-_lambda = lazy_import(".text.lambda_text", __package__)
-_html = lazy_import(".text.program_html", __package__)
-
-
 _NO_EFFECTS: frozenset[str] = frozenset()
+
+
+# What writes programs, by notation. Set by ir/__init__.py: the files in text/ import this one.
+WRITERS: dict[str, Callable[..., str]] = {}
 
 
 class Level(enum.Enum):
@@ -368,14 +364,14 @@ class Program:
         >>> print(st.make_jaxpr(lambda x: jnp.sin(x) * 2)(np.ones(3, np.float32)).pretty_print())
         { lambda ; a:f32[3]. let b:f32[3] = sin a; c:f32[3] = mul b 2.0:f32[] in (c,) }
         """
-        return _lambda.lambda_text(self, print_shapes=print_shapes, source_info=source_info)
+        return WRITERS["jax"](self, print_shapes=print_shapes, source_info=source_info)
 
     def __str__(self) -> str:
-        return _text.print_program(self)
+        return WRITERS["text"](self)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return _html.program_html(str(self))
+        return WRITERS["html"](str(self))
 
     def __repr__(self) -> str:
         return str(self)
@@ -388,59 +384,3 @@ _OF_EQUATIONS = (SOUND_NAMES, "ops", "op_names", "holds_programs", "result_types
                  "result_meshes", "effects")
 
 
-def programs_equal(a: Program, b: Program) -> bool:
-    """Structural equality: same equations, types, params and constants, whatever the names.
-
-    Locations and reasons do not count. Constants are compared bit for bit.
-    """
-    if (a.level is not b.level or a.mesh is not b.mesh or len(a.eqns) != len(b.eqns)
-            or a.global_in != b.global_in or a.global_out != b.global_out
-            or a.in_avals != b.in_avals or a.out_avals != b.out_avals
-            or len(a.consts) != len(b.consts)):
-        return False
-    same: dict[Var, Var] = dict(zip(a.invars, b.invars, strict=True))
-    for (va, xa), (vb, xb) in zip(a.consts, b.consts, strict=True):
-        if va.aval is not vb.aval or not _values_equal(xa, xb):
-            return False
-        same[va] = vb
-
-    def atoms_equal(x: Atom, y: Atom) -> bool:
-        if isinstance(x, Literal):
-            return isinstance(y, Literal) and x.aval is y.aval and _values_equal(x.val, y.val)
-        return same.get(x) is y
-
-    for ea, eb in zip(a.eqns, b.eqns, strict=True):
-        if (ea.op is not eb.op or len(ea.invars) != len(eb.invars)
-                or len(ea.outvars) != len(eb.outvars)
-                or not all(map(atoms_equal, ea.invars, eb.invars))
-                or not params_equal(ea.params, eb.params)):
-            return False
-        for va, vb in zip(ea.outvars, eb.outvars, strict=True):
-            if va.aval is not vb.aval:
-                return False
-            same[va] = vb
-    return all(map(atoms_equal, a.outvars, b.outvars))
-
-
-def params_equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    if a.keys() != b.keys():
-        return False
-    return all(_param_equal(a[k], b[k]) for k in a)
-
-
-def _param_equal(x: Any, y: Any) -> bool:
-    if isinstance(x, Program):
-        return isinstance(y, Program) and programs_equal(x, y)
-    if isinstance(x, tuple) and isinstance(y, tuple):
-        return len(x) == len(y) and all(map(_param_equal, x, y))
-    if isinstance(x, (np.ndarray, np.generic)):
-        return _values_equal(x, y)
-    if type(x) is float and type(y) is float:
-        return x.hex() == y.hex()          # NaN equals itself, 0.0 is not -0.0
-    return x is y or x == y
-
-
-def _values_equal(x: Any, y: Any) -> bool:
-    # Arrays of random keys refuse `np.asarray`; `value` is what they hold.
-    x, y = np.asarray(getattr(x, "value", x)), np.asarray(getattr(y, "value", y))
-    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ..ir.context import config
 from ..ir.diagnostics.errors import VerificationError
 from ..ir.mesh import AbstractMesh
-from ..ir.ops.communication.retiling import joined_axes
+from ..ir.ops.communication.retiling import merged_axes
 from ..ir.program import JUDGED, SAID, WITHOUT, Program, Requests
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.support.caches import cached
@@ -200,7 +200,7 @@ def _with_whole_axes(aval: ArrayType) -> PartitionSpec:
     spec = aval.spec
     if all(a in aval.mesh.shape for a in spec.axes()):
         return spec
-    (entries,) = joined_axes([spec.entries], aval.mesh.shape)
+    (entries,) = merged_axes([spec.entries], aval.mesh.shape)
     return spec_from_entries(entries, spec.unreduced, spec.reduced)
 
 

@@ -10,7 +10,8 @@ from ..ir.support.html import code, escaped
 from ..ir.types import ArrayType
 from . import render
 from .equal_collectives import grouped, places
-from .explanation import ExplainedCollective, Explanation
+from .explained_collective import ExplainedCollective
+from .explanation import Explanation
 from .reasons.causes import equations, where
 
 SHOWN = 12         # types that are printed

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .explanation import ExplainedCollective
+from .explained_collective import ExplainedCollective
 
 _NAMED = re.compile(r"`[^`]*`")
 _NUMBER = re.compile(r"(\d+)")

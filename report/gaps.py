@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..ir.diagnostics.location import Location
 from ..ir.program import Equation, Var
 from ..ir.rule import SCAN
 from ..partitioner.cost.buffers import info_of, nbytes
+from .explained_collective import ExplainedCollective
 from .words import quantity
-
-if TYPE_CHECKING:
-    from .explanation import ExplainedCollective
 
 
 @dataclass(frozen=True)

@@ -2,38 +2,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..ir.diagnostics.diagnostic import shown_part, visible
-from ..ir.diagnostics.location import Location
+from ..ir.diagnostics.diagnostic import visible
 from ..ir.support.html import escaped, grid, listed, page
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..ir.text.prose import wrapped
+from .analysis import Analysis
 from .equal_collectives import causes, grouped, places
-from .words import quantity, seconds
-
-if TYPE_CHECKING:
-    from .explanation import ExplainedCollective, Explanation
+from .explained_collective import ExplainedCollective
+from .gaps import gaps
+from .warnings.warnings import warnings_of
+from .words import excerpt, quantity, seconds
 
 rich_table = lazy_import("rich.table")
 rich_console = lazy_import("rich.console")
 rich_text = lazy_import("rich.text")
 
 
-def excerpt(where: Location) -> str:
-    """The source line with carets under the expression; "" where the source is not at hand."""
-    source = where.source_line()
-    if not source.strip():
-        return ""
-    width = len(str(where.line))
-    end = where.end_column if where.end_line == where.line else len(source)
-    line, column, end = shown_part(source, where.column, end)
-    caret = " " * column + "^" * max(1, end - column)
-    return f"{where.line:>{width}} | {line}\n{' ' * width} | {caret}"
-
-
-def totals(e: Explanation) -> list[tuple[str, str]]:
+def totals(e: Analysis) -> list[tuple[str, str]]:
     """Names and values of the totals."""
     t, m = e.times, e.memory
     gap = f", {e.gap:.3g}x the lower bound of {quantity(e.lower_bound, 'B')}" if (
@@ -57,14 +45,14 @@ def heading(c: ExplainedCollective) -> str:
             f"{times}, {seconds(c.time)}{' each' if c.count != 1 else ''}")
 
 
-def header(e: Explanation) -> list[str]:
+def header(e: Analysis) -> list[str]:
     """What is explained, its totals, and where the mesh lies."""
     lines = [f"{e.name} on {e.topology}: {_count(len(e.collectives), 'collective')}"]
     lines += [f"  {name}: {value}" for name, value in totals(e)]
     return lines + [f"  mesh axis {axis}: {e.topology.describe(axis)}" for axis in e.topology.axes]
 
 
-def summary(e: Explanation, count: int | None = None) -> str:
+def summary(e: Analysis, count: int | None = None) -> str:
     """Totals, then a line for each collective, the dearest first."""
     lines = header(e)
     for group in grouped(e.collectives)[:count]:
@@ -74,18 +62,18 @@ def summary(e: Explanation, count: int | None = None) -> str:
     return wrapped("\n".join(lines), WIDTH)
 
 
-def text(e: Explanation, advised: int = 3, width: int = WIDTH) -> str:
+def text(e: Analysis, advised: int = 3, width: int = WIDTH) -> str:
     """The explanation for a terminal without colours. advised: how many get suggestions."""
     return "\n".join(blocks(e, advised, width))
 
 
-def blocks(e: Explanation, advised: int = 3, width: int = WIDTH) -> Iterator[str]:
+def blocks(e: Analysis, advised: int = 3, width: int = WIDTH) -> Iterator[str]:
     """The text, block by block, each as soon as it is known: suggestions take a while."""
     for block in _blocks(e, advised):
         yield wrapped(block, width)
 
 
-def _blocks(e: Explanation, advised: int) -> Iterator[str]:
+def _blocks(e: Analysis, advised: int) -> Iterator[str]:
     yield "\n".join(header(e))
     groups = grouped(e.collectives)
     chosen = advised_of(e, advised)
@@ -106,14 +94,14 @@ def _blocks(e: Explanation, advised: int) -> Iterator[str]:
         yield "\n".join(lines)
         if c in chosen:
             yield "\n".join(advice(e, c))
-    for waste in e.warnings:
+    for waste in warnings_of(e):
         yield f"\nwarning: {waste}"
-    gaps = [g for g in e.gaps() if g.factor > 1.05]
-    if gaps:
-        yield "\n".join(["", "furthest from the lower bound:", *(f"  {g}" for g in gaps[:3])])
+    furthest = [g for g in gaps(e.collectives) if g.factor > 1.05][:3]
+    if furthest:
+        yield "\n".join(["", "furthest from the lower bound:", *(f"  {g}" for g in furthest)])
 
 
-def advised_of(e: Explanation, count: int) -> list[ExplainedCollective]:
+def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
     """The dearest of the collectives, one of each kind and line."""
     firsts: dict[tuple, ExplainedCollective] = {}
     for group in grouped(e.collectives):
@@ -121,7 +109,7 @@ def advised_of(e: Explanation, count: int) -> list[ExplainedCollective]:
     return list(firsts.values())[:count]
 
 
-def advice(e: Explanation, c: ExplainedCollective, count: int = 3) -> list[str]:
+def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
     search = c.search
     found = search.suggestions[:count]
     left = search.candidates - search.tried
@@ -154,7 +142,7 @@ def _count(n: int, word: str) -> str:
     return f"{n} {word}{'' if n == 1 else 's'}" if n else f"no {word}s"
 
 
-def table(e: Explanation, advised: int = 3) -> Any:
+def table(e: Analysis, advised: int = 3) -> Any:
     """Rich: one row for collectives that are alike, then the totals as a caption."""
     def plain(text: str) -> Any:            # no mark-up, whatever names it has
         return rich_text.Text(visible(text))
@@ -170,7 +158,7 @@ def table(e: Explanation, advised: int = 3) -> Any:
     return out
 
 
-def _cells(e: Explanation, advised: int) -> list[tuple[str, ...]]:
+def _cells(e: Analysis, advised: int) -> list[tuple[str, ...]]:
     """The rows of a table: what, how much, how long, and where, why and what avoids it."""
     chosen = advised_of(e, advised)
     rows = []
@@ -188,7 +176,7 @@ def _cells(e: Explanation, advised: int) -> list[tuple[str, ...]]:
     return rows
 
 
-def as_dict(e: Explanation, suggestions: bool = True) -> dict[str, Any]:
+def as_dict(e: Analysis, suggestions: bool = True) -> dict[str, Any]:
     """Everything as plain data."""
     device = e.topology.hardware
     return {
@@ -199,15 +187,15 @@ def as_dict(e: Explanation, suggestions: bool = True) -> dict[str, Any]:
         "compute_time": e.times.compute, "communication_time": e.times.communication,
         "peak_bytes": e.peak_bytes, "flops": e.flops,
         "arithmetic_intensity": e.arithmetic_intensity, "lower_bound": e.lower_bound,
-        "gap": e.gap, "gaps": [g.to_dict() for g in e.gaps()],
+        "gap": e.gap, "gaps": [g.to_dict() for g in gaps(e.collectives)],
         "collectives": [c.to_dict(suggestions) for c in e.collectives],
-        "warnings": [w.to_dict() for w in e.warnings],
+        "warnings": [w.to_dict() for w in warnings_of(e)],
         "memory": [{"name": h.name, "type": h.type, "bytes": h.nbytes, "line": h.location.line}
                    for h in e.memory.held[:20]],
     }
 
 
-def html(e: Explanation, advised: int = 3) -> str:
+def html(e: Analysis, advised: int = 3) -> str:
     """A table for notebooks."""
     heads = ("collective", "bytes", "time", "where, why, and what avoids it")
     return page(f"<b>{escaped(e.name)}</b> on {escaped(str(e.topology))}"

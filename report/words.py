@@ -1,6 +1,8 @@
-"""Numbers and specs as text: bytes and operations with a prefix, durations with a unit."""
+"""Numbers with units, specs and source lines, as text."""
 from __future__ import annotations
 
+from ..ir.diagnostics.diagnostic import shown_part
+from ..ir.diagnostics.location import Location
 from ..ir.spec import PartitionSpec
 
 
@@ -33,3 +35,15 @@ def spec_text(spec: PartitionSpec) -> str:
     while entries and entries[-1] == "None":
         entries.pop()
     return f"P({', '.join(entries)})"
+
+
+def excerpt(where: Location) -> str:
+    """The source line with carets under the expression; "" where the source is not at hand."""
+    source = where.source_line()
+    if not source.strip():
+        return ""
+    width = len(str(where.line))
+    end = where.end_column if where.end_line == where.line else len(source)
+    line, column, end = shown_part(source, where.column, end)
+    caret = " " * column + "^" * max(1, end - column)
+    return f"{where.line:>{width}} | {line}\n{' ' * width} | {caret}"

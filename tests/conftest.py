@@ -21,6 +21,10 @@ from shardtrace.ir.context import config
 from .executors import EXECUTORS
 from .paths import GOLDEN
 
+gc.disable()               # until all is collected
+
+_MOST_WORKERS = 8          # each holds up to 1.5 GB
+
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
 hypothesis.settings.load_profile("quick")
@@ -30,8 +34,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="accept the texts printed now")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes run the tests: one for each processor, and no further one (0) where some
+    tests are named or picked, which starts sooner. `-n 4` and `-n 0` say otherwise.
+    """
+    if config.option.file_or_dir or config.option.keyword or config.getoption("--update-golden"):
+        return 0
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
+               else os.cpu_count() or 1, _MOST_WORKERS)
+
+
 def pytest_collection_finish() -> None:
     """What is collected lives until the end: the garbage collector need not walk through it."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _earlier_objects_are_not_walked_through() -> None:
+    """Full collections, of which tests ask for many, look at what the file's tests made alone."""
     gc.collect()
     gc.freeze()
 

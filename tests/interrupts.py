@@ -17,8 +17,9 @@ def interrupted(block: Callable[[], Any], n: int, ours: Callable[[CodeType], boo
 
     def trace(frame: Any, event: str, arg: Any) -> Any:
         nonlocal seen
-        # Python drops what a finalizer raises: nothing to interrupt there
-        if frame.f_code.co_name == "__del__" or not ours(frame.f_code):
+        # Python drops what a finalizer raises, or the callback of a weak reference (`removed` in
+        # ir/support/interning.py): nothing to interrupt there.
+        if frame.f_code.co_name in ("__del__", "removed") or not ours(frame.f_code):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":

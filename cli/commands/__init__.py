@@ -1,1 +1,1 @@
-"""One module per command: what it is asked, and what it prints."""
+"""One module per command: its options, and what it prints."""

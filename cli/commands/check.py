@@ -1,8 +1,8 @@
-"""`check`: may a program communicate what it does?
+"""`check`: does a program stay within its communication budget?
 
 A budget file is TOML or JSON with `max_bytes`, `max_peak_bytes`, `kinds`, `axis` and `exact` as of
-`shardtrace.testing.assert_comm`, at the top or in a table named after a function or target. What
-nothing is checked of is said, and an answer of which nothing was checked is an error.
+`shardtrace.testing.assert_comm`, at the top or in a table named after a function or target. Parts
+that no budget covers are listed, and it is an error if nothing was checked at all.
 """
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import visible
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.diagnostics.location import UNKNOWN
-from ...ir.program import SAID, Program, programs_equal
+from ...ir.program import SAID, Program
+from ...ir.program_equality import programs_equal
 from ...ir.text.folding import unfold_comment
 from ...ir.text.parse import decoded, load_program, parse_program
 from ...ir.text.print import print_program

@@ -21,7 +21,7 @@ from ...ir.text.names import name_variables
 from ...ir.text.print import WIDTH, print_program
 from ...ir.verify import verify
 from ...partitioner.collectives import collectives
-from ...report.advice.warnings import KINDS as WARNINGS
+from ...report.warnings.warnings import KINDS as WARNINGS
 from ...report.words import spec_text
 from ..arguments import amount, positive
 from ..hints import in_option, quoted

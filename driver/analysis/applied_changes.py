@@ -1,9 +1,9 @@
-"""Programs with changes made: how `explain` tries its suggestions, and what applying one gives.
+"""Programs with suggested changes applied: how `explain` tries its suggestions.
 
-`Changed` is a jitted function that differs from another by changes of specs alone
-(report/advice/changes.py): arguments are brought to other shardings, results are asked for
-otherwise, and constraints are inserted, altered or taken out in its trace. Its values are those of
-the other.
+`Changed` is a jitted function that differs from another only in its specs
+(report/advice/changes.py): arguments are moved to other shardings, results are requested with
+other shardings, and constraints are inserted, altered or removed in its trace. It computes the
+same values.
 """
 from __future__ import annotations
 
@@ -138,6 +138,7 @@ class TracedSubject:
     def __init__(self, traced: Traced, executable: Executable) -> None:
         self.traced, self.executable = traced, executable
         self.partitioned: Partitioned = executable.partitioned
+        assert isinstance(traced._jitted, Jitted)
         self.jitted = traced._jitted
         self.mesh = executable.placement.mesh or executable.placement.abstract_mesh
         self.donated = tuple(traced._donated())

@@ -1,6 +1,6 @@
-"""What a function may communicate, as a test.
+"""Communication budgets as tests.
 
-`assert_comm` fails with the collectives and their lines where a function exceeds its budget.
+`assert_comm` fails if a function exceeds its budget, and lists the collectives with their lines.
 """
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ...ir.diagnostics.diagnostic import error, fail
 from ...ir.ops.communication.collective_kinds import KINDS
 from ...ir.support.spelling import close_match
 from ...report.equal_collectives import grouped, places
-from ...report.explanation import ExplainedCollective, Explanation
+from ...report.explained_collective import ExplainedCollective
+from ...report.explanation import Explanation
 from ...report.render import excerpt, quantity
 from ..jit.stages import Compiled, Lowered
 from .explain import explain

@@ -1,10 +1,11 @@
-"""Does the partitioned program compute what the plain one does; if not, which op went wrong first?
+"""Does the partitioned program compute what the original does? If not, which op fails first?
 
-Every equation of the partitioned, still global program is taken by itself: run on blocks, from the
-true values of its operands, and run on whole values. The first whose results differ is the one to
-blame; where only some of its factors split by themselves make it differ, they are named. Loops and
-branches that differ are gone into. If all equations agree but the whole does not, a later pass is
-to blame, and that is said. Nothing here trusts a rule: whole values are computed without any.
+Each equation of the partitioned, still global program is checked in isolation: it is run on blocks
+of the true values of its operands, and on the whole values. The first equation whose results differ
+is to blame; if splitting a single factor is enough to make it differ, that factor is named. Loops
+and branches that differ are searched inside. If all equations agree but the whole program does not,
+a later pass is to blame, and the report says so. No factor rule is trusted: whole values are
+computed without any.
 """
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What the fixes that an error suggests cost: bytes of the expression, partitioned as it would be.
+"""The cost of the fixes that an error suggests: bytes received when the fixed code is partitioned.
 """
 from __future__ import annotations
 
+from ...ir.diagnostics.diagnostic import PRICES
 from ...ir.program import Program
 from ...ir.support.lazy import lazy_import
 from ...partitioner.pipeline import Options, partition
-from ...tracer.advice.advisers import PRICES
 
 _kinds = lazy_import("...ir.ops.communication.collective_kinds", __package__)
 

@@ -1,9 +1,9 @@
-"""Smaller programs that still show something: delta debugging of results, equations and sizes.
+"""Reduce a program to the smallest one that still shows a property, by delta debugging.
 
-A candidate is the program with some of its results, equations, specs or sizes taken away. What an
-equation that was taken out gave becomes a parameter, laid out as it was; what an equation gave may
-also be replaced by an operand of the same type. Candidates for which `shows` says yes are kept,
-larger cuts are tried before smaller ones, until nothing can be taken away.
+A candidate is the program with some of its results, equations, specs or sizes removed. The result
+of a removed equation becomes a parameter with the same layout, or is replaced by an operand of the
+same type. A candidate is accepted if `shows` says that it still has the property. Larger cuts are
+tried before smaller ones, until nothing more can be removed.
 Source: Zeller, Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002.
 """
 from __future__ import annotations

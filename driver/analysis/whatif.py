@@ -1,4 +1,4 @@
-"""`whatif`: a function beside itself with one thing changed, without hardware or arrays.
+"""`whatif`: compare a function with itself after one change, without hardware or arrays.
 
 The change may be a spec, a mesh size, a dimension, the priority in which axes spread, a suggestion,
 other hardware, or another function; both programs are traced, partitioned and costed as wholes.

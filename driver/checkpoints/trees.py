@@ -1,7 +1,7 @@
 """The containers of a checkpoint as JSON: nested nodes that end in numbers of leaves.
 
-Dictionaries, lists, tuples and None can be made again from it; of others it keeps the type's name,
-and the tree that is given to `restore` has them.
+Dictionaries, lists, tuples and None can be rebuilt from it. Of other containers only the name of
+the type is stored; they come from the tree that is given to `restore`.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is traced while somebody watches: how a file is asked which functions it calls, and on what.
+"""Observe what gets traced: how the command learns which functions a file calls, and on what.
 
 A watcher is a function of one `Traced` (of a jitted function) or `Ran` (of what ran outside of any,
 such as an operation or a mapped function). It is called once per program, before that runs, and may

@@ -1,17 +1,18 @@
-"""A program over the devices of several processes: what a process gives to it, and gets.
+"""Running a program over the devices of several processes, from the point of view of one of them.
 
 All processes that own some of the devices call it together (runtime/processes/coordinator.py). Each
-has traced and partitioned it by itself, so before it runs they compare what they are about to run.
+has traced and partitioned the program on its own, so before it runs they compare what they are
+about to run.
 
-What needs nothing of others runs by itself even where its devices are those of all: without
-collectives and without a place asked for its results, a jitted function of values of the host
-(`jnp.ones(4)` under a mesh of all processes), and an operation of replicated values, so that one
-process alone may print `100 * loss`.
+A program that needs nothing from other processes runs locally, even if its mesh spans all of them:
+a jitted function of host values, without collectives and without requested result shardings
+(`jnp.ones(4)` under a mesh of all processes), or an operation on replicated values, so that a
+single process may print `100 * loss`.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...ir.diagnostics.location import capture
 from ...ir.mesh import Mesh
@@ -32,9 +33,7 @@ from ...runtime.processes.coordinator import (
 )
 from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import LocalBlocks, Storage, Stored
-
-if TYPE_CHECKING:
-    from .executable import Executable
+from .bound_program import BoundProgram
 
 _text = lazy_import("...ir.text.print", __package__)
 
@@ -54,7 +53,7 @@ class Agreement(NamedTuple):
     moves: bool
 
 
-def run_together(executable: Executable, coordinator: Coordinator, leaves: Sequence[Any],
+def run_together(executable: BoundProgram, coordinator: Coordinator, leaves: Sequence[Any],
                  stored: Sequence[Storage]) -> Sequence[Storage] | None:
     """The results as this process holds them; None where it runs the program by itself.
 
@@ -90,7 +89,7 @@ def run_together(executable: Executable, coordinator: Coordinator, leaves: Seque
     return coordinator.run(call, agreement.program, arguments)
 
 
-def _agreement(executable: Executable, mesh: Mesh) -> Agreement:
+def _agreement(executable: BoundProgram, mesh: Mesh) -> Agreement:
     partitioned = executable.partitioned
     traced, local = partitioned.traced, partitioned.local
     specs = [t.sharding.spec for t in local.global_in] or [PartitionSpec()] * len(traced.invars)

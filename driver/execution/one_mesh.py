@@ -1,4 +1,4 @@
-"""One mesh for a computation: what its types and ops name besides, and refusing other meshes."""
+"""Find the one mesh that a computation runs on, and refuse types or ops that name another."""
 from __future__ import annotations
 
 from ...ir.context import STATE

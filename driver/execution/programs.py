@@ -1,6 +1,6 @@
-"""Programs by themselves: take one that was read from text further, and run it.
+"""Programs without a Python function: partition one that was parsed from text, and run it.
 
-No function of the user's is involved and no devices either: a program states its mesh.
+No devices are involved either: a program states its mesh.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, left_out, partition
 from ...partitioner.plans import planned
 from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import Stored, settled
-from .executable import EXECUTORS
+from .bound_program import EXECUTORS
 
 MOST_DIMS = 64           # of a numpy array
 _FIRST = {Level.RESOLVED: "insert-reshards", Level.RESHARDED: "localize", Level.LOCAL: ""}

@@ -1,4 +1,4 @@
-"""Progress bars: on a terminal, for work that has taken two seconds already, and then gone again.
+"""Progress bars on a terminal, for work of more than two seconds; removed when it is done.
 
 They are drawn by rich on standard error, which is loaded when the first is drawn. Nothing is shown
 where standard error is no terminal, nor with `config.update("shardtrace_progress", False)` or

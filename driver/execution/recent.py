@@ -1,8 +1,8 @@
-"""Programs that were partitioned lately.
+"""A cache of recently partitioned programs, with their plans.
 
-A function that is jitted in a loop, `lax.scan` of a lambda outside of jit, or a cell of a notebook
-that runs again is traced anew each time, to the same program from the same lines: it is found here,
-with its plan, instead of being partitioned once more.
+A function that is jitted in a loop, `lax.scan` of a lambda outside of jit, or a notebook cell that
+is run again is traced anew each time, to the same program from the same lines. It is found here
+instead of being partitioned again.
 """
 from __future__ import annotations
 

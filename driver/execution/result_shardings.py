@@ -1,4 +1,4 @@
-"""Where results lie: the sharding of a result for which none was asked, and the type it gives."""
+"""The shardings of results for which none was requested, and the types that these give."""
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Arguments and results of jitted functions that are no arrays: what is wrong, and what helps."""
+"""Errors for arguments and results of jitted functions that are not arrays, with remedies."""
 from __future__ import annotations
 
 import functools

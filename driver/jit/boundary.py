@@ -1,7 +1,7 @@
-"""What a jitted function's arguments and results are asked to be: in_shardings, out_shardings.
+"""in_shardings and out_shardings: layouts requested for a jitted function's arguments and results.
 
-Both are tree prefixes; here they are laid over the leaves of a call, checked against types and
-placements, and where the call is inside of a trace, made into constraints.
+Both are tree prefixes. Here they are matched with the leaves of a call, checked against types and
+placements, and turned into constraints if the call is inside another trace.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import error, fail
 from ...ir.program import Program
-from ...ir.shardings.formats import Format, Layout, kept_layout
+from ...ir.shardings.formats import Format, Layout, reported_layout
 from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType
 from ...runtime.arrays.array import ArrayImpl
@@ -159,7 +159,7 @@ def _check_layout(layout: Any, x: Any, aval: ArrayType) -> None:
     if layout is None or not isinstance(x, ArrayImpl) or not x.committed:
         return
     own = x.format.layout
-    if not isinstance(layout, Layout) or kept_layout(layout) != own:
+    if not isinstance(layout, Layout) or reported_layout(layout) != own:
         fail(ValueError, "Layout passed to jit does not match the layout on the respective arg. "
              f"Got jit layout: {layout},\narg layout: {own} for arg type: "
              f"{aval.update(sharding=None)}.",

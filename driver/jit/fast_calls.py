@@ -1,9 +1,9 @@
-"""The quick way of a call: from what its arguments look like to what runs on their data.
+"""The fast path of a call: from the form of its arguments straight to what runs on their data.
 
-A call of a jitted function is flattened, typed and looked up; what was found is kept under a key
-that takes much less time to make than all that. The key has all that the look-up depends on:
-the kinds of containers with the keys of dictionaries in the order that they have, the `ArrayKey` of
-each array, dtype and shape of numpy arrays, the class of each number.
+On the slow path, the arguments of a call are flattened and typed, and its executable is looked up.
+The result is stored under a key that is much cheaper to make. The key has everything that the
+look-up depends on: the containers, with the keys of dictionaries in order; the `ArrayKey` of each
+array; dtype and shape of each numpy array; the class of each number.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the plan of a jitted function is judged by, as its compiler options say."""
+"""The objective of a jitted function's plan, as given in its compiler options."""
 from __future__ import annotations
 
 from collections.abc import Mapping

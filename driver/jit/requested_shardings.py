@@ -1,4 +1,4 @@
-"""The shardings that jit is given: checked when it is called, resolved when the function is.
+"""The shardings passed to jit: checked when jit is called, resolved when the function is.
 
 A PartitionSpec waits for the mesh of the call; `ON_CONTEXT_MESH` is pjit's None, which is "the same
 on all devices" of that mesh if there is one, and open otherwise. Messages are JAX's (0.10.2).

@@ -1,7 +1,7 @@
-"""Work that several threads ask for at the same time is done by one of them, and the others wait.
+"""Work that several threads need at the same time is done by one of them while the others wait.
 
-No lock is held while it is done, since an interrupt may end it anywhere: a thread says what it
-works on, and those who wait look whether the frame that does it is still running.
+No lock is held meanwhile, since an interrupt may end the work anywhere: a thread registers what it
+works on, and waiting threads check whether the frame that does it is still running.
 """
 from __future__ import annotations
 

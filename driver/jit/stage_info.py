@@ -1,21 +1,30 @@
-"""What every stage of a jitted function says of its arguments and results: trees, types, donation.
+"""What all stages of a jitted function tell about arguments and results: trees, types, donation.
 
 Names and forms are JAX's: a value for each argument stands in the tree `(args, kwargs)`.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
 from ...ir.shape_struct import struct_of
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
+from ...tracer.staging.signature import Arguments
 from ...tracer.trees import tree
+from ..execution.executable import Executable
 
-if TYPE_CHECKING:
-    from .jitted import Jitted
+
+class Function(Protocol):
+    """The jitted function (jitted.py) as far as its stages know it."""
+
+    arguments: Arguments
+    keep_unused: bool
+
+    def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
+                    out_tree: Any) -> Executable: ...
 
 
 @immutable
@@ -53,7 +62,7 @@ class StageInfo:
     jaxpr: Program
     in_tree: Any
     out_tree: Any
-    _jitted: Jitted
+    _jitted: Function
 
     @property
     def fun_name(self) -> str:

@@ -1,7 +1,7 @@
 """The stages of a jitted function that a user can hold: Traced, Lowered, Compiled."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.program import Program
 from ...ir.shape_struct import ShapeDtypeStruct
-from ...ir.shardings.formats import Format, default_layout, kept_layout
+from ...ir.shardings.formats import Format, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
@@ -21,26 +21,28 @@ from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys, placed_sharding, stored_value
 from ..execution.executable import Executable
 from .fast_calls import MISS, QuickCalls
-from .stage_info import StageInfo, on_mesh
+from .stage_info import Function, StageInfo, on_mesh
 
 if TYPE_CHECKING:
     from ...partitioner.collectives import CollectiveRecord
     from ...report.explanation import Explanation
     from .figures import CompiledMemoryStats
-    from .jitted import Jitted
 
-# Reports load when first asked for; they try changes, hence know `jit` and this module.
+# Reports load when first asked for.
 _collectives = lazy_import("...partitioner.collectives", __package__)
 _text = lazy_import("...ir.text.print", __package__)
-_explain = lazy_import("..analysis.explain", __package__)
 _figures = lazy_import(".figures", __package__)
+
+# What explains a stage, set by driver/__init__.py: it tries changes, hence knows `jit` and this
+# module.
+EXPLAINERS: list[Callable[..., Explanation]] = []
 
 
 @bound_class
 class Traced(StageInfo):
     """A function traced on argument types: `.jaxpr` is its program."""
 
-    def __init__(self, jitted: Jitted, program: Program, in_tree: Any, out_tree: Any,
+    def __init__(self, jitted: Function, program: Program, in_tree: Any, out_tree: Any,
                  leaves: Sequence[Any], captured: Sequence[Any],
                  static: tuple[Any, ...] = ()) -> None:
         self.jaxpr = program
@@ -112,7 +114,7 @@ class _Placed(StageInfo):
         >>> st.jit(lambda a: a.sum(0)).lower(a).explain().received_bytes
         448
         """
-        return _explain.explain_stage(self, hardware, **mapping)
+        return EXPLAINERS[-1](self, hardware, **mapping)
 
     def cost_analysis(self) -> dict[str, float]:
         """"flops", "transcendentals" and "bytes accessed" of one run.
@@ -250,7 +252,7 @@ class Compiled(_Placed):
         executable, avals = self._executable, self._traced.jaxpr.out_avals
         layouts = executable.layouts or [None] * len(avals)
         return tree.unflatten(self.out_tree, [
-            Format(default_layout(t.ndim) if layout is None else kept_layout(layout), s)
+            Format(default_layout(t.ndim) if layout is None else reported_layout(layout), s)
             for t, layout, s in zip(avals, layouts, executable.shardings, strict=True)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

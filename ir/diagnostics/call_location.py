@@ -1,10 +1,10 @@
-"""Where a layout was asked for, when the asking stands in a function that only passes a value on.
+"""Locations of layout requests that are made through a helper function.
 
-Programs wrap `with_sharding_constraint` and `reshard` in a helper of one line, which is called
-everywhere: the line of the helper tells nothing, the line of its call does. A location here keeps
-the frames around the innermost one, and is the first of them that does more than return the call of
-a function on one of its own parameters. Which it is gets decided when somebody asks, from the
-syntax tree of the file.
+Programs wrap `with_sharding_constraint` and `reshard` in a helper of one line that is called
+everywhere. The line of the helper says nothing; the line that calls it does. Such a location keeps
+the frames around the innermost one, and stands for the first that does more than return a call on
+one of its own parameters. Which one that is, is worked out from the syntax tree of the file when
+the location is asked for.
 """
 from __future__ import annotations
 

@@ -199,6 +199,9 @@ class Diagnostic:
 
 Adviser = Callable[[type[Exception], Diagnostic], Diagnostic]
 ADVISERS: list[Adviser] = []     # add what the user's code tells (tracer/advice/advice.py)
+# From a traced program to the bytes that its busiest device receives in a run, for `Fix`es
+# (driver/analysis/fix_prices.py).
+PRICES: list[Callable[[Any], int]] = []
 
 
 def error(cls: type[Exception], message: str, *, code: str = "", location: Location | None = None,

@@ -1,7 +1,7 @@
-"""Why the usual mistakes fail, and what to write instead, by the messages that they give.
+"""Common mistakes, looked up by error message: why they fail, and what to write instead.
 
-For what is raised without a diagnostic of its own; the names of groups in a pattern can be used in
-the texts. In words: code is shown only where a `Remedy` was tried on the user's own.
+They serve exceptions that have no diagnostic of their own. Texts can use the named groups of their
+pattern. They contain no code, which is shown only if a `Remedy` was tried on the user's own.
 """
 from __future__ import annotations
 

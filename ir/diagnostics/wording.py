@@ -1,4 +1,4 @@
-"""What messages call things: the package by the name that the user imported it by."""
+"""Wording of messages, such as the name under which the user imported the package."""
 from __future__ import annotations
 
 import re

@@ -1,8 +1,8 @@
 """Whether an equation has the form of its op: so many operands, these params, of these classes.
 
-An op says it by the signatures of `infer`, `evaluate` and `rule`: a param that is annotated
-`axis: int` is a whole number. What a text may have put in its place is refused here, so that rules
-and evaluators need not look.
+The form follows from the signatures of `infer`, `evaluate` and `rule`: a param annotated with
+`axis: int` is an integer. Anything else, as a hand-written text may have it, is refused here, so
+that rules and evaluators need not check.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Slices at starts that are values, read and written: where they are is decided once, from shapes.
+"""Reading and writing slices whose starts are run-time values; indexing is planned from shapes.
 
-In a loop such a part is all that an iteration touches, and to find it must not take longer. Where
-starts differ from device to device, all parts are one indexing of the array as rows.
+In a loop, a slice is often all that an iteration touches, and finding it must not cost more than
+that. If starts differ between devices, all slices are read by indexing the array once, as rows.
 """
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _horner(x: np.ndarray, coefficients: Sequence[np.float32]) -> np.ndarray:
     return rounded
 
 
-def _in_pieces(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
+def _in_chunks(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
     """Apply a function of a flat float32 array piece by piece."""
     def whole(x: np.ndarray) -> np.ndarray:
         flat = np.ascontiguousarray(x, _F32).reshape(-1)
@@ -120,6 +120,6 @@ def _erf_inv(x: np.ndarray) -> np.ndarray:
     return np.where(np.abs(x) == 1, x * _F32(np.inf), p * x)
 
 
-log = _in_pieces(_log)
-log1p = _in_pieces(_log1p)
-erf_inv = _in_pieces(_erf_inv)
+log = _in_chunks(_log)
+log1p = _in_chunks(_log1p)
+erf_inv = _in_chunks(_erf_inv)

@@ -96,19 +96,19 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
     pooled = _product(whole) * dtype.itemsize >= SMALLEST
     permutation = plan.permutation
 
-    known: dict[tuple, tuple[_Way, _Way]] = {}
+    known: dict[tuple, tuple[_MatrixView, _MatrixView]] = {}
 
     def strided(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The matrices of operands that lie otherwise, as found before for such strides."""
         a, b = a.reshape(a_shape), b.reshape(b_shape)
         key = a.strides, b.strides
-        ways = known.get(key)
-        if ways is None:
+        views = known.get(key)
+        if views is None:
             if len(known) >= MOST_STRIDES:
                 known.clear()
-            ways = known[key] = (_way(a, *plan.a_orders, plan.batch),
-                                 _way(b, *plan.b_orders, plan.batch))
-        return _on_way(a, ways[0]), _on_way(b, ways[1])
+            views = known[key] = (_matrix_view(a, *plan.a_orders, plan.batch),
+                                 _matrix_view(b, *plan.b_orders, plan.batch))
+        return _as_matrix(a, views[0]), _as_matrix(b, views[1])
 
     def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         out = _product_of(*strided(a, b), dtype).reshape(shape)
@@ -228,7 +228,7 @@ class _Plan:
     __slots__ = ("a_orders", "b_orders", "batch", "factors", "permutation", "sizes")
 
 
-@cached(4096, "ways to compute a product with one GEMM")
+@cached(4096, "how to compute a product with one GEMM")
 def _plan(a: tuple, b: tuple, out: tuple) -> _Plan:
     in_a, in_b, in_out = set(a), set(b), set(out)
     batch = [x for x in out if x in in_a and x in in_b]
@@ -275,10 +275,10 @@ def _orders(labels: tuple, batch: list, free: list, summed: list, right: bool) -
 def _matrices(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
               batch: int) -> np.ndarray:
     """`x` as [batch..., free, summed] (or [batch..., summed, free] if `right`), best as a view."""
-    return _on_way(x, _way(x, first, second, free, summed, right, batch))
+    return _as_matrix(x, _matrix_view(x, first, second, free, summed, right, batch))
 
 
-class _Way(NamedTuple):
+class _MatrixView(NamedTuple):
     """How arrays of one shape and strides become matrices: the order of dimensions, the shape, and
     whether to exchange the last two at the end. copies: no order makes them adjacent."""
     order: tuple[int, ...]
@@ -287,8 +287,8 @@ class _Way(NamedTuple):
     copies: bool
 
 
-def _way(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
-         batch: int) -> _Way:
+def _matrix_view(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
+         batch: int) -> _MatrixView:
     orders = ((second, summed), (first, free))
     if not right:
         orders = orders[::-1]
@@ -296,13 +296,14 @@ def _way(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, rig
         t = x.transpose(order)
         split = batch + major
         if mergeable(t, batch, split) and mergeable(t, split, t.ndim) and _unit(t, split):
-            return _Way(order, _merged(t.shape, batch, split), bool(flip), False)
+            return _MatrixView(order, _merged(t.shape, batch, split), bool(flip), False)
     order, major = orders[0]
-    return _Way(order, _merged([x.shape[d] for d in order], batch, batch + major), False, True)
+    shape = _merged([x.shape[d] for d in order], batch, batch + major)
+    return _MatrixView(order, shape, False, True)
 
 
-def _on_way(x: np.ndarray, way: _Way) -> np.ndarray:
-    order, shape, flip, copies = way
+def _as_matrix(x: np.ndarray, view: _MatrixView) -> np.ndarray:
+    order, shape, flip, copies = view
     t = x.transpose(order)
     t = (np.ascontiguousarray(t) if copies else t).reshape(shape)
     return t.swapaxes(-1, -2) if flip else t

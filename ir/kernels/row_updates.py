@@ -1,4 +1,4 @@
-"""Rows of updates, written to or combined with the rows of an array where each of them belongs."""
+"""Scatter of rows: rows of updates overwrite, or are combined with, the rows of an array."""
 from __future__ import annotations
 
 from collections.abc import Callable

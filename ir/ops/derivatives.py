@@ -1,4 +1,4 @@
-"""What derivative and batching rules are written with: ops as plain functions, and combinators.
+"""Building blocks for derivative and batching rules: ops as plain functions, and combinators.
 
 A rule never computes with numpy: it binds ops, so that it can itself be traced, differentiated
 again and partitioned. Ops are looked up by name when they are used, because rules need each other

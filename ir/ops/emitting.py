@@ -1,4 +1,4 @@
-"""What emitters of per-device equations share: the few forms that most of them are made of.
+"""Building blocks for emitters of per-device equations.
 
 A `localize` rule works on blocks: it compares indices with where its block lies, masks what other
 devices own, and gathers small summaries of all blocks. `Emitting(context)` has these as methods;

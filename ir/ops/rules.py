@@ -1,4 +1,4 @@
-"""What declarations of structural ops are written with: rule text, typing, batch dimensions.
+"""Building blocks for declaring structural ops: rule text, typing, batch dimensions.
 
 Ops of other modules are called by name (`call("reduce_sum", x, axes=...)`), because rules refer to
 each other in circles: a broadcast transposes to a sum, a sum to a broadcast. What rules need of

@@ -1,4 +1,4 @@
-"""Equations that nobody reads."""
+"""Removal of equations whose results are not read."""
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence

@@ -128,6 +128,6 @@ def default_layout(ndim: int) -> Layout:
     return Layout(tuple(range(ndim)), ())
 
 
-def kept_layout(layout: Layout) -> Layout:
+def reported_layout(layout: Layout) -> Layout:
     """A layout as an array of it reports it: what the device was left to decide is no tiling."""
     return layout.update(tiling=()) if layout.tiling is None else layout

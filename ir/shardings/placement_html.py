@@ -4,7 +4,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..spec import UNCONSTRAINED
 from ..support.html import FAINT, escaped, grid, page
 
 _MOST = 16               # rows and columns of a mesh that are shown
@@ -33,12 +32,12 @@ def spec_html(entries: Sequence[Sequence[Any]], unreduced: Any = (), reduced: An
               shape: Sequence[int] = (), sizes: Any = None) -> str:
     """A spec: for each dimension the mesh axes that split it, with sizes where they are known.
 
-    entries: of each dimension. sizes: of mesh axes, by name.
+    entries: of each dimension, a tuple unless it is unconstrained. sizes: of mesh axes, by name.
     """
     rows = []
     for d, axes in enumerate(entries):
         pieces = 1
-        if axes is UNCONSTRAINED:
+        if not isinstance(axes, tuple):
             row = [str(d), "unconstrained"]
         else:
             row = [str(d), ", ".join(map(str, axes)) or "whole"]

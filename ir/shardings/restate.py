@@ -34,7 +34,7 @@ def spec_for_tiling(
     """
     if not tiling:
         return PartitionSpec() if not mesh.manual_axes else None
-    pieces = _pieces(mesh, tiling)
+    pieces = _axis_parts(mesh, tiling)
     if pieces is None:
         return PartitionSpec() if loose and not _manual_or_pending(tiling) else None
     entries: dict[int, dict[int, list[AxisName]]] = {}
@@ -70,7 +70,7 @@ def _manual_or_pending(tiling: tuple) -> bool:
     return any(kind[0] in ("manual", "unreduced") for _, kind, _ in tiling)
 
 
-def _pieces(mesh: Mesh | AbstractMesh, tiling: tuple
+def _axis_parts(mesh: Mesh | AbstractMesh, tiling: tuple
             ) -> list[tuple[AxisName, tuple, int, bool]] | None:
     """(axis, what it or a part of it selects, place, whether it is the whole axis), mesh order."""
     if tiling[0] == "irregular":

@@ -55,12 +55,12 @@ def cached(most: int, holds: str = "") -> Callable[[Callable[..., T]], _lru_cach
 
     holds: what these are; the first line of the function's docstring where nothing is said.
     """
-    def keeping(f: Callable[..., T]) -> _lru_cache_wrapper[T]:
+    def decorate(f: Callable[..., T]) -> _lru_cache_wrapper[T]:
         found = functools.lru_cache(min(most, LIMIT))(f)
         Cache(f"{f.__module__.partition('.')[2]}.{f.__qualname__}",
               holds or (f.__doc__ or "").partition("\n")[0], most, found)
         return found
-    return keeping
+    return decorate
 
 
 class Bounded(dict[K, V], Generic[K, V]):

@@ -1,6 +1,6 @@
-"""Environment variables: those that there are, what they may be, and refusing others.
+"""Environment variables: their names and values; unknown ones are refused.
 
-A misspelt SHARDTRACE_DUMP would be a dump that never comes, so names that begin with SHARDTRACE_
+A misspelt SHARDTRACE_DUMP would silently write nothing, so all names that begin with SHARDTRACE_
 are checked when the first setting is read.
 """
 from __future__ import annotations

@@ -26,7 +26,7 @@ _GOES_ON = "#   "
 _BECAUSE = "because "
 
 
-class _Piece(NamedTuple):
+class _Part(NamedTuple):
     """A part of a line: before its text a break may be made, behind which `ending` stands."""
 
     text: str
@@ -35,11 +35,11 @@ class _Piece(NamedTuple):
 
 
 def fold(text: str, indent: str, width: int, blank: str | None = None) -> list[str]:
-    """A line of code as lines of at most `width`. blank: see `ways`."""
-    return min(ways(text, indent, width, blank), key=len)
+    """A line of code as lines of at most `width`. blank: see `foldings`."""
+    return min(foldings(text, indent, width, blank), key=len)
 
 
-def ways(text: str, indent: str, width: int, blank: str | None = None) -> list[list[str]]:
+def foldings(text: str, indent: str, width: int, blank: str | None = None) -> list[list[str]]:
     """The ways to fold a line, the best first.
 
     blank: what a break between two words leaves (` \\` between operands); None: none is made.
@@ -51,7 +51,7 @@ def ways(text: str, indent: str, width: int, blank: str | None = None) -> list[l
     before, equals, after = text.partition(" = ")
     if equals and max(len(indent) + len(before) + 2, len(deep) + len(after)) <= width:
         found.append([f"{indent}{before} =", deep + after])
-    pieces = list(_pieces(text, blank))
+    pieces = list(_parts(text, blank))
     for outer in (0, 1):                           # brackets around breaks that are as good as any
         lines = [indent]
         _fill(lines, [p._replace(depth=max(0, p.depth - outer)) for p in pieces], deep, width)
@@ -60,14 +60,14 @@ def ways(text: str, indent: str, width: int, blank: str | None = None) -> list[l
     return found
 
 
-def _fill(lines: list[str], pieces: Sequence[_Piece], deep: str, width: int, ending: str = "",
+def _fill(lines: list[str], pieces: Sequence[_Part], deep: str, width: int, ending: str = "",
           next_ending: str = "") -> None:
     """Add pieces to the last line, or begin new ones.
 
     ending, next_ending: what a break before the first piece, and one behind the last, leaves.
     """
     outermost = min(p.depth for p in pieces[1:]) if len(pieces) > 1 else 0
-    groups: list[list[_Piece]] = []
+    groups: list[list[_Part]] = []
     for i, piece in enumerate(pieces):
         if i == 0 or piece.depth == outermost:
             groups.append([])
@@ -94,7 +94,7 @@ def _break(lines: list[str], ending: str) -> None:
     lines[-1] = lines[-1].rstrip() + ending
 
 
-def _pieces(text: str, blank: str | None) -> Iterator[_Piece]:
+def _parts(text: str, blank: str | None) -> Iterator[_Part]:
     """The parts of a line between the places where it may be broken."""
     opened: list[str] = []
     start, depth, ending = 0, 0, ""
@@ -121,9 +121,9 @@ def _pieces(text: str, blank: str | None) -> Iterator[_Piece]:
             left = blank
         else:
             continue
-        yield _Piece(text[start:end], depth, ending)
+        yield _Part(text[start:end], depth, ending)
         start, depth, ending = end, len(opened), left
-    yield _Piece(text[start:], depth, ending)
+    yield _Part(text[start:], depth, ending)
 
 
 def fold_constant(head: str, text: str, indent: str, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What stands in a program read from text for things that text cannot hold.
+"""Placeholders, in a program read from text, for what text cannot hold.
 
 A Python function is written by its name, an object of an unknown class by its repr; what is read
 back equals the original, so that a program equals its own text, and can be checked, partitioned and

@@ -41,7 +41,7 @@ from ..support.collector import collector_paused
 from ..support.lazy import lazy_import
 from ..types import ArrayType
 from .constants import Writer, array_of, constant_text, short_constant_text
-from .folding import DEEPER, WIDTH, fold, fold_constant, ways, with_remark
+from .folding import DEEPER, WIDTH, fold, fold_constant, foldings, with_remark
 from .names import Names, given_name, name_variables
 from .placeholders import quote
 from .remarks import Files, brief_place, file_word, place_text, reason_text
@@ -166,7 +166,7 @@ class _Printer:
                                   default=0)
         column = -(-(column + 2) // 4) * 4
         for text, place, reason, eqn in rows:
-            lines += with_remark(ways(text, inner, self.width, " \\"), place, reason,
+            lines += with_remark(foldings(text, inner, self.width, " \\"), place, reason,
                                  column, self.width)
             lines += self._blocks(eqn, notation, inner + "  ", program)
         results = ", ".join([self.atom(v, names, notation) for v in program.outvars])

@@ -1,4 +1,4 @@
-"""Text for people within a width: sentences that go on below, and tables that drop columns."""
+"""Text for people, within a width: wrapped sentences, and tables that drop columns."""
 from __future__ import annotations
 
 import re

@@ -87,7 +87,7 @@ class Values:
             return unquote(token)
         return int(token) if token.type == "NUMBER" else token
 
-    def axis_alone(self, parts: list) -> tuple:
+    def single_axis(self, parts: list) -> tuple:
         return (parts[0],)
 
     def axis_list(self, parts: list) -> tuple:

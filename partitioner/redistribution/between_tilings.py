@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...ir.axes import axis_factor
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.communication.retiling import Tiling, disjoint_axes, joined_axes, received
+from ...ir.ops.communication.retiling import Tiling, disjoint_axes, merged_axes, received
 from ...ir.types import Entries, Shape
 from .effects import Move, local_shape, tile_count
 from .shortest import Path, Step, expanded, shortest
@@ -192,7 +192,7 @@ class _Tails:
         """With parts of an axis that follow each other as one."""
         if not move.axes or move.kind == "retile":
             return move
-        ((axes,),) = joined_axes([(move.axes,)], self.mesh.shape)
+        ((axes,),) = merged_axes([(move.axes,)], self.mesh.shape)
         return Move(move.kind, axes, move.dim, move.to_dim)
 
     def _retile(self, before: Tiling, step: Step, dims: Sequence[int], rank: int) -> Move:
@@ -205,7 +205,7 @@ class _Tails:
                     k += 1
                 whole[d] = axes[k:]
             tilings.append(tuple(whole))
-        source, target = joined_axes(tilings, self.mesh.shape)
+        source, target = merged_axes(tilings, self.mesh.shape)
         names = self.mesh.sort_axes({a for t in (source, target) for axes in t for a in axes})
         return Move("retile", names, source=source, target=target)
 

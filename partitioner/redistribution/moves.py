@@ -25,7 +25,7 @@ from ...ir.ops.communication.collective import (
 from ...ir.ops.communication.retile import retile_p
 from ...ir.ops.elementwise.comparison import eq_p
 from ...ir.ops.elementwise.select import select_n_p
-from ...ir.ops.movement.dynamic_slicing import dynamic_update_slice_p
+from ...ir.ops.movement.dynamic_update_slicing import dynamic_update_slice_p
 from ...ir.ops.movement.reshape import reshape_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Literal

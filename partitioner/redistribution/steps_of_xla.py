@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from ...ir.axes import axis_factor, format_sub_axis
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.communication.retiling import disjoint_axes, joined_axes
+from ...ir.ops.communication.retiling import disjoint_axes, merged_axes
 from ...ir.support.caches import cached
 from ...ir.types import Entries
 from .effects import tile_count
@@ -37,7 +37,7 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries
 
     def to(entries: Sequence[Axes]) -> None:
         nonlocal now
-        (whole,) = joined_axes([tuple(entries)], sizes)
+        (whole,) = merged_axes([tuple(entries)], sizes)
         if tuple(entries) != now:
             now = tuple(entries)
             found.append(whole if now != end else target)

@@ -1,1 +1,1 @@
-"""What would avoid waste: candidate changes of shardings, each costed as a whole, and warnings."""
+"""What would avoid a collective: candidate changes of shardings, each costed as a whole."""

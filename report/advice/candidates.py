@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from ...ir.diagnostics.location import Location
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.communication.retiling import joined_axes
+from ...ir.ops.communication.retiling import merged_axes
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding
@@ -187,7 +187,7 @@ class Candidates:
         entries = self.entries.get(t)
         if entries is None:
             return
-        entries = self.joined(entries)
+        entries = self.merged(entries)
         for new in self.specs(var.aval.shape, entries, axes, wanted):
             spec = spec_from_entries(new)
             if place.is_argument:
@@ -238,7 +238,7 @@ class Candidates:
               wanted: Entries | None) -> Iterator[Entries]:
         """Other layouts of the same value that differ in these axes alone."""
         seen: set[Entries] = set()
-        entries, wanted = self.joined(entries), self.joined(wanted) if wanted else wanted
+        entries, wanted = self.merged(entries), self.merged(wanted) if wanted else wanted
         if wanted is not None and len(wanted) == len(entries) and not any(
                 ":" in str(a) for e in wanted for a in e):
             seen.add(wanted)
@@ -257,11 +257,11 @@ class Candidates:
         if entries not in seen and any(entries) and entries != bare:
             yield entries                # pinned as it is, against what propagates through
 
-    def joined(self, entries: Entries) -> Entries:
+    def merged(self, entries: Entries) -> Entries:
         """The layout with the parts of an axis that follow each other as that axis."""
         if all(a in self.mesh.shape for e in entries for a in e):
             return entries
-        (found,) = joined_axes([entries], self.mesh.shape)
+        (found,) = merged_axes([entries], self.mesh.shape)
         return tuple(map(tuple, found))
 
     # -- results ---------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class Candidates:
             return names[i]
         return f"[{i}]" if len(self.inlined.outvars) > 1 else ""
 
-    def kept_results(self, moved: Partitioned) -> tuple[Result, ...]:
+    def unchanged_results(self, moved: Partitioned) -> tuple[Result, ...]:
         """What asks for the results as they were, where a change has laid them out otherwise."""
         if self.explicit or len(moved.out_specs) != len(self.partitioned.out_specs):
             return ()

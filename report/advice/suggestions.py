@@ -178,7 +178,7 @@ class Search:
         if good is not None:
             found.append(good)
         asked = {c.index for c in changes if isinstance(c, Result)}
-        kept = tuple(c for c in self.candidates.kept_results(tried.partitioned)
+        kept = tuple(c for c in self.candidates.unchanged_results(tried.partitioned)
                      if c.index not in asked)
         if kept and not (good is not None and self.rank(good)[:3] == _BEST):
             again = self.attempt((*changes, *kept))

@@ -1,7 +1,7 @@
-"""Values inside two programs whose shardings differ: the types of a diff.
+"""Values whose shardings differ between two programs, for the types in a diff.
 
-Equations are matched as lines of text are, by op, shape and the user's expression; so values that
-only one program has do not hide changes to the others.
+Equations are matched like lines of text, by op, shape and the user's expression, so that values
+which exist in only one program do not hide changes to the others.
 """
 from __future__ import annotations
 

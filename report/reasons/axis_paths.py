@@ -1,4 +1,4 @@
-"""How axes came to values: back through the equations that propagated them, to an annotation."""
+"""Trace a mesh axis on a value back, through the equations that propagated it, to an annotation."""
 from __future__ import annotations
 
 import re

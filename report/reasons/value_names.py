@@ -1,7 +1,7 @@
-"""What the values of a partitioned program are called: the user's names, lines and expressions.
+"""Names for the values of a partitioned program: the user's names, lines and expressions.
 
-Every stage has its own variables for one value of the user's; they are matched by the equations
-that make them, so that a report can name the value in the user's words.
+Each stage has its own variable for the same value of the user's program. The variables are matched
+through the equations that produce them, so that a report can name the value in the user's words.
 """
 from __future__ import annotations
 

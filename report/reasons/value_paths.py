@@ -1,7 +1,7 @@
-"""Where a value stands in a program, so that it can be found again in the next trace of it.
+"""The position of a value in a program, by which it is found again in another trace.
 
-The path to the inner program that holds it, then a parameter or an equation: numbers only, hence
-the same for every trace of one function on arguments of the same types.
+A position is the path to the nested program that holds the value, then the number of a parameter or
+equation. It is the same for all traces of a function on arguments of the same types.
 """
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ...ir.device import Device, process_index
 from ...ir.diagnostics.errors import DeletedArrayError, JaxRuntimeError
 from ...ir.process import ProcessIdentity, process_identity
 from ...ir.pytree import PLAIN_LEAVES
-from ...ir.shardings.formats import Format, Layout, default_layout, kept_layout
+from ...ir.shardings.formats import Format, Layout, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.interning import InternTable
@@ -179,7 +179,7 @@ class ArrayImpl(HostView):
         except ValueError as e:
             raise ValueError("One of jit outputs with pytree key path result is incompatible with "
                              f"its layout annotation {layout}: {e}") from None
-        kept = kept_layout(layout)
+        kept = reported_layout(layout)
         if kept == self.format.layout:
             return self
         out = ArrayImpl(self.aval, self._sharding, self.storage, self._committed)

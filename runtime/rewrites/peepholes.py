@@ -8,7 +8,8 @@ one; the integer part of a float as its floor or its ceiling, by its sign.
 from __future__ import annotations
 
 from ...ir.ops.elementwise.select import select_n_p
-from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
+from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
+from ...ir.ops.movement.dynamic_update_slicing import dynamic_update_slice_p
 from ...ir.program import Atom, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 

@@ -10,7 +10,7 @@ import pytest
 
 import shardtrace as st
 from shardtrace.cli.commands.run import tolerance
-from shardtrace.ir.program import programs_equal
+from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.text.parse import load_program, parse_program
 
 LAYER = """

@@ -6,7 +6,7 @@ import pytest
 from shardtrace.cli.commands.help import FOLDER, TOPICS, error_classes
 from shardtrace.ir.ops.communication.collective_kinds import KINDS as COLLECTIVES
 from shardtrace.ir.text.parse import parse_program
-from shardtrace.report.advice.warnings import KINDS
+from shardtrace.report.warnings.warnings import KINDS
 
 from ..paths import DOCS
 

@@ -10,7 +10,8 @@ import shardtrace.partitioner.pipeline as pipeline
 from shardtrace.ir.context import config
 from shardtrace.ir.diagnostics.errors import VerificationError
 from shardtrace.ir.passes import Pass
-from shardtrace.ir.program import Level, Program, programs_equal
+from shardtrace.ir.program import Level, Program
+from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.rewriting.unread import drop_dead
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P

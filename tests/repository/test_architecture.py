@@ -14,7 +14,7 @@ import functools
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import networkx
 import pytest
@@ -42,7 +42,7 @@ SELDOM = (
     "shardtrace.ir.text.print", "shardtrace.runtime.callbacks",
     "shardtrace.runtime.per_device.executor", "shardtrace.tracer.advice.advice",
     "shardtrace.tracer.jnp.fft", "shardtrace.tracer.jnp.linalg")
-LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py"}
+LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py", "cli/__init__.py"}
 
 
 def _sources() -> list[pathlib.Path]:
@@ -59,7 +59,6 @@ MODULES = {
 BY_NAME = {name: path for path, name in MODULES.items()}
 
 
-@functools.cache
 def _tree(path: pathlib.Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
@@ -75,18 +74,34 @@ def _is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
+def _loads(node: ast.AST) -> bool:
+    """Is it an import, or a call that may load a module?"""
+    if isinstance(node, ast.Call):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(
+            node.func, "id", "")
+        return called in ("__import__", "import_module", "lazy_import")
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _nodes(path: pathlib.Path, typing: bool = False) -> list[tuple[ast.AST, bool]]:
+    """What loads modules, each with whether it runs in a function. typing: what stands under
+    `if TYPE_CHECKING`; else all but that.
+    """
+    return _loading_nodes(path)[typing]
+
+
 @functools.cache
-def _nodes(path: pathlib.Path) -> list[tuple[ast.AST, bool]]:
-    """All nodes but those under `if TYPE_CHECKING`, each with whether it runs in a function."""
-    found: list[tuple[ast.AST, bool]] = []
-    left: list[tuple[ast.AST, bool]] = [(_tree(path), False)]
+def _loading_nodes(path: pathlib.Path) -> dict[bool, list[tuple[ast.AST, bool]]]:
+    found: dict[bool, list[tuple[ast.AST, bool]]] = {False: [], True: []}
+    left: list[tuple[ast.AST, bool, bool]] = [(_tree(path), False, False)]
     while left:
-        node, in_function = left.pop()
-        found.append((node, in_function))
+        node, in_function, in_typing = left.pop()
+        if _loads(node):
+            found[in_typing].append((node, in_function))
         inside = in_function or isinstance(
             node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        left += [(child, inside) for child in ast.iter_child_nodes(node)
-                 if not _is_type_checking(child)]
+        left += [(child, inside, in_typing or _is_type_checking(child))
+                 for child in ast.iter_child_nodes(node)]
     return found
 
 
@@ -122,12 +137,12 @@ def _targets(path: pathlib.Path, node: ast.AST) -> Iterator[tuple[str, ...]]:
 
 @functools.cache
 def _imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
-    return [
-        (target, node.lineno)
-        for node, _ in _nodes(path)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for target in _targets(path, node)
-    ]
+    return _imported(path, typing=False)
+
+
+def _imported(path: pathlib.Path, typing: bool) -> list[tuple[tuple[str, ...], int]]:
+    return [(target, node.lineno) for node, _ in _nodes(path, typing)
+            if isinstance(node, ast.Import | ast.ImportFrom) for target in _targets(path, node)]
 
 
 def test_imports_point_down() -> None:
@@ -138,34 +153,59 @@ def test_imports_point_down() -> None:
             assert floor in allowed, f"{path}:{line} imports {'.'.join(target) or 'shardtrace'}"
 
 
+@functools.cache
+def _lazy_imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
+    """The modules of ours that a file loads through `lazy_import`."""
+    found = []
+    for node, _ in _nodes(path):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+                and node.func.id == "lazy_import"):
+            continue
+        name = ast.literal_eval(node.args[0])
+        if not name.startswith("."):
+            assert not name.startswith("shardtrace"), f"{path}:{node.lineno}"
+            continue
+        up = len(name) - len(name.lstrip("."))
+        up -= path.name == "__init__.py"           # a package is what its `.` means
+        target = (*MODULES[path][:len(MODULES[path]) - up], *name.lstrip(".").split("."))
+        assert target in BY_NAME, f"{path}:{node.lineno} loads {'.'.join(target)}"
+        found.append((target, node.lineno))
+    return found
+
+
+@functools.cache
+def _typing_imports(path: pathlib.Path) -> list[tuple[tuple[str, ...], int]]:
+    """The modules of ours that a file imports for the type checker alone."""
+    return _imported(path, typing=True)
+
+
 def test_what_loads_late_lies_below_too() -> None:
     for path in SOURCES:
         allowed = BELOW[_level(path)]
-        for node in ast.walk(_tree(path)):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-                    and node.func.id == "lazy_import"):
-                continue
-            name = ast.literal_eval(node.args[0])
-            if not name.startswith("."):
-                assert not name.startswith("shardtrace"), f"{path}:{node.lineno}"
-                continue
-            up = len(name) - len(name.lstrip("."))
-            up -= path.name == "__init__.py"           # a package is what its `.` means
-            target = (*MODULES[path][:len(MODULES[path]) - up], *name.lstrip(".").split("."))
-            assert target in BY_NAME, f"{path}:{node.lineno} loads {'.'.join(target)}"
-            assert _level(BY_NAME[target]) in allowed, f"{path}:{node.lineno}"
+        for target, line in _lazy_imports(path):
+            assert _level(BY_NAME[target]) in allowed, f"{path}:{line}"
 
 
-def test_no_import_cycles() -> None:
+def _cycles(imports: Callable[[pathlib.Path], list[tuple[tuple[str, ...], int]]],
+            sources: list[pathlib.Path]) -> list[list[str]]:
     graph = networkx.DiGraph()
-    for path in SOURCES:
-        for target, _ in _imports(path):
+    for path in sources:
+        for target, _ in imports(path):
             # `from . import x` in a package's own __init__ names the package itself.
             if target != MODULES[path]:
                 graph.add_edge(".".join(MODULES[path]), ".".join(target))
-    cycles = [sorted(part) for part in networkx.strongly_connected_components(graph)
-              if len(part) > 1]
-    assert cycles == []
+    return [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
+
+
+def test_no_import_cycles() -> None:
+    assert _cycles(_imports, SOURCES) == []
+
+
+def test_no_cycles_through_imports_that_come_late_or_never() -> None:
+    """What a module loads lazily, or names in annotations alone, does not lead back to it."""
+    sources = [path for path in SOURCES if _level(path) != "runtime"]
+    assert _cycles(lambda path: _imports(path) + _lazy_imports(path) + _typing_imports(path),
+                   sources) == []
 
 
 def _room(module: tuple[str, ...]) -> tuple[str, ...]:

@@ -66,9 +66,9 @@ def test_a_run_holds_no_more_than_numpy_would(program):
     assert ours <= 1.25 * plain, (ours, plain)
 
 
-@pytest.mark.parametrize("program", [chain, softmax, step])
-def test_a_later_run_takes_no_large_memory_anew(program):
-    x, y = data(4096, 1024), data(4096, 1024, seed=1)
+@pytest.mark.parametrize("program,rows", [(chain, 4096), (softmax, 4096), (step, 2048)])
+def test_a_later_run_takes_no_large_memory_anew(program, rows):
+    x, y = data(rows, 1024), data(rows, 1024, seed=1)
     f = st.jit(lambda a, b: program(jnp, a, b))
     out = [f(x, y) for _ in range(2)][-1]
     del out

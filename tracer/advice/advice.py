@@ -12,14 +12,13 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...ir.array import Array
 from ...ir.context import STATE
-from ...ir.diagnostics.diagnostic import Diagnostic, Fix, Remedy
+from ...ir.diagnostics.diagnostic import PRICES, Diagnostic, Fix, Remedy
 from ...ir.diagnostics.errors import ShardingTypeError
 from ...ir.support.immutable import immutable, replace
 from ...ir.support.scopes import override
@@ -27,8 +26,8 @@ from ...ir.types import ArrayType, Entries
 from ..staging.staging import Builder, trace_to_program
 from ..staging.tracer import Tracer
 from ..trees import tree
-from .advisers import PRICES
 from .names import Names
+from .other_specs import aligned_entries, other_entries, received
 from .provenance import axis_path
 from .remedies import tried
 from .rerun import Rerun, traced
@@ -230,14 +229,14 @@ class Search:
         choices = []
         for node, value in self.arrays:
             others = [v.aval for n, v in self.arrays if n is not node]
-            choices.append([(node, e, _received(value.aval, e))
-                            for e in _other_entries(value.aval, others)])
+            choices.append([(node, e, received(value.aval, e))
+                            for e in other_entries(value.aval, others)])
         singles = [self._edit([c]) for per_operand in choices for c in per_operand]
         singles.sort(key=lambda e: e.cost)
         alike = []
         for _, model in self.arrays:
-            wanted = [(n, v.aval, _aligned(v.aval, model.aval)) for n, v in self.arrays]
-            changes = [(n, e, _received(a, e)) for n, a, e in wanted if e != a.entries]
+            wanted = [(n, v.aval, aligned_entries(v.aval, model.aval)) for n, v in self.arrays]
+            changes = [(n, e, received(a, e)) for n, a, e in wanted if e != a.entries]
             if len(changes) > 1:
                 alike.append(self._edit(changes))
         pairs = [self._edit(list(pair))
@@ -342,60 +341,3 @@ def _takes_out_sharding(function: Any) -> bool:
         return False
 
 
-def _other_entries(aval: ArrayType, others: list[ArrayType]) -> list[Entries]:
-    """Specs that an operand could be brought to, given the types of the others."""
-    if not aval.mesh.axis_names and not any(o.mesh.axis_names for o in others):
-        return []
-    entries, rank = aval.entries, aval.ndim
-    found: list[Entries] = []
-    found += [_aligned(aval, other) for other in others]
-    mesh = aval.mesh if aval.mesh.axis_names else next(o.mesh for o in others if o.mesh.axis_names)
-    own = [a for e in entries for a in e]
-    for axis in own:
-        less = tuple(tuple(a for a in e if a != axis) for e in entries)
-        found.append(less)
-        found += [_added(less, d, axis) for d in range(rank)]
-    foreign = dict.fromkeys(a for o in others for e in o.entries for a in e if a not in own)
-    found += [_added(entries, d, axis) for axis in foreign for d in range(rank)]
-    pending = sorted(aval.spec.unreduced)
-    if pending:                                  # the sum finished, on every device or in parts
-        found = [entries] + [_added(entries, d, axis) for axis in pending for d in range(rank)]
-    found.append(((),) * rank)
-    sizes = dict(mesh.shape)
-    return [e for e in dict.fromkeys(found) if (e != entries or pending) and all(
-        n % math.prod(sizes[a] for a in axes) == 0
-        for n, axes in zip(aval.shape, e, strict=True)) and _distinct(e)]
-
-
-def _aligned(aval: ArrayType, other: ArrayType) -> Entries:
-    """The spec that fits another operand's, dimensions aligned at the end as in broadcasting."""
-    tail = min(aval.ndim, other.ndim)
-    sizes = dict(other.mesh.shape)
-    shared = tuple(axes if n > 1 and n % math.prod(sizes[a] for a in axes) == 0 else ()
-                   for axes, n in zip(other.entries[other.ndim - tail:],
-                                      aval.shape[aval.ndim - tail:], strict=True))
-    return aval.entries[:aval.ndim - tail] + shared
-
-
-def _added(entries: Entries, dim: int, axis: str) -> Entries:
-    return (*entries[:dim], (*entries[dim], axis), *entries[dim + 1:])
-
-
-def _distinct(entries: Entries) -> bool:
-    used = [a for e in entries for a in e]
-    return len(used) == len(set(used))
-
-
-def _received(aval: ArrayType, target: Entries) -> int:
-    """About how many bytes a device receives when a value is brought to `target`."""
-    sizes = dict(aval.mesh.shape)
-    local = aval.size * getattr(aval.dtype, "itemsize", 4)
-    had = 1.0 / math.prod(sizes[a] for a in aval.spec.unreduced)
-    for before, after in zip(aval.entries, target, strict=True):
-        local //= math.prod(sizes.get(a, 1) for a in after)
-        if after[:len(before)] != before:
-            kept = 0
-            while kept < min(len(before), len(after)) and before[kept] == after[kept]:
-                kept += 1
-            had /= math.prod(sizes[a] for a in before[kept:])
-    return int(local * (1 - had))

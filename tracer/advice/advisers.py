@@ -1,16 +1,10 @@
-"""Sharding errors are advised (advice.py), which loads with the first of them."""
+"""Adds advice to sharding errors; advice.py itself loads with the first of them."""
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ...ir.diagnostics.diagnostic import ADVISERS, Diagnostic
-from ...ir.program import Program
 from ...ir.support.lazy import lazy_import
 
 _advice = lazy_import(".advice", __package__)
-
-PRICES: list[Callable[[Program], int]] = []
-"""What gives the bytes that the busiest device receives in a run of a traced program."""
 
 
 def advise(cls: type[Exception], diagnostic: Diagnostic) -> Diagnostic:

@@ -1,7 +1,7 @@
-"""How the user's code names what a change of it needs: functions, specs, the mesh; or an import.
+"""Names that a suggested change needs, as the user's code has them: functions, specs, the mesh.
 
-A name is taken from the scope in which the changed text stands; where it has none, one that the
-file does not use is imported.
+A name is taken from the scope of the changed text. If the scope has none, an import is added, under
+a name that the file does not use.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's function run again with a change in its source: what shows that the change helps.
+"""Running the user's function again with a change in its source, to show that the change helps.
 
 While a function is traced its code runs to see its equations, and may run again at any time (a
 transformation does so too). So the file is compiled with the change made, the function is taken
@@ -111,7 +111,7 @@ class Rerun:
         path = _path_to(code, _compiled(self.place.file, source))
         new = _compiled(self.place.file, replace(fix, imports=()).apply(source))
         for i in path or ():
-            inner = _inner(new) if new is not None else []
+            inner = _nested_code(new) if new is not None else []
             new = inner[i] if i < len(inner) else None
         return new if path is not None else None
 
@@ -174,7 +174,7 @@ def _compiled(file: str, source: str) -> types.CodeType | None:
         return None
 
 
-def _inner(code: types.CodeType) -> list[types.CodeType]:
+def _nested_code(code: types.CodeType) -> list[types.CodeType]:
     return [c for c in code.co_consts if isinstance(c, types.CodeType)]
 
 
@@ -186,7 +186,7 @@ def _path_to(code: types.CodeType, root: types.CodeType | None) -> list[int] | N
     if root.co_name == code.co_name and root.co_firstlineno == code.co_firstlineno and (
             list(root.co_positions()) == list(code.co_positions())):
         return []
-    for i, inner in enumerate(_inner(root)):
+    for i, inner in enumerate(_nested_code(root)):
         path = _path_to(code, inner)
         if path is not None:
             return [i, *path]

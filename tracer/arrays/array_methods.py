@@ -13,9 +13,9 @@ from ...ir.api_boundary import bounded
 from ...ir.array import install_methods
 from .. import jnp, lax
 from ..jnp.creation import arrays
-from ..jnp.elementwise import arithmetic as elementwise
-from ..jnp.elementwise import complex_numbers, rounding
+from ..jnp.elementwise import arithmetic, complex_numbers, rounding
 from ..jnp.elementwise.bits import bitwise_not as _invert
+from ..jnp.elementwise.clipping import clip
 from ..jnp.indexing import searching, sorted_search, sorting
 from ..jnp.indexing import take as jnp_indexing
 from ..jnp.indexing.indexed_update import IndexUpdateHelper
@@ -88,7 +88,7 @@ def _choose(self, choices, out=None, mode="raise"):
 
 
 def _clip(self, min=None, max=None):
-    return elementwise.clip(self, min=min, max=max)
+    return clip(self, min=min, max=max)
 
 
 def _compress(self, condition, axis=None, *, out=None, size=None, fill_value=0):
@@ -307,9 +307,9 @@ METHODS: dict[str, Any] = {
     "real": property(lambda self: complex_numbers.real(self)),
     "imag": property(lambda self: complex_numbers.imag(self)),
     "at": property(IndexUpdateHelper), "flat": property(_flat),
-    "__neg__": lambda self: elementwise.negative_function(self),
-    "__pos__": lambda self: elementwise.positive(self),
-    "__abs__": lambda self: elementwise.absolute(self),
+    "__neg__": lambda self: arithmetic.negative_function(self),
+    "__pos__": lambda self: arithmetic.positive(self),
+    "__abs__": lambda self: arithmetic.absolute(self),
     "__invert__": lambda self: _invert(self), "__round__": _round, "__len__": _length,
     "__iter__": _iterate, "__contains__": _contains, "__getitem__": _get, "__setitem__": _set,
     "__delitem__": _delete,

@@ -10,8 +10,7 @@ from ...ir.api_boundary import SIGNS, crossed
 from ...ir.array import Array
 from ..indexing.indexing import get_item
 from ..jnp.creation import arrays
-from ..jnp.elementwise import arithmetic as elementwise
-from ..jnp.elementwise import division, powers, rounding
+from ..jnp.elementwise import division, powers, rounding, two_operands
 from ..jnp.elementwise.bits import bitwise_and_function as _and
 from ..jnp.elementwise.bits import bitwise_or_function as _or
 from ..jnp.elementwise.bits import bitwise_xor_function as _xor
@@ -78,8 +77,8 @@ def _power(x: Any, y: Any) -> Any:
 
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": elementwise.add_function, "sub": elementwise.subtract_function,
-    "mul": elementwise.multiply_function, "truediv": elementwise.divide,
+    "add": two_operands.add_function, "sub": two_operands.subtract_function,
+    "mul": two_operands.multiply_function, "truediv": two_operands.divide,
     "floordiv": division.floor_divide, "mod": division.remainder,
     "divmod": division.divmod, "pow": _power, "matmul": contraction.matmul,
     "and": _and, "or": _or, "xor": _xor, "lshift": _left_shift, "rshift": _right_shift,

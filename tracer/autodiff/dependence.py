@@ -1,10 +1,10 @@
-"""Which results of a program depend on some of its operands, told without tracing anything.
+"""Which results of a program depend on given operands, found without tracing.
 
-The fixed point over a loop's carries needs this of the body for one set of operands after another;
-making the derivative or the split of the body each time would cost a trace each. What is told here
-of an op that holds programs of its own is told of these, where their derivatives are as they are
-for calls, loops and branches; of others it is nothing: the answers are lower bounds, from which
-loops go on with what the programs themselves say (`loops.grown`).
+The fixed point over a loop's carries asks this about the body for one set of operands after
+another; differentiating or splitting the body each time would cost a trace each. Calls, loops and
+branches are analysed through the programs that they hold. Other ops that hold programs count as
+independent, so answers are lower bounds, and loops continue from there with what the derivative
+programs themselves say (`loops.grown`).
 """
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def moving_results(program: Program, mask: Mask) -> Mask:
         if found.isdisjoint(eqn.invars) or rule == "zero":
             continue
         if eqn.op.name in _RULES:
-            if not found.isdisjoint(_followed(eqn)):
+            if not found.isdisjoint(_differentiated_operands(eqn)):
                 found.update([v for v in eqn.outvars if has_tangent(v.aval.dtype)])
         elif eqn.op.subprograms:
             outs = _held(eqn, _given(eqn, found), moving_results)
@@ -70,7 +70,7 @@ def _named(program: Program, mask: Mask) -> set[Var]:
     return {v for v, m in zip(program.invars, mask, strict=True) if m}
 
 
-def _followed(eqn: Equation) -> Sequence[Atom]:
+def _differentiated_operands(eqn: Equation) -> Sequence[Atom]:
     """The operands of a call with a rule of its own whose tangents the rule is for, or refused."""
     params = eqn.params
     end = params["num_consts"]

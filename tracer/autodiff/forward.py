@@ -21,7 +21,7 @@ from ...ir.ops.derivatives import full_like, has_tangent, push_forward
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
-from ..staging.bound_names import name_alike
+from ..staging.bound_names import copy_names
 from ..staging.staging import Builder, collector_paused
 from ..staging.tracer import Tracer, typeof
 from .nested.rules import CALLS
@@ -133,7 +133,7 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
                     at(eqn)
                     at.exactly(eqn.location)
                     results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
-                    name_alike(eqn.outvars, results)
+                    copy_names(eqn.outvars, results)
                 env.update(zip(eqn.outvars, results, strict=True))
                 continue
             location = at(eqn)
@@ -142,7 +142,7 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
                 pushed = _push_memoized(eqn, env, given, rules, location)
             else:
                 pushed = push(eqn.op, [operand(a, env) for a in eqn.invars], given, eqn.params)
-            name_alike(eqn.outvars, pushed[0])
+            copy_names(eqn.outvars, pushed[0])
             for v, x, t in zip(eqn.outvars, *pushed, strict=True):
                 env[v] = x
                 if t is not None:
@@ -323,7 +323,7 @@ class Forward:
                     continue
                 at(eqn)
                 results = self.process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
-                name_alike(eqn.outvars, results)
+                copy_names(eqn.outvars, results)
                 env.update(zip(eqn.outvars, results, strict=True))
         return [operand(a, env) for a in program.outvars]
 

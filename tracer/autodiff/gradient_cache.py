@@ -1,11 +1,11 @@
-"""Gradients of programs that were differentiated before.
+"""A cache of gradients, for programs that were differentiated before.
 
-A function that is jitted in a loop, or a cell of a notebook that runs again, is traced anew each
-time, to the same program from the same lines. What its gradient recorded then is recorded again,
-equation by equation with their places: the program is neither linearized nor transposed.
+A function that is jitted in a loop, or a notebook cell that is run again, is traced anew each time,
+to the same program from the same lines. The equations of its gradient are then recorded again with
+their locations; the program is neither linearized nor transposed again.
 
-Rules of the user's run each time, since they are his code; so do those that use anything else than
-the program's equations (constants, what else is captured).
+Users' own derivative rules run each time, and so do rules that use anything besides the program's
+equations (constants, other captured values).
 """
 from __future__ import annotations
 

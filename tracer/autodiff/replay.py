@@ -17,7 +17,7 @@ from ...ir.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..staging.bound_names import name_alike
+from ..staging.bound_names import copy_names
 from ..staging.staging import Builder, canonical_value, trace_to_program
 from ..staging.tracer import type_of_constant
 
@@ -222,7 +222,7 @@ def evaluate(program: Program, values: Sequence[Any], word: str = "") -> list[An
                     continue
             at(eqn)
             results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
-            name_alike(eqn.outvars, results)
+            copy_names(eqn.outvars, results)
             env.update(zip(eqn.outvars, results, strict=True))
     return [operand(a, env) for a in program.outvars]
 

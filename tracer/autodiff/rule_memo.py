@@ -1,9 +1,9 @@
-"""What the rules of an equation record is remembered: one kind of equation is derived once.
+"""Memoised derivative rules: equations of the same kind are differentiated once.
 
-What a rule binds depends on the op with its params, on the types of what it is given (on the values
-of numbers, which become literals), on which of these are one value, and on the context. Where all
-that is as it was before, the same equations are recorded again, and neither the rule nor inference
-runs. Rules that use anything else (programs, constants, meshes) are not remembered.
+What a rule binds depends on the op and its params, on the types of its operands (on the values of
+numbers, which become literals), on which operands are the same value, and on the context. If all of
+that is as before, the same equations are recorded again, and neither the rule nor inference runs.
+Rules that use anything else (programs, constants, meshes) are not memoised.
 """
 from __future__ import annotations
 

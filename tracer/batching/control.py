@@ -22,9 +22,9 @@ from ..staging.tracer import typeof
 from .programs import (
     ANYWHERE,
     batch_program,
+    cached_trace,
     mapped_results,
     replay,
-    traced_once,
 )
 from .rules import (
     Batched,
@@ -53,7 +53,7 @@ def _places(dims: Dims) -> list[int]:
     return [ANYWHERE if d is None else 0 for d in dims]
 
 
-def _joined(a: Dims, b: Dims) -> Mapped:
+def _mapped_in_either(a: Dims, b: Dims) -> Mapped:
     return [None if x is None and y is None else 0 for x, y in zip(a, b, strict=True)]
 
 
@@ -81,7 +81,7 @@ def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
           for x, d in zip(operands[split:], dims[split:], strict=True)]
     item_dims: Mapped = [None if d is None else 0 for d in dims[split:]]
     items = [item_type(typeof(x)) for x in xs]
-    carry_dims = _grown(axis, jaxpr, const_dims, _joined(dims[num_consts:split],
+    carry_dims = _grown(axis, jaxpr, const_dims, _mapped_in_either(dims[num_consts:split],
                                                          dims[num_consts:split]), item_dims)
     while True:
         carry = _carried(operands[num_consts:split], dims[num_consts:split], carry_dims,
@@ -90,7 +90,7 @@ def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
             axis, jaxpr, [*_types(consts), *_types(carry), *items],
             [*const_dims, *carry_dims, *item_dims],
             [*_places(carry_dims), *[ANYWHERE] * (len(types) - num_carry)])
-        grown = _joined(carry_dims, out[:num_carry])
+        grown = _mapped_in_either(carry_dims, out[:num_carry])
         if grown == carry_dims:
             break
         carry_dims = grown
@@ -107,7 +107,7 @@ def _batch_while(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: T
     tests, test_dims = operands[:cond_nconsts], list(dims[:cond_nconsts])
     consts, const_dims = operands[cond_nconsts:split], list(dims[cond_nconsts:split])
     start, start_dims = operands[split:], dims[split:]
-    carry_dims = _grown(axis, body_jaxpr, const_dims, _joined(start_dims, start_dims), [])
+    carry_dims = _grown(axis, body_jaxpr, const_dims, _mapped_in_either(start_dims, start_dims), [])
     avals = body_jaxpr.in_avals[body_nconsts:]
     if mapped_results(axis, cond_jaxpr, [d is not None for d in (*test_dims, *carry_dims)])[0]:
         carry_dims = [0] * len(carry_dims)
@@ -120,7 +120,7 @@ def _batch_while(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: T
             body, body_captured, out = batch_program(
                 axis, body_jaxpr, _types([*consts, *carry]), [*const_dims, *carry_dims],
                 _places(carry_dims))
-        grown = _joined(carry_dims, out) if test_dim is None else [0] * len(carry_dims)
+        grown = _mapped_in_either(carry_dims, out) if test_dim is None else [0] * len(carry_dims)
         if grown == carry_dims:
             break
         carry_dims = grown
@@ -156,8 +156,8 @@ def _while_any(axis: MappedAxis, programs: tuple[Program, Program],
                 for was, (x, d) in zip(old, results, strict=True)]
 
     key = ("batch while", axis, tuple(test_dims), tuple(dims))
-    test, captured, _ = traced_once(cond, key, any_going, _types([*test_values, *carry]), None)
-    run, run_captured, _ = traced_once(body, (*key, cond), step,
+    test, captured, _ = cached_trace(cond, key, any_going, _types([*test_values, *carry]), None)
+    run, run_captured, _ = cached_trace(body, (*key, cond), step,
                                        _types([*test_values, *values, *carry]), None)
     return while_p.bind(
         *captured, *test_values, *run_captured, *test_values, *values, *carry, cond_jaxpr=test,

@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.context import STATE
+from ...ir.context import STATE, Interpreter
 from ...ir.diagnostics.location import UNKNOWN, Location, capture
 from ...ir.inference.infer import infer
 from ...ir.mesh import Mesh
-from ...ir.op import DEFAULT_INTERPRETER, Interpreter, Op
+from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Var
 from ...ir.types import ArrayType
 from ..shardings.sharding_functions import EAGER_CALL
 from ..staging.constants import as_array
-from ..staging.staging import Builder, canonical_value, cast_operands, record_mesh
+from ..staging.operand_casts import cast_operands
+from ..staging.staging import Builder, canonical_value, record_mesh
 from ..staging.tracer import Tracer, typeof
 from .rules import MappedAxis, batch_op, element_type, uses_axis
 

@@ -58,10 +58,10 @@ def batch_program(axis: MappedAxis, program: Program, types: Sequence[ArrayType]
         return [x for x, _ in results]
 
     key = ("batch", axis, tuple(dims), tuple(wanted))
-    return traced_once(program, key, run, types, out_dims, mesh=mesh, capture_type=capture_type)
+    return cached_trace(program, key, run, types, out_dims, mesh=mesh, capture_type=capture_type)
 
 
-def traced_once(program: Program, key: tuple[Any, ...], f: Callable[..., list[Any]],
+def cached_trace(program: Program, key: tuple[Any, ...], f: Callable[..., list[Any]],
                 types: Sequence[ArrayType], details: Any, *, mesh: AbstractMesh | None = None,
                 capture_type: Callable[[ArrayType], ArrayType] = lambda t: t
                 ) -> tuple[Program, list[Any], Any]:

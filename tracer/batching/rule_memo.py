@@ -1,10 +1,10 @@
-"""What an op becomes for a mapped axis is remembered: one kind of equation is batched once.
+"""Memoised batching rules: equations of the same kind are batched once.
 
-What a batching rule binds depends on the axis, on the op with its params, on the types and mapped
-dimensions of its operands (on the values of numbers, which become literals), on which of these are
-one value, and on the context. Where all that is as it was before, the same equations are recorded
+What a batching rule binds depends on the axis, on the op and its params, on the types and mapped
+dimensions of its operands (on the values of numbers, which become literals), on which operands are
+the same value, and on the context. If all of that is as before, the same equations are recorded
 again, and neither the rule nor inference runs. Rules that use anything else (programs, constants,
-names of axes) are not remembered, nor is what somebody watches or what is computed at once.
+axis names) are not memoised, nor are traces that are observed or ops that run at once.
 """
 from __future__ import annotations
 

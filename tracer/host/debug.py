@@ -1,4 +1,4 @@
-"""Watching the types: print every value while a function is traced.
+"""Print the type of every value while a function is traced.
 
     with st.debug.show_types():
         layer(x, w)

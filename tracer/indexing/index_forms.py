@@ -1,4 +1,4 @@
-"""What x[index] can be given, made plain: one position per dimension that it uses or adds."""
+"""The index of x[index] in normal form: one item for each dimension that it uses or adds."""
 from __future__ import annotations
 
 import operator

@@ -116,30 +116,23 @@ from .elementwise.arithmetic import (
     arcsin,
     arcsinh,
     arctan,
-    arctan2,
     arctanh,
     asin,
     asinh,
     atan,
-    atan2,
     atanh,
     cbrt,
-    clip,
     cos,
     cosh,
     deg2rad,
     degrees,
-    divide,
     exp,
     exp2,
     expm1,
     fabs,
-    heaviside,
     i0,
     log,
     log1p,
-    nan_to_num,
-    nextafter,
     positive,
     rad2deg,
     radians,
@@ -151,7 +144,6 @@ from .elementwise.arithmetic import (
     square,
     tan,
     tanh,
-    true_divide,
 )
 from .elementwise.bits import (
     bitwise_count,
@@ -171,6 +163,7 @@ from .elementwise.bits import (
     spacing,
     unpackbits,
 )
+from .elementwise.clipping import clip, nan_to_num
 from .elementwise.complex_numbers import angle, conj, conjugate, imag, iscomplex, isreal, real
 from .elementwise.division import divmod, floor_divide, fmod, mod, remainder
 from .elementwise.logic import (
@@ -197,6 +190,7 @@ from .elementwise.logic import (
 )
 from .elementwise.powers import float_power, hypot, log2, log10, pow, power, reciprocal
 from .elementwise.rounding import around, ceil, floor, rint, round, trunc
+from .elementwise.two_operands import arctan2, atan2, divide, heaviside, nextafter, true_divide
 from .elementwise.ufunc import ufunc
 from .elementwise.ufuncs import (
     add,

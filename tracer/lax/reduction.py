@@ -14,10 +14,9 @@ from ...ir.dtypes import iinfo, issubdtype
 from ...ir.op import Op
 from ...ir.ops.elementwise.arithmetic import neg_p
 from ...ir.ops.reductions.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
+from ...ir.ops.reductions.positions import argmax_p, argmin_p
 from ...ir.ops.reductions.reduce import reduce_p
 from ...ir.ops.reductions.reduction import (
-    argmax_p,
-    argmin_p,
     reduce_and_p,
     reduce_max_p,
     reduce_min_p,

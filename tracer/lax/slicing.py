@@ -16,7 +16,8 @@ from ...ir.dtypes import canonicalize_dtype, iinfo, issubdtype
 from ...ir.ops.elementwise.arithmetic import add_p
 from ...ir.ops.elementwise.comparison import lt_p
 from ...ir.ops.elementwise.select import select_n_p
-from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
+from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
+from ...ir.ops.movement.dynamic_update_slicing import dynamic_update_slice_p
 from ...ir.ops.movement.slicing import slice_p
 from .. import sharding_notes
 from ..operands.dtype_promotion import (

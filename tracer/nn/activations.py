@@ -10,23 +10,25 @@ from .. import lax, sharding_notes
 from ..autodiff.custom.custom_jvp import custom_jvp
 from ..jnp.elementwise.arithmetic import (
     absolute,
-    add_function,
-    clip,
-    divide,
     exp,
     expm1,
     log,
     log1p,
-    maximum_function,
-    minimum_function,
-    multiply_function,
     negative_function,
     sqrt,
     square,
     tanh,
 )
+from ..jnp.elementwise.clipping import clip
 from ..jnp.elementwise.logic import greater, greater_equal, less, less_equal
 from ..jnp.elementwise.powers import logaddexp_function, power
+from ..jnp.elementwise.two_operands import (
+    add_function,
+    divide,
+    maximum_function,
+    minimum_function,
+    multiply_function,
+)
 from ..jnp.indexing.searching import choose_where
 from ..jnp.manipulation.joining import split
 from ..operands.dtype_promotion import (

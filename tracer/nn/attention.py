@@ -14,8 +14,8 @@ from ...ir.array import Array
 from ...ir.dtypes import finfo, promote_types
 from .. import lax
 from ..jnp.creation.filled import tril
-from ..jnp.elementwise.arithmetic import add_function, multiply_function
 from ..jnp.elementwise.log_sums import logsumexp
+from ..jnp.elementwise.two_operands import add_function, multiply_function
 from ..jnp.indexing.searching import choose_where
 from ..jnp.manipulation.shaping import expand_dims, reshape
 from ..jnp.matrices.einsum import einsum

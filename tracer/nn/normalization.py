@@ -11,16 +11,10 @@ import numpy as np
 
 from .. import lax, sharding_notes
 from ..jnp.creation.arrays import astype
-from ..jnp.elementwise.arithmetic import (
-    clip,
-    divide,
-    exp,
-    log,
-    multiply_function,
-    square,
-    subtract_function,
-)
+from ..jnp.elementwise.arithmetic import exp, log, square
+from ..jnp.elementwise.clipping import clip
 from ..jnp.elementwise.logic import equal
+from ..jnp.elementwise.two_operands import divide, multiply_function, subtract_function
 from ..jnp.indexing.searching import choose_where
 from ..jnp.reductions import moments
 from ..jnp.reductions import reduce as reductions

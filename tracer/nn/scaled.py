@@ -21,8 +21,10 @@ from ...ir.dtypes import finfo, parse_long
 from .. import lax
 from ..autodiff.custom.custom_vjp import custom_vjp
 from ..jnp.creation.filled import ones
-from ..jnp.elementwise.arithmetic import abs, clip, divide
+from ..jnp.elementwise.arithmetic import abs
+from ..jnp.elementwise.clipping import clip
 from ..jnp.elementwise.logic import less_equal
+from ..jnp.elementwise.two_operands import divide
 from ..jnp.indexing.searching import choose_where
 from ..jnp.reductions.reduce import max as maximum_of
 from ..operands.dtype_promotion import dtype_name, shape_of, user_dtype

@@ -24,7 +24,7 @@ from .dtype_promotion import broadcast_shapes, shape_of
 Shape = tuple[int, ...]
 
 
-def joined_sharding(values: list[Any], shape: Shape) -> NamedSharding | None:
+def broadcast_sharding(values: list[Any], shape: Shape) -> NamedSharding | None:
     """The sharding of the result of an elementwise op of these operands; None if it is whole.
 
     Raises ShardingTypeError where two operands are split over different axes in one dimension.
@@ -100,7 +100,7 @@ def broadcast_together(*values: Any) -> list[Any]:
     pending = [v.aval for v in values if isinstance(v, Array) and is_pending(v.aval)]
     if pending:
         refuse_pending("broadcasting", pending)
-    sharding = joined_sharding(list(values), shape)
+    sharding = broadcast_sharding(list(values), shape)
     with beside(*values):
         return [to_type(v, shape, sharding) for v in values]
 

@@ -14,9 +14,7 @@ import numpy as np
 
 from .. import jnp, lax
 from ..operands.dtype_promotion import (
-    dtype_name,
     promote_args_inexact,
-    promote_dtypes_inexact,
     strong,
     strong_array,
 )
@@ -27,7 +25,8 @@ from .special import where
 LOG_2PI = math.log(2 * math.pi)
 
 
-def _within(condition, logarithm):
+def within_support(condition: Any, logarithm: Any) -> Any:
+    """The logarithm of a density where the condition holds, -inf elsewhere."""
     return where(condition, logarithm, -np.inf)
 
 
@@ -182,7 +181,7 @@ class expon(_LocationScale):
 
     @staticmethod
     def _log_density(z):
-        return _within(z >= 0, -z)
+        return within_support(z >= 0, -z)
 
     @staticmethod
     def _probability(z):
@@ -231,7 +230,7 @@ class gamma(_Shaped):
         safe = where(z > 0, z, 1)
         inside = special.xlogy(a - 1, safe) - z - lax.lgamma(a) - lax.log(scale)
         at_zero = special.xlogy(a - 1, jnp.zeros_like(z)) - lax.lgamma(a) - lax.log(scale)
-        return strong_array(_within(z >= 0, where(z > 0, inside, at_zero)))
+        return strong_array(within_support(z >= 0, where(z > 0, inside, at_zero)))
 
     @classmethod
     def pdf(cls, x, a, loc=0, scale=1):
@@ -286,7 +285,7 @@ class beta(_Shaped):
         (a, b), z, scale = cls._split("logpdf", x, a, b, loc, scale)
         inside = (special.xlogy(a - 1, z) + special.xlog1py(b - 1, -z) - special.betaln(a, b)
                   - lax.log(scale))
-        return strong_array(_within((z >= 0) & (z <= 1), inside))
+        return strong_array(within_support((z >= 0) & (z <= 1), inside))
 
     @classmethod
     def pdf(cls, x, a, b, loc=0, scale=1):
@@ -331,140 +330,3 @@ class t(_Shaped):
     def pdf(cls, x, df, loc=0, scale=1):
         """The density."""
         return jnp.exp(cls.logpdf(x, df, loc, scale))
-
-
-# -- discrete --------------------------------------------------------------------------------------
-
-class bernoulli:
-    """The Bernoulli distribution: 1 with probability p, else 0. Functions take (k, p, loc)."""
-
-    @staticmethod
-    def logpmf(k, p, loc=0):
-        """The logarithm of the probability of k."""
-        k, p, loc = promote_args_inexact("bernoulli.logpmf", k, p, loc)
-        x = k - loc
-        return strong_array(
-            _within((x == 0) | (x == 1), special.xlogy(x, p) + special.xlog1py(1 - x, -p)))
-
-    @classmethod
-    def pmf(cls, k, p, loc=0):
-        """The probability of k."""
-        return jnp.exp(cls.logpmf(k, p, loc))
-
-    @staticmethod
-    def cdf(k, p):
-        """The probability of at most k."""
-        k, p = promote_args_inexact("bernoulli.cdf", k, p)
-        return strong_array(where(k < 0, 0.0, where(k < 1, 1 - p, 1.0)))
-
-    @staticmethod
-    def ppf(q, p):
-        """The least value with `cdf` of at least q."""
-        q, p = promote_args_inexact("bernoulli.ppf", q, p)
-        valid = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
-        return strong_array(where(valid, where(q <= 1 - p, 0.0, 1.0), np.nan))
-
-
-class binom:
-    """The binomial distribution: how many of n trials succeed, each with probability p."""
-
-    @staticmethod
-    def logpmf(k, n, p, loc=0):
-        """The logarithm of the probability of k."""
-        k, n, p, loc = promote_args_inexact("binom.logpmf", k, n, p, loc)
-        x = k - loc
-        ways = lax.lgamma(n + 1) - lax.lgamma(x + 1) - lax.lgamma(n - x + 1)
-        return _within((x >= 0) & (x <= n),
-                       ways + special.xlogy(x, p) + special.xlog1py(n - x, -p))
-
-    @classmethod
-    def pmf(cls, k, n, p, loc=0):
-        """The probability of k."""
-        return jnp.exp(cls.logpmf(k, n, p, loc))
-
-
-class poisson:
-    """The Poisson distribution: how many events happen where mu are expected."""
-
-    @staticmethod
-    def logpmf(k, mu, loc=0):
-        """The logarithm of the probability of k."""
-        k, mu, loc = promote_args_inexact("poisson.logpmf", k, mu, loc)
-        x = k - loc
-        return _within(x >= 0, special.xlogy(x, mu) - lax.lgamma(x + 1) - mu)
-
-    @classmethod
-    def pmf(cls, k, mu, loc=0):
-        """The probability of k."""
-        return jnp.exp(cls.logpmf(k, mu, loc))
-
-    @staticmethod
-    def cdf(k, mu, loc=0):
-        """The probability of at most k."""
-        k, mu, loc = promote_args_inexact("poisson.cdf", k, mu, loc)
-        x = k - loc
-        at_most = special.gammaincc(jnp.floor(1 + jnp.maximum(x, 0)), mu)
-        return strong_array(where(x >= 0, at_most, 0.0))
-
-
-# -- of several dimensions -------------------------------------------------------------------------
-
-class dirichlet:
-    """The Dirichlet distribution on a simplex; dimension 0 of x holds the coordinates."""
-
-    @staticmethod
-    def logpdf(x, alpha):
-        """The logarithm of the density; x may leave out the last coordinate."""
-        x, alpha = map(as_array, promote_dtypes_inexact(x, alpha))
-        if alpha.ndim != 1:
-            raise ValueError("`alpha` must be one-dimensional; got alpha.shape="
-                             f"{alpha.shape}")
-        if x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):
-            raise ValueError("`x` must have either the same number of entries as `alpha` or one "
-                             f"entry fewer; got x.shape={x.shape}, alpha.shape={alpha.shape}")
-        if x.shape[0] != alpha.shape[0]:
-            x = jnp.concatenate([x, 1 - x.sum(0, keepdims=True)])
-        wide = alpha.reshape(-1, *[1] * (x.ndim - 1))
-        inside = (jnp.sum(special.xlogy(wide - 1, x), axis=0) + lax.lgamma(jnp.sum(alpha))
-                  - jnp.sum(lax.lgamma(alpha)))
-        tolerance = 10 * np.finfo(dtype_name(x)).eps
-        on_simplex = jnp.all(x > 0, axis=0) & (jnp.abs(x.sum(axis=0) - 1) < tolerance)
-        return _within(on_simplex, inside)
-
-    @classmethod
-    def pdf(cls, x, alpha):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, alpha))
-
-
-class multivariate_normal:
-    """The normal distribution of vectors, which are dimension -1 of x, with mean and cov."""
-
-    @staticmethod
-    def logpdf(x, mean, cov, allow_singular=None):
-        """The logarithm of the density; cov is a matrix, perhaps one of a batch, or a number."""
-        if allow_singular is not None:
-            raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf")
-        x, mean, cov = map(as_array, promote_dtypes_inexact(x, mean, cov))
-        if mean.ndim == 0:
-            z, scale = (x - mean) / jnp.sqrt(cov), jnp.sqrt(cov)
-            return norm._log_density(z) - lax.log(scale)
-        n = mean.shape[-1]
-        if cov.ndim == 0:
-            y = (x - mean) / jnp.sqrt(cov)
-            return -0.5 * (jnp.sum(y * y, axis=-1) + n * (LOG_2PI + lax.log(cov)))
-        if cov.ndim < 2 or cov.shape[-2:] != (n, n):
-            raise ValueError("multivariate_normal.logpdf got incompatible shapes")
-        factor = lax.linalg.cholesky(cov)
-        away = x - mean
-        batch = jnp.broadcast_shapes(away.shape[:-1], cov.shape[:-2])
-        y = lax.linalg.triangular_solve(
-            jnp.broadcast_to(factor, (*batch, n, n)),
-            jnp.broadcast_to(away, (*batch, n))[..., None], left_side=True, lower=True)[..., 0]
-        spread = jnp.sum(lax.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
-        return -0.5 * (jnp.sum(y * y, axis=-1) + n * LOG_2PI) - spread
-
-    @classmethod
-    def pdf(cls, x, mean, cov):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, mean, cov))

@@ -1,4 +1,4 @@
-"""Functions under the signatures that older programs call them by.
+"""Older signatures of shard_map.
 
 `jax.experimental.shard_map.shard_map` took mesh and specs by position and called the check
 `check_rep`; it named the axes to leave alone (`auto`) where `shard_map` names those to take over.

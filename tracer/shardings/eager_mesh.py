@@ -1,7 +1,8 @@
-"""The mesh of constants that a function makes beside its operands, outside of jit.
+"""The mesh for constants that a function creates next to its operands, outside of jit.
 
-A type knows an abstract mesh, an array the devices. A function that is run op by op makes zeros or
-masks of its operand's type, and each op alone could not tell on which devices; so they are told.
+A type has an abstract mesh, while an array has devices. A function that runs op by op creates zeros
+or masks from the type of an operand, and the ops that do so could not tell on which devices; the
+mesh recorded here tells them.
 """
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ class Watch:
         self.frame, self.names, self.callers, self.depth, self.stores = state
 
 
-def name_alike(variables: Sequence[Var], values: Sequence[Any]) -> None:
+def copy_names(variables: Sequence[Var], values: Sequence[Any]) -> None:
     """Call the values of a program's variables as these are called, where they have no name."""
     for v, x in zip(variables, values, strict=True):
         if v.name is not None and type(x) is Tracer:

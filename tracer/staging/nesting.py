@@ -1,4 +1,4 @@
-"""Functions that are traced inside of one another: room for many, and an error for too many.
+"""Deeply nested traces: a larger recursion limit, and an error beyond it.
 
 Each level of `jit`, `scan`, `cond` and their kin takes about ten frames of Python's stack, and
 passes over the program a few for each level of bodies. Python allows a thousand by default.

@@ -22,12 +22,10 @@ from ...ir.diagnostics.errors import UnexpectedTracerError
 from ...ir.diagnostics.location import Location
 from ...ir.dtypes import canonicalize_dtype
 from ...ir.inference.infer import infer, infer_anew
-from ...ir.manual_state import NOT_MANUAL
 from ...ir.mesh import AbstractMesh, Mesh
-from ...ir.op import OPS, Op
+from ...ir.op import Op
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES
-from ...ir.support.caches import cached
 from ...ir.support.collector import collector_paused
 from ...ir.typeof import NUMPY_SCALARS
 from ...ir.types import ArrayType
@@ -35,6 +33,7 @@ from . import leaks
 from .bound_names import DEEP, Watch
 from .nesting import DEEP as DEEPLY
 from .nesting import make_room, refuse
+from .operand_casts import casts_of, reduce_scalars
 from .tracer import Tracer, type_of_constant, typeof
 
 
@@ -306,63 +305,6 @@ class Builder:
                           consts=self.consts, mesh=mesh, level=Level.TRACED, **details)
         program.memo["meshes"] = tuple(self.meshes)
         return program
-
-
-def cast_operands(builder: Builder, op: Op, atoms: Sequence[Atom]) -> tuple[Atom, ...]:
-    """Insert the casts that JAX makes silently: operands of an op inside shard_map come to vary
-    over the same axes (`pvary`), and a rank-0 operand beside a reduced one becomes reduced."""
-    if op.manual is None:
-        changed = list(atoms)
-        for i, cast, axes, _ in casts_of(tuple([a.aval for a in atoms]), STATE.abstract_mesh):
-            operand = _as_operand(builder, changed[i])
-            changed[i] = builder.process(cast, [operand], {"axes": axes})[0].variable
-        atoms = changed
-    return reduce_scalars(builder, op, tuple(atoms))
-
-
-def reduce_scalars(builder: Builder, op: Op, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
-    """The second of these casts."""
-    if len(atoms) != 2 or op.subprograms:
-        return atoms
-    for i, (a, b) in enumerate((atoms, atoms[::-1])):
-        wanted = b.aval.sharding.spec.reduced
-        if (wanted and not a.aval.shape and not a.aval.spec.reduced
-                and not wanted & (a.aval.unreduced | a.aval.varying)):
-            dst = b.aval.update(shape=(), sharding=_replicated_reduced(b.aval)).sharding
-            params = {"dst_sharding": dst}
-            tracer = builder.process(OPS["reshard"], [_as_operand(builder, a)], params)
-            atoms = (tracer[0].variable, b) if i == 0 else (b, tracer[0].variable)
-    return atoms
-
-
-@cached(4096)
-def casts_of(types: tuple[ArrayType, ...], context: AbstractMesh
-             ) -> tuple[tuple[int, Op, tuple[str, ...], ArrayType], ...]:
-    """(operand, op, axes, type) of the casts after which all operands vary over the same axes."""
-    if all([t.manual is NOT_MANUAL for t in types]):
-        return ()
-    union: frozenset[str] = frozenset().union(*[t.varying for t in types])
-    out = []
-    for i, t in enumerate(types):
-        missing = union - t.varying
-        reduced = missing & t.manual.reduced
-        for cast, names in (("reduced_vary_cast_p", reduced), ("pvary", missing - reduced)):
-            if names:
-                order = t.mesh.axis_names or context.axis_names
-                axes = tuple([n for n in order if n in names]) or tuple(sorted(names))
-                (t,) = infer(OPS[cast], (t,), {"axes": axes}, context)
-                out.append((i, OPS[cast], axes, t))
-    return tuple(out)
-
-
-def _replicated_reduced(aval: ArrayType) -> Any:
-    spec = aval.spec.update(partitions=())
-    return type(aval.sharding)(aval.mesh, spec)
-
-
-def _as_operand(builder: Builder, atom: Atom) -> Any:
-    return atom.val if isinstance(atom, Literal) and not atom.aval.weak_type else (
-        atom.val.item() if isinstance(atom, Literal) else Tracer(builder, atom))
 
 
 def current_builder() -> Builder | None:

@@ -1,8 +1,8 @@
-"""Equations that were recorded once, to be recorded again.
+"""Recorded equations that can be recorded again without running the function they came from.
 
-What a function of ours binds depends on the types of what it is given and on its other arguments.
-Where these are as they were before, its equations are recorded as they were before: neither the
-function nor inference runs again. Who keeps steps must have all of that in his key.
+The equations of a library function depend on the types of its operands and on its other arguments.
+If these are as before, the same equations are recorded again; neither the function nor inference
+runs. Whoever stores steps must have all of that in the key.
 """
 from __future__ import annotations
 

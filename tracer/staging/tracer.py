@@ -6,7 +6,7 @@ value (`bool(x)`, `np.asarray(x)`) is an error that says where and what to do in
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...ir.api_boundary import bound_methods
 from ...ir.array import Array
@@ -25,9 +25,6 @@ from ...ir.typeof import type_of_constant as type_of_constant
 from ...ir.typeof import typeof as typeof
 from ...ir.types import ArrayType
 
-if TYPE_CHECKING:
-    from .staging import Builder
-
 
 class Tracer(Array):
     """A traced array: it stands for a value of the program being recorded, and has a type only."""
@@ -35,8 +32,8 @@ class Tracer(Array):
     __slots__ = ("aval", "builder", "variable")
     aval: ArrayType
 
-    def __init__(self, builder: Builder, var: Var) -> None:
-        self.builder = builder
+    def __init__(self, builder: Any, var: Var) -> None:
+        self.builder = builder           # the interpreter that records the trace (staging.py)
         self.variable = var
         self.aval = var.aval
 

@@ -1,23 +1,20 @@
 """Probability distributions: those of `jax.scipy.stats` that are here."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
+from shardtrace.tracer.scipy.discrete_distributions import bernoulli, binom, poisson
 from shardtrace.tracer.scipy.distributions import (
-    bernoulli,
     beta,
-    binom,
     cauchy,
     chi2,
-    dirichlet,
     expon,
     gamma,
     laplace,
     logistic,
-    multivariate_normal,
     norm,
-    poisson,
     t,
     uniform,
 )
+from shardtrace.tracer.scipy.multivariate_distributions import dirichlet, multivariate_normal
 
 __all__ = [
     "bernoulli",

@@ -123,13 +123,13 @@ class _Columns:
         found = []
         for x, a, b in zip(xs, low, high, strict=True):
             first, last = out.part(x, d, 0, edge), out.part(x, d, rows - edge, rows)
-            first = self.chosen(index, 0, first, out.part(a, d, edge, 2 * edge))
-            last = self.chosen(index, self.devices - 1, last, out.part(b, d, 0, edge))
+            first = self.own_at(index, 0, first, out.part(a, d, edge, 2 * edge))
+            last = self.own_at(index, self.devices - 1, last, out.part(b, d, 0, edge))
             middle = [out.part(x, d, edge, rows - edge)] if rows > 2 * edge else []
             found.append(out.call("concatenate", first, *middle, last, dimension=d))
         return found
 
-    def chosen(self, index: Atom, device: int, own: Atom, other: Atom) -> Atom:
+    def own_at(self, index: Atom, device: int, own: Atom, other: Atom) -> Atom:
         """`own` on a device that has no neighbour there."""
         here = self.out.call("eq", index, literal(device, INT32))
         return self.out.select(here, own, other)

@@ -23,7 +23,7 @@ from ...op import Collective, Op, defop
 from ...rule import FactorRule, make_rule
 from ...types import ArrayType
 from . import group_exchange as exchange
-from .retiling import Tiling, kept, nested, received, retiled_shape
+from .retiling import Tiling, least_shared, nested, received, retiled_shape
 
 Params = dict[str, Any]
 
@@ -124,7 +124,7 @@ def retile_kind(shape: Sequence[int], params: Params) -> tuple[str, int]:
     block = math.prod(shape)
     if nested(source, target, size):
         new = math.prod(retiled_shape(shape, source, target, size))
-        shared = kept(shape, source, target, size)
+        shared = least_shared(shape, source, target, size)
         return ("all-gather", new // block) if shared == block else ("all-to-all", new // shared)
     return "collective-permute", math.prod(size.values())
 

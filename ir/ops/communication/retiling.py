@@ -37,7 +37,7 @@ def retiled_shape(shape: Sequence[int], source: Tiling, target: Tiling, size: Si
     return tuple(out)
 
 
-def kept(shape: Sequence[int], source: Tiling, target: Tiling, size: Sizes) -> int:
+def least_shared(shape: Sequence[int], source: Tiling, target: Tiling, size: Sizes) -> int:
     """Elements of its new tile that the device has which has fewest of them.
 
     shape: of a source tile. Where in every dimension one tiling goes on as the other begins, all
@@ -62,7 +62,7 @@ def nested(source: Tiling, target: Tiling, size: Sizes) -> bool:
 def received(shape: Sequence[int], source: Tiling, target: Tiling, size: Sizes) -> int:
     """Elements that the busiest device must receive: the element-counting bound."""
     whole = math.prod(retiled_shape(shape, source, target, size))
-    return whole - kept(shape, source, target, size)
+    return whole - least_shared(shape, source, target, size)
 
 
 def partners(source: Tiling, target: Tiling, size: Sizes) -> int:
@@ -171,7 +171,7 @@ def _parts(name: str, cuts: Mapping[str, set[int]], mesh_shape: Mapping[str, int
         yield format_sub_axis(base, low, high // low)
 
 
-def joined_axes(tilings: Sequence[Tiling], mesh_shape: Mapping[str, int]) -> list[Tiling]:
+def merged_axes(tilings: Sequence[Tiling], mesh_shape: Mapping[str, int]) -> list[Tiling]:
     """The tilings with neighbouring parts of an axis as one, where all tilings have them so."""
     names = {name for tiling in tilings for axes in tiling for name in axes}
     spans = {name: axis_factor(name, mesh_shape)[:3] for name in names}

@@ -33,7 +33,8 @@ from ..communication.halo_exchange import rows_needed, split_halos
 from ..elementwise.declaration import check_same_dtypes
 from ..rules import permutation_inverse, reject, resized_entries, rule_text
 from .conv_transforms import batch_conv, transpose_kernel, transpose_operand
-from .dot_general import compute_dtype, dot_pending
+from .dot_general import compute_dtype
+from .dot_typing import dot_pending
 
 MAX_WINDOW_BYTES = 1 << 28       # of windows formed at once; larger batches are cut up
 
@@ -229,7 +230,7 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, window_strides: tu
         out = by_products(x.astype(dtype, copy=False), k.astype(dtype, copy=False), dtype)
     else:
         out_labels = [*varying, "n", "g", "o", *results]
-        out = _in_pieces(x, x_labels.index("n"), out_labels.index("n"),
+        out = _in_chunks(x, x_labels.index("n"), out_labels.index("n"),
                          lambda part: contract(part, x_labels, k, k_labels, out_labels, dtype))
     n_size, g_size, o_size, *sizes = out.shape[len(varying):]
     out = out.reshape(*devices, n_size, g_size * o_size, *sizes)
@@ -248,7 +249,7 @@ def _spread(lead: int, x: np.ndarray, spec: Sequence[int], padding: Padding,
     return pad_array(lead, x, np.zeros((1,) * lead, x.dtype), padding_config=tuple(config))
 
 
-def _in_pieces(views: np.ndarray, at: int, out_at: int, product: Any) -> np.ndarray:
+def _in_chunks(views: np.ndarray, at: int, out_at: int, product: Any) -> np.ndarray:
     """`product(views)`, in pieces along dimension `at` where the windows would be too large."""
     n = views.shape[at]
     pieces = min(n, -(-views.size * views.itemsize // MAX_WINDOW_BYTES))

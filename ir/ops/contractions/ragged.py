@@ -34,7 +34,8 @@ from ..rules import (
     rule_text,
     shifted,
 )
-from .dot_general import check_dot, compute_dtype, dot_dtype, dot_labels, dot_pending, free_dims
+from .dot_general import compute_dtype, dot_labels
+from .dot_typing import check_dot, dot_dtype, dot_pending, free_dims
 
 Dims = tuple[int, ...]
 

@@ -349,7 +349,7 @@ abs_p = unary(
 
 # -- maxima and neighbours ------------------------------------------------------------------------
 
-def _chosen(g: Any, out: Any, mine: Any, other: Any) -> Any:
+def _selected_share(g: Any, out: Any, mine: Any, other: Any) -> Any:
     """The share of the operand that was chosen: all, or half where both are equal."""
     equal = convert_like(eq(mine, out), out)
     both = mul(scalar_like(0.5, out), convert_like(eq(other, out), out))
@@ -358,12 +358,14 @@ def _chosen(g: Any, out: Any, mine: Any, other: Any) -> Any:
 
 max_p = nary(
     "max", "The larger of x and y; NaN if either is.", (ANY, ANY),
-    jvp=(lambda g, out, x, y: _chosen(g, out, x, y), lambda g, out, x, y: _chosen(g, out, y, x)),
+    jvp=(lambda g, out, x, y: _selected_share(g, out, x, y),
+         lambda g, out, x, y: _selected_share(g, out, y, x)),
     function=np.maximum,
     samples=sampled(2, max, -3, 3, (F32, I32, bool)))
 min_p = nary(
     "min", "The smaller of x and y; NaN if either is.", (ANY, ANY),
-    jvp=(lambda g, out, x, y: _chosen(g, out, x, y), lambda g, out, x, y: _chosen(g, out, y, x)),
+    jvp=(lambda g, out, x, y: _selected_share(g, out, x, y),
+         lambda g, out, x, y: _selected_share(g, out, y, x)),
     function=np.minimum,
     samples=sampled(2, min, -3, 3, (F32, I32, bool)))
 

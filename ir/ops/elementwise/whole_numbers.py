@@ -1,6 +1,6 @@
-"""Rounding as numpy has it in one function, where programs write several operations for it.
+"""Rounding ops that numpy has as one function, and for which programs write several operations.
 
-The executor takes these for such operations (runtime/rewrites/peepholes.py); no program is
+The executor rewrites such operations to these (runtime/rewrites/peepholes.py); no program is
 traced with them.
 """
 from __future__ import annotations

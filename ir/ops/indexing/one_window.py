@@ -1,4 +1,4 @@
-"""Scatters into one window that lies at one place on all devices: a slice, read and written there.
+"""Scatters into a single window, at the same position on all devices: evaluated on a slice.
 
 `x.at[i].set(...)` and `x.at[:, 3:7].add(...)` are such scatters, of one query each.
 """

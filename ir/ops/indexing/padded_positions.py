@@ -54,6 +54,21 @@ def indexed_on_padding(context: PaddedContext, start_index_map: Sequence[int],
     return context.by_factors([operand, index, *rest], safe=indexed(context))
 
 
+def started_on_padding(context: PaddedContext, sizes: Sequence[int], first: int
+                       ) -> list[Padded] | None:
+    """A slice or update at starts that are values, with these bounded. sizes: of the part. first:
+    the operand that is the start in dimension 0."""
+    operands = list(context.operands)
+    x = operands[0]
+    for d, m in enumerate(sizes):
+        if x.is_padded(d) and m < x.shape[d]:
+            start = bounded(context, operands[first + d], None, x.shape[d] - m, None)
+            if start is None:
+                return None
+            operands[first + d] = start
+    return context.by_factors(operands, safe=indexed(context))
+
+
 def indexed(context: PaddedContext) -> tuple[int, ...]:
     """The factors along which an operand is read or written at positions."""
     return tuple([f for f, factor in enumerate(context.rule.factors) if factor.kind == INDEXED])

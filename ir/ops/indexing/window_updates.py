@@ -1,7 +1,7 @@
-"""Windows of an operand that a scatter changes as such, where each takes many elements.
+"""Scatters of large windows, which are updated as a whole.
 
-The operand is seen as all windows of their size, which overlap: one per place where a window may
-begin. Only places of windows are found then, not those of their elements.
+The operand is viewed as all of its overlapping windows, one for each position at which a window may
+begin, so that only the positions of windows are computed, not those of their elements.
 """
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _concatenate_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *
     return rule_text([dims] * len(operands), [dims], [f"d{dimension}:halo(joined)"])
 
 
-def _joined_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+def _concat_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
                     unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
     """Pieces of one value are pending over the same axes, all of them."""
     out = []
@@ -95,7 +95,7 @@ def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> tuple:
     return tuple(out)
 
 
-def _joined_batch(name: str, key: str):
+def _concat_batch(name: str, key: str):
     def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, **params: Any):
         moved = batch_first(operands, dims, size)
         return [OPS[name].bind(*moved, **{**params, key: params[key] + 1})], [0]
@@ -186,9 +186,9 @@ def _arange(*shape: int) -> np.ndarray:
 
 concatenate_p = defop(
     "concatenate", doc="The operands one after the other along `dimension`.",
-    infer=_concatenate_infer, rule=_concatenate_rule, explicit="equal", pending=_joined_pending,
+    infer=_concatenate_infer, rule=_concatenate_rule, explicit="equal", pending=_concat_pending,
     linear="all", jvp="linear", transpose=_concatenate_transpose,
-    batch=_joined_batch("concatenate", "dimension"),
+    batch=_concat_batch("concatenate", "dimension"),
     evaluate=_concatenate_evaluate, arithmetic=False, padded=_concatenate_padded,
     localize=_concatenate_localize,
     samples=lambda: [
@@ -241,8 +241,8 @@ def _stack_evaluate(lead: int, *arrays: np.ndarray, axis: int) -> np.ndarray:
 
 stack_p = defop(
     "stack", doc="The operands as slices of a new dimension `axis`.",
-    infer=_stack_infer, rule=_stack_rule, explicit=_stack_explicit, pending=_joined_pending,
-    linear="all", jvp="linear", transpose=_stack_transpose, batch=_joined_batch("stack", "axis"),
+    infer=_stack_infer, rule=_stack_rule, explicit=_stack_explicit, pending=_concat_pending,
+    linear="all", jvp="linear", transpose=_stack_transpose, batch=_concat_batch("stack", "axis"),
     evaluate=_stack_evaluate, arithmetic=False,
     samples=lambda: [Sample((_arange(2, 3), -_arange(2, 3)), {"axis": 1},
                             lambda a, b: np.stack([a, b], 1)),
@@ -276,7 +276,7 @@ def _unstack_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape
     return [x.entries[:axis] + x.entries[axis + 1:]] * len(shapes)
 
 
-def _piece(x: ArrayType, shape: Shape, entries: Entries) -> ArrayType:
+def _part_type(x: ArrayType, shape: Shape, entries: Entries) -> ArrayType:
     """The cotangent type of a piece of `x`."""
     ct = cotangent_type(x)
     return array_type(shape, ct.dtype, False, with_entries(ct.sharding, entries), ct.manual)
@@ -285,7 +285,7 @@ def _piece(x: ArrayType, shape: Shape, entries: Entries) -> ArrayType:
 def _unstack_transpose(cts: Sequence[Any], x: Any, *, axis: int) -> tuple:
     aval = x.aval
     shape = aval.shape[:axis] + aval.shape[axis + 1:]
-    piece = _piece(aval, shape, aval.entries[:axis] + aval.entries[axis + 1:])
+    piece = _part_type(aval, shape, aval.entries[:axis] + aval.entries[axis + 1:])
     return (stack_p.bind(*(zeros(piece) if ct is None else ct for ct in cts), axis=axis),)
 
 
@@ -325,7 +325,7 @@ def _split_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
 
 def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: tuple[int, ...], axis: int) -> tuple:
     shape = x.aval.shape
-    pieces = [zeros(_piece(x.aval, (*shape[:axis], n, *shape[axis + 1:]), x.aval.entries))
+    pieces = [zeros(_part_type(x.aval, (*shape[:axis], n, *shape[axis + 1:]), x.aval.entries))
               if ct is None else ct for n, ct in zip(sizes, cts, strict=True)]
     return (concatenate_p.bind(*pieces, dimension=axis),)
 

@@ -177,7 +177,7 @@ def _slice_localize(context: LocalizeContext) -> list[Any]:
                                         "limit_indices": tuple(limits)})[0]
     out = Emitting(context)
     for d, axes, start in few:
-        x = _owned(out, x, d, axes, start, taken[d], context.local_result_shapes[0][d])
+        x = _held_rows(out, x, d, axes, start, taken[d], context.local_result_shapes[0][d])
     for axes, owner in owners:
         if context.permutes and owner:              # the first one tells all
             x, owner = out.call("ppermute", x, axis_name=axes, perm=((owner, 0),)), 0
@@ -186,8 +186,8 @@ def _slice_localize(context: LocalizeContext) -> list[Any]:
     return [x]
 
 
-def _owned(out: Emitting, x: Any, d: int, axes: tuple[str, ...], start: int, step: int, count: int
-           ) -> Any:
+def _held_rows(out: Emitting, x: Any, d: int, axes: tuple[str, ...], start: int, step: int,
+               count: int) -> Any:
     """The rows start, start + step, ... of the whole dimension that this device has, else zeros."""
     block = x.aval.shape[d]
     places = out.call("mul", out.iota((count,), 0), out.full(step, (count,), INT32))

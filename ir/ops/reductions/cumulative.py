@@ -91,7 +91,7 @@ def associative_scan(combine: Callable[..., Arrays], parts: Arrays, axis: int) -
     odd = associative_scan(combine, combine(_part(parts, axis, 0, n - 1, 2),
                                             _part(parts, axis, 1, n, 2)), axis)
     first = _part(parts, axis, 0, 1)
-    even = first if n == 2 else _joined(first, combine(
+    even = first if n == 2 else _concatenated(first, combine(
         _part(odd, axis, 0, (n - 1) // 2), _part(parts, axis, 2, n, 2)), axis)
     return tuple(add(_spread(x, axis, 0, n), _spread(y, axis, 1, n))
                  for x, y in zip(even, odd, strict=True))
@@ -105,7 +105,7 @@ def _part(parts: Arrays, axis: int, start: int, end: int, stride: int = 1) -> Ar
                                    strides=tuple(strides)) for x in parts)
 
 
-def _joined(before: Arrays, after: Arrays, axis: int) -> Arrays:
+def _concatenated(before: Arrays, after: Arrays, axis: int) -> Arrays:
     return tuple(OPS["concatenate"].bind(x, y, dimension=axis)
                  for x, y in zip(before, after, strict=True))
 

@@ -1,24 +1,17 @@
-"""Reductions over sliding windows (pooling), and the two ops that their derivatives need.
+"""Reductions over sliding windows (pooling): reduce_window_sum, _max and _min.
 
-reduce_window_sum, _max and _min reduce each window. The tangent of a maximum is the tangent at the
-position of the maximum (select_and_gather_add), its transpose puts a cotangent there
-(select_and_scatter_add); of equal elements the first counts, as in XLA, which also says what
-becomes of NaN (`_chosen`). Dimensions without a window pass
-through, along the others windows reach to neighbouring blocks (halo).
+Dimensions without a window pass through; along the others windows reach into neighbouring blocks
+(halo). The ops that derivatives of maxima need are in pooling_derivatives.py.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...diagnostics.diagnostic import fail
-from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
 from ...inference.pending import refuse
-from ...kernels.device_dimensions import lead_sizes, with_lead
 from ...kernels.windows import (
     Padding,
     halo,
@@ -27,15 +20,12 @@ from ...kernels.windows import (
     passes,
     spread_size,
     transposed_padding,
-    windows,
 )
 from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
-from ...rule import FactorRule, make_rule
 from ...types import ArrayType, Entries, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first, type_of
-from ..elementwise.declaration import check_same_dtypes
 from ..emitting import literal
 from ..identities import extremum
 from ..rules import call, reject, resized_entries, rule_text
@@ -46,7 +36,7 @@ Params = dict[str, Any]
 
 # -- what all of them share ------------------------------------------------------------------------
 
-def _window_shape(types: Sequence[ArrayType], shape: Shape, window_dimensions: Ints,
+def window_shape(types: Sequence[ArrayType], shape: Shape, window_dimensions: Ints,
                   window_strides: Ints, padding: Padding, base_dilation: Ints,
                   window_dilation: Ints) -> Shape:
     if len(shape) != len(window_dimensions):
@@ -85,7 +75,7 @@ def _tiles(d: int, n: int, params: Params) -> bool:
             and params.get("base_dilation", ones)[d] == params.get("window_dilation", ones)[d] == 1)
 
 
-def _factors(shape: Shape, windows: Shape, params: Params
+def factors(shape: Shape, windows: Shape, params: Params
              ) -> tuple[list[Any], list[str], list[str], dict[str, int]]:
     """Factors of what the windows are in and of the windows themselves, kinds, and sizes.
 
@@ -104,7 +94,7 @@ def _factors(shape: Shape, windows: Shape, params: Params
     return inside, dims, kinds, sizes
 
 
-def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+def window_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
               params: Params) -> list[Entries]:
     return [resized_entries("reduce_window", types[-1], shapes[0])]
 
@@ -116,7 +106,7 @@ def _batched(params: Params) -> Params:
     return {k: (extra[k], *v) if k in extra else v for k, v in params.items()}
 
 
-def _batch_with(name: str) -> Callable[..., tuple]:
+def batch_with(name: str) -> Callable[..., tuple]:
     def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int,
               **params: Any) -> tuple:
         return [call(name, *batch_first(operands, dims, size), **_batched(params))], [0]
@@ -126,7 +116,7 @@ def _batch_with(name: str) -> Callable[..., tuple]:
 # -- reduce_window_* -------------------------------------------------------------------------------
 
 def _reduce_infer(x: ArrayType, **params: Any) -> tuple:
-    return _window_shape([x], x.shape, **params), x.dtype
+    return window_shape([x], x.shape, **params), x.dtype
 
 
 def _sum_infer(x: ArrayType, **params: Any) -> tuple:
@@ -150,7 +140,7 @@ def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: 
                  window_dilation=window_dilation),)
 
 
-def _chosen_tangent(select: str) -> Callable[..., Any]:
+def _selected_tangent(select: str) -> Callable[..., Any]:
     def tangent(g: Any, out: Any, x: Any, **params: Any) -> Any:
         return call("select_and_gather_add", g, x, select_prim=select, **params)
     return tangent
@@ -161,7 +151,7 @@ def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[
                  padding: Padding, base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
         """Windows are products of intervals, so one dimension is reduced after the other."""
         dtype = x.dtype
-        sizes = _window_shape([], x.shape[lead:], window_dimensions, window_strides, padding,
+        sizes = window_shape([], x.shape[lead:], window_dimensions, window_strides, padding,
                               base_dilation, window_dilation)
         x = padded(lead, x, start(dtype), padding, base_dilation)
         for d, (n, w, s, step) in enumerate(zip(sizes, window_dimensions, window_strides,
@@ -219,12 +209,12 @@ def _localize(name: str, start: Callable[[np.dtype], Any]
     return localize
 
 
-def _arange(*shape: int) -> np.ndarray:
+def arange(*shape: int) -> np.ndarray:
     n = int(np.prod(shape))
     return (np.arange(n) * 7 % n).astype(np.float32).reshape(shape)
 
 
-def _params(window: Ints, strides: Ints, padding: Padding, base: Ints | None = None,
+def window_params(window: Ints, strides: Ints, padding: Padding, base: Ints | None = None,
             dilation: Ints | None = None) -> Params:
     ones = (1,) * len(window)
     return {"window_dimensions": window, "window_strides": strides, "padding": padding,
@@ -233,9 +223,9 @@ def _params(window: Ints, strides: Ints, padding: Padding, base: Ints | None = N
 
 def _samples() -> list[Sample]:
     return [
-        Sample((_arange(4, 6),), _params((2, 3), (1, 2), ((0, 1), (1, 1)))),
-        Sample((_arange(2, 5),), _params((1, 2), (1, 1), ((0, 0), (0, 0)))),
-        Sample((_arange(5, 4),), _params((2, 2), (2, 1), ((1, 0), (0, 2)), (2, 1), (1, 2))),
+        Sample((arange(4, 6),), window_params((2, 3), (1, 2), ((0, 1), (1, 1)))),
+        Sample((arange(2, 5),), window_params((1, 2), (1, 1), ((0, 0), (0, 0)))),
+        Sample((arange(5, 4),), window_params((2, 2), (2, 1), ((1, 0), (0, 2)), (2, 1), (1, 2))),
     ]
 
 
@@ -243,8 +233,8 @@ def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_i
                    function: np.ufunc, identity: Callable[[np.dtype], Any], **fields: Any) -> Op:
     """Declare the reduction of each window; `identity` is what the padding holds, by dtype."""
     return defop(
-        name, doc=doc, infer=infer, rule=_rule, explicit=_explicit, pending=refuse,
-        batch=_batch_with(name),
+        name, doc=doc, infer=infer, rule=_rule, explicit=window_explicit, pending=refuse,
+        batch=batch_with(name),
         evaluate=_reduce_with(function, identity), padded=_padded_with(identity),
         localize=_localize(name, identity),
         samples=_samples, **fields)
@@ -256,202 +246,13 @@ reduce_window_sum_p = _reduce_window(
     function=np.add, identity=lambda dtype: 0)
 reduce_window_max_p = _reduce_window(
     "reduce_window_max", "The largest element of each window.",
-    jvp=(_chosen_tangent("ge"),),
+    jvp=(_selected_tangent("ge"),),
     function=np.maximum, identity=lambda dtype: extremum(dtype, False))
 reduce_window_min_p = _reduce_window(
     "reduce_window_min", "The smallest element of each window.",
-    jvp=(_chosen_tangent("le"),),
+    jvp=(_selected_tangent("le"),),
     function=np.minimum, identity=lambda dtype: extremum(dtype, True))
 
 
-# -- select_and_gather_add -------------------------------------------------------------------------
-
-def _gather_infer(tangents: ArrayType, x: ArrayType, *, select_prim: str, **params: Any) -> tuple:
-    types = [tangents, x]
-    if tangents.shape != x.shape:
-        reject(TypeError, types, "select_and_gather_add tangents and operand shapes must match, "
-               f"got {tangents.shape} and {x.shape}.")
-    check_same_dtypes("select_and_gather_add", types)
-    return _window_shape(types, x.shape, **params), x.dtype
 
 
-def _gather_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
-                 ) -> FactorRule:
-    inside, windows, kinds, sizes = _factors(operands[1], results[0], params)
-    return make_rule(rule_text([inside, inside], [windows], kinds), operands, results, sizes)
-
-
-def _gather_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
-                     params: Params) -> list[Entries]:
-    tangents, x = types
-    if tangents.entries != x.entries:
-        fail(ShardingTypeError, "select_and_gather_add tangents and operand shardings must match, "
-             f"got {tangents.sharding} and {x.sharding}.", code="sharding-conflict")
-    return _explicit(op, types, shapes, params)
-
-
-def _gather_transpose(ct: Any, tangents: Any, x: Any, *, select_prim: str, window_dimensions: Ints,
-                      window_strides: Ints, padding: Padding, base_dilation: Ints,
-                      window_dilation: Ints) -> tuple:
-    if any(d != 1 for d in window_dilation):
-        fail(NotImplementedError, "VJP not implemented for select_and_gather (MaxPool) with window "
-             f"dilation, got window_dilation={window_dilation}.", code="not-differentiable")
-    spread = any(d != 1 for d in base_dilation)
-    if spread:
-        t = type_of(x)
-        value = np.asarray(extremum(t.dtype, select_prim == "le"), t.dtype)
-        x = call("pad", x, value, padding_config=tuple((0, 0, d - 1) for d in base_dilation))
-    out = call("select_and_scatter_add", ct, x, select_prim=select_prim,
-               window_dimensions=window_dimensions, window_strides=window_strides, padding=padding)
-    if spread:
-        shape = type_of(out).shape
-        out = call("slice", out, start_indices=(0,) * len(shape), limit_indices=shape,
-                   strides=base_dilation)
-    return out, None
-
-
-def _flat_windows(views: np.ndarray, window: Ints) -> np.ndarray:
-    """Windows with their elements in one last dimension."""
-    return views.reshape(*views.shape[:views.ndim - len(window)], math.prod(window))
-
-
-def _chosen(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, padding: Padding,
-            base_dilation: Ints, window_dilation: Ints, skip_padding: bool = False
-            ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat position in its window of the element that each window selects; where it is a number
-    that is no better than what a window starts from.
-
-    An element stays selected while it compares `select` with the next: NaN never stays before
-    another, so what follows the last NaN decides. skip_padding: padding is not compared.
-    """
-    neutral = extremum(x.dtype, select == "le")
-    spread = padded(lead, x, neutral, padding, base_dilation)
-    flat = _flat_windows(windows(spread, window, strides, window_dilation), window)
-    best = np.argmax if select == "ge" else np.argmin
-    at = best(flat, -1)
-    nan = np.isnan(flat) if x.dtype.kind not in "biu" else np.zeros((), bool)
-    if nan.any():
-        size = flat.shape[-1]
-        last = np.where(nan.any(-1), size - 1 - np.argmax(nan[..., ::-1], -1), -1)
-        later = np.arange(size) > last[..., None]
-        if skip_padding:
-            real = padded(lead, np.ones(x.shape, bool), False, padding, base_dilation)
-            later &= _flat_windows(windows(real, window, strides, window_dilation), window)
-        following = best(np.where(later, flat, np.asarray(neutral, x.dtype)), -1)
-        taken = np.take_along_axis(later, following[..., None], -1)[..., 0]
-        first = np.where(later.any(-1), np.argmax(later, -1), np.maximum(last, 0))
-        at = np.where(taken, following, first)
-    at_neutral = np.take_along_axis(flat, at[..., None], -1)[..., 0] == neutral
-    return at, at_neutral & ~nan.any(-1)
-
-
-def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_prim: str,
-                     window_dimensions: Ints, window_strides: Ints, padding: Padding,
-                     base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
-    at, none = _chosen(lead, x, select_prim, window_dimensions, window_strides, padding,
-                       base_dilation, window_dilation, skip_padding=True)
-    views = windows(padded(lead, tangents, 0, padding, base_dilation), window_dimensions,
-                    window_strides, window_dilation)
-    views = _flat_windows(views, window_dimensions)
-    devices = lead_sizes(lead, (tangents, x))
-    found = np.take_along_axis(with_lead(views, lead, devices),
-                               with_lead(at, lead, devices)[..., None], -1)[..., 0]
-    return np.where(none, np.zeros((), found.dtype), found)
-
-
-select_and_gather_add_p = defop(
-    "select_and_gather_add",
-    doc="Operand 0 where operand 1 has the largest (select_prim ge) or smallest (le) element of "
-        "each window.",
-    infer=_gather_infer, rule=_gather_rule, explicit=_gather_explicit,
-    linear=((0,),),
-    jvp=(lambda g, out, t, x, **params: select_and_gather_add_p.bind(g, x, **params), None),
-    transpose=_gather_transpose, batch=_batch_with("select_and_gather_add"),
-    evaluate=_gather_evaluate,
-    samples=lambda: [
-        Sample((-_arange(8, 6), _arange(8, 6)),
-               {"select_prim": "ge", **_params((2, 2), (2, 2), ((0, 0), (0, 0)))}),
-        Sample((-_arange(4, 6), _arange(4, 6)),
-               {"select_prim": "ge", **_params((2, 3), (1, 2), ((0, 1), (1, 1)))}),
-        Sample((-_arange(3, 4), _arange(3, 4)),
-               {"select_prim": "le", **_params((2, 2), (2, 1), ((1, 0), (0, 0)), (2, 1))}),
-    ])
-
-
-# -- select_and_scatter_add ------------------------------------------------------------------------
-
-def _scatter_infer(source: ArrayType, x: ArrayType, *, select_prim: str, window_dimensions: Ints,
-                   window_strides: Ints, padding: Padding) -> tuple:
-    types = [source, x]
-    if len(window_dimensions) != len(window_strides):
-        reject(TypeError, types, "select_and_scatter got inconsistent window_strides and "
-               f"window_dimensions: got window_strides {window_strides} and window_dimensions "
-               f"{window_dimensions}.")
-    ones = (1,) * x.ndim
-    expected = _window_shape(types, x.shape, window_dimensions, window_strides, padding, ones, ones)
-    if source.shape != expected:
-        reject(TypeError, types, "select_and_scatter_add source must have the shape of the "
-               f"windows, {expected}, got {source.shape}.")
-    check_same_dtypes("select_and_scatter_add", types)
-    return x.shape, x.dtype
-
-
-def _scatter_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
-                  ) -> FactorRule:
-    inside, windows, kinds, sizes = _factors(operands[1], operands[0], params)
-    halos = {k.removesuffix(":halo") for k in kinds if k.endswith(":halo")}
-    source = [f"t{name}" if name in halos else name for name in windows]
-    kinds += [f"{t}!:replicate" for t in source if t.startswith("t")]
-    return make_rule(rule_text([source, inside], [inside], kinds), operands, results, sizes)
-
-
-def _scatter_transpose(ct: Any, source: Any, x: Any, **params: Any) -> tuple:
-    ones = (1,) * type_of(x).ndim
-    return call("select_and_gather_add", ct, x, base_dilation=ones, window_dilation=ones,
-                **params), None
-
-
-def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_prim: str,
-                      window_dimensions: Ints, window_strides: Ints,
-                      padding: Padding) -> np.ndarray:
-    local = x.shape[lead:]
-    ones = (1,) * len(local)
-    devices = lead_sizes(lead, (source, x))
-    at, _ = _chosen(lead, x, select_prim, window_dimensions, window_strides, padding, ones, ones)
-    at = with_lead(at, lead, devices)
-    spread = [spread_size(n, 1) + lo + hi for n, (lo, hi) in zip(local, padding, strict=True)]
-    within = np.unravel_index(at, window_dimensions)
-    rank = at.ndim
-    position = 0
-    for d, n in enumerate(devices):
-        position = position * n + np.arange(n).reshape((-1,) + (1,) * (rank - d - 1))
-    for d, (n, s) in enumerate(zip(spread, window_strides, strict=True)):
-        start = np.arange(at.shape[lead + d]) * s
-        position = position * n + start.reshape((-1,) + (1,) * (len(spread) - d - 1)) + within[d]
-    out = np.zeros((*devices, *spread), source.dtype)
-    np.add.at(out.reshape(-1), np.broadcast_to(position, at.shape).reshape(-1),
-              with_lead(source, lead, devices).reshape(-1))
-    return padded(lead, out, 0, [(-lo, -hi) for lo, hi in padding], ones)
-
-
-select_and_scatter_add_p = defop(
-    "select_and_scatter_add",
-    doc="Zeros with the elements of operand 0 added where operand 1 has the largest (select_prim "
-        "ge) or smallest (le) element of the corresponding window.",
-    infer=_scatter_infer, rule=_scatter_rule,
-    explicit=lambda op, types, shapes, params: [types[1].entries],
-    linear=((0,),),
-    jvp=(lambda g, out, s, x, **params: select_and_scatter_add_p.bind(g, x, **params), None),
-    transpose=_scatter_transpose, batch=_batch_with("select_and_scatter_add"),
-    evaluate=_scatter_evaluate,
-    samples=lambda: [
-        Sample((_arange(4, 3), _arange(8, 6)),
-               {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (2, 2),
-                "padding": ((0, 0), (0, 0))}),
-        Sample((_arange(3, 3), _arange(4, 6)),
-               {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (1, 2),
-                "padding": ((0, 0), (0, 0))}),
-        Sample((_arange(4, 3), _arange(4, 6)),
-               {"select_prim": "le", "window_dimensions": (2, 3), "window_strides": (1, 2),
-                "padding": ((0, 1), (1, 1))}),
-    ])

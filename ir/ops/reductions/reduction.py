@@ -1,4 +1,4 @@
-"""Reductions: sums, products, maxima, logic, and the positions of maxima, along dimensions.
+"""Reductions along dimensions: sums, products, maxima and logic.
 
 A reduction of a split dimension leaves a partial result on each device; which reducers the lowering
 can finish with a collective is said by the factor kind (`k:sum`, `k:max`, ...). On Explicit axes
@@ -16,8 +16,8 @@ from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype, long_name
 from ...inference.pending import refuse
 from ...inference.unreduced import is_pending, refuse_pending
-from ...kernels.reductions import WIDE, adder_of, first_position
-from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...kernels.reductions import adder_of
+from ...op import OPS, Op, Sample, defop
 from ...rule import REDUCE, Pattern
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import spec_from_entries
@@ -36,18 +36,15 @@ from ..derivatives import (
     type_of,
 )
 from ..elementwise.declaration import values
-from ..emitting import INT32, Emitting
 from .cumulative import product_of_others
 
 Axes = tuple[int, ...]
-FEW = 1 << 13           # bytes that are soon copied
-PIECE = 1 << 18         # bytes of an operand whose positions are found at once
 F32, I32, C64 = np.float32, np.int32, np.complex64
 
 
 # -- shared by all --------------------------------------------------------------------------------
 
-def _kept(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
+def kept_dims(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
     return tuple([n for d, n in enumerate(shape) if d not in axes])
 
 
@@ -80,12 +77,12 @@ def _rule(operator: str) -> Callable[..., Pattern]:
 def _pattern(ndim: int, axes: Axes, operator: str) -> Pattern:
     names = [f"k{d}" if d in axes else f"b{d}" for d in range(ndim)]
     reduced = (REDUCE, operator, False, ())
-    return Pattern([names], [_kept(names, axes)], {names[a]: reduced for a in axes})
+    return Pattern([names], [kept_dims(names, axes)], {names[a]: reduced for a in axes})
 
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], params: dict[str, Any]
               ) -> list[Entries]:
-    return [_kept(types[0].entries, params["axes"])]
+    return [kept_dims(types[0].entries, params["axes"])]
 
 
 def shifted(axes: Sequence[int], dim: int) -> tuple[Axes, int]:
@@ -111,14 +108,14 @@ def _positions(lead: int, axes: Axes) -> Axes:
 def _sum_infer(x: ArrayType, *, axes: Axes, out_sharding: Any = None) -> tuple[Shape, Any]:
     _check_axes(x, axes)
     check_number("reduce_sum", x)
-    return _kept(x.shape, axes), x.dtype
+    return kept_dims(x.shape, axes), x.dtype
 
 
 def _sum_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                   params: dict[str, Any]) -> list[Any]:
     (x,), axes, wanted = types, params["axes"], params.get("out_sharding")
     if wanted is None:
-        return [_kept(x.entries, axes)]
+        return [kept_dims(x.entries, axes)]
     spec = x.sharding.spec
     unreduced = wanted.spec.unreduced
     summed = {a for d in axes for a in x.entries[d]} | spec.unreduced
@@ -169,7 +166,7 @@ def _axes_samples(reference: Any, dtypes: Sequence[Any], low: float = -3, high: 
     return make
 
 
-def _reduction(name: str, doc: str, kind: str, **fields: Any) -> Op:
+def declare_reduction(name: str, doc: str, kind: str, **fields: Any) -> Op:
     """Declare a reduction of this kind (of factor) along `axes`; fields: others of `defop`."""
     return defop(
         name, doc=doc, rule=_rule(kind), explicit=_explicit,
@@ -192,7 +189,7 @@ reduce_sum_p = defop(
 def _prod_infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any]:
     _check_axes(x, axes)
     check_number("reduce_prod", x)
-    return _kept(x.shape, axes), x.dtype
+    return kept_dims(x.shape, axes), x.dtype
 
 
 def _prod_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axes: Axes
@@ -210,7 +207,7 @@ def _prod(lead: int, x: np.ndarray, *, axes: Axes) -> np.ndarray:
     return np.multiply.reduce(x, axis=_positions(lead, axes), dtype=x.dtype)
 
 
-reduce_prod_p = _reduction(
+reduce_prod_p = declare_reduction(
     "reduce_prod", "The product along `axes`, in the operand's dtype.", "prod",
     infer=_prod_infer, pending="iterated",
     jvp=_prod_jvp,
@@ -222,10 +219,10 @@ reduce_prod_p = _reduction(
 
 def _infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any]:
     _check_axes(x, axes)
-    return _kept(x.shape, axes), x.dtype
+    return kept_dims(x.shape, axes), x.dtype
 
 
-def _chosen_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
+def _selected_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
     """The tangent of the element that was chosen; the mean of theirs where several are equal."""
     chosen = convert(eq(x, restore_dims(out, x, axes)), g.dtype)
     return div(reduce_sum(mul(g, chosen), axes), reduce_sum(chosen, axes))
@@ -252,16 +249,16 @@ def _folded(function: np.ufunc, identity: Callable[[np.dtype], Any]) -> Callable
     return evaluate
 
 
-reduce_max_p = _reduction(
+reduce_max_p = declare_reduction(
     "reduce_max", "The maximum along `axes`; NaN if there is one; -inf of no elements.", "max",
     infer=_infer, pending="iterated",
-    jvp=(_chosen_partial,),
+    jvp=(_selected_partial,),
     evaluate=_folded(np.maximum, _lowest),
     samples=_axes_samples(np.max, (F32, I32, bool)))
-reduce_min_p = _reduction(
+reduce_min_p = declare_reduction(
     "reduce_min", "The minimum along `axes`; NaN if there is one; inf of no elements.", "min",
     infer=_infer, pending="iterated",
-    jvp=(_chosen_partial,),
+    jvp=(_selected_partial,),
     evaluate=_folded(np.minimum, _highest),
     samples=_axes_samples(np.min, (F32, I32, bool)))
 
@@ -273,7 +270,7 @@ def _logical_infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any, bool]:
         fail(TypeError, "logical reduction requires operand dtype bool or int, got "
              f"{long_name(x.dtype)}.", code="dtype-not-accepted")
     _check_axes(x, axes)
-    return _kept(x.shape, axes), x.dtype, False
+    return kept_dims(x.shape, axes), x.dtype, False
 
 
 def _logical_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
@@ -291,7 +288,7 @@ def _bitwise(function: np.ufunc) -> Callable[..., Any]:
 
 
 def _logical(name: str, doc: str, kind: str, function: np.ufunc) -> Op:
-    return _reduction(
+    return declare_reduction(
         name, doc, kind, infer=_logical_infer, pending=_logical_pending,
         jvp="zero",
         evaluate=_bitwise(function),
@@ -309,109 +306,4 @@ reduce_xor_p = _logical(
     np.bitwise_xor)
 
 
-# -- positions ------------------------------------------------------------------------------------
 
-def _position_infer(x: ArrayType, *, axes: Axes, index_dtype: Any) -> tuple[Shape, Any, bool]:
-    (axis,) = axes
-    if not 0 <= axis < x.ndim:
-        fail(ValueError, f"Invalid axis {axis} for operand shape {x.shape}", code="axis-range")
-    if x.shape[axis] < 1:
-        fail(ValueError, "argmin and argmax require non-empty reduced dimension. "
-             f"operand.shape={x.shape} axis={axis}", code="axis-range")
-    if not issubdtype(index_dtype, np.integer):
-        fail(TypeError, f"index_dtype must be an integer type, but got {long_name(index_dtype)}",
-             code="dtype-not-accepted")
-    return _kept(x.shape, axes), np.dtype(index_dtype), False
-
-
-def _position(function: Callable[..., Any], extreme: np.ufunc) -> Callable[..., Any]:
-    def evaluate(lead: int, x: np.ndarray, *, axes: Axes, index_dtype: Any) -> np.ndarray:
-        axis = lead + axes[0]
-        # numpy copies an operand that is read-only, or whose last dimension is another one.
-        if (axis == x.ndim - 1 and x.nbytes > FEW and x.flags.c_contiguous
-                and x.dtype.isbuiltin == 1):
-            return np.asarray(function(_writable(x), axis=axis)).astype(index_dtype)
-        if x.nbytes <= PIECE or x.ndim == 1:
-            found = None if axis == x.ndim - 1 else first_position(x, axis, extreme)
-            return np.asarray(function(x, axis=axis) if found is None else found).astype(
-                index_dtype)
-        out = np.empty(x.shape[:axis] + x.shape[axis + 1:], index_dtype)
-        cut = max((n, d) for d, n in enumerate(x.shape) if d != axis)[1]
-        step = max(1, x.shape[cut] * PIECE // x.nbytes)
-        if cut > axis:
-            step = max(step, WIDE)
-        whole = (slice(None),)
-        for i in range(0, x.shape[cut], step):
-            some = slice(i, i + step)
-            part = x[whole * cut + (some,)]
-            found = first_position(part, axis, extreme)
-            out[whole * (cut - (cut > axis)) + (some,)] = (
-                function(part, axis=axis) if found is None else found)
-        return out
-    return evaluate
-
-
-class _Data:
-    """What an array consists of, for another one on the same memory."""
-
-    __slots__ = ("__array_interface__", "array")
-
-    def __init__(self, array: np.ndarray, interface: dict[str, Any]) -> None:
-        self.array, self.__array_interface__ = array, interface
-
-
-def _writable(x: np.ndarray) -> np.ndarray:
-    """x itself, also where it is read-only, for who does not write to it."""
-    if x.flags.writeable:
-        return x
-    interface = x.__array_interface__
-    return np.asarray(_Data(x, {**interface, "data": (interface["data"][0], False)}))
-
-
-def _position_localize(op: Callable[[], Op], extreme: str
-                       ) -> Callable[[LocalizeContext], list[Any]]:
-    """Of the best element of each block and its position, the best: ties go to the first block."""
-    def localize(context: LocalizeContext) -> list[Any]:
-        out = Emitting(context)
-        (axis,) = context.params["axes"]
-        operand = context.operands[0]
-        place = context.emit(op(), [operand], context.params)[0]
-        axes = context.axes_of_factor.get(context.rule.operands[0][axis][0], ())
-        if not axes:
-            return [place]
-        best = out.call(extreme, operand, axes=(axis,))
-        offset = context.block_offset(axes, context.local_operand_shapes[0][axis])
-        shape = place.aval.shape
-        place = out.call("add", place, out.broadcast(
-            out.convert(offset, place.aval.dtype), shape, ()))
-        values, places = out.gathered(best, axes), out.gathered(place, axes)
-        winner = context.emit(op(), [values], {"axes": (0,), "index_dtype": INT32})[0]
-        winner = out.broadcast(winner, places.aval.shape, range(1, len(shape) + 1))
-        mine = out.call("eq", out.iota(places.aval.shape, 0), winner)
-        only = out.select(mine, places, out.full(0, places.aval.shape, places.aval.dtype))
-        return [out.call("reduce_sum", only, axes=(0,), out_sharding=None)]
-    return localize
-
-
-def _position_samples(reference: Any) -> Callable[[], list[Sample]]:
-    return lambda: [
-        Sample((values((4, 6), dtype, -9, 9),), {"axes": (axis,), "index_dtype": np.dtype(I32)},
-               lambda x, axis=axis: reference(x, axis=axis), grad=False)
-        for dtype in (F32, I32) for axis in (0, 1)]
-
-
-def _extremal_position(name: str, doc: str, function: Any, ufunc: np.ufunc, reduction: str) -> Op:
-    return _reduction(
-        name, doc, name, infer=_position_infer, pending="indexed",
-        jvp="zero",
-        evaluate=_position(function, ufunc),
-        localize=_position_localize(lambda: OPS[name], reduction),
-        samples=_position_samples(function))
-
-
-argmax_p = _extremal_position(
-    "argmax", "The first position of the maximum (or of NaN) along `axes`, which is one.",
-    np.argmax, np.maximum, "reduce_max")
-argmin_p = _extremal_position(
-    "argmin", "The first position of the minimum (or of NaN) along `axes`, which is one.",
-    np.argmin, np.minimum, "reduce_min")

@@ -136,7 +136,7 @@ def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_k
     axis = lead + dimension
     if len(arrays) == 1 and arrays[0].dtype.kind != "c":
         x = arrays[0]
-        if not _told_apart(x):
+        if not _order_shows(x):
             return [np.sort(x, axis=axis)]
         return [taken(x, stable_order(x, axis), axis)]
     arrays = np.broadcast_arrays(*arrays)
@@ -146,7 +146,7 @@ def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_k
     return [taken(x, order, axis) for x in arrays]
 
 
-def _told_apart(x: np.ndarray) -> bool:
+def _order_shows(x: np.ndarray) -> bool:
     """Whether equal values differ to the eye, so that their order shows: zeros of both signs.
 
     Where they do not, numpy's sort that is not stable gives the same, several times as fast.
@@ -312,10 +312,10 @@ def _top_k_localize(context: LocalizeContext) -> list[Any]:
         out.call("all_gather_invariant", x, axis_name=axes, axis_size=out.size(axes),
                  all_gather_dimension=axis, tiled=True) for x in (values, places))
     best, order = context.emit(top_k_p, [values], {"k": k, "axis": axis})
-    return [best, _chosen(out, places, order, axis)]
+    return [best, _take_along_axis(out, places, order, axis)]
 
 
-def _chosen(out: Emitting, x: Any, order: Any, axis: int) -> Any:
+def _take_along_axis(out: Emitting, x: Any, order: Any, axis: int) -> Any:
     """x at the positions `order` along `axis` (take_along_axis)."""
     rank = len(x.aval.shape)
     shape = (*order.aval.shape, 1)

@@ -14,7 +14,8 @@ from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.param_types import register_param_type
-from shardtrace.ir.program import Level, Program, Var, programs_equal
+from shardtrace.ir.program import Level, Program, Var
+from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.constants import MissingConstant, SeededArray, seeded_array

@@ -31,7 +31,8 @@ def outcome(case: Case, lib: Any) -> Any:
     try:
         leaves = lib.tree_util.tree_leaves(case(lib))
     except Exception as e:
-        return type(e).__name__, " ".join(str(e).split())[:55]
+        text = str(e).replace("shardtrace.", "jax.")     # the library that was called
+        return type(e).__name__, " ".join(text.split())[:55]
     return [(f"float0{x.shape}", None) if np.asarray(x).dtype.kind == "V"
             else (str(lib.typeof(x)), np.asarray(x)) for x in leaves]
 

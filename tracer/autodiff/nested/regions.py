@@ -49,13 +49,13 @@ def region_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
     results = shard_map_p.bind(
         *operands, *(t for t in tangents if t is not None),
         **{**params, "jaxpr": body,
-           "in_specs": in_specs + _kept(in_specs, mask),
-           "out_specs": out_specs + _kept(out_specs, out_mask)})
+           "in_specs": in_specs + _selected(in_specs, mask),
+           "out_specs": out_specs + _selected(out_specs, out_mask)})
     rest = iter(results[len(out_specs):])
     return list(results[:len(out_specs)]), [next(rest) if m else None for m in out_mask]
 
 
-def _kept(items: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
+def _selected(items: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
     return tuple(x for x, m in zip(items, mask, strict=True) if m)
 
 
@@ -70,10 +70,10 @@ def region_split(evaluation: PartialEvaluation, operands: Sequence[Any], params:
         split = split_program(params["jaxpr"], unknown, forward=params["check_vma"])
         first, second, specs = _with_residuals(split, params)
     in_specs, out_specs = params["in_specs"], params["out_specs"]
-    known_specs = _kept(in_specs, known_mask)
-    known = list(_kept(operands, known_mask))
+    known_specs = _selected(in_specs, known_mask)
+    known = list(_selected(operands, known_mask))
     made = len(first.outvars) - sum(not u for u in split.out_unknown)
-    left = (*_kept(out_specs, [not u for u in split.out_unknown]),
+    left = (*_selected(out_specs, [not u for u in split.out_unknown]),
             *(s for s in specs[len(specs) - made:]))
     results: list[Any] = []
     if first.outvars:
@@ -86,10 +86,10 @@ def region_split(evaluation: PartialEvaluation, operands: Sequence[Any], params:
     waiting: list[Any] = []
     if any(split.out_unknown):
         waiting = evaluation.linear.process(
-            shard_map_p, [*residuals, *_kept(operands, unknown)],
+            shard_map_p, [*residuals, *_selected(operands, unknown)],
             {**params, "jaxpr": second,
-             "in_specs": (*residual_specs, *_kept(in_specs, unknown)),
-             "out_specs": _kept(out_specs, split.out_unknown)})
+             "in_specs": (*residual_specs, *_selected(in_specs, unknown)),
+             "out_specs": _selected(out_specs, split.out_unknown)})
     now, later = iter(results), iter(waiting)
     return [next(later) if u else next(now) for u in split.out_unknown]
 
@@ -154,20 +154,20 @@ def region_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params
     given = tuple(ct is not None for ct in cts)
     _check_tracking(params)
     in_specs, out_specs = params["in_specs"], params["out_specs"]
-    ct_specs = tuple(s.to_ct_spec() for s in _kept(out_specs, given))
-    back_specs = tuple(s.to_ct_spec() for s in _kept(in_specs, linear))
+    ct_specs = tuple(s.to_ct_spec() for s in _selected(out_specs, given))
+    back_specs = tuple(s.to_ct_spec() for s in _selected(in_specs, linear))
     with _tracking(params):
         body, out_mask = transpose_program(params["jaxpr"], linear, given,
                                            weak=weak_flags(cts))
         if not params["check_vma"]:
-            body = _untracked(body, params, ct_specs, _kept(back_specs, out_mask))
+            body = _untracked(body, params, ct_specs, _selected(back_specs, out_mask))
     results: Sequence[Any] = ()
     if any(out_mask):
-        values = _kept(operands, [not m for m in linear])
+        values = _selected(operands, [not m for m in linear])
         results = shard_map_p.bind(
-            *values, *_kept(cts, given),
-            **{**params, "jaxpr": body, "out_specs": _kept(back_specs, out_mask),
-               "in_specs": (*_kept(in_specs, [not m for m in linear]), *ct_specs)})
+            *values, *_selected(cts, given),
+            **{**params, "jaxpr": body, "out_specs": _selected(back_specs, out_mask),
+               "in_specs": (*_selected(in_specs, [not m for m in linear]), *ct_specs)})
     found, has = iter(results), iter(out_mask)
     return [next(found) if m and next(has) else None for m in linear]
 

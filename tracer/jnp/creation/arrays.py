@@ -118,7 +118,7 @@ def _from_sequence(values: Any, dtype: Any) -> Array:
             if leaves else np.dtype("float32")
     if not any(isinstance(x, Array) for x in leaves):
         return as_array(np.array(values, dtype=dtype))
-    return _joined(values, dtype)
+    return _stacked(values, dtype)
 
 
 def _leaves(values: Any) -> Any:
@@ -132,13 +132,13 @@ def _leaves(values: Any) -> Any:
             yield v
 
 
-def _joined(values: Any, dtype: Any) -> Array:
+def _stacked(values: Any, dtype: Any) -> Array:
     """Nested lists that hold arrays: joined along new dimensions, constants in one piece."""
     if not isinstance(values, (list, tuple)):
         return convert(unwrapped(values), dtype)
     if not any(isinstance(x, Array) for x in _leaves(values)):
         return as_array(np.array(values, dtype=dtype))
-    parts = [_joined(v, dtype) for v in values]
+    parts = [_stacked(v, dtype) for v in values]
     rows = [lax.expand_dims(p, (0,)) for p in parts]
     return lax.concatenate(rows, 0)
 

@@ -34,7 +34,7 @@ from ...shardings.out_sharding import placement
 from ...staging.constants import as_array, put_on_device
 from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
-from ..elementwise.arithmetic import multiply_function
+from ..elementwise.two_operands import multiply_function
 from ..reductions.reduce import to_shape
 
 

@@ -1,6 +1,6 @@
-"""Elementwise arithmetic of jnp: one operand of any numeric dtype, or two of any two.
+"""Elementwise arithmetic of jnp on one operand of any numeric dtype.
 
-Integers become floats where the result is no integer; two operands come to one dtype and rank.
+Integers become floats where the result is not an integer. two_operands.py has the rest.
 """
 from __future__ import annotations
 
@@ -11,23 +11,18 @@ from typing import Any
 import numpy as np
 
 from ....ir.array import Array
-from ....ir.dtypes import finfo, iinfo, issubdtype
+from ....ir.dtypes import issubdtype
 from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import (
     abs_p,
     add_p,
     div_p,
-    max_p,
-    min_p,
     mul_p,
     neg_p,
-    nextafter_p,
     sign_p,
-    sub_p,
 )
-from ....ir.ops.elementwise.bitwise import and_p, or_p
-from ....ir.ops.elementwise.comparison import eq_p, gt_p, lt_p, ne_p
-from ....ir.ops.elementwise.complex_parts import complex_p, imag_p, real_p
+from ....ir.ops.elementwise.comparison import eq_p, lt_p
+from ....ir.ops.elementwise.complex_parts import real_p
 from ....ir.ops.elementwise.powers import cbrt_p, sqrt_p, square_p
 from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.elementwise.special import bessel_i0e_p, bessel_i1e_p
@@ -36,7 +31,6 @@ from ....ir.ops.elementwise.transcendental import (
     acosh_p,
     asin_p,
     asinh_p,
-    atan2_p,
     atan_p,
     atanh_p,
     cos_p,
@@ -62,10 +56,7 @@ from ...operands.dtype_promotion import (
     narrowed,
     promote_args,
     promote_args_inexact,
-    promote_dtypes_inexact,
     promote_dtypes_numeric,
-    promote_pair,
-    promote_pair_inexact,
     shape_of,
     strong_array,
 )
@@ -83,8 +74,6 @@ def named(f: Callable[..., Any], name: str, doc: str, *example: str) -> Callable
     f.__doc__ = sharding_notes.with_example(doc, *example)
     return sharding_notes.elementwise(f)
 
-
-# -- one operand -----------------------------------------------------------------------------------
 
 def _inexact(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     """A function whose result is a float or complex; integers and bool become floats."""
@@ -350,143 +339,4 @@ def _i0_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return _i0(x), mul_p.bind(t, slope)
 
 
-# -- two operands ----------------------------------------------------------------------------------
 
-def _binary(name: str, op: Op, doc: str, *example: str, bool_op: Op | None = None
-            ) -> Callable[..., Any]:
-    """A function of two operands of one dtype; bool_op takes its place for bool."""
-    bind = op.bind
-    bool_bind = None if bool_op is None else bool_op.bind
-
-    def f(x, y, /):
-        if type(x) is not Tracer or type(y) is not Tracer or x.aval is not y.aval:
-            x, y = promote_pair(name, x, y)
-        if bool_bind is not None and (x.aval.dtype if type(x) is Tracer or isinstance(x, Array)
-                                      else getattr(x, "dtype", None)) == BOOL:
-            return bool_bind(x, y)
-        return bind(x, y)
-
-    return named(f, name, doc, *example)
-
-
-def _binary_inexact(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
-    bind = op.bind
-
-    def f(x1, x2, /):
-        x1, x2 = promote_pair_inexact(name, x1, x2)
-        return bind(x1, x2)
-
-    return named(f, name, doc, *example)
-
-
-add_function = _binary(
-    "add", add_p,
-    "x + y, elementwise, broadcast to one shape; bool operands give `or`.",
-    "jnp.add(jnp.array([1, 2]), 0.5)",
-    "Array([1.5, 2.5], dtype=float32, weak_type=True)", bool_op=or_p)
-subtract_function = _binary(
-    "subtract", sub_p,
-    "x - y, elementwise, broadcast to one shape. Raises TypeError for bool.",
-    "jnp.subtract(jnp.array([1, 2]), 0.5)",
-    "Array([0.5, 1.5], dtype=float32, weak_type=True)")
-multiply_function = _binary(
-    "multiply", mul_p,
-    "x * y, elementwise, broadcast to one shape; bool operands give `and`.",
-    "jnp.multiply(jnp.array([1, 2]), jnp.array([[3], [4]]))",
-    "Array([[3, 6],",
-    "       [4, 8]], dtype=int32)", bool_op=and_p)
-maximum_function = _binary(
-    "maximum", max_p,
-    "The greater of x and y, elementwise; NaN where one of them is.",
-    "jnp.maximum(jnp.array([1.0, -2.0]), 0)",
-    "Array([1., 0.], dtype=float32)")
-minimum_function = _binary(
-    "minimum", min_p,
-    "The lesser of x and y, elementwise; NaN where one of them is.",
-    "jnp.minimum(jnp.array([1.0, -2.0]), 0)",
-    "Array([ 0., -2.], dtype=float32)")
-divide = _binary_inexact(
-    "divide", div_p,
-    "x1 / x2, elementwise; the quotient of integers is a float.",
-    "jnp.divide(jnp.array([1, 2]), 4)",
-    "Array([0.25, 0.5 ], dtype=float32)")
-true_divide = _binary_inexact(
-    "true_divide", div_p,
-    "x1 / x2, elementwise; the quotient of integers is a float.")
-arctan2 = _binary_inexact(
-    "arctan2", atan2_p,
-    "The angle of the point (x2, x1), elementwise: in (-pi, pi], by the signs of both.")
-atan2 = _binary_inexact(
-    "atan2", atan2_p,
-    "The angle of the point (x2, x1), elementwise: in (-pi, pi], by the signs of both.")
-
-
-@sharding_notes.elementwise
-def nextafter(x, y, /):
-    """The next number after x in the direction of y, elementwise, in their float dtype."""
-    x, y = promote_pair_inexact("nextafter", x, y)
-    return nextafter_p.bind(x, y)
-
-
-@sharding_notes.equal
-def heaviside(x1, x2, /):
-    """The step function, elementwise: 0 where x1 is negative, 1 where positive, x2 where zero."""
-    check_arraylike("heaviside", x1, x2)
-    x1, x2 = promote_args_inexact("heaviside", x1, x2)
-    zero, one = literal_like(0, x1), literal_like(1, x1)
-    negative, greater = lt_p.bind(x1, zero), gt_p.bind(x1, zero)
-    at_zero = select_of(ne_p.bind(x1, x1), x2, x1)
-    return strong_array(select_of(negative, select_of(greater, at_zero, one), zero))
-
-
-@sharding_notes.elementwise
-def clip(arr=None, /, min=None, max=None):
-    """The elements of `arr`, those below `min` raised to it, those above `max` lowered to it.
-
-    min, max: scalars, arrays that broadcast, or None for no bound; where min > max the result is
-    max. Raises ValueError for complex numbers, which have no order.
-
-    >>> jnp.clip(jnp.array([-2.0, 0.5, 3.0]), -1.0, 1.0)
-    Array([-1. ,  0.5,  1. ], dtype=float32)
-    """
-    if arr is None:
-        raise ValueError("No input was provided to the clip function.")
-    check_arraylike("clip", arr)
-    for bound in (arr, min, max):
-        if bound is not None and LEVEL.get(dtype_name(bound)) == 3:
-            raise ValueError("Clip received a complex value either through the input or the "
-                             "min/max keywords. Complex values have no ordering and cannot be "
-                             "clipped. Please convert to a real value or array by taking the real "
-                             "or imaginary components via jax.numpy.real/imag respectively.")
-    if min is not None:
-        arr = maximum_function(min, arr)
-    if max is not None:
-        arr = minimum_function(max, arr)
-    return as_array(arr)
-
-
-def extreme_values(dtype: Any) -> tuple[Any, Any]:
-    """Least and greatest finite value of a real dtype."""
-    info = finfo(dtype) if issubdtype(dtype, np.floating) else iinfo(dtype)
-    return info.min, info.max
-
-
-@sharding_notes.elementwise
-def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
-    """x with NaN replaced by a number, and infinities by the extreme finite values or those given.
-    """
-    check_arraylike("nan_to_num", x)
-    if LEVEL[dtype_name(x)] < 2:
-        return as_array(x)
-    x = narrowed(x)
-    dtype = dtype_name(x)
-    if LEVEL[dtype] == 3:
-        return complex_p.bind(nan_to_num(real_p.bind(x), copy, nan, posinf, neginf),
-                              nan_to_num(imag_p.bind(x), copy, nan, posinf, neginf))
-    low, high = extreme_values(dtype)
-    posinf = high if posinf is None else posinf
-    neginf = low if neginf is None else neginf
-    (x,) = promote_dtypes_inexact(x)
-    out = select_of(ne_p.bind(x, x), x, convert(nan, dtype))
-    out = select_of(eq_p.bind(out, literal_like(np.inf, out)), out, convert(posinf, dtype))
-    return select_of(eq_p.bind(out, literal_like(-np.inf, out)), out, convert(neginf, dtype))

@@ -14,8 +14,9 @@ from ...staging.memoized import memoized
 from ..indexing.searching import choose_where
 from ..reductions import reduce as reductions
 from ..reductions.reduce import reduction_axes
-from .arithmetic import absolute, exp, log, multiply_function, subtract_function
+from .arithmetic import absolute, exp, log
 from .logic import not_equal
+from .two_operands import multiply_function, subtract_function
 
 
 @sharding_notes.reduction

@@ -11,15 +11,7 @@ from ...operands.dtype_promotion import convert, promote_dtypes_inexact
 from ..indexing.indexed_update import IndexUpdateRef
 from ..reductions import reduce as reductions
 from ..reductions.cumulative import cumprod, cumsum
-from .arithmetic import (
-    add_function,
-    divide,
-    maximum_function,
-    minimum_function,
-    multiply_function,
-    negative_function,
-    subtract_function,
-)
+from .arithmetic import negative_function
 from .bits import (
     bitwise_and_function,
     bitwise_or_function,
@@ -35,6 +27,14 @@ from .logic import (
     logical_xor_function,
 )
 from .powers import logaddexp2_function, logaddexp_function
+from .two_operands import (
+    add_function,
+    divide,
+    maximum_function,
+    minimum_function,
+    multiply_function,
+    subtract_function,
+)
 from .ufunc import ufunc
 
 

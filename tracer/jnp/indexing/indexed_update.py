@@ -50,8 +50,8 @@ from ...staging.constants import as_array, is_array_like
 from ...staging.memoized import memoized
 from ...staging.tracer import typeof
 from ..creation.arrays import asarray
-from ..elementwise.arithmetic import divide as _divide
 from ..elementwise.powers import power as _power
+from ..elementwise.two_operands import divide as _divide
 
 
 @bound_methods

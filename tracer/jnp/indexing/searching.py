@@ -17,7 +17,7 @@ from ....ir.ops.elementwise.arithmetic import add_p
 from ....ir.ops.elementwise.comparison import lt_p, ne_p
 from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.movement.creation import iota_p
-from ....ir.ops.reductions.reduction import argmax_p
+from ....ir.ops.reductions.positions import argmax_p
 from ....ir.ops.reductions.sorting import sort_p
 from ... import lax, sharding_notes
 from ...operands.broadcasting import broadcast_together, select_of

@@ -30,7 +30,7 @@ from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..creation.ranges import arange
-from ..elementwise.arithmetic import clip
+from ..elementwise.clipping import clip
 from ..elementwise.division import remainder
 from ..manipulation.diagonals import tile_to
 from ..manipulation.shaping import broadcast_shapes, ravel, reshape

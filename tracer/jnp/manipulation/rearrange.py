@@ -31,7 +31,7 @@ from ...staging.memoized import memoized
 from ...staging.tracer import Tracer, typeof
 from ..creation.filled import zeros
 from ..creation.ranges import arange
-from ..elementwise.arithmetic import clip
+from ..elementwise.clipping import clip
 from ..elementwise.division import remainder
 from ..indexing.sorting import argsort
 from ..reductions.cumulative import cumsum

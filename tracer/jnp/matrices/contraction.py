@@ -33,7 +33,7 @@ from ...shardings.out_sharding import output_sharding
 from ...staging.constants import as_array, unwrapped
 from ...staging.memoized import memoized
 from ...staging.tracer import typeof
-from ..elementwise.arithmetic import multiply_function, subtract_function
+from ..elementwise.two_operands import multiply_function, subtract_function
 from ..manipulation.shaping import moveaxis, ravel
 from ..vectorize import vectorize
 

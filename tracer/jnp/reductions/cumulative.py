@@ -33,8 +33,8 @@ from ...operands.shape_arguments import canonical_axis
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ...staging.tracer import typeof
-from ..elementwise.arithmetic import multiply_function, subtract_function
 from ..elementwise.logic import isnan, not_equal
+from ..elementwise.two_operands import multiply_function, subtract_function
 from . import reduce as reductions
 from .reduce import no_out, promoted_integer
 

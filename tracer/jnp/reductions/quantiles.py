@@ -18,8 +18,8 @@ from ...operands.shape_arguments import canonical_axes
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.out_sharding import canonicalize_sharding
 from ...staging.constants import as_array
-from ..elementwise.arithmetic import divide
 from ..elementwise.logic import isnan
+from ..elementwise.two_operands import divide
 from ..manipulation.shaping import ravel
 from . import reduce as reductions
 from .reduce import to_shape

@@ -17,9 +17,8 @@ from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import add_p, max_p, min_p, mul_p, sub_p
 from ....ir.ops.elementwise.bitwise import and_p, or_p, xor_p
 from ....ir.ops.elementwise.comparison import ne_p
+from ....ir.ops.reductions.positions import argmax_p, argmin_p
 from ....ir.ops.reductions.reduction import (
-    argmax_p,
-    argmin_p,
     reduce_and_p,
     reduce_max_p,
     reduce_min_p,
@@ -76,7 +75,7 @@ def to_shape(x: Any, shape: tuple[int, ...]) -> Any:
     return to_type(x, shape)
 
 
-def with_kept(result: Any, ndim: int, axes: tuple[int, ...], keepdims: bool) -> Any:
+def with_kept_dims(result: Any, ndim: int, axes: tuple[int, ...], keepdims: bool) -> Any:
     """The result with the reduced dimensions put back as size 1, if asked for."""
     if not keepdims:
         return result
@@ -123,7 +122,7 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
         assert combine is not None
         x = combine.bind(convert(initial, compute), x)
     if keepdims:
-        x = with_kept(x, len(shape), axes, keepdims)
+        x = with_kept_dims(x, len(shape), axes, keepdims)
     return convert(x, result)
 
 
@@ -282,7 +281,7 @@ def _arg_reduce(name: str, op: Op, a: Any, axis: Any, out: Any, keepdims: bool |
     if shape_of(a)[axis] == 0:
         raise ValueError(f"attempt to get {name} of an empty sequence")
     result = op.bind(a, axes=(axis,), index_dtype=int_default())
-    return with_kept(result, len(shape), dims, bool(keepdims))
+    return with_kept_dims(result, len(shape), dims, bool(keepdims))
 
 
 @sharding_notes.reduction

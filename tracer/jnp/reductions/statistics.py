@@ -17,7 +17,8 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import LEVEL
 from ...staging.constants import as_array
-from ..elementwise.arithmetic import clip, sqrt
+from ..elementwise.arithmetic import sqrt
+from ..elementwise.clipping import clip
 from ..elementwise.complex_numbers import conjugate, imag, real
 from ..manipulation.diagonals import diag
 from ..manipulation.joining import concatenate

@@ -23,7 +23,8 @@ from ...operands.dtype_promotion import (
 from ...staging.constants import as_array
 from ...staging.tracer import Tracer
 from ..creation.filled import ones, vander, zeros
-from ..elementwise.arithmetic import add_function, literal_like, multiply_function, sqrt
+from ..elementwise.arithmetic import literal_like, sqrt
+from ..elementwise.two_operands import add_function, multiply_function
 from ..indexing.indexed_update import IndexUpdateRef
 from ..manipulation.diagonals import diag
 from ..manipulation.joining import concatenate

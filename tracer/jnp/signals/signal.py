@@ -20,7 +20,8 @@ from ...operands.dtype_promotion import (
 from ...operands.scalars import LEVEL
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array
-from ..elementwise.arithmetic import absolute, clip, literal_like
+from ..elementwise.arithmetic import absolute, literal_like
+from ..elementwise.clipping import clip
 from ..elementwise.complex_numbers import conj
 from ..elementwise.division import remainder
 from ..elementwise.logic import logical_and_function

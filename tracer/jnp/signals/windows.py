@@ -10,7 +10,8 @@ from ... import lax
 from ...operands.dtype_promotion import check_arraylike
 from ...operands.scalars import float_default
 from ...staging.constants import as_array
-from ..elementwise.arithmetic import cos, i0, sqrt, subtract_function
+from ..elementwise.arithmetic import cos, i0, sqrt
+from ..elementwise.two_operands import subtract_function
 
 
 def _places(M: Any) -> tuple[int, Any]:

@@ -1,8 +1,8 @@
 """Functions that become programs inside of an equation: bodies of loops, tests, branches.
 
-A body is traced once. Values of the enclosing trace that it uses come to be parameters in front of
-its own; branches that are alternatives get the same ones. What a body hands on unchanged (a result
-that is a parameter) need not go through it, so such results can be taken out.
+A body is traced once. Values of the enclosing trace that it uses become parameters in front of its
+own; all branches of a `cond` get the same ones. A result that is a parameter passed on unchanged
+need not go through the body, and can be removed from it.
 """
 from __future__ import annotations
 

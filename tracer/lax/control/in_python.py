@@ -1,6 +1,6 @@
-"""Loops and branches run in Python, item by item, where `disable_jit` asks for it.
+"""Loops and branches run in Python, item by item, under `disable_jit`.
 
-What decides must then be known; where it is traced (under vmap, say) the caller stages as ever.
+Predicates must then be concrete; if they are traced (under vmap, say) the caller stages as usual.
 """
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from shardtrace.ir.ops.communication.retile import retile_kind
 from shardtrace.ir.ops.communication.retiling import (
     coordinates,
     disjoint_axes,
-    joined_axes,
+    merged_axes,
     pieces,
     place,
     received,
@@ -86,10 +86,10 @@ def test_axes_are_cut_into_common_parts_and_joined_again():
     a, b = disjoint_axes([(("x",), ()), (("y",), ("x:(1)2",))], mesh)
     assert a == (("x:(1)2", "x:(2)4"), ()) and b == (("y",), ("x:(1)2",))
     assert disjoint_axes([(("y",),)], mesh, {"y": [2]}) == [(("y:(1)2", "y:(2)2"),)]
-    assert joined_axes([a, b], mesh) == [a, b]
-    assert joined_axes([a, a], mesh) == [(("x",), ())] * 2
-    assert joined_axes([(("x:(2)2", "x:(4)2", "y"),)], mesh) == [(("x:(2)4", "y"),)]
-    assert joined_axes([(("x:(4)2", "x:(2)2"),)], mesh) == [(("x:(4)2", "x:(2)2"),)]
+    assert merged_axes([a, b], mesh) == [a, b]
+    assert merged_axes([a, a], mesh) == [(("x",), ())] * 2
+    assert merged_axes([(("x:(2)2", "x:(4)2", "y"),)], mesh) == [(("x:(2)4", "y"),)]
+    assert merged_axes([(("x:(4)2", "x:(2)2"),)], mesh) == [(("x:(4)2", "x:(2)2"),)]
     with pytest.raises(ValueError, match="cannot be cut"):
         disjoint_axes([(("x:(1)2",),), (("x:(1)3",),)], {"x": 6})
 

@@ -1,0 +1,179 @@
+"""From a traced program to one that devices can run: placement, partition, execution."""
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from ...ir.context import STATE, config
+from ...ir.device import Device
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.mesh import Mesh
+from ...ir.phases import phase
+from ...ir.program import Program
+from ...ir.shardings.refinement import Refinement
+from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.spec import PartitionSpec
+from ...ir.support.lazy import lazy_import
+from ...ir.types import ArrayType
+from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
+from ...partitioner.preparation.one_mesh import on_one_mesh
+from ...runtime import devices
+from ...runtime.placement import Placed, Placement, argument_specs, resolve, spec_on
+from ...runtime.simulation.executor import compile_simulated
+from .mesh_switches import on_own_mesh, refined_mesh, refinement_of, restated
+from .one_mesh import check_one_mesh, mesh_of_types, who_named
+from .recent import partitioned, planned
+from .result_shardings import array_aval, found_sharding
+
+logging = lazy_import("logging")
+_perdevice = lazy_import("...runtime.per_device.executor", __package__)
+
+EXECUTORS = {"simulated": compile_simulated,
+             "per_device": lambda local, mesh: _perdevice.compile_per_device(local, mesh)}
+
+
+class BoundProgram:
+    """A partitioned program bound to devices, which runs on stored values.
+
+    is_operation: whether it is a single op, outside of any jitted function. asked: whether somebody
+    said where results go. agreements: what it is to several processes, by who asks
+    (driver/execution/multiprocess.py).
+    """
+
+    __slots__ = ("_run", "agreements", "arg_specs", "asked", "avals", "committed",
+                 "forwarded", "given", "is_operation", "partitioned", "placement", "shardings")
+
+    def __init__(self, program: Program, args: Sequence[Placed], out_shardings: Sequence[Any],
+                 others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
+                 is_operation: bool = False, who: str = "") -> None:
+        if config.read("jax_log_compiles"):
+            logging.getLogger("shardtrace.driver").warning(
+                "Compiling %s with global shapes and types [%s]. Argument mapping: (%s).",
+                program.name, ", ".join(a.aval.str_short(True) for a in args),
+                ", ".join(str(a.sharding or "UnspecifiedValue") for a in args))
+        self.is_operation = is_operation
+        self.agreements: dict[Any, Any] = {}
+        self.asked = any([s is not None for s in out_shardings])
+        context = STATE.mesh
+        self.placement = placement = resolve(
+            who or program.name, args, program.memo.get("meshes", ()), others, context,
+            devices.default_device, functools.partial(who_named, program))
+        refined = refinement_of(program, placement.abstract_mesh)
+        as_traced = program
+        devices_mesh = placement.mesh
+        if refined is not None:
+            self.placement = placement = placement._replace(
+                mesh=refined_mesh(refined, devices_mesh), abstract_mesh=refined.mesh)
+            program = restated(program, refined)
+        mesh = placement.mesh
+        self.given = tuple([a.sharding for a in args])
+        self.arg_specs = argument_specs(args, placement)
+        wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, placement)
+                        for s, v in zip(out_shardings, program.outvars, strict=True)])
+        program = on_one_mesh(program, placement.abstract_mesh)
+        check_one_mesh(program, placement.abstract_mesh)
+        with phase("partition", len(program.eqns)):
+            self.partitioned: Partitioned = partitioned(
+                program, mesh=mesh_of_types(program, placement.abstract_mesh),
+                in_shardings=self.arg_specs, out_shardings=wanted, options=options)
+        self.committed = bool(mesh is not None or self.asked
+                              or any([a.sharding is not None and a.used for a in args]))
+        model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
+        self.shardings = self._result_shardings(out_shardings, program, model)
+        if refined is not None:
+            self._use_own_meshes(as_traced, out_shardings, refined, devices_mesh)
+        self.avals = [array_aval(v.aval, s)
+                      for v, s in zip(program.outvars, self.shardings, strict=True)]
+        positions: dict[Any, int] = {v: i for i, v in enumerate(program.invars)}
+        self.forwarded = [(i, positions[v]) for i, v in enumerate(program.outvars)
+                          if v in positions]      # type: ignore[index]
+        self._run: Any = None
+
+    def _use_own_meshes(self, program: Program, asked: Sequence[Any], refined: Refinement,
+                        mesh: Mesh | None) -> None:
+        """Results on the meshes that the types of the program, as it was traced, name."""
+        for i, v in enumerate(program.outvars):
+            if asked[i] is None:
+                own = on_own_mesh(v.aval, self.partitioned.out_specs[i], refined, mesh,
+                                  self.shardings[i].memory_kind)
+                if own is not None:
+                    self.shardings[i] = own
+
+    @staticmethod
+    def _wanted_spec(sharding: Any, aval: ArrayType, placement: Placement) -> PartitionSpec | None:
+        if not placement.abstract_mesh.axis_names:
+            return None
+        if placement.mesh is None:
+            return sharding.spec
+        return spec_on(placement.mesh, sharding, aval.ndim)
+
+    def _result_shardings(self, asked: Sequence[Any], program: Program, model: Placed | None
+                          ) -> list[Any]:
+        """What was asked for, else as found. model: the first argument that lies on a mesh."""
+        wanted = [(v.aval, spec) for v, spec in zip(
+            program.outvars, self.partitioned.out_specs, strict=True)]
+        like = None if model is None else model.sharding
+        ndim = -1 if model is None else model.aval.ndim
+        return [found_sharding(self.placement, aval, spec, like if ndim == aval.ndim else None)
+                if s is None else s for (aval, spec), s in zip(wanted, asked, strict=True)]
+
+    def on_devices(self, devices: tuple[Device, ...]) -> Self:
+        """The same computation, lowered on an AbstractMesh, bound to devices.
+
+        Raises ValueError where it has other devices already, or the mesh another size.
+        """
+        placement = self.placement
+        own = placement.unnamed or (
+            (placement.device,) if placement.device else
+            placement.mesh.device_tuple if placement.mesh is not None else ())
+        if own:
+            if devices != own:
+                fail(ValueError, "device_assignment passed to `.compile` must match the "
+                     "device_assignment calculated from array shardings and out_shardings. Got "
+                     f"device ids passed to compile: {[d.id for d in devices]}, calculated device "
+                     f"ids: {[d.id for d in own]}", code="device-assignment",
+                     help="leave device_assignment out, or lower with shardings on an AbstractMesh")
+            return self
+        abstract = placement.abstract_mesh
+        if abstract.size != len(devices):
+            fail(ValueError, f"The size of abstract mesh {abstract.size} in {abstract} must match "
+                 f"the length of device assignment: {len(devices)}", code="device-assignment")
+        mesh = Mesh(np.array(devices, object).reshape(abstract.axis_sizes), abstract.axis_names,
+                    axis_types=abstract.axis_types)
+
+        def concrete(s: Any) -> Any:
+            if not isinstance(s, NamedSharding) or s.is_concrete:
+                return s
+            return s.update(mesh=mesh if s.mesh.shape_tuple == mesh.shape_tuple else Mesh(
+                np.array(devices, object).reshape(s.mesh.axis_sizes), s.mesh.axis_names,
+                axis_types=s.mesh.axis_types))
+
+        found = copy.copy(self)
+        found.placement = placement._replace(mesh=mesh)
+        found.given = tuple(map(concrete, self.given))
+        found.shardings = list(map(concrete, self.shardings))
+        found.avals = [array_aval(t, s)
+                       for t, s in zip(self.avals, found.shardings, strict=True)]
+        found.committed, found.agreements, found._run = True, {}, None
+        return found
+
+    def run_whole(self, stored: Sequence[Any]) -> list[Any]:
+        """Run on whole values, where all devices are at hand."""
+        if self._run is None:
+            if self.placement.mesh is None and self.placement.device is None:
+                fail(ValueError, "A computation on an AbstractMesh has no devices to run on. Got "
+                     f"mesh {self.placement.abstract_mesh}", code="no-devices",
+                     help="lower it with arrays or shardings on a Mesh, as made by `make_mesh`")
+            compiler = EXECUTORS[config.read("shardtrace_executor")]
+            local, mesh = self.partitioned.local, self.placement.abstract_mesh
+            with phase("plan", len(local.eqns)):
+                self._run = (planned(local, mesh, compiler) if compiler is compile_simulated
+                             else compiler(local, mesh))
+        if STATE.phases is None:
+            return self._run(stored)
+        with phase("run", len(self.partitioned.local.eqns)):
+            return self._run(stored)

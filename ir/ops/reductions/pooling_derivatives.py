@@ -1,0 +1,229 @@
+"""The derivatives of pooling by maxima: select_and_gather_add, and select_and_scatter_add.
+
+The tangent of a maximum is the tangent at the position of the maximum (select_and_gather_add); its
+transpose puts a cotangent there (select_and_scatter_add). Of equal elements the first counts, as in
+XLA, which also says what becomes of NaN (`_selected`).
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...diagnostics.errors import ShardingTypeError
+from ...kernels.device_dimensions import lead_sizes, with_lead
+from ...kernels.windows import (
+    Padding,
+    padded,
+    spread_size,
+    windows,
+)
+from ...op import Op, Sample, defop
+from ...rule import FactorRule, make_rule
+from ...types import ArrayType, Entries, Shape
+from ..derivatives import type_of
+from ..elementwise.declaration import check_same_dtypes
+from ..identities import extremum
+from ..rules import call, reject, rule_text
+from .pooling import (
+    Ints,
+    Params,
+    arange,
+    batch_with,
+    factors,
+    window_explicit,
+    window_params,
+    window_shape,
+)
+
+
+def _gather_infer(tangents: ArrayType, x: ArrayType, *, select_prim: str, **params: Any) -> tuple:
+    types = [tangents, x]
+    if tangents.shape != x.shape:
+        reject(TypeError, types, "select_and_gather_add tangents and operand shapes must match, "
+               f"got {tangents.shape} and {x.shape}.")
+    check_same_dtypes("select_and_gather_add", types)
+    return window_shape(types, x.shape, **params), x.dtype
+
+
+def _gather_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
+                 ) -> FactorRule:
+    inside, windows, kinds, sizes = factors(operands[1], results[0], params)
+    return make_rule(rule_text([inside, inside], [windows], kinds), operands, results, sizes)
+
+
+def _gather_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+                     params: Params) -> list[Entries]:
+    tangents, x = types
+    if tangents.entries != x.entries:
+        fail(ShardingTypeError, "select_and_gather_add tangents and operand shardings must match, "
+             f"got {tangents.sharding} and {x.sharding}.", code="sharding-conflict")
+    return window_explicit(op, types, shapes, params)
+
+
+def _gather_transpose(ct: Any, tangents: Any, x: Any, *, select_prim: str, window_dimensions: Ints,
+                      window_strides: Ints, padding: Padding, base_dilation: Ints,
+                      window_dilation: Ints) -> tuple:
+    if any(d != 1 for d in window_dilation):
+        fail(NotImplementedError, "VJP not implemented for select_and_gather (MaxPool) with window "
+             f"dilation, got window_dilation={window_dilation}.", code="not-differentiable")
+    spread = any(d != 1 for d in base_dilation)
+    if spread:
+        t = type_of(x)
+        value = np.asarray(extremum(t.dtype, select_prim == "le"), t.dtype)
+        x = call("pad", x, value, padding_config=tuple((0, 0, d - 1) for d in base_dilation))
+    out = call("select_and_scatter_add", ct, x, select_prim=select_prim,
+               window_dimensions=window_dimensions, window_strides=window_strides, padding=padding)
+    if spread:
+        shape = type_of(out).shape
+        out = call("slice", out, start_indices=(0,) * len(shape), limit_indices=shape,
+                   strides=base_dilation)
+    return out, None
+
+
+def _flat_windows(views: np.ndarray, window: Ints) -> np.ndarray:
+    """Windows with their elements in one last dimension."""
+    return views.reshape(*views.shape[:views.ndim - len(window)], math.prod(window))
+
+
+def _selected(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, padding: Padding,
+            base_dilation: Ints, window_dilation: Ints, skip_padding: bool = False
+            ) -> tuple[np.ndarray, np.ndarray]:
+    """Flat position in its window of the element that each window selects; where it is a number
+    that is no better than what a window starts from.
+
+    An element stays selected while it compares `select` with the next: NaN never stays before
+    another, so what follows the last NaN decides. skip_padding: padding is not compared.
+    """
+    neutral = extremum(x.dtype, select == "le")
+    spread = padded(lead, x, neutral, padding, base_dilation)
+    flat = _flat_windows(windows(spread, window, strides, window_dilation), window)
+    best = np.argmax if select == "ge" else np.argmin
+    at = best(flat, -1)
+    nan = np.isnan(flat) if x.dtype.kind not in "biu" else np.zeros((), bool)
+    if nan.any():
+        size = flat.shape[-1]
+        last = np.where(nan.any(-1), size - 1 - np.argmax(nan[..., ::-1], -1), -1)
+        later = np.arange(size) > last[..., None]
+        if skip_padding:
+            real = padded(lead, np.ones(x.shape, bool), False, padding, base_dilation)
+            later &= _flat_windows(windows(real, window, strides, window_dilation), window)
+        following = best(np.where(later, flat, np.asarray(neutral, x.dtype)), -1)
+        taken = np.take_along_axis(later, following[..., None], -1)[..., 0]
+        first = np.where(later.any(-1), np.argmax(later, -1), np.maximum(last, 0))
+        at = np.where(taken, following, first)
+    at_neutral = np.take_along_axis(flat, at[..., None], -1)[..., 0] == neutral
+    return at, at_neutral & ~nan.any(-1)
+
+
+def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_prim: str,
+                     window_dimensions: Ints, window_strides: Ints, padding: Padding,
+                     base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
+    at, none = _selected(lead, x, select_prim, window_dimensions, window_strides, padding,
+                       base_dilation, window_dilation, skip_padding=True)
+    views = windows(padded(lead, tangents, 0, padding, base_dilation), window_dimensions,
+                    window_strides, window_dilation)
+    views = _flat_windows(views, window_dimensions)
+    devices = lead_sizes(lead, (tangents, x))
+    found = np.take_along_axis(with_lead(views, lead, devices),
+                               with_lead(at, lead, devices)[..., None], -1)[..., 0]
+    return np.where(none, np.zeros((), found.dtype), found)
+
+
+select_and_gather_add_p = defop(
+    "select_and_gather_add",
+    doc="Operand 0 where operand 1 has the largest (select_prim ge) or smallest (le) element of "
+        "each window.",
+    infer=_gather_infer, rule=_gather_rule, explicit=_gather_explicit,
+    linear=((0,),),
+    jvp=(lambda g, out, t, x, **params: select_and_gather_add_p.bind(g, x, **params), None),
+    transpose=_gather_transpose, batch=batch_with("select_and_gather_add"),
+    evaluate=_gather_evaluate,
+    samples=lambda: [
+        Sample((-arange(8, 6), arange(8, 6)),
+               {"select_prim": "ge", **window_params((2, 2), (2, 2), ((0, 0), (0, 0)))}),
+        Sample((-arange(4, 6), arange(4, 6)),
+               {"select_prim": "ge", **window_params((2, 3), (1, 2), ((0, 1), (1, 1)))}),
+        Sample((-arange(3, 4), arange(3, 4)),
+               {"select_prim": "le", **window_params((2, 2), (2, 1), ((1, 0), (0, 0)), (2, 1))}),
+    ])
+
+
+def _scatter_infer(source: ArrayType, x: ArrayType, *, select_prim: str, window_dimensions: Ints,
+                   window_strides: Ints, padding: Padding) -> tuple:
+    types = [source, x]
+    if len(window_dimensions) != len(window_strides):
+        reject(TypeError, types, "select_and_scatter got inconsistent window_strides and "
+               f"window_dimensions: got window_strides {window_strides} and window_dimensions "
+               f"{window_dimensions}.")
+    ones = (1,) * x.ndim
+    expected = window_shape(types, x.shape, window_dimensions, window_strides, padding, ones, ones)
+    if source.shape != expected:
+        reject(TypeError, types, "select_and_scatter_add source must have the shape of the "
+               f"windows, {expected}, got {source.shape}.")
+    check_same_dtypes("select_and_scatter_add", types)
+    return x.shape, x.dtype
+
+
+def _scatter_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
+                  ) -> FactorRule:
+    inside, windows, kinds, sizes = factors(operands[1], operands[0], params)
+    halos = {k.removesuffix(":halo") for k in kinds if k.endswith(":halo")}
+    source = [f"t{name}" if name in halos else name for name in windows]
+    kinds += [f"{t}!:replicate" for t in source if t.startswith("t")]
+    return make_rule(rule_text([source, inside], [inside], kinds), operands, results, sizes)
+
+
+def _scatter_transpose(ct: Any, source: Any, x: Any, **params: Any) -> tuple:
+    ones = (1,) * type_of(x).ndim
+    return call("select_and_gather_add", ct, x, base_dilation=ones, window_dilation=ones,
+                **params), None
+
+
+def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_prim: str,
+                      window_dimensions: Ints, window_strides: Ints,
+                      padding: Padding) -> np.ndarray:
+    local = x.shape[lead:]
+    ones = (1,) * len(local)
+    devices = lead_sizes(lead, (source, x))
+    at, _ = _selected(lead, x, select_prim, window_dimensions, window_strides, padding, ones, ones)
+    at = with_lead(at, lead, devices)
+    spread = [spread_size(n, 1) + lo + hi for n, (lo, hi) in zip(local, padding, strict=True)]
+    within = np.unravel_index(at, window_dimensions)
+    rank = at.ndim
+    position = 0
+    for d, n in enumerate(devices):
+        position = position * n + np.arange(n).reshape((-1,) + (1,) * (rank - d - 1))
+    for d, (n, s) in enumerate(zip(spread, window_strides, strict=True)):
+        start = np.arange(at.shape[lead + d]) * s
+        position = position * n + start.reshape((-1,) + (1,) * (len(spread) - d - 1)) + within[d]
+    out = np.zeros((*devices, *spread), source.dtype)
+    np.add.at(out.reshape(-1), np.broadcast_to(position, at.shape).reshape(-1),
+              with_lead(source, lead, devices).reshape(-1))
+    return padded(lead, out, 0, [(-lo, -hi) for lo, hi in padding], ones)
+
+
+select_and_scatter_add_p = defop(
+    "select_and_scatter_add",
+    doc="Zeros with the elements of operand 0 added where operand 1 has the largest (select_prim "
+        "ge) or smallest (le) element of the corresponding window.",
+    infer=_scatter_infer, rule=_scatter_rule,
+    explicit=lambda op, types, shapes, params: [types[1].entries],
+    linear=((0,),),
+    jvp=(lambda g, out, s, x, **params: select_and_scatter_add_p.bind(g, x, **params), None),
+    transpose=_scatter_transpose, batch=batch_with("select_and_scatter_add"),
+    evaluate=_scatter_evaluate,
+    samples=lambda: [
+        Sample((arange(4, 3), arange(8, 6)),
+               {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (2, 2),
+                "padding": ((0, 0), (0, 0))}),
+        Sample((arange(3, 3), arange(4, 6)),
+               {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (1, 2),
+                "padding": ((0, 0), (0, 0))}),
+        Sample((arange(4, 3), arange(4, 6)),
+               {"select_prim": "le", "window_dimensions": (2, 3), "window_strides": (1, 2),
+                "padding": ((0, 1), (1, 1))}),
+    ])

@@ -1,0 +1,128 @@
+"""What a partitioned program exchanges, why, and what it costs: the data of an explanation."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..partitioner.collectives import CollectiveRecord, collectives
+from ..partitioner.cost.figures import Figures, figures
+from ..partitioner.cost.memory import Memory
+from ..partitioner.cost.schedule import Times, use_seconds
+from ..partitioner.cost.timeline import Event, timeline
+from ..partitioner.cost.topology import Topology
+from ..partitioner.pipeline import Partitioned
+from .advice.candidates import Candidates
+from .advice.suggestions import Found, Search, Subject
+from .bounds import reshard_bound
+from .explained_collective import ExplainedCollective
+from .reasons.causes import Cause
+from .reasons.explain_collective import Reasons
+
+
+class Analysis:
+    """The collectives of a partitioned program with their causes, and the totals.
+
+    collectives: in program order. topology: the hardware and where the mesh lies on it. figures:
+    the totals.
+    """
+
+    def __init__(self, subject: Subject, topology: Topology, name: str = "",
+                 trials: int | None = None) -> None:
+        self.subject, self.topology, self.trials = subject, topology, trials
+        self.partitioned: Partitioned = subject.partitioned
+        local = self.partitioned.local
+        self.name = name or local.name
+        self.figures: Figures = figures(local, topology, subject.donated)
+        self.reasons = Reasons(self.partitioned)
+        self.collectives: tuple[ExplainedCollective, ...] = tuple(
+            self._explained(r) for r in collectives(local))
+        self._found: Search | None = None
+        self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
+
+    def _explained(self, record: CollectiveRecord) -> ExplainedCollective:
+        cause = self.reasons.cause(record)
+        bound = record.received_bytes
+        if cause.move is not None:
+            before, after = cause.move.invars[0].aval, cause.move.outvars[0].aval
+            bound = min(bound, reshard_bound(before, after))
+        return ExplainedCollective(record, cause, use_seconds(self.topology, record), bound,
+                                   self._suggestions, self.reasons.vetoes)
+
+    def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
+        if self._found is None:
+            self._found = Search(self.subject, self.topology, self.figures,
+                                 Candidates(self.partitioned, self.reasons), self.trials)
+        return self._found.suggestions(record, cause)
+
+    # -- totals ----------------------------------------------------------------------------------
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that the busiest device receives in one run."""
+        return self.figures.received_bytes
+
+    @property
+    def times(self) -> Times:
+        return self.figures.times
+
+    @property
+    def time(self) -> float:
+        """Seconds of one run on the chosen hardware, communication overlapped."""
+        return self.figures.time
+
+    @property
+    def memory(self) -> Memory:
+        return self.figures.memory
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that one device holds."""
+        return self.figures.peak_bytes
+
+    @property
+    def flops(self) -> float:
+        """Operations of one device."""
+        return self.figures.flops
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """Operations for each byte through memory."""
+        bytes_ = self.figures.work.hbm_bytes
+        return self.flops / bytes_ if bytes_ else 0.0
+
+    @property
+    def lower_bound(self) -> int:
+        """Bytes that the layouts of this program make a device receive, whatever the algorithm.
+
+        For each change of layout the elements that the worst-off device lacks are counted; a
+        change that takes several collectives counts once.
+        """
+        moves: dict[int, int] = {}
+        total = 0
+        for c in self.collectives:
+            if c.cause.move is None:
+                total += c.lower_bound * c.count
+            else:
+                key = id(c.cause.move)
+                moves[key] = max(moves.get(key, 0), c.lower_bound * c.count)
+        return total + sum(moves.values())
+
+    @property
+    def gap(self) -> float:
+        """Received bytes over the lower bound."""
+        bound = self.lower_bound
+        return self.received_bytes / bound if bound else 1.0
+
+    def utilisation(self) -> float:
+        """Part of the device's peak rate (for bfloat16) that a step reaches."""
+        peak = self.topology.hardware.peak_of("bfloat16")
+        return self.flops / (self.time * peak) if self.time else 0.0
+
+    def timeline(self) -> tuple[Event, ...]:
+        """When each equation of a step runs, and on which stream; for pictures of a step."""
+        return timeline(self.partitioned.local, self.topology)
+
+    def at(self, line: int, file: str = "") -> Sequence[ExplainedCollective]:
+        """The collectives that a line of the user's causes."""
+        return [c for c in self.collectives
+                if c.source.line == line and (not file or c.source.file.endswith(file))]

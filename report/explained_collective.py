@@ -1,0 +1,148 @@
+"""One collective of an explanation: its line, reason, cost, and what would avoid it."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.diagnostics.location import Location
+from ..partitioner.choice.comparisons import Alternative
+from ..partitioner.collectives import CollectiveRecord
+from .advice.suggestions import Found, Suggestion
+from .reasons.causes import Asked, Cause, Path
+from .words import excerpt
+
+
+class ExplainedCollective:
+    """One collective of an explanation.
+
+    kind, mesh_axes, group_size, received_bytes (of the busiest device, in one run), count (runs,
+    loops multiplied), source (the user's line, with `.file` and `.line`) as of `CollectiveRecord`.
+    time: seconds of one run on the chosen hardware. reason: why it is there, with names and lines;
+    paths: the ways of its axes from the annotations, as data. lower_bound: the least bytes that
+    this change of layout moves in one run.
+    """
+
+    __slots__ = ("_find_suggestions", "_find_vetoes", "_suggestions", "_vetoes", "cause",
+                 "lower_bound", "paths", "reason", "record", "time")
+
+    def __init__(self, record: CollectiveRecord, cause: Cause, seconds: float, bound: int,
+                 find_suggestions: Callable[[CollectiveRecord, Cause], Found],
+                 find_vetoes: Callable[[Cause], tuple[str, ...]]) -> None:
+        self.record, self.cause = record, cause
+        self.time, self.lower_bound = seconds, bound
+        self._find_suggestions, self._find_vetoes = find_suggestions, find_vetoes
+        self.reason, self.paths = str(cause), cause.paths
+        self._suggestions: tuple[Suggestion, ...] | None = None
+        self._vetoes: tuple[str, ...] | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.record.kind
+
+    @property
+    def reason_kind(self) -> str:
+        """"asked", "needed" or "chosen", as of `CollectiveRecord`."""
+        return self.record.reason_kind
+
+    @property
+    def alternative(self) -> Alternative | None:
+        """Of one that was chosen: the best plan without it, and its price in bytes."""
+        return self.cause.alternative
+
+    @property
+    def asked_by(self) -> Asked | None:
+        """Of one that was asked for: the user's expression and its place."""
+        return self.cause.asked_by
+
+    @property
+    def verdict(self) -> str:
+        """The kind in a sentence: who asked for it, by which rule it is needed, or than what it is
+        cheaper, and by how much.
+        """
+        return self.cause.verdict
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        return self.record.mesh_axes
+
+    @property
+    def group_size(self) -> int:
+        return self.record.group_size
+
+    @property
+    def operand_bytes(self) -> int:
+        return self.record.operand_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        return self.record.received_bytes
+
+    @property
+    def count(self) -> int:
+        return self.record.count
+
+    @property
+    def source(self) -> Location:
+        return self.cause.asked or self.record.source
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes received over all runs."""
+        return self.record.total
+
+    @property
+    def total_time(self) -> float:
+        """Seconds over all runs, as if alone."""
+        return self.time * self.count
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """What would avoid it, best first; each was partitioned and costed as a whole."""
+        if self._suggestions is None:
+            self._suggestions = self.search.suggestions
+        return self._suggestions
+
+    @property
+    def search(self) -> Found:
+        """The suggestions, with how many candidates there were and how many of them were tried."""
+        return self._find_suggestions(self.record, self.cause)
+
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """Layouts that would have needed no exchange, each with what forbade it."""
+        if self._vetoes is None:
+            self._vetoes = self._find_vetoes(self.cause)
+        return self._vetoes
+
+    def excerpt(self) -> str:
+        """The user's line with a caret under the expression."""
+        return excerpt(self.source)
+
+    def to_dict(self, suggestions: bool = True) -> dict[str, Any]:
+        """Everything as plain data."""
+        found: dict[str, Any] = {
+            "kind": self.kind, "mesh_axes": list(map(str, self.mesh_axes)),
+            "group_size": self.group_size, "received_bytes": self.received_bytes,
+            "count": self.count, "time": self.time, "lower_bound": self.lower_bound,
+            "source": {"file": self.source.file, "line": self.source.line,
+                       "column": self.source.column + 1, "text": self.source.source_line().strip()},
+            "reason": self.reason, "reason_kind": self.reason_kind, "verdict": self.verdict,
+            "alternative": None if self.alternative is None else self.alternative.to_dict(),
+            "asked_by": None if self.asked_by is None else {
+                "text": self.asked_by.text, "file": self.asked_by.location.file,
+                "line": self.asked_by.location.line},
+            "paths": [_path(p) for p in self.paths],
+            "vetoes": list(self.vetoes)}
+        if suggestions:
+            found["suggestions"] = [s.to_dict() for s in self.suggestions]
+        return found
+
+    def __repr__(self) -> str:
+        return (f"<{self.kind} over {', '.join(map(str, self.mesh_axes))}: "
+                f"{self.received_bytes:,} B x {self.count}, {self.source}>")
+
+
+def _path(path: Path) -> dict[str, Any]:
+    return {"axis": path.axis, "dimension": path.dim, "value": path.value, "from": path.root,
+            "line": path.root_location.line,
+            "through": [{"op": name, "line": at.line} for name, at in path.steps]}

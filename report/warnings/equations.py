@@ -1,0 +1,195 @@
+"""Warnings about equations: what all devices compute, and exchanges that are not needed."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...ir.ops.communication.collective_kinds import each_collective, received_bytes
+from ...ir.program import Atom, Equation, Literal, Var
+from ...partitioner.cost.buffers import nbytes
+from ...partitioner.cost.work import equation_flops, trips
+from ..analysis import Analysis
+from ..explained_collective import ExplainedCollective
+from ..words import quantity
+from .layouts import idle_axes
+from .waste import LEAST, Waste, base_axis, equations, programs
+
+_NEARBY = 256         # equations among which a gather is sought
+_SLICES = frozenset(("all_slice", "slice", "dynamic_slice", "gather"))
+_SAME = frozenset(("reshape", "squeeze", "pvary", "preduced", "convert_element_type", "copy",
+                   "stop_gradient", "optimization_barrier", "reduced_vary_cast_p",
+                   "vary_unreduced_cast_p"))
+
+
+def redundant(e: Analysis) -> Iterator[Waste]:
+    """Equations that the devices along an axis compute alike, by line and axis."""
+    p = e.partitioned
+    mesh = p.mesh
+    sizes = {str(axis): n for axis, n in mesh.shape.items()}
+    idle = {w.text.split("`")[1] for w in idle_axes(e)}
+    flops: dict[tuple, float] = {}
+    example: dict[tuple, Equation] = {}
+    made: dict[Atom, Equation] = {}
+    for eqn, count in equations(p.local):
+        made.update(dict.fromkeys(eqn.outvars, eqn))
+        if eqn.op.subprograms or eqn.op.collective is not None or not eqn.op.arithmetic:
+            continue
+        own = equation_flops(eqn) * count
+        if not own:
+            continue
+        varies = {base_axis(a) for v in eqn.outvars for a in (*v.aval.varying, *v.aval.unreduced)}
+        for axis, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
+            if n > 1 and str(axis) not in varies and str(axis) not in idle:
+                key = (eqn.location.file, eqn.location.line, str(axis))
+                flops[key] = flops.get(key, 0.0) + own * (1 - 1 / n)
+                if key not in example or equation_flops(example[key]) < equation_flops(eqn):
+                    example[key] = eqn
+    for key, lost in flops.items():
+        if lost < LEAST * e.flops:
+            continue
+        eqn, axis = example[key], key[2]
+        n = sizes[axis]
+        t = eqn.outvars[0].aval
+        free = [d for d, size in enumerate(t.shape) if size % n == 0 and size >= n]
+        fix = f"split one of its operands over `{axis}`"
+        if not free and t.ndim:
+            fix += f"; no dimension of {list(t.shape)} divides by {n}: pad one to a multiple"
+        elif free:
+            fix += f", for example along dimension {free[0]} of the result"
+        by = _gathered_by(e, eqn, axis, made)
+        why = ""
+        if by is not None:
+            at = f" at line {by.source.line}" if by.source.line else ""
+            why = f"; its operands are whole by the {by.kind}{at}, {by.verdict}"
+            if by.reason_kind == "chosen":
+                why = why.replace("chosen: ", "which the planner chose: ", 1)
+                fix = "none is needed: the planner weighed it, and to split it saves nothing"
+        yield Waste("redundant-compute", f"`{eqn.op.name}` is computed alike on all {n} devices of "
+                    f"`{axis}`: {quantity(lost, 'FLOP')} a device, {lost / e.flops:.0%} of the "
+                    f"program's{why}", eqn.location, 0, lost, fix=fix)
+
+
+def _gathered_by(e: Analysis, eqn: Equation, axis: str, made: dict[Atom, Equation]
+                 ) -> ExplainedCollective | None:
+    """What makes an operand whole along an axis that was split over it: one that was chosen, if
+    there is one; None where all that the equation is computed from came whole.
+    """
+    explained = {id(c.record.equation): c for c in e.collectives}
+    found: list[ExplainedCollective] = []
+    seen: set[Equation] = set()
+    waiting = [made[a] for a in eqn.invars if a in made]
+    while waiting and len(seen) < _NEARBY:
+        at = waiting.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        c = explained.get(id(at))
+        if c is None or axis not in map(base_axis, c.mesh_axes):
+            waiting += [made[a] for a in at.invars if a in made]
+        elif c.kind != "all-reduce":        # which leaves a value that nothing was split of
+            found.append(c)
+    return min(found, key=lambda c: c.reason_kind != "chosen", default=None)
+
+
+def gathers(e: Analysis) -> Iterator[Waste]:
+    """Gathers whose result is cut down again, and those that are made several times."""
+    for program, count in programs(e.partitioned.local):
+        readers: dict[Var, list[Equation]] = {}
+        for eqn in program.eqns:
+            for a in eqn.invars:
+                if isinstance(a, Var):
+                    readers.setdefault(a, []).append(eqn)
+        results = {v for v in program.outvars if isinstance(v, Var)}
+        made = {v: eqn for eqn in program.eqns for v in eqn.outvars}
+        again: dict[tuple, list[Equation]] = {}
+        for eqn in program.eqns:
+            if not eqn.op.name.startswith("all_gather"):
+                continue
+            root = _root(eqn.invars[0], made)
+            assert eqn.op.collective is not None
+            again.setdefault((id(root), eqn.op.collective.axes(eqn.params),
+                              eqn.outvars[0].aval.shape), []).append(eqn)
+            yield from _sliced(eqn, readers, results, count)
+        for eqns in again.values():
+            if len(eqns) > 1:
+                each = received_bytes(eqns[0])
+                lost = each * (len(eqns) - 1) * count
+                name = _called(eqns[0])
+                lines = ", ".join(dict.fromkeys(f"line {x.location.line}" for x in eqns))
+                yield Waste("repeated-gather", f"`{name}` is gathered {len(eqns)} times ({lines}): "
+                            f"{quantity(lost, 'B')} received more than once", eqns[-1].location,
+                            lost, what="received",
+                            fix="gather it once before its uses; a `checkpoint` between them makes "
+                                f"it anew, to save {quantity(nbytes(eqns[0].outvars[0].aval), 'B')}"
+                                " of memory")
+
+
+def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[Var], count: int
+            ) -> Iterator[Waste]:
+    """A gather all of whose readers take a part of what it gave."""
+    out, kept = gather.outvars[0], 0
+    frontier, steps = [out], 0
+    while frontier and steps < 64:
+        steps += 1
+        v = frontier.pop()
+        if v in results or not readers.get(v):
+            return
+        for reader in readers[v]:
+            size = sum(nbytes(w.aval) for w in reader.outvars)
+            if reader.op.name in _SAME:
+                frontier += reader.outvars
+            elif reader.op.name in _SLICES and reader.invars[0] is v and size < nbytes(out.aval):
+                kept += size
+            else:
+                return
+    whole = nbytes(out.aval)
+    if kept > 0.75 * whole:
+        return
+    each = received_bytes(gather)
+    lost = max(0, int(each * (1 - kept / whole))) * count
+    where = next(r.location for v in [out] for r in readers[v])
+    yield Waste("gather-then-slice", f"what is gathered, {quantity(whole, 'B')}, is cut down to "
+                f"{quantity(kept, 'B')} by all that read it", where, lost, what="received",
+                fix="slice before the dimension is gathered, or keep the dimension that is sliced "
+                    "whole and split another one")
+
+
+def invariant(e: Analysis) -> Iterator[Waste]:
+    """Collectives in the body of a loop that depend on nothing that changes."""
+    for eqn, count in equations(e.partitioned.local):
+        if eqn.op.name not in ("scan", "while") or trips(eqn) < 2:
+            continue
+        if eqn.op.name == "scan":
+            body, first = eqn.params["jaxpr"], eqn.params["num_consts"]
+        else:
+            body, first = eqn.params["body_jaxpr"], eqn.params["body_nconsts"]
+        fixed: set[Var] = {*body.invars[:first], *body.constvars}
+        for inner in body.eqns:
+            if inner.op.effect or not all(isinstance(a, Literal) or a in fixed
+                                          for a in inner.invars):
+                continue
+            fixed.update(inner.outvars)
+            if inner.op.collective is None or not received_bytes(inner):
+                continue
+            if not any(u.equation is inner for u in each_collective(body)):
+                continue
+            lost = received_bytes(inner) * (trips(eqn) - 1) * count
+            name = _called(inner)
+            yield Waste("loop-invariant", f"`{inner.op.name}` of `{name}` is the same in each of "
+                        f"the loop's {trips(eqn)} steps: {quantity(lost, 'B')} received again",
+                        inner.location, lost, what="received",
+                        fix="do it once before the loop, and let the body use the result")
+
+
+def _root(atom: Atom, made: dict[Var, Equation]) -> Atom:
+    """What a value is another form of."""
+    while isinstance(atom, Var) and atom in made and made[atom].op.name in _SAME:
+        atom = made[atom].invars[0]
+    return atom
+
+
+def _called(eqn: Equation) -> str:
+    """What the user calls the operand of an equation of a per-device program, or wrote for it."""
+    operand, text = eqn.invars[0], eqn.location.text()
+    if isinstance(operand, Var) and operand.name:
+        return operand.name
+    return text if 0 < len(text) <= 60 else f"the operand of {eqn.op.name}"

@@ -1,0 +1,85 @@
+"""Probabilities of discrete distributions, as in `jax.scipy.stats`; see distributions.py."""
+from __future__ import annotations
+
+import numpy as np
+
+from .. import jnp, lax
+from ..operands.dtype_promotion import (
+    promote_args_inexact,
+    strong_array,
+)
+from . import special
+from .distributions import within_support
+from .special import where
+
+
+class bernoulli:
+    """The Bernoulli distribution: 1 with probability p, else 0. Functions take (k, p, loc)."""
+
+    @staticmethod
+    def logpmf(k, p, loc=0):
+        """The logarithm of the probability of k."""
+        k, p, loc = promote_args_inexact("bernoulli.logpmf", k, p, loc)
+        x = k - loc
+        return strong_array(
+            within_support((x == 0) | (x == 1), special.xlogy(x, p) + special.xlog1py(1 - x, -p)))
+
+    @classmethod
+    def pmf(cls, k, p, loc=0):
+        """The probability of k."""
+        return jnp.exp(cls.logpmf(k, p, loc))
+
+    @staticmethod
+    def cdf(k, p):
+        """The probability of at most k."""
+        k, p = promote_args_inexact("bernoulli.cdf", k, p)
+        return strong_array(where(k < 0, 0.0, where(k < 1, 1 - p, 1.0)))
+
+    @staticmethod
+    def ppf(q, p):
+        """The least value with `cdf` of at least q."""
+        q, p = promote_args_inexact("bernoulli.ppf", q, p)
+        valid = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
+        return strong_array(where(valid, where(q <= 1 - p, 0.0, 1.0), np.nan))
+
+
+class binom:
+    """The binomial distribution: how many of n trials succeed, each with probability p."""
+
+    @staticmethod
+    def logpmf(k, n, p, loc=0):
+        """The logarithm of the probability of k."""
+        k, n, p, loc = promote_args_inexact("binom.logpmf", k, n, p, loc)
+        x = k - loc
+        ways = lax.lgamma(n + 1) - lax.lgamma(x + 1) - lax.lgamma(n - x + 1)
+        return within_support((x >= 0) & (x <= n),
+                       ways + special.xlogy(x, p) + special.xlog1py(n - x, -p))
+
+    @classmethod
+    def pmf(cls, k, n, p, loc=0):
+        """The probability of k."""
+        return jnp.exp(cls.logpmf(k, n, p, loc))
+
+
+class poisson:
+    """The Poisson distribution: how many events happen where mu are expected."""
+
+    @staticmethod
+    def logpmf(k, mu, loc=0):
+        """The logarithm of the probability of k."""
+        k, mu, loc = promote_args_inexact("poisson.logpmf", k, mu, loc)
+        x = k - loc
+        return within_support(x >= 0, special.xlogy(x, mu) - lax.lgamma(x + 1) - mu)
+
+    @classmethod
+    def pmf(cls, k, mu, loc=0):
+        """The probability of k."""
+        return jnp.exp(cls.logpmf(k, mu, loc))
+
+    @staticmethod
+    def cdf(k, mu, loc=0):
+        """The probability of at most k."""
+        k, mu, loc = promote_args_inexact("poisson.cdf", k, mu, loc)
+        x = k - loc
+        at_most = special.gammaincc(jnp.floor(1 + jnp.maximum(x, 0)), mu)
+        return strong_array(where(x >= 0, at_most, 0.0))
