@@ -37,6 +37,8 @@ def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
     if maker is not None and maker.op is broadcast_in_dim_p and not maker.invars[0].aval.shape:
         yield maker.replace(outvars=(result,))
         return
+    if not eqn.location.known and maker is not None:
+        eqn = eqn.replace(location=maker.location)
     types = [*_on_the_way(now.aval, target, maker), target]
     for aval in types:
         after = result if aval is target else Var(aval)
