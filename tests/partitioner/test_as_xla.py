@@ -175,3 +175,10 @@ def test_sums_are_joined_whatever_else_their_terms_vary_over() -> None:
     found = [f"{r.kind} {','.join(r.mesh_axes)}"
              for r in step.lower(*args).compile().collectives()]
     assert sorted(found) == ["all-reduce x", "all-reduce y"]
+
+
+def test_there_is_one_plan_whatever_the_limit_of_memory() -> None:
+    mesh = mesh_of(LINE)
+    x = st.ShapeDtypeStruct((512, 512), "float32", sharding=NamedSharding(mesh, P("x")))
+    with pytest.raises(st.errors.MemoryLimitError, match="no plan was found"):
+        st.jit(jnp.matmul, compiler_options={**XLA, "memory_limit": 1e5}).lower(x, x)
