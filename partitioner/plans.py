@@ -116,7 +116,9 @@ def _once_or_more(once: _Plan, repeating: _Plan) -> _Plan:
 
 
 def _lighter(objective: Objective) -> Iterator[Objective]:
-    """Objectives by which plans need ever less memory, most of the time."""
+    """Objectives by which plans need ever less memory, most of the time; XLA's plan is one."""
+    if objective.name == "xla":
+        return
     for weight in WEIGHTS:
         yield objective._replace(name="time", weight=weight, once=True)
     yield objective._replace(name="memory", once=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ...ir.rule import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ..factors import Axes, RuleInfo
+from .costs import parts_of
 from .decisions import Decision
 from .lookahead import LookaheadSearch
 from .strategies import Strategy
@@ -42,7 +43,7 @@ def _taken(decision: Decision) -> Strategy | Decision:
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
         return decision
     axes_of = (_product if info.is_product else _followed)(info, parts)
-    _move(decision, axes_of, whole)
+    _move(decision, axes_of, whole, parts)
     while True:
         found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
         if found is not None:
@@ -71,21 +72,19 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
         or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
 
 
-def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int]) -> None:
-    """Let the axes of factors that are not split go to one that passes through, if one is free."""
-    info, size = decision.info, decision.layouts.mesh.axis_size
+def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: list[AxesOf]) -> None:
+    """Let the axes of factors that are not split go to one that passes through, if one is free: any
+    for what is sorted or joined, else one that has them already.
+    """
+    info, mesh = decision.info, decision.layouts.mesh
     assert info is not None
-    every = range(len(info.maps))
     for f in [f for f in axes_of if f in whole]:
-        axes, n = axes_of.pop(f), 1
-        for a in axes:
-            n *= size(a)
-        factor = info.factors[f]
-        if factor.kind not in (HALO, ORDERED):
-            continue
+        axes = axes_of.pop(f)
+        n, anywhere = parts_of(mesh, axes), info.factors[f].kind in (HALO, ORDERED)
         for g, other in enumerate(info.factors):
             if (other.kind == PASS and g not in axes_of and other.size % n == 0 and other.size > 1
-                    and len(info.positions[g]) >= len(every) - 1):
+                    and len(info.positions[g]) >= len(info.maps) - 1
+                    and (anywhere or any(part.get(g) == axes for part in parts))):
                 axes_of[g] = axes
                 break
 
@@ -113,7 +112,8 @@ def _followed(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
     those of the operands first.
     """
     count = info.operands
-    sums = any(f.kind == REDUCE for f in info.factors) or _indexed(info) and any(
+    row = count == 1 and not any(f.kind == REPLICATE for f in info.factors)
+    sums = any(f.kind == REDUCE for f in info.factors) or (row or _indexed(info)) and any(
         f.leaves_sum for f in info.factors)
     found: AxesOf = {}
     used: set[str] = set()

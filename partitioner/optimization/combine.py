@@ -24,6 +24,7 @@ from ...ir.ops.communication.collective import (
     ppermute_p,
     pprod_p,
     psum_invariant_p,
+    pvary_p,
     reduce_scatter_p,
 )
 from ...ir.ops.communication.collective_kinds import KINDS
@@ -246,6 +247,10 @@ class _Combining:
             row = (1,) if op in _GATHERED else ()
             flat = [self.reshaped(e, e.invars[0], (*row, math.prod(e.invars[0].aval.shape)))
                     for e in group]
+        every = frozenset().union(*[x.aval.varying for x in flat])
+        flat = [self.emit(e, pvary_p, [x], {"axes": extra})
+                if (extra := tuple(sorted(every - x.aval.varying))) else x
+                for e, x in zip(group, flat, strict=True)]
         if dimension:
             params = {**params, dimension: 0}
         joined = self.emit(first, concatenate_p, flat, {"dimension": flat[0].aval.ndim - 1})

@@ -37,6 +37,8 @@ def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
     if maker is not None and maker.op is broadcast_in_dim_p and not maker.invars[0].aval.shape:
         yield maker.replace(outvars=(result,))
         return
+    if not eqn.location.known and maker is not None:
+        eqn = eqn.replace(location=maker.location)
     types = [*_on_the_way(now.aval, target, maker), target]
     for aval in types:
         after = result if aval is target else Var(aval)
@@ -54,7 +56,9 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
         return
     sums: list[tuple[str, ...]] = []
     if pending != left and maker is not None and not maker.op.subprograms:
-        sums = [axes for axes in _summed(maker) if pending.issuperset(axes)]
+        kept = frozenset().union(*target.entries)       # of which each device keeps its block: last
+        sums = sorted([axes for axes in _summed(maker) if pending.issuperset(axes)],
+                      key=lambda axes: not kept.isdisjoint(axes))
     for axes in sums[:-1] if left.isdisjoint(pending) else ():
         pending = pending - {*axes}
         yield typed(target, mesh, layout, pending)

@@ -20,7 +20,6 @@ RECORDED = json.loads((GOLDEN / "xla_plans.json").read_text())
 OTHERWISE = {
     "three-point stencil", "edges repeated", "difference with a first row",
     "five-point stencil of a padded grid", "associative scan", "linear recurrence",
-    "pipeline by roll", "pipeline by concatenate",
     "mlp step, fsdp, activations left free", "block gradient, sequence parallel",
     "three layers in a scan, gradient, fsdp", "mixture of experts, top 1, gradient",
     "mixture of experts, data x experts x tensor",

@@ -151,3 +151,30 @@ def test_values_are_right_on_devices_that_compute_alone(case: Any) -> None:
     with st.set_mesh(mesh):
         wanted = st.jit(f)(*map(np.asarray, xs))
     assert_alike(found, wanted, rtol=2e-3, atol=2e-4)
+
+
+def test_sums_are_joined_whatever_else_their_terms_vary_over() -> None:
+    def f(x: Any, w: Any) -> Any:
+        def body(total: Any, x: Any) -> Any:
+            loss, g = st.value_and_grad(lambda w: jnp.tanh(x @ w).mean())(w)
+            return total + g, loss
+        return lax.scan(body, jnp.zeros_like(w), x)
+    rng = np.random.default_rng(0)
+    mesh = mesh_of(GRID)
+    x, w = (rng.normal(size=s).astype("f4") for s in ((4, 8, 16), (16, 8)))
+    args = [st.device_put(a, NamedSharding(mesh, p)) for a, p in ((x, P(None, "x")),
+                                                                 (w, P(None, "y")))]
+    for executor in ("simulated", "per_device"):
+        with st.config.override(shardtrace_executor=executor):
+            step = st.jit(f, compiler_options=XLA)
+            assert_alike(step(*args), st.jit(f)(x, w), rtol=1e-5, atol=1e-6)
+    found = [f"{r.kind} {','.join(r.mesh_axes)}"
+             for r in step.lower(*args).compile().collectives()]
+    assert sorted(found) == ["all-reduce x", "all-reduce y"]
+
+
+def test_there_is_one_plan_whatever_the_limit_of_memory() -> None:
+    mesh = mesh_of(LINE)
+    x = st.ShapeDtypeStruct((512, 512), "float32", sharding=NamedSharding(mesh, P("x")))
+    with pytest.raises(st.errors.MemoryLimitError, match="no plan was found"):
+        st.jit(jnp.matmul, compiler_options={**XLA, "memory_limit": 1e5}).lower(x, x)
