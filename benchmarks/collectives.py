@@ -149,8 +149,8 @@ def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p") -> tuple[Plan,
     if moved == received(xla["exchanges"]) or not 0.9 / DEVICES < less < REPEATED:
         less = 1.0
     computed = theirs + rest * less
-    own = Plan(found.times.communication + found.times.compute, moved, flops, found.peak_bytes,
-               xla["arguments"], tuple(words))
+    own = Plan(found.times.communication + found.times.compute, moved, flops,
+               compiled.memory_analysis().peak_memory_in_bytes, xla["arguments"], tuple(words))
     exchanged = exchange_seconds(xla["exchanges"], case.mesh, hardware)
     return own, Plan(exchanged + computed, received(xla["exchanges"]), xla["flops"], xla["peak"],
                      xla["arguments"],

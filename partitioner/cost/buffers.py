@@ -7,7 +7,7 @@ decided here once per program, for memory traffic and for peak memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -21,10 +21,8 @@ _NAMES_ONLY = frozenset((
     "reshape", "squeeze", "pvary", "preduced", "vary_unreduced_cast_p", "reduced_vary_cast_p",
     "stop_gradient", "optimization_barrier", "name", "assume_invarying", "copy", "device_put"))
 _GENERATED = frozenset(("iota", "broadcast_in_dim", "axis_index", "empty"))
-_MOVED_ALONG = frozenset(("convert_element_type", "transpose", "slice", "rev", "pad", "select_n",
-                          "all_slice", "concatenate"))
-_IN_PLACE = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "psum", "psum_invariant",
-                       "pmax", "pmin", "pprod", "pand", "por", "pxor", "unreduced_psum"))
+_MOVED = frozenset(("transpose", "slice", "rev", "pad", "all_slice", "concatenate"))
+_IN_PLACE = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "sort"))
 
 
 T = TypeVar("T")
@@ -59,7 +57,7 @@ def info_of(eqn: Equation) -> RuleInfo:
 def is_elementwise(eqn: Equation) -> bool:
     """Does it fuse into what reads its result?"""
     name = eqn.op.name
-    if name in _GENERATED or name in _MOVED_ALONG:
+    if name in _GENERATED or name in _MOVED or name in ("convert_element_type", "select_n"):
         return True
     if eqn.op.subprograms or eqn.op.collective or eqn.op.effect or len(eqn.outvars) != 1:
         return False
@@ -86,12 +84,15 @@ def is_reduction(eqn: Equation) -> bool:
 
 @dataclass
 class Buffers:
-    """root: value -> the value whose buffer it is. fused: values that are never written."""
+    """root: value -> the value whose buffer it is. fused: values that are never written. moved:
+    (value, equation that reads it, directly or fused) where its elements go to other places.
+    """
     root: dict[Var, Var] = field(default_factory=dict)
     fused: set[Var] = field(default_factory=set)
     made: dict[Var, int] = field(default_factory=dict)
     last: dict[Var, int] = field(default_factory=dict)
     elementwise: list[bool] = field(default_factory=list)
+    moved: set[tuple[Var, int]] = field(default_factory=set)
 
     def of(self, atom: Atom) -> Var | None:
         """The value that has the buffer; None for scalars in the program text."""
@@ -129,6 +130,16 @@ def _buffers(program: Program) -> Buffers:
     out.elementwise = [is_elementwise(eqn) for eqn in eqns]
     fuses = [e or is_reduction(eqn) for e, eqn in zip(out.elementwise, eqns, strict=True)]
     for i, eqn in enumerate(eqns):
+        source = out.of(eqn.invars[0]) if eqn.op.name == "transpose" else None
+        if source is None:
+            continue
+        v, order = eqn.outvars[0], eqn.params["permutation"]
+        uses = readers.get(v, [])
+        if v not in results and uses and all(
+                eqns[j].op.name == "dot_general" and grouped(eqns[j], n, order)
+                for j in uses for n, a in enumerate(eqns[j].invars) if a is v):
+            out.root[v], fuses[i] = source, False
+    for i, eqn in enumerate(eqns):
         if not out.elementwise[i]:
             continue
         v = eqn.outvars[0]
@@ -142,7 +153,7 @@ def _buffers(program: Program) -> Buffers:
 
 
 def _lifetimes(program: Program, out: Buffers) -> None:
-    """last: the last equation that reads a buffer, directly or inside of a fusion."""
+    """last: the last equation that reads a buffer, directly or inside of a fusion; moved."""
     end = len(program.eqns)
     for a in program.outvars:
         source = out.of(a)
@@ -152,13 +163,33 @@ def _lifetimes(program: Program, out: Buffers) -> None:
         eqn = program.eqns[i]
         if eqn.outvars and eqn.outvars[0] in out.root:
             continue
-        at = i
+        at, moves = i, eqn.op.name in _MOVED
         if len(eqn.outvars) == 1 and eqn.outvars[0] in out.fused:
             at = out.last.get(eqn.outvars[0], i)
+            moves = moves or (eqn.outvars[0], at) in out.moved
         for a in eqn.invars:
             source = out.of(a)
-            if source is not None and out.last.get(source, -1) < at:
+            if source is None:
+                continue
+            if moves:
+                out.moved.add((source, at))
+            if out.last.get(source, -1) < at:
                 out.last[source] = at
+
+
+def grouped(eqn: Equation, n: int, order: Sequence[int] | None = None) -> bool:
+    """Does a product read its operand n as it lies: batch dimensions first, and what is contracted
+    together? order: dimensions of the buffer that the operand is a transpose of.
+    """
+    contracted, batch = (dims[n] for dims in eqn.params["dimension_numbers"])
+    shape = eqn.invars[n].aval.shape
+    kinds = {}
+    for d, size in enumerate(shape):
+        if size > 1:
+            kinds[d if order is None else order[d]] = 0 if d in batch else 1 + (d in contracted)
+    found = [kinds[d] for d in sorted(kinds)]
+    groups = [kind for i, kind in enumerate(found) if not i or kind != found[i - 1]]
+    return len(set(groups)) == len(groups) and 0 not in groups[1:]
 
 
 def in_place(eqn: Equation, elementwise: bool) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Program, Var
-from .buffers import buffers, in_place, nbytes
+from .buffers import buffers, grouped, in_place, nbytes
+from .operations import BLOCK, CUMULATIVE
 from .work import bodies
 
 
@@ -91,25 +92,27 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         ending = [v for v in ends.get(i, ()) if v in alive and v not in pinned]
         made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
         inside = _inside(eqn)
-        if made and in_place(eqn, held.elementwise[i]):
-            taken = next((v for v in ending if alive[v][0] == nbytes(made[0].aval)), None)
-            if taken is not None:
-                live -= alive.pop(taken)[0]
-                ending.remove(taken)
-        elif eqn.op.subprograms:
+        copied = [held.of(a) for n, a in enumerate(eqn.invars)
+                  if eqn.op.name == "dot_general" and not grouped(eqn, n)]
+        kept = sum(nbytes(v.aval) for v in copied if v in alive and v not in ending)
+        if eqn.op.name in CUMULATIVE and eqn.invars[0].aval.shape[eqn.params["axis"]] > BLOCK:
+            kept += nbytes(eqn.outvars[0].aval)     # of the blocks, before they are put together
+        if eqn.op.subprograms or in_place(eqn, held.elementwise[i]):
             # a loop writes what it carries where it was
             for v in made:
-                taken = next((u for u in ending if alive[u][0] == nbytes(v.aval)), None)
+                taken = next((u for u in ending if alive[u][0] == nbytes(v.aval)
+                              and (u, i) not in held.moved), None)
                 if taken is not None:
                     live -= alive.pop(taken)[0]
                     ending.remove(taken)
         for v in made:
             alive[v] = (nbytes(v.aval), eqn.location)
             live += nbytes(v.aval)
+        most = live + kept + inside.peak
         if timeline is not None:
-            timeline.append(Moment(eqn.op.name, eqn.location, live + inside.peak))
-        if live + inside.peak > best.peak:
-            best = _Sweep(live + inside.peak, eqn.location, inside.held)
+            timeline.append(Moment(eqn.op.name, eqn.location, most))
+        if most > best.peak:
+            best = _Sweep(most, eqn.location, inside.held)
             at_peak = dict(alive)
         for v in (*ending, *(v for v in made if v not in held.last)):
             if v in alive:

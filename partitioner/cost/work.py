@@ -1,11 +1,8 @@
 """Work of one device: floating-point operations, bytes through memory, seconds by the roofline.
 
-Operations are counted by the factors of the equation on blocks: a product of arrays is two for each
-index of all its factors, a scatter one for each update that is combined, windows one for each
-further element, everything else one for each element that is met, but for the few ops of linear
-algebra whose count is cubic. An equation takes the longer of its operations at the peak
-of the device (products alone: elementwise work is bound by memory) and its bytes through memory;
-values that a compiler would not write do not count (buffers.py).
+An equation takes the longer of its operations (operations.py) at the peak of the device (products
+alone: elementwise work is bound by memory) and its bytes through memory; values that a compiler
+would not write do not count (buffers.py).
 """
 from __future__ import annotations
 
@@ -19,19 +16,9 @@ from typing import Any
 from ...ir.ops.communication.collective_kinds import trip_count
 from ...ir.program import Equation, Level, Program
 from ...ir.types import ArrayType
-from .buffers import Buffers, buffers, by_types, info_of, nbytes
+from .buffers import Buffers, buffers, info_of, nbytes
 from .hardware import Hardware
-
-# Operations by the sizes of a matrix (rows m, columns n); Golub, Van Loan, "Matrix Computations".
-_MATRIX = {
-    "cholesky": lambda m, n: n ** 3 / 3, "lu": lambda m, n: 2 * m * n * n / 3,
-    "qr": lambda m, n: 4 * m * n * n, "geqrf": lambda m, n: 2 * m * n * n,
-    "householder_product": lambda m, n: 2 * m * n * n, "svd": lambda m, n: 12 * m * n * n,
-    "eigh": lambda m, n: 9 * n ** 3, "eig": lambda m, n: 25 * n ** 3,
-    "schur": lambda m, n: 25 * n ** 3, "hessenberg": lambda m, n: 10 * n ** 3 / 3,
-    "tridiagonal": lambda m, n: 4 * n ** 3 / 3,
-}
-
+from .operations import MATRIX, equation_flops
 
 # Counted apart from other arithmetic, as processors compute them on units of their own.
 TRANSCENDENTAL = frozenset((
@@ -82,39 +69,6 @@ def bodies(eqn: Equation) -> list[Program]:
     return found
 
 
-@by_types
-def equation_flops(eqn: Equation) -> float:
-    """Operations of an equation on the blocks of one device."""
-    if not eqn.op.arithmetic or eqn.op.subprograms:
-        return 0.0
-    if eqn.op.collective is not None:
-        return 0.0
-    name = eqn.op.name
-    shape: tuple[int, ...] = eqn.invars[0].aval.shape if eqn.invars else ()
-    if name in _MATRIX and len(shape) >= 2:
-        return math.prod(shape[:-2]) * _MATRIX[name](*shape[-2:])
-    results = [v.aval for v in eqn.outvars]
-    made = sum(math.prod(t.shape) for t in results)
-    read = max((math.prod(a.aval.shape) for a in eqn.invars), default=0)
-    if name.startswith("scatter"):              # each update is added, or put in place
-        return 0.0 if name == "scatter" else float(math.prod(eqn.invars[-1].aval.shape))
-    if "window_dimensions" in eqn.params:
-        return float(min(read, made) * max(1, math.prod(eqn.params["window_dimensions"]) - 1))
-    if name == "triangular_solve":
-        return float(made * max(shape[-1:], default=1))
-    if name == "fft":
-        n = math.prod(eqn.params.get("fft_lengths", shape[-1:]))
-        return 5.0 * max(read, made) * math.log2(max(n, 2))
-    if name in ("sort", "top_k"):
-        dim = eqn.params.get("dimension", len(shape) - 1)
-        return read * math.log2(max(shape[dim] if shape else 1, 2))
-    info = info_of(eqn)
-    if info.is_product:
-        kept = {f for place in info.places[info.operands:] for f, _, _ in place}
-        return 2.0 * made * math.prod(f.size for i, f in enumerate(info.factors) if i not in kept)
-    return float(read - made if read > made else made)
-
-
 def equation_bytes(eqn: Equation, held: Buffers) -> float:
     """Bytes that it reads and writes in memory, what is fused left out."""
     if eqn.outvars and eqn.outvars[0] in held.root:
@@ -148,7 +102,7 @@ def equation_seconds(eqn: Equation, held: Buffers, device: Hardware) -> float:
     if eqn.op.collective is not None or eqn.op.subprograms:
         return 0.0
     seconds = equation_bytes(eqn, held) / device.hbm
-    if eqn.op.arithmetic and (eqn.op.name in _MATRIX or info_of(eqn).is_product):
+    if eqn.op.arithmetic and (eqn.op.name in MATRIX or info_of(eqn).is_product):
         seconds = max(seconds, equation_flops(eqn) / device.peak_of(eqn.invars[0].aval.dtype))
     return seconds
 

@@ -18,10 +18,10 @@ from .memory_programs import PROGRAMS
 
 RECORDED = json.loads((GOLDEN / "xla_memory.json").read_text())["programs"]
 # Where the plan differs from the model by more than a tenth, and why: in layers_gradient other
-# residuals are kept; in attention scores are copied for a transposed product; in fully_sharded both
-# weights are copied to be gathered as one; in contraction_summed the sum is not done in place.
-RATIOS = {"layers_gradient": 0.80, "attention": 0.80, "fully_sharded": 1.20,
-          "contraction_summed": 0.64}
+# residuals are kept; in attention scores are copied for a transposed product, and in its gradient
+# computed again; in fully_sharded both weights are copied to be gathered as one.
+RATIOS = {"layers_gradient": 0.80, "attention": 0.90, "attention_gradient": 1.13,
+          "fully_sharded": 1.20}
 
 
 def compiled(name):
@@ -88,4 +88,45 @@ def test_a_million_devices_are_as_quick(devices):
         mesh, st.P("x")))
     found = st.explain(lambda x: st.numpy.tanh(x).sum(0))(x)
     assert [c.group_size for c in found.collectives] == [devices]
-    assert found.peak_bytes == (8 * 128 + 128) * 4 and found.memory.timeline
+    assert found.peak_bytes == (8 * 128 + 2 * 128) * 4 and found.memory.timeline
+
+
+def peak(f, *shapes, mesh=(8,)):
+    mesh = st.sharding.AbstractMesh(mesh, ("x",))
+    structs = [st.ShapeDtypeStruct(s, np.float32, sharding=st.NamedSharding(mesh, st.P("x")))
+               for s in shapes]
+    return st.explain(f)(*structs).memory.temporary_bytes
+
+
+BLOCK = 64 * 128 * 4             # bytes of one device's share of f32[512, 128]
+
+
+def test_a_sum_over_devices_holds_its_operand_and_its_result():
+    assert peak(lambda x: x.T @ x, (512, 128)) == 2 * 128 * 128 * 4
+
+
+def test_a_sort_takes_the_place_of_its_operand():
+    assert peak(lambda x: st.numpy.sort(x * 2, 1), (512, 128)) == BLOCK
+
+
+def test_what_moves_elements_does_not_write_where_it_reads():
+    jnp = st.numpy
+    assert peak(lambda x: jnp.sort(x * 2, 1) + 1, (512, 128)) == BLOCK
+    assert peak(lambda x: jnp.flip(jnp.sort(x * 2, 1), 1) + 1, (512, 128)) == 2 * BLOCK
+
+
+def test_a_product_reads_a_transpose_where_it_lies_and_copies_scattered_dimensions():
+    jnp = st.numpy
+
+    def square(x):
+        y = jnp.sin(x).reshape(8, 64, 128)
+        return jnp.matmul(y, jnp.swapaxes(y, 1, 2))
+    assert peak(square, (512, 128)) == BLOCK + 64 * 64 * 4
+    plain = peak(lambda x, w: jnp.einsum("bhtd,bhd->bht", x, w), (8, 4, 16, 32), (8, 4, 32))
+    spread = peak(lambda x, w: jnp.einsum("bthd,bhd->bht", x, w), (8, 16, 4, 32), (8, 4, 32))
+    assert spread - plain == 4 * 16 * 32 * 4
+
+
+def test_running_sums_hold_those_of_blocks():
+    assert peak(lambda x: st.numpy.cumsum(x, 1), (512, 128)) == 2 * BLOCK
+    assert peak(lambda x: st.numpy.cumsum(x, 1), (512, 16)) == BLOCK // 8

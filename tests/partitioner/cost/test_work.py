@@ -23,6 +23,27 @@ CASES = {
     "means of windows": (
         lambda r, n, x, o: lambda v: x.reduce_window(
             v, 0.0, x.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME"), (IMAGE,), 8 * 32 * 32 * 16 * 8),
+    "running sums": (
+        lambda r, n, x, o: lambda v: n.cumsum(v, 0), (ROWS,), 256 * 64 * 16),
+    "running sums of few": (
+        lambda r, n, x, o: lambda v: n.cumsum(v, 0), (((8, 64), "float32"),), 8 * 64 * 7),
+    "places of maxima": (
+        lambda r, n, x, o: lambda v: n.argmax(v, 1), (ROWS,), 256 * 63 * 9),
+    "positions in order": (
+        lambda r, n, x, o: lambda v: n.argsort(v, 0), (ROWS,), 256 * 64 * 14),
+    "gradient of a maximum pooling": (
+        lambda r, n, x, o: r.grad(lambda v: x.reduce_window(
+            v, -n.inf, x.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID").sum()), (IMAGE,),
+        8 * 16 * 16 * 16 * (3 * 11 + 1)),
+    "transposed convolution": (
+        lambda r, n, x, o: lambda v, k: x.conv_transpose(v, k, (2, 2), "SAME"),
+        (IMAGE, ((3, 3, 16, 16), "float32")), 2 * 8 * 32 * 32 * 9 * 16 * 16 * 0.95),
+    "strided convolution, with padding": (
+        lambda r, n, x, o: lambda v, k: x.conv_general_dilated(
+            v, k, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")),
+        (IMAGE, ((3, 3, 16, 16), "float32")), 2 * 8 * 47 * 47 * 16 * 16),
+    "powers": (
+        lambda r, n, x, o: lambda v: v ** 7 + v ** -2, (ROWS,), 256 * 64 * (4 + 2 + 1)),
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace.report.advice.suggestions import _ALIKE
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -86,7 +87,9 @@ def test_suggestions_come_best_first(name):
             assert order == sorted(order)
             harmless = [s for s in c.suggestions if s.removes and s.flops <= found.flops
                         and s.peak_bytes <= found.peak_bytes]
-            assert [s.time for s in harmless] == sorted(s.time for s in harmless)
+            # of times that are alike, what is less effort
+            assert all(s.time <= (1 + _ALIKE) * t.time
+                       for i, s in enumerate(harmless) for t in harmless[i:])
 
 
 def test_a_path_leads_from_the_annotation_to_the_value():
