@@ -11,7 +11,12 @@ import numpy as np
 
 from ...driver.analysis.explain import explain_program
 from ...driver.analysis.reduce import Case, Reduced, count_equations, reduce_program
-from ...driver.execution.programs import asked_arguments, further, run_program
+from ...driver.execution.programs import (
+    asked_arguments,
+    check_memory,
+    further,
+    run_program,
+)
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.collective_kinds import KINDS
@@ -209,5 +214,6 @@ def _command(case: Case, command: str) -> bool:
 
 
 def _values(local: Program) -> list[np.ndarray]:
+    check_memory(local)
     rng = np.random.default_rng(0)
     return [random_value(rng, t) for t in local.global_in or local.in_avals]

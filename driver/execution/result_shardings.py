@@ -26,7 +26,8 @@ def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
                     like: NamedSharding | None) -> Any:
     """The sharding of a result for which none was asked.
 
-    like: that of the first argument on a mesh; a result that is laid out alike says it alike.
+    like: that of the first argument on a mesh; a result that is laid out alike says it alike, if
+    its type then is the same: axes of size 1 lay out nothing.
     """
     kind = "pinned_host" if aval.memory_space is MemorySpace.Host else None
     if not placement.abstract_mesh.axis_names:
@@ -44,7 +45,8 @@ def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
     spec = spec_from_entries(entries, spec.unreduced, spec.reduced)
     found = placement.sharding(spec, aval.ndim, types, kind)
     if (not by_type and like is not None and kind is None and like.mesh is found.mesh  # type: ignore[union-attr]
-            and like.is_equivalent_to(found, aval.ndim)):
+            and like.is_equivalent_to(found, aval.ndim)
+            and array_aval(aval, like) is array_aval(aval, found)):
         return like
     return found
 

@@ -31,29 +31,33 @@ hashlib = lazy_import("hashlib")
 
 IN_SIGHT = 64            # elements written one by one
 LARGEST_IN_TEXT = 1 << 28    # bytes that compressed ones may come to
-MOST_SEEDED = 1 << 26        # numbers that a seed gives
 IN_TEXT = 6_000          # characters of compressed bytes
 
 Writer = Callable[[str, Any, ArrayType], str]     # name, value, type -> what stands after `=`
 _ELEMENT = re.compile(r"[^\[\],\s]+")
 
 
-class SeededArray(np.ndarray):
-    """Normal numbers given by a seed: what `seed 7` stands for. Arrays made from it are plain."""
+class SeededArray:
+    """Normal numbers given by a seed, within [-8, 8] or so: what `seed 7` stands for.
 
-    seed: int | None = None
+    The same on every machine, and made when they are first read.
+    """
 
-    def __array_finalize__(self, source: Any) -> None:
-        self.seed = None
+    __slots__ = ("_numbers", "dtype", "seed", "shape")
 
+    def __init__(self, seed: int, shape: Shape, dtype: Any) -> None:
+        self.seed, self.shape, self.dtype = seed, tuple(shape), np.dtype(dtype)
+        self._numbers: np.ndarray | None = None
 
-def seeded_array(seed: int, shape: Shape, dtype: Any) -> SeededArray:
-    """The array that `seed N` stands for: the same on every machine, within [-8, 8] or so."""
-    numbers = np.random.Generator(np.random.PCG64(seed)).standard_normal(shape)
-    array = numbers.astype(dtype).view(SeededArray)
-    array.seed = seed
-    array.flags.writeable = False
-    return array
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self._numbers is None:
+            drawn = np.random.Generator(np.random.PCG64(self.seed)).standard_normal(self.shape)
+            self._numbers = _frozen(np.asarray(drawn).astype(self.dtype))
+        return np.array(self._numbers, dtype or self.dtype, copy=copy)
 
 
 def stored_form(aval: ArrayType) -> tuple[Shape, np.dtype]:
@@ -95,7 +99,7 @@ def short_constant_text(value: Any, aval: ArrayType) -> str | None:
     """The text of a constant that has a short one, else None."""
     if isinstance(value, MissingConstant):
         return f"sha256 {quote(value.digest)}"
-    if isinstance(value, SeededArray) and value.seed is not None:
+    if isinstance(value, SeededArray):
         return f"seed {value.seed}"
     array = array_of(value, aval)
     dtype = array.dtype
@@ -181,15 +185,11 @@ def from_bytes(data: bytes, aval: ArrayType) -> np.ndarray:
     return _frozen(np.frombuffer(data, dtype).reshape(shape))
 
 
-def read_seed(text: str, aval: ArrayType) -> np.ndarray:
-    """Normal numbers."""
+def read_seed(text: str, aval: ArrayType) -> SeededArray:
+    """Normal numbers, not made yet."""
     if not text.isdigit():
         raise ValueError(f"a seed is a number, not {text}")
-    shape, dtype = stored_form(aval)
-    if math.prod(shape) > MOST_SEEDED:
-        raise ValueError(f"a seed gives up to {MOST_SEEDED:,} numbers, not those of "
-                         f"{aval.str_short(True)}")
-    return seeded_array(int(text), shape, dtype)
+    return SeededArray(int(text), *stored_form(aval))
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

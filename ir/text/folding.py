@@ -117,7 +117,8 @@ def _parts(text: str, blank: str | None) -> Iterator[_Part]:
         elif token in (" <- ", " => "):
             end = match.start() + 1
         elif (token == " " and blank is not None and not opened
-              and not text.startswith("on ", end) and not (blank and text[end - 2] == ":")):
+              and not text.startswith("on ", end) and not text.endswith(" on ", 0, end)
+              and not (blank and text[end - 2] == ":")):
             left = blank
         else:
             continue

@@ -21,6 +21,7 @@ from ...ir.op import Op
 from ...ir.ops.communication.collective import axis_index_p
 from ...ir.ops.elementwise.arithmetic import mul_p
 from ...ir.ops.elementwise.convert import convert_element_type_p
+from ...ir.ops.elementwise.identity import device_put_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.signature import SIGNATURES, Signature
 from ...ir.support.caches import cached
@@ -137,6 +138,8 @@ class Lowering:
              names: Sequence[str | None] = ()) -> list[Atom]:
         """Append an equation; the results vary over all that the operands vary over."""
         operands = [self.env[v] if v.__class__ is Literal else v for v in operands]
+        if any([v.aval.memory_space is not DEVICE for v in operands]):
+            operands = self.in_one_space(operands)
         given = tuple([v.aval for v in operands])
         types = together(given) if op.manual is None else given
         results, instance, own = inferred(op, types, params, self.mesh)
@@ -151,6 +154,12 @@ class Lowering:
             eqn.known_types = own
         self.eqns.append(eqn)
         return list(out)
+
+    def in_one_space(self, operands: Sequence[Atom]) -> list[Atom]:
+        """With the indices and masks that lowering makes for a value of the host there, too."""
+        space = next(s for v in operands if (s := v.aval.memory_space) is not DEVICE)
+        return [self.emit(device_put_p, [v], {"memory_space": space.value})[0]
+                if v.aval.shape and v.aval.memory_space is DEVICE else v for v in operands]
 
     def block_offset(self, axes: Axes, block_size: int) -> Atom:
         """int32 scalar: where the device's block starts, in elements."""

@@ -81,6 +81,14 @@ args = (st.ShapeDtypeStruct((8, 4), np.float32),)
     assert [e.op.name for e in parse_program(out, callables=_any()).eqns] == ["pure_callback"]
 
 
+def test_values_beyond_memory_are_an_error_of_the_case(tmp_path, said):
+    path = tmp_path / "large.st"
+    path.write_text("program @f(x: f32[1048576,1048576]) -> f32[1048576,1048576] {\n"
+                    "  y: f32[1048576,1048576] = sin x\n  return y\n}\n")
+    status, out, _ = said("reduce", str(path), "--error", "RESOURCE_EXHAUSTED", "--most", "5")
+    assert status == 0 and "1048576" in out
+
+
 def _any():
     class Any_(dict):
         def __contains__(self, key):

@@ -179,6 +179,9 @@ class Interpreter:
         if eqn.op.name in ("neg", "abs", "max", "min", "sign", "round", "floor", "ceil", "real",
                            "imag", "conj", "reduce_max", "reduce_min", "select_n", "clamp"):
             return x
+        if eqn.op.name == "fft":    # sums of sums: which of them have infinities is not said
+            x = np.where(np.isfinite(x), x, self.noise.choice([np.nan, np.inf, -np.inf], x.shape)
+                         ).astype(x.dtype)
         scale = np.abs(x)
         if eqn.op.name in SUMS:
             of = [largest(o) for o in operands][:1 if eqn.op.name.startswith("scatter") else 2]

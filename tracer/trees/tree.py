@@ -13,7 +13,7 @@ from typing import Any, Self
 import optree
 
 from ...ir.array import Array
-from ...ir.pytree import NAMESPACE, PLAIN_LEAVES, ChildKey, flatten, unflatten
+from ...ir.pytree import NAMESPACE, PLAIN_LEAVES, ChildKey, flatten, refuse_deep, unflatten
 from ...ir.pytree import flatten_call as flatten_call
 from ...ir.pytree import flatten_tuple as flatten_tuple
 from ...ir.pytree import rebuilder as rebuilder
@@ -132,8 +132,11 @@ def flatten_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
     if is_leaf_takes_path and is_leaf is not None:
         decided = iter(_decisions(tree, is_leaf, ()))
         return flatten_with_path(tree, lambda _: next(decided))
-    accessors, flat, treedef = optree.tree_flatten_with_accessor(
-        tree, is_leaf, namespace=NAMESPACE)
+    try:
+        accessors, flat, treedef = optree.tree_flatten_with_accessor(
+            tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        refuse_deep(error)
     return [(tuple(_key(e) for e in a), x) for a, x in zip(accessors, flat, strict=True)], treedef
 
 

@@ -53,6 +53,17 @@ def test_an_empty_mesh_is_refused():
         st.jit(lambda v: v, out_shardings=empty)
 
 
+def test_a_result_laid_out_like_an_argument_keeps_its_own_type():
+    """An axis of size 1 lays out nothing, but is part of what types say."""
+    mesh = st.make_mesh((2, 1), ("x", "y"), axis_types=(AxisType.Auto, AxisType.Explicit),
+                        devices=st.devices()[:2])
+    with st.set_mesh(mesh):
+        v = _put(mesh, P("y", "x"), DATA[:, :2])
+        f = st.jit(lambda v: (jnp.cos(st.sharding.reshard(v, P())), v + 1))
+        traced = [str(o.aval) for o in f.trace(v).jaxpr.outvars]
+        assert traced == [str(r.aval) for r in f(v)] == ["float32[8,2]", "float32[8@y,2]"]
+
+
 @pytest.mark.parametrize(("prefix", "args", "message"), [
     ((None,), (1, 2), "is the wrong length: got a tuple or list of length 1 for an args tuple of "
      "length 2"),

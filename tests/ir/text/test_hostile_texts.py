@@ -124,7 +124,7 @@ CONST = "program @f() -> {0} {{\n  const c: {0} = {1}\n  return c\n}}\n"
     "mesh (X=0)\n" + _with("new_sizes=(2,)"), "mesh (X=-1)\n" + _with("new_sizes=(2,)"),
     f"mesh (X={2**62}, Y={2**62})\n" + _with("new_sizes=(2,)"),
     CONST.format("f32[-1]", "full 0"), CONST.format(f"f32[{2**64}]", "full 0"),
-    CONST.format(f"f32[{2**62},{2**62}]", "full 0"), CONST.format(f"f32[{2**40}]", "seed 7"),
+    CONST.format(f"f32[{2**62},{2**62}]", "full 0"), CONST.format("f32[2]", "seed -7"),
     CONST.format(f"f32[{2**40}]", "zlib 'abc'"), CONST.format("f32[2]", "npz '../x.npz':c"),
     CONST.format("i32[2]", f"[{'9' * 5000}, 1]"), "x" * 1_000_000, "(" * 1_000_000, '"' * 99_999,
     _with("new_sizes=(2,)") + 'file x = "\\x"\n', "program @" + "f(" * 1000])

@@ -234,3 +234,12 @@ def test_all_ops_can_be_named():
         params = dict.fromkeys(OPS[name].subprograms, Program("g", [], [], []))
         row = equation(name, [x], {"p": 1, **params}, types=[t((4,))])
         round_trip(Program("f", [x], [row], [x], mesh=MESH))
+
+
+def test_the_place_of_a_type_is_not_torn_from_it():
+    """However little room there is: in programs far inside others, for example."""
+    text = ("mesh (X=2)\nprogram @f(y: f32[4] on (), z: f32[4] on ()) -> f32[4] on () {\n"
+            "  return y\n}\n")
+    program = parse_program(text)
+    for width in range(4, 60):
+        assert programs_equal(parse_program(print_program(program, width=width)), program)

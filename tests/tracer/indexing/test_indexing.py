@@ -236,3 +236,13 @@ def test_positions_kept_from_x64_mode_serve_outside_of_it(kind):
                   st.jit(lambda i: x[i])(places), x.at[places].get()):
         np.testing.assert_array_equal(found, [1, 2])
     np.testing.assert_array_equal(x.at[places].add(1.0), [0, 2, 3, 3])
+
+
+def test_complex_numbers_that_are_nan_in_part_are_one_nan_in_sets():
+    x = np.array([complex(np.inf, 1), 0, complex(1, np.nan), complex(np.nan, 2), 1j], np.complex64)
+    want = np.array([0, 1j, complex(np.inf, 1), np.nan], np.complex64)
+    np.testing.assert_array_equal(jnp.unique(x), want)
+    np.testing.assert_array_equal(st.jit(lambda x: jnp.unique(x, size=4))(x), want)
+    values, counts = jnp.unique(x, return_counts=True, equal_nan=False)
+    np.testing.assert_array_equal(values, [*want, np.nan])
+    np.testing.assert_array_equal(counts, np.ones(5))

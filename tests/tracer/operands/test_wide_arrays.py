@@ -47,3 +47,14 @@ def test_the_bits_of_a_number():
     np.testing.assert_array_equal(lax.bitcast_convert_type(ONE, np.int32), [0, 1 << 30])
     np.testing.assert_array_equal(lax.bitcast_convert_type(jnp.float32(1), np.int8),
                                   [0, 0, -128, 63])
+
+
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype")
+@pytest.mark.parametrize("other", [np.int8, np.int32, np.int64])
+def test_powers_of_what_has_only_floats_in_common(other):
+    with st.enable_x64(True):
+        x, y = jnp.arange(1, 4, dtype=np.uint64), jnp.arange(1, 4, dtype=other)
+        for found in (x ** y, y ** x):
+            assert found.dtype == np.float64 and found.weak_type
+            np.testing.assert_allclose(found, [1, 4, 27])
+    assert (x ** y).dtype == np.float32

@@ -290,3 +290,37 @@ def test_slopes_of_nested_regions_of_which_one_tracks_what_varies_are_refused(ou
     with pytest.raises(ValueError, match="Expected cotangent type .*V:.*x.* but got") as caught:
         nested_regions(outer, inner, around)
     assert "give both the same `check_vma`" in str(caught.value)
+
+
+@pytest.mark.parametrize("outer, inner, spec, around, want", [
+    (True, False, P(), lambda b: b * b, lambda v: 4 * v),
+    (True, False, P(), lambda b: b * lax.psum(jnp.sum(b * b), "x"),
+     lambda v: 4 * (v @ v + 2 * v * v.sum())),
+    (True, False, P(), lambda b: b * jnp.sum(lax.all_gather(b, "x")),
+     lambda v: np.full(4, 8 * v.sum())),
+    (False, True, P("x"), lambda b: b * lax.psum(jnp.sum(b * b), "x"),
+     lambda v: v @ v + 2 * v * v.sum())])
+def test_slopes_of_nested_regions_in_which_nothing_varies_along_the_outer_axes(
+        outer, inner, spec, around, want):
+    """One of them tracks what varies, the other has nothing of that: sums are known, as in JAX."""
+    mesh = st.make_mesh((2, 2), ("x", "y"), devices=st.devices()[:4])
+    v = np.array([1, 0.5, 2, 1.5], np.float32)
+
+    def body(a):
+        r = st.shard_map(around, in_specs=P(), out_specs=P(), axis_names={"y"}, check_vma=inner)(a)
+        return lax.psum(jnp.sum(r), "x")
+
+    f = st.shard_map(body, in_specs=spec, out_specs=P(), axis_names={"x"}, check_vma=outer)
+    with st.set_mesh(mesh):
+        np.testing.assert_allclose(st.jit(st.grad(f))(v), want(v))
+
+
+def test_slopes_of_nested_regions_that_read_the_place_along_outer_axes_are_refused():
+    def around(b):
+        return b * (1.0 + lax.axis_index("x"))
+    mesh = st.make_mesh((2, 3), ("x", "y"))
+    f = st.shard_map(lambda a: st.shard_map(around, in_specs=P("y"), out_specs=P("y"),
+                                            axis_names={"y"}, check_vma=False)(a),
+                     in_specs=P(), out_specs=P(), axis_names={"x"})
+    with st.set_mesh(mesh), pytest.raises(ValueError, match="Expected cotangent type .*V:.*x"):
+        st.jit(st.grad(lambda v: f(v).sum()))(np.arange(12, dtype=np.float32))

@@ -206,5 +206,6 @@ def test_pytrees_may_be_deep(wrap):
         np.testing.assert_array_equal(f(x), [2, 2])
     for _ in range(200):
         x = wrap(x)
-    with pytest.raises(RecursionError, match="a pytree is nested more than 1000 levels deep"):
-        f(x)
+    for g in (f, st.tree.leaves_with_path):
+        with pytest.raises(RecursionError, match="a pytree is nested more than 1000 levels deep"):
+            g(x)

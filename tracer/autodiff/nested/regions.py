@@ -64,6 +64,8 @@ def _selected(items: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
 def region_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: Params
                  ) -> list[Any]:
     """A region for what is known, and one in the linear program for the rest."""
+    if not params["check_vma"]:
+        _check_tracking(params, operands)       # residuals leave as their types say
     unknown = tuple(evaluation.is_unknown(x) for x in operands)
     known_mask = tuple(not u for u in unknown)
     with _tracking(params):
@@ -152,7 +154,7 @@ def region_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params
     """A region of the transposed body; specs of operands and results change places."""
     linear = tuple(map(is_linear, operands))
     given = tuple(ct is not None for ct in cts)
-    _check_tracking(params)
+    _check_tracking(params, operands)
     in_specs, out_specs = params["in_specs"], params["out_specs"]
     ct_specs = tuple(s.to_ct_spec() for s in _selected(out_specs, given))
     back_specs = tuple(s.to_ct_spec() for s in _selected(in_specs, linear))
@@ -172,16 +174,20 @@ def region_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params
     return [next(found) if m and next(has) else None for m in linear]
 
 
-def _check_tracking(params: Params) -> None:
+def _check_tracking(params: Params, operands: Sequence[Any]) -> None:
     """Refuse a region where the one around it tracks what varies over its axes, or this one, not
-    both: which cotangents are to be summed over these axes cannot be told."""
+    both, and something varies over them: which cotangents are to be summed cannot be told then."""
     around = frozenset(params["mesh"].manual_axes) - params["manual_axes"]
     inside, outside = params["check_vma"], STATE.check_vma
     if not around or inside == outside:
         return
     body: Program = params["jaxpr"]
-    varying = next((v.aval for e in body.eqns for v in e.outvars if around & v.aval.varying), None)
-    if inside and varying is None:
+    read = {a for e in body.eqns for a in e.invars}.union(body.outvars)
+    types = (*body.in_avals, *body.out_avals) if inside else [
+        x.aval if is_linear(x) else typeof(x)
+        for v, x in zip(body.invars, operands, strict=True) if v in read]
+    varying = next((t for t in types if around & t.varying), None)
+    if varying is None and (inside or not _reads_place(body, around)):
         return
     t = body.out_avals[0] if varying is None else varying
     wanted, given = (t.update(manual=ManualState(axes)).str_short()
@@ -191,6 +197,13 @@ def _check_tracking(params: Params) -> None:
          because=(f"it has check_vma={inside}, and the shard_map around it check_vma={outside}: "
                   f"which cotangents are to be summed over {', '.join(sorted(around))} is known to "
                   "one of them only",), help="give both the same `check_vma`")
+
+
+def _reads_place(program: Program, axes: frozenset[str]) -> bool:
+    """Does something in it depend on where along these axes a device is?"""
+    return any(e.op.name == "axis_index" and not axes.isdisjoint(e.params["axis_name"])
+               for e in program.eqns) or any(
+                   _reads_place(held, axes) for _, _, held in program.subprograms())
 
 
 def _unmentioned(spec: PartitionSpec, params: Params) -> tuple[str, ...]:

@@ -113,10 +113,9 @@ def _power(x1: Any, x2: Any) -> Any:
     if LEVEL[own1] >= 2 and LEVEL[own2] == 1 and isinstance(x2, Array):
         x1, x2 = promote_shapes("power", x1, x2)
         return pow_p.bind(x1, x2)
-    if LEVEL[own1] < 2 and LEVEL[own2] < 2:
-        x1, x2 = promote_args_numeric("power", x1, x2)
-        return _integer_power(x1, x2)
     x1, x2 = promote_args_numeric("power", x1, x2)
+    if LEVEL[dtype_name(x1)] < 2:       # not those of int64 and uint64, which have only floats
+        return _integer_power(x1, x2)
     return pow_p.bind(x1, x2)
 
 
