@@ -20,21 +20,7 @@ from shardtrace.ir.inference import infer
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
-
-def python_calls(f):
-    """How many Python functions f() calls; what is written in C does not count."""
-    count = 0
-
-    def observe(frame, event, arg):
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(observe)
-    try:
-        f()
-    finally:
-        sys.setprofile(None)
-    return count
+from ...python_calls import python_calls
 
 
 @pytest.fixture(scope="module")
