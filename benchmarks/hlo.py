@@ -60,7 +60,7 @@ def _bytes(text: str) -> int:
                _SIZES.get(t, 4) for t, dims in _SHAPE.findall(text))
 
 
-def _group(line: str) -> list[int]:
+def group_of(line: str) -> list[int]:
     """The devices of the first replica group; of a permutation those of its pairs."""
     devices = np.arange(DEVICES)
     match = re.search(r"replica_groups=\{\{([\d,]+)\}", line)
@@ -99,8 +99,8 @@ def _pairs(line: str) -> list[tuple[str, str]]:
 def axes_of(line: str, mesh: dict[str, int]) -> list[str]:
     """The mesh axes along which the members of a group differ."""
     sizes = tuple(mesh.values())
-    pairs = _pairs(line) if "source_target_pairs" in line else [(i, _group(line)[0])
-                                                                for i in _group(line)]
+    pairs = _pairs(line) if "source_target_pairs" in line else [(i, group_of(line)[0])
+                                                                for i in group_of(line)]
     places = [(np.unravel_index(int(i), sizes), np.unravel_index(int(j), sizes)) for i, j in pairs]
     return [name for d, name in enumerate(mesh) if any(a[d] != b[d] for a, b in places)]
 
@@ -179,7 +179,7 @@ def _product_flops(i: _Instruction, lines: list[_Instruction]) -> int:
 
 def _exchange(i: _Instruction, lines: list[_Instruction], mesh: dict[str, int],
               times: int) -> list[Exchange]:
-    kind, n, size = i.kind, len(_group(i.text)), _bytes(i.result)
+    kind, n, size = i.kind, len(group_of(i.text)), _bytes(i.result)
     if kind == "all-gather":
         size //= n
     elif kind == "reduce-scatter":

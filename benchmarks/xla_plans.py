@@ -138,7 +138,7 @@ class Module:
         """What an exchange is: of a joint all-reduce, all that is scattered apart."""
         if kind != "all-reduce":
             return [kind]
-        members, shapes = len(collectives._group(at.line)), _SHAPE.findall(at.result)
+        members, shapes = len(hlo.group_of(at.line)), _SHAPE.findall(at.result)
         parts = [self._is_cut(body, at.name, _elements(dims) // members, k)
                  for k, dims in enumerate(shapes)]
         return ["reduce-scatter"] * sum(parts) + ["all-reduce"] * (not all(parts))

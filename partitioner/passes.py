@@ -61,9 +61,14 @@ def _inside_loops(program: Program, job: Job) -> Program:
     left_out = job.left_out
 
     def simplified(body: Program) -> Program:
+        ops, holds = body.op_names, body.holds_programs
         for step in SIMPLIFY:
-            if step.name not in left_out and not step.idle(body.op_names, body.holds_programs):
-                body = in_phase(step.name, step.run, body, job)
+            if step.name in left_out or (step.ops and not (holds and step.inside)
+                                         and step.ops.isdisjoint(ops)):
+                continue
+            after = in_phase(step.name, step.run, body, job)
+            if after is not body:
+                body, ops, holds = after, after.op_names, after.holds_programs
         return body
     return inside(program, simplified)
 

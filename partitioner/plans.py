@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
-from ..ir.ops.communication.collective_kinds import total_received
+from ..ir.ops.communication.collective_kinds import KINDS, total_received
 from ..ir.passes import Pass
 from ..ir.program import DONATED, REPEATS, Program
 from ..ir.support.lazy import lazy_import
@@ -40,6 +40,7 @@ WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit 
 HOLDS = 1.1                     # of the peak of the plan that repeats nothing
 FASTER = 0.5                    # of its time
 WORTH = 1_000_000               # bytes received from which on XLA's plan is worth its making
+_EXCHANGES = frozenset((*KINDS, "retile"))
 LARGEST = 3                     # values that are named where there is not enough memory
 
 
@@ -81,7 +82,8 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
     *_, local = first.values()
     by_time = objective.name == "time"
     repeats = by_time and local.memo.get(REPEATS, False)
-    large = by_time and total_received(local) >= WORTH
+    large = (by_time and (local.holds_programs or not _EXCHANGES.isdisjoint(local.op_names))
+             and total_received(local) >= WORTH)
     if not (repeats or large or objective.memory_limit or objective.name == "memory"):
         return first
 

@@ -29,8 +29,8 @@ def staged(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None
             if step.name in left_out:
                 continue
             ran = True
-            if step.idle(ops, holds):
-                continue
+            if step.ops and not (holds and step.inside) and step.ops.isdisjoint(ops):
+                continue                        # idle: written out, since most are
             try:
                 after = run_pass(step, program, job, dump)
             except Exception:

@@ -24,8 +24,10 @@ def note_padding(program: Program) -> Program:
 def _pads(program: Program) -> bool:
     if "pad" in program.op_names and any([paddings(e.reason) for e in program.eqns if e.reason]):
         return True
-    return program.holds_programs and any([
-        _pads(body) for e in program.eqns if has_region(e) for _, _, body in region_of(e).programs])
+    for eqn in program.eqns if program.holds_programs else ():
+        if has_region(eqn) and any([_pads(body) for _, _, body in region_of(eqn).programs]):
+            return True
+    return False
 
 
 class _Notes:
