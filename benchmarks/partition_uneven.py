@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from partition_programs import GRID, LINE, case, simple
+from partition_programs import CASES, GRID, LINE, case, simple
 
+_BEFORE = len(CASES)
 NHWC = ("NHWC", "HWIO", "NHWC")
 
 
@@ -245,3 +246,5 @@ simple("energy of differences in both directions", GRID,
        ((256, 256), ("x", "y")), out=())
 simple("differences times a matrix", LINE, "(jnp.diff(a, axis=0) @ b).max(0)",
        ((512, 64), ("x",)), ((64, 256), ()), out=())
+
+NAMES = frozenset(c.name for c in CASES[_BEFORE:])

@@ -4,10 +4,10 @@
     python benchmarks/xla_plans.py --jax PYTHON      # and XLA itself, by that Python with JAX
     python benchmarks/xla_plans.py -k block -a       # some programs, those that agree too
 
-Programs are those of partition_programs.py and partition_models.py, and the training steps of
-examples/. Counts are those of the optimised program of eight CPU devices, loops multiplied by their
-trips, all-reduces after XLA has joined them. An all-reduce of which all that is read is each
-device's own block counts as the reduce-scatter that it becomes on other devices; CPU has none.
+Programs are those of partition_*.py, and the training steps of examples/. Counts are those of the
+optimised program of eight CPU devices, loops multiplied by their trips, all-reduces after XLA has
+joined them. An all-reduce of which all that is read is each device's own block counts as the
+reduce-scatter that it becomes on other devices; CPU has none.
 """
 from __future__ import annotations
 
