@@ -103,7 +103,8 @@ class Match:
         self._walk, self.eqn, self.mesh = walk, eqn, walk.source.mesh
         self._named: dict[str, Any] = {}
         self._builder = ProgramBuilder(
-            eqn.outvars[0].aval.mesh if walk.source.level is Level.TRACED else self.mesh,
+            eqn.outvars[0].aval.mesh if walk.source.level is Level.TRACED and eqn.outvars
+            else self.mesh,
             walk.source.level)
 
     def __getattr__(self, name: str) -> Any:

@@ -140,6 +140,9 @@ def _pow_by_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
 
 
 def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype.kind == "c" and y.dtype.kind in "iu":       # a large multiple of an angle
+        out = np.power(x.astype(np.complex128), y.astype(np.complex128)).astype(x.dtype)
+        return np.where(y == 0, np.ones((), x.dtype), out)
     y = y.astype(x.dtype)
     if x.dtype.kind == "f" and (y.size == 1 or 0 in y.strides):
         half = y == 0.5              # there numpy takes the root, which is not even at -0 and -inf
@@ -157,4 +160,6 @@ pow_p = defop(
     samples=lambda: [
         *sampled(2, lambda x, y: x ** y, 0.3, 3, (F32, C64))(),
         Sample((values((4, 6), F32, -2, 2), values((4, 6), I32, -3, 3)), {},
-               lambda x, y: np.power(x.astype(F64), y))])
+               lambda x, y: np.power(x.astype(F64), y)),
+        Sample((values((4, 6), C64, -1, 1), values((4, 6), I32, -3, 3)), {},
+               lambda x, y: np.power(x.astype(np.complex128), y))])

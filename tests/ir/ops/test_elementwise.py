@@ -321,3 +321,9 @@ def test_complex_quotients_by_zero_and_infinities() -> None:
         np.testing.assert_array_equal(OPS["div"].bind(x[0], y[0]), want[0])
         far = OPS["logistic"].bind(np.array([-200 + 1j, 200 + 1j], np.complex64))
         np.testing.assert_array_equal(far, [0, 1])
+
+
+def test_complex_numbers_to_large_whole_powers() -> None:
+    x = np.array([-1, 1j, 1j, 0.6 + 0.8j, 2], np.complex64)
+    n = np.array([2147483647, 1000001, -3, 0, 20], np.int32)
+    np.testing.assert_allclose(evaluate("pow", x, n), [-1, 1j, 1j, 1, 2 ** 20], atol=1e-6)

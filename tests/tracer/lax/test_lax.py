@@ -266,3 +266,9 @@ def test_quantiles_by_weight():
          np.quantile(x, 0.4, axis=1, method="inverted_cdf", weights=w))
     with pytest.raises(NotImplementedError, match="linear doesn't support weights"):
         jnp.quantile(x, 0.4, axis=1, weights=w)
+
+
+def test_nothing_is_split_into_nothing():
+    x = np.zeros((0, 2), np.int8)
+    assert lax.split(x, ()) == []
+    assert st.jit(lambda x: (lax.split(x, ()), x + 1))(x)[0] == []

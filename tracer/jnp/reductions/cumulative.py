@@ -224,7 +224,7 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
         steps = lax_moveaxis(diff(x, axis=axis), axis)
         y = lax_moveaxis(y, axis)
     pairs = add_p.bind(_between(y, y.ndim - 1, 1, y.shape[-1]),
-                       _between(y, y.ndim - 1, 0, y.shape[-1] - 1))
+                       _between(y, y.ndim - 1, 0, max(y.shape[-1] - 1, 0)))
     total = reductions.sum(multiply_function(steps, pairs), axis=-1)
     return mul_p.bind(convert(0.5, dtype_name(total)), total)
 

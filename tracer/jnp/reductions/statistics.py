@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ....ir.ops.elementwise.arithmetic import div_p, mul_p, sub_p
 from ....ir.ops.elementwise.complex_parts import complex_p
 from ... import lax
@@ -15,9 +17,9 @@ from ...operands.dtype_promotion import (
     shape_of,
     user_dtype,
 )
-from ...operands.scalars import LEVEL
+from ...operands.scalars import LEVEL, float_default
 from ...staging.constants import as_array
-from ..elementwise.arithmetic import sqrt
+from ..elementwise.arithmetic import absolute, sqrt
 from ..elementwise.clipping import clip
 from ..elementwise.complex_numbers import conjugate, imag, real
 from ..manipulation.diagonals import diag
@@ -44,11 +46,16 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
     rows = []
     for x in operands:
         x = as_array(x)
+        column = x.ndim == 1 if not rows else x.ndim < 2 or x.shape[0] == 1
         x = lax.expand_dims(x, tuple(range(2 - x.ndim))) if x.ndim < 2 else x
-        if not rowvar and x.shape[0] != 1:
+        if not rowvar and not column:
             x = lax.transpose(x, (1, 0))
         rows.append(x)
+    if rows[0].shape[0] == 0:
+        return lax.full((0, 0), 0, float_default())
     x = rows[0] if y is None else concatenate(rows, 0)
+    if x.shape[1] == 0:
+        return lax.full((x.shape[0],) * 2 if x.shape[0] > 1 else (), np.nan, x.dtype)
     if ddof is None:
         ddof = 0 if bias else 1
     weights = None
@@ -62,7 +69,9 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
             raise RuntimeError(f"incompatible numbers of samples and {name}")
         if whole and LEVEL[dtype_name(w)] > 1:
             raise TypeError("fweights must be integer.")
-        w = convert(w, x.dtype)
+        w = absolute(as_array(convert(w, x.dtype)))
+        if not whole:
+            aweights = w
         weights = w if weights is None else mul_p.bind(weights, w)
     average, total = moments.average(x, axis=1, weights=weights, returned=True)
     if weights is not None:
