@@ -40,7 +40,6 @@ from ..calls.recording import (
     TRANSPOSE,
     Recording,
     constant,
-    reading_once,
 )
 from ..calls.rows import indexed, is_written, written
 from ..layout import Reshaped
@@ -325,8 +324,7 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording,
             written = _of_numbers(step, args, recording)
             if written is not None:
                 return written
-        function, args = reading_once(step.function, args, dtype)
-        return f"{w.name(function, 'f')}({', '.join(args)})"
+        return f"{w.name(step.function, 'f')}({listed})"
     if step.kind == REDUCE:
         reduce = adder_of(step.axes, *recording.values[step.operands[0]]) if (
             step.function is np.add) else None
