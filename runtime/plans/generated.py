@@ -113,16 +113,17 @@ class Writer:
 
 
 class Lines:
-    """The lines of a plan's calls. letter: of its variables. fixed: slots that outlive them."""
+    """The lines of a plan's calls. letter: of its variables. fixed: slots that outlive them.
+    carried: of a loop's body, slots and what they are in the next iteration."""
 
     def __init__(self, writer: Writer, calls: Sequence[Call], dead: Sequence[tuple[int, ...]],
                  outputs: Sequence[int], constants: dict[int, Any], letter: str = "v",
-                 fixed: Sequence[int] = ()) -> None:
+                 fixed: Sequence[int] = (), carried: Mapping[int, int] | None = None) -> None:
         self.writer, self.letter = writer, letter
         self.calls, self.dead = calls, dead
         self.constants = folded(calls, constants)
         self.fixed = {*self.constants, *fixed}
-        self.reused = in_place(calls, dead, outputs, self.constants)
+        self.reused = in_place(calls, dead, outputs, self.constants, carried or {})
         self.indexed = indexed(calls, outputs, self.constants)
         self._numbers: dict[int, Any] = {}
         self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
