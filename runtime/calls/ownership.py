@@ -7,7 +7,7 @@ for the result: what a chain of small ops touches stays in cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,13 +64,20 @@ def _held(x: Any) -> int:
 
 
 def in_place(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], outputs: Sequence[int],
-             constants: dict[int, Any]) -> dict[int, int]:
-    """For results that may be written over an operand: the slot of the operand."""
+             constants: dict[int, Any], carried: Mapping[int, int]) -> dict[int, int]:
+    """For results that may be written over an operand: the slot of the operand.
+
+    carried: of a loop's body, slots and what they are in the next iteration; a new array, then,
+    where they may be written over, and a copy in the first.
+    """
     new = [is_new(call) and call.outputs[0] not in constants for call in calls]
     own = {call.outputs[0] for call, is_own in zip(calls, new, strict=True) if is_own}
+    own.update(carried)
     for call, is_own in zip(calls, new, strict=True):
         if not is_own and constants.keys().isdisjoint(call.outputs):
             own.difference_update(call.inputs)
+    own.difference_update([x for x, o in carried.items() if o in carried or o not in own
+                           or outputs.count(o) > 1])
     own.difference_update(outputs)
     found: dict[int, int] = {}
     for call, ends, is_own in zip(calls, dead, new, strict=True):

@@ -182,17 +182,6 @@ def constant(operand: Any) -> Any:
     return operand.value if type(operand) is _Weak else operand
 
 
-def reading_once(function: Function, operands: Sequence[Any], dtype: np.dtype
-                 ) -> tuple[Function, Sequence[Any]]:
-    """A ufunc and its operands, which are numbers or names of values; a product of a value with
-    itself is its square: half the time where memory does not begin where a cache line does."""
-    if function is np.multiply and dtype.kind in "fiu":
-        a, b = operands[:2]
-        if type(a) is type(b) and isinstance(a, int | str) and a == b:
-            return np.square, operands[1:]
-    return function, operands
-
-
 class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of which only shape and dtype are known."""
 

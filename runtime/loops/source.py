@@ -43,6 +43,8 @@ def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
     for s in slots:
         if s in numbers and s not in lines.constants:
             w.line(f"{lines.slot(s)} = {lines.slot(s)}[()]")
+        if s in lines.reused.values():                  # carried, and written over
+            w.line(f"{lines.slot(s)} = {lines.slot(s)}.copy('K')")
 
 
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
@@ -81,7 +83,7 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     precomputed = Precomputed(plan, [*fixed, *made], carried, [items[n] for n in scalars],
                         length)
     lines = Lines(w, precomputed.calls, precomputed.dead, plan.outputs, plan.constants, "v",
-                  [*fixed, *made])
+                  [*fixed, *made], dict(zip(carried, plan.outputs, strict=False)))
     for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
         _unpack(w, lines, slots, source)
     if copied:
@@ -176,7 +178,7 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
     w = Writer()
     carried, made = fixed[head:head + carry], fixed[head + carry:]
     lines = Lines(w, body.calls, body.dead, body.outputs, body.constants, "v",
-                  [*fixed[:head], *made])
+                  [*fixed[:head], *made], dict(zip(carried, body.outputs, strict=True)))
     asking = Lines(w, test.calls, test.dead, test.outputs, test.constants, "u", asked[:before])
     for owner, slots, source in ((asking, asked[:before], "asked"), (lines, fixed[:head], "head"),
                                  (lines, made, "made"), (lines, carried, "carry")):

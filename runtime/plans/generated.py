@@ -40,7 +40,6 @@ from ..calls.recording import (
     TRANSPOSE,
     Recording,
     constant,
-    reading_once,
 )
 from ..calls.rows import indexed, is_written, written
 from ..layout import Reshaped
@@ -114,16 +113,17 @@ class Writer:
 
 
 class Lines:
-    """The lines of a plan's calls. letter: of its variables. fixed: slots that outlive them."""
+    """The lines of a plan's calls. letter: of its variables. fixed: slots that outlive them.
+    carried: of a loop's body, slots and what they are in the next iteration."""
 
     def __init__(self, writer: Writer, calls: Sequence[Call], dead: Sequence[tuple[int, ...]],
                  outputs: Sequence[int], constants: dict[int, Any], letter: str = "v",
-                 fixed: Sequence[int] = ()) -> None:
+                 fixed: Sequence[int] = (), carried: Mapping[int, int] | None = None) -> None:
         self.writer, self.letter = writer, letter
         self.calls, self.dead = calls, dead
         self.constants = folded(calls, constants)
         self.fixed = {*self.constants, *fixed}
-        self.reused = in_place(calls, dead, outputs, self.constants)
+        self.reused = in_place(calls, dead, outputs, self.constants, carried or {})
         self.indexed = indexed(calls, outputs, self.constants)
         self._numbers: dict[int, Any] = {}
         self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
@@ -325,8 +325,7 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording,
             written = _of_numbers(step, args, recording)
             if written is not None:
                 return written
-        function, args = reading_once(step.function, args, dtype)
-        return f"{w.name(function, 'f')}({', '.join(args)})"
+        return f"{w.name(step.function, 'f')}({listed})"
     if step.kind == REDUCE:
         reduce = adder_of(step.axes, *recording.values[step.operands[0]]) if (
             step.function is np.add) else None

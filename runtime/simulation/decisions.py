@@ -94,11 +94,6 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
         rule = local_rule(op, params, operands, types)
     if rule is not None and op.name not in POSITIONAL:
         orders = inplace.common_orders(rule, operands, folds)
-        if any([x.layout.stack for x in operands]):
-            orders = inplace.query_orders(rule, operands, orders)
-        sums = folds.get("sum", NONE) - done if folds else NONE
-        if sums:
-            orders = inplace.contraction_orders(rule, operands, orders, sums, atoms.order)
         if folds and orders:
             done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
                      for a in order}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...ir.rule import INDEXED, PASS, REDUCE, FactorRule
+from ...ir.rule import PASS, REDUCE, FactorRule
 from ..layout import Atoms
 from .folding import Folds
 from .workspace import Value
@@ -101,63 +101,6 @@ def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Order
                         start = i + 1
         if start < len(order):
             out[f] = order[start:]
-    return out
-
-
-def query_orders(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
-    """More axes for an op that looks up: those over which queries alone are stacked.
-
-    The array of the queries is as it was, one list of them all; what is found comes in place.
-    """
-    if not any([factor.kind == INDEXED for factor in rule.factors]):
-        return orders
-    out = dict(orders)
-    count = len(operands)
-    for t, x in enumerate(operands):
-        others = set().union(*[y.layout.atoms for u, y in enumerate(operands) if u != t])
-        if not x.layout.stack or not x.aval.shape or not others.isdisjoint(x.layout.stack):
-            continue
-        factors = rule.operands[t][0]
-        if not factors or rule.factors[factors[0]].kind != PASS or rule.factors[
-                factors[0]].blocked:
-            continue
-        f, held = factors[0], x.layout.split[0]
-        alone = all([u == t or u >= count for u, _, _ in rule.carriers(f)]) and not any(
-            [p for _, _, p in rule.carriers(f)])
-        if alone and out.get(f, ()) == held:
-            out[f] = (*x.layout.stack, *held)
-    return out
-
-
-def contraction_orders(rule: FactorRule, operands: Sequence[Value], orders: Orders,
-                       foldable: frozenset[str], mesh_order: Atoms) -> Orders:
-    """More axes for a contraction whose result is folded: put them on a contracted factor.
-
-    One product over the whole dimension beats a stack of partial products, even if operands must
-    be copied to get there. Only axes that all operands with a contracted factor differ over.
-    """
-    count = len(operands)
-    taken = {a for order in orders.values() for a in order}
-    left = [a for a in reversed(mesh_order) if a in foldable and a not in taken]
-    if not left:
-        return orders
-    out = dict(orders)
-    contracted = []
-    for f, factor in enumerate(rule.factors):
-        if factor.kind == REDUCE and factor.operator == "sum":
-            carriers = rule.carriers(f)
-            if len({t for t, _, _ in carriers}) > 1 and all(p == 0 for _, _, p in carriers):
-                contracted.append(f)
-    for a in left:
-        having = {t for t, x in enumerate(operands) if a in x.layout.atoms}
-        if len(having) < 2:
-            continue
-        for f in contracted:
-            carriers = {t for t, _, _ in rule.carriers(f) if t < count}
-            if carriers == having and all(len([1 for s, _, _ in rule.carriers(f) if s == t]) == 1
-                                          for t in having):
-                out[f] = (a, *out.get(f, ()))
-                break
     return out
 
 

@@ -278,3 +278,27 @@ def test_slices_at_starts_that_differ_between_devices(rows):
         want[3 * i + 1:3 * i + 1 + rows] = 2 * big[3 * i:3 * i + rows]
         np.testing.assert_array_equal(got, big[3 * i:3 * i + rows])
         np.testing.assert_array_equal(other, want)
+
+
+@pytest.mark.parametrize("loop", ["scan", "while"])
+def test_what_is_carried_is_written_over_in_a_copy(loop):
+    x, y = (np.linspace(a, 1, 512, dtype=np.float32) for a in (-1, 0))
+
+    def step(x):
+        return jnp.maximum(x * y, 0.5 * y) - 0.25, x.sum()
+
+    def scanned(x):
+        return lax.scan(lambda c, _: step(c), x, None, length=60), x
+
+    def counted(x):
+        return lax.while_loop(lambda c: c[1] < 60, lambda c: (step(c[0])[0], c[1] + 1), (x, 0)), x
+    f = st.jit(scanned if loop == "scan" else counted)
+    want, sums = x, []
+    for _ in range(60):
+        sums.append(want.sum())
+        want = np.maximum(want * y, np.float32(0.5) * y) - np.float32(0.25)
+    for _ in range(3):
+        (got, more), same = f(x)
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(same, x)
+        np.testing.assert_allclose(more, sums if loop == "scan" else 60, rtol=1e-5, atol=1e-4)

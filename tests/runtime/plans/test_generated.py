@@ -154,29 +154,6 @@ def test_repeating_is_broadcasting():
         assert not out.flags.writeable
 
 
-def test_what_readers_repeat_is_not_repeated(monkeypatch):
-    monkeypatch.setattr(plan, "FEW", 0)
-    sources, write = [], generated.Writer.function
-    monkeypatch.setattr(generated.Writer, "function", lambda self, parameters: (
-        sources.append("\n".join(self.lines)), write(self, parameters))[1])
-
-    def f(x, read):
-        y = jnp.broadcast_to(x.sum(1, keepdims=True) * 2, x.shape)
-        return read(x, y)
-    x = data(3, 4)
-    for read, once in ((lambda x, y: x - y * x, True), (lambda x, y: jnp.where(x > 0, y, x), True),
-                       (lambda x, y: (x - y, y), False), (lambda x, y: x * (y + y), False),
-                       (lambda x, y: x @ y.T, False), (lambda x, y: x + y.reshape(-1)[2], False)):
-        sources.clear()
-        got = st.jit(lambda x, read=read: f(x, read))(x)
-        y = np.broadcast_to(x.sum(1, keepdims=True) * np.float32(2), x.shape)
-        want = read(x, y)
-        for a, b in zip(st.tree.leaves(got), want if type(want) is tuple else (want,),
-                        strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5)
-        assert (str(x.shape) not in "".join(sources)) == once
-
-
 @pytest.mark.parametrize("labels", ["ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "bik,bkj->bij",
                                     "bki,bjk->bij", "abk,kj->abj", "abk,abj->kj", "ik,kj->ji",
                                     "i,j->ij", "k,k->", "aikb,bkj->aij", "aik,abik->kb",
