@@ -81,11 +81,14 @@ class Collective:
       has the same leading dimensions, the last of size 1 where all members get the same.
     wire: (local operand type, size, params) -> bytes received by each device (ring algorithms).
     invariant: the result no longer varies over the axes.
+    sent: as wire, bytes that the busiest device sends, of an exchange in which that is not all of
+      its operand.
     """
     axes: Callable[[dict[str, Any]], tuple[str, ...]]
     evaluate: Callable[..., np.ndarray]
     wire: Callable[[ArrayType, int, dict[str, Any]], int]
     invariant: bool = False
+    sent: Callable[[ArrayType, int, dict[str, Any]], int] | None = None
 
 
 class LocalizeContext(Protocol):

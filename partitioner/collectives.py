@@ -19,7 +19,8 @@ class CollectiveRecord:
     """A collective of a per-device program.
 
     kind: "all-reduce", "all-gather", "reduce-scatter", "all-to-all" or "collective-permute".
-    op: the name of the operation. operand_bytes: of the local operand of one device.
+    op: the name of the operation. operand_bytes: of the local operand of one device;
+    of `exchange_rows`, which sends some of its rows, those that the busiest device sends.
     mesh_axes: of the replica groups, `group_size` devices each. received_bytes: by the busiest
     device in one run. count: how often it runs, loops multiplied (1 where a loop does not say how
     often it repeats). conditional: it stands in a branch and may not run. source: the user's line,

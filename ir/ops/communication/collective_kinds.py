@@ -41,8 +41,14 @@ class Use(NamedTuple):
 
     @property
     def operand_bytes(self) -> int:
-        """Bytes of the operands of one device."""
-        return sum(exchange.block_bytes(a.aval) for a in self.equation.invars)
+        """Bytes of the operands of one device, or those of them that it sends."""
+        eqn = self.equation
+        collective = eqn.op.collective
+        assert collective is not None
+        if collective.sent is None:
+            return sum(exchange.block_bytes(a.aval) for a in eqn.invars)
+        size = _size(eqn, collective.axes(eqn.params))
+        return sum(collective.sent(a.aval, size, eqn.params) for a in eqn.invars)
 
     @property
     def received_bytes(self) -> int:

@@ -23,7 +23,7 @@ from ...support.buffer_pool import empty
 from ...support.caches import cached
 from ...types import ArrayType
 from . import group_exchange as exchange
-from .row_exchange_plan import lacking, sources
+from .row_exchange_plan import lacking, sent, sources
 
 Params = dict[str, Any]
 
@@ -106,6 +106,11 @@ def _wire(t: ArrayType, n: int, params: Params) -> int:
     return t.dtype.itemsize * math.prod(rest) * lacking(n, params["parts"], params["wanted"])
 
 
+def _sent(t: ArrayType, n: int, params: Params) -> int:
+    rest = [m for d, m in enumerate(t.local_shape()) if d != params["dimension"]]
+    return t.dtype.itemsize * math.prod(rest) * sent(n, params["parts"], params["wanted"])
+
+
 exchange_rows_p = defop(
     "exchange_rows",
     doc="Rows of all members' blocks along `dimension`: for each (step, offset, "
@@ -114,4 +119,5 @@ exchange_rows_p = defop(
     "does.",
     infer=_infer, rule=_rule, explicit="follow", manual=_state,
     linear=((0,),),
-    arithmetic=False, collective=Collective(lambda params: params["axis_name"], _evaluate, _wire))
+    arithmetic=False, collective=Collective(
+        lambda params: params["axis_name"], _evaluate, _wire, sent=_sent))

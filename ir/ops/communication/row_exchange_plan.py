@@ -57,6 +57,32 @@ def lacking(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) ->
     return int(total.max(initial=0))
 
 
+@cached(4096)
+def sent(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) -> int:
+    """Rows that the device sends which sends most, one that several lack as often.
+
+    >>> both_sides = Wanted(9, -4, 9, (Piece(0, 64, 0, 0, 1),))
+    >>> sent(8, (8,), (both_sides,))
+    3
+    """
+    i = np.arange(devices)
+    total = np.zeros(devices, np.int64)
+    for step, offset, size, pieces in wanted:
+        first = i * step + offset
+        for begin, end, part, start, stride in pieces:
+            n = parts[part]
+            low, high = np.maximum(first, begin), np.minimum(first + size, end)
+            row, count = start + (low - begin) * stride, np.maximum(high - low, 0)
+            lowest, highest = row // n, (row + (count - 1) * stride) // n
+            for k in range(int((highest - lowest).max(where=count > 0, initial=-1)) + 1):
+                owner = lowest + k
+                rows = (np.clip(-(-((owner + 1) * n - row) // stride), 0, count)
+                        - np.clip(-(-(owner * n - row) // stride), 0, count))
+                mine = (rows > 0) & (owner != i)
+                np.add.at(total, owner[mine], rows[mine])
+    return int(total.max(initial=0))
+
+
 @cached(256)
 def sources(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]
             ) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ from shardtrace.ir.ops.communication.row_exchange_plan import (
     Wanted,
     joined,
     lacking,
+    sent,
     sources,
 )
 from shardtrace.ir.text.parse import parse_program
@@ -48,6 +49,7 @@ def test_a_device_receives_the_rows_that_others_have(case):
     owner, where = sources(devices, parts, wanted)
     away = (owner >= 0) & (owner != np.arange(devices)[:, None])
     assert lacking(devices, parts, wanted) == away.sum(1).max()
+    assert sent(devices, parts, wanted) == np.bincount(owner[away], minlength=1).max()
     assert ((0 <= where) & (where < sum(parts))).all()
 
 
@@ -116,3 +118,4 @@ def test_the_op_lists_no_devices():
     op = OPS["exchange_rows"]
     assert op.collective is not None and len(str(params)) < 200
     assert lacking(1 << 16, (4,), params["wanted"]) == 2
+    assert sent(1 << 16, (4,), params["wanted"]) == 2
