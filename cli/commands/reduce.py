@@ -37,7 +37,7 @@ from ..targets import Found, FoundFunction, FoundProgram
 from .run import difference, random_value
 
 _FAILS = (ShardtraceError, ValueError, TypeError, KeyError, AssertionError, RuntimeError,
-          IndexError, ArithmeticError)
+          IndexError, ArithmeticError, MemoryError)
 
 
 def add_options(sub: argparse.ArgumentParser) -> None:

@@ -89,6 +89,15 @@ def test_values_beyond_memory_are_an_error_of_the_case(tmp_path, said):
     assert status == 0 and "1048576" in out
 
 
+def test_values_that_cannot_be_had_are_an_error_of_the_case(tmp_path, said, monkeypatch):
+    def none(*given):
+        raise MemoryError("Unable to allocate")
+    monkeypatch.setattr("shardtrace.cli.commands.reduce.random_value", none)
+    path = tmp_path / "x.st"
+    path.write_text("program @f(x: f32[4]) -> f32[4] {\n  y: f32[4] = sin x\n  return y\n}\n")
+    assert said("reduce", str(path), "--error", "Unable to allocate", "--most", "5")[0] == 0
+
+
 def _any():
     class Any_(dict):
         def __contains__(self, key):
