@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.inference.infer import infer
-from ...ir.mesh import AbstractMesh
+from ...ir.mesh import empty_abstract_mesh
 from ...ir.op import OPS, Op
 from ...ir.ops.identities import identity
 from ...ir.padded import Padded, same_number
@@ -26,8 +26,7 @@ from ..padding_notes import padded_to, rows_count
 class Output:
     """Equations as they are written. made: what has been padded, masked and cut so far."""
 
-    def __init__(self, mesh: AbstractMesh) -> None:
-        self.mesh = mesh
+    def __init__(self) -> None:
         self.eqns: list[Equation] = []
         self.made: dict[tuple, Atom] = {}
 
@@ -109,8 +108,10 @@ class _Context:
                  for a in operands]
         key = (name, *known, *params.items())
         if key not in made:
-            types = infer(op, tuple([a.aval for a in operands]), params, self.out.mesh)
-            (made[key],) = self.append(op, operands, types, params, reason=reason)
+            given = tuple([a.aval for a in operands])
+            mesh = next((t.mesh for t in given if not t.mesh.empty), empty_abstract_mesh)
+            (made[key],) = self.append(op, operands, infer(op, given, params, mesh), params,
+                                       reason=reason)
         return made[key]
 
     def full(self, value: Any, like: ArrayType) -> Atom:

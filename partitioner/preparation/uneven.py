@@ -38,7 +38,7 @@ def pad_uneven(program: Program, mesh: AbstractMesh,
     wanted = _Wanted(solve(program, mesh, in_shardings, out_shardings, uneven=True).graph)
     if not any(map(wanted.is_uneven, wanted.graph.index)):
         return program
-    return drop_dead(_Writer(wanted, program.mesh).program(program))
+    return drop_dead(_Writer(wanted).program(program))
 
 
 def _may_gain(program: Program, splits: Sequence[int]) -> bool:
@@ -78,10 +78,10 @@ class _Wanted:
 class _Writer:
     """Writes programs with padding. env: values that have some, or other names, by the old ones."""
 
-    def __init__(self, wanted: _Wanted, mesh: AbstractMesh) -> None:
-        self.wanted, self.mesh = wanted, mesh
+    def __init__(self, wanted: _Wanted) -> None:
+        self.wanted = wanted
         self.env: dict[Atom, Padded] = {}
-        self.out = Output(mesh)
+        self.out = Output()
 
     def value(self, atom: Atom) -> Padded:
         found = self.env.get(atom)
@@ -162,8 +162,7 @@ class _Writer:
                 shapes[slot.result] = (*front, *shape)
         programs = {}
         for p, (param, place, body) in enumerate(region.programs):
-            programs[param, place] = _Writer(self.wanted, self.mesh).program(
-                body, arrivals[p], leaves[p])
+            programs[param, place] = _Writer(self.wanted).program(body, arrivals[p], leaves[p])
         outvars = [v if shape == v.aval.shape else Var(resized(v.aval, shape), v.name)
                    for v, shape in zip(eqn.outvars, shapes, strict=True)]
         self.out.eqns.append(eqn.replace(

@@ -1,0 +1,121 @@
+"""Programs on rows that axes do not divide, each device alone, against one device.
+
+What reads padding, and how regions, derivatives and indices carry it; with and without a context
+mesh, split in several ways, by each objective.
+"""
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+from shardtrace import config, lax, nn
+from shardtrace import numpy as jnp
+from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((2, 4), ("x", "y"))
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(64, 16)).astype(np.float32)
+W = (RNG.normal(size=(16, 16)) * 0.3).astype(np.float32)
+
+
+def branches(x, w):
+    either = lax.cond(x.sum() > 0, lambda a: a[1:] * 2, lambda a: a[:-1] + 1, x)
+    zeros = lax.cond(x.sum() > 0, lambda a: jnp.zeros_like(a), lambda a: jnp.tanh(a @ w), x[1:])
+    return either.sum(0), zeros.max(0)
+
+
+def loops(x, w):
+    def body(carry):
+        i, a = carry
+        return i + 1, jnp.tanh(a @ w)
+    counted = lax.while_loop(lambda carry: carry[0] < 3, body, (0, x[1:]))[1]
+    seen = lax.while_loop(lambda a: (a ** 2).sum() > 1e-3, lambda a: a * 0.5, x[:-1])
+    return counted.mean(0), seen.sum(1)[:5]
+
+
+def scans(x, w):
+    _, ys = lax.scan(lambda c, t: (c + 1, (c[1:] @ w) * t), x, jnp.arange(5.0))
+    slopes = st.grad(lambda w: (lax.scan(lambda c, _: (jnp.tanh(c @ w), c.sum()), x[1:], None,
+                                         length=4)[0] ** 2).sum())(w)
+    return ys.sum((0, 2)), slopes
+
+
+def orders(x, w):
+    y = x[3:]
+    return (jnp.sort(y, 0)[:4], jnp.cumsum(y, 0)[-1], lax.cumsum(y, 0, reverse=True)[0],
+            jnp.argmax(y, 0), lax.top_k(y.T, 3)[1], jnp.flip(y, 0)[0], jnp.median(y, 0))
+
+
+def indices(x, w):
+    y, i = x[1:], jnp.array([0, 5, 62, 63, 70, -1])
+    return (y[i], y.at[i].add(1.0).sum(0), y.at[i].get(mode="fill", fill_value=-7.0),
+            jnp.take(y, i, axis=0, mode="clip"), lax.dynamic_slice(y, (60, 0), (10, 16)),
+            lax.dynamic_update_slice(y, jnp.ones((5, 16)), (61, 0)).sum(0))
+
+
+def reductions(x, w):
+    y = x[1:]
+    return (nn.softmax(y, axis=0).sum(1), jnp.linalg.norm(y), y.var(0), jnp.roll(y, 3, 0)[0],
+            jnp.concatenate([x[5:], x[:2]], 0).sum(0),
+            jnp.where(y > 0, y, x[:-1]).prod(0))
+
+
+def shapes(x, w):
+    y = x[1:]
+    return (y.reshape(63 * 16)[:7], y.reshape(7, 9, 16).sum(0),
+            x.reshape(8, 8, 16)[:, 1:].sum((0, 1)), y.T @ y, jnp.diff(x, axis=0, n=2).max(),
+            x[::3].sum(0), x[1::2][:, 1:].mean())
+
+
+def windows(x, w):
+    def loss(x):
+        y = (jnp.pad(x, ((1, 2), (0, 0))) @ w)[None].transpose(0, 2, 1)
+        y = lax.conv_general_dilated(y, jnp.ones((4, 16, 3)), (2,), "VALID")
+        return (jnp.tanh(y) ** 2).sum()
+
+    def greatest(x, step=1):
+        return lax.reduce_window(x, -np.inf, lax.max, (3, 1), (step, 1), "VALID")
+    sums = lax.reduce_window(x, 0.0, lax.add, (5, 1), (3, 1), "VALID")
+    return (st.value_and_grad(loss)(x), greatest(x).sum(0), sums.sum(0),
+            st.grad(lambda x: greatest(x, 2).sum())(x))
+
+
+def derivatives(x, w):
+    return (st.vmap(lambda r: r[1:] @ r[1:])(x),
+            st.jvp(lambda x: jnp.tanh(x[1:] @ w), (x,), (x,))[1].sum(0),
+            st.hessian(lambda w: jnp.tanh(x[1:3] @ w).sum())(w).sum((0, 1)))
+
+
+def random_numbers(x, w):
+    key, y = st.random.key(0), x[1:]
+    return ((y * st.random.bernoulli(key, 0.5, y.shape)).sum(0), st.random.permutation(key, 63)[:4],
+            st.random.normal(key, y.shape)[0])
+
+
+def constraints(x, w):
+    z = lax.with_sharding_constraint(x[1:] * 2, NamedSharding(MESH, P(("x", "y"))))
+    ones = lax.with_sharding_constraint(jnp.ones((13, 5)), NamedSharding(MESH, P("x", "y")))
+    return z, (ones * 3).sum(0), ones
+
+
+PROGRAMS = (branches, loops, scans, orders, indices, reductions, shapes, windows, derivatives,
+            random_numbers, constraints)
+
+
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_devices_alone_compute_what_one_device_does(f):
+    want = st.tree.leaves(st.jit(f)(X, W))
+    for spec, objective, context in (
+            (P(("x", "y")), "time", False), (P("y"), "bytes", True), (P("x", "y"), "xla", False),
+            (P("x"), "memory", True), (P(), "bytes", False)):
+        x = st.device_put(X, NamedSharding(MESH, spec))
+        with (config.override(shardtrace_executor="per_device", shardtrace_objective=objective),
+              st.set_mesh(MESH) if context else contextlib.nullcontext()):
+            got = st.tree.leaves(st.jit(f)(x, W))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-4, atol=2e-4,
+                                       err_msg=f"{spec} by {objective}")
