@@ -8,15 +8,15 @@ from types import FrameType
 from typing import Any
 
 
-def python_calls(f: Callable[..., Any], *args: Any) -> int:
-    """Calls of Python functions within `f(*args)`; what is written in C does not count, nor what
-    the collector calls as it removes what earlier tests left.
+def python_calls(f: Callable[..., Any], *args: Any, events: tuple[str, ...] = ("call",)) -> int:
+    """Calls of Python functions within `f(*args)`; what is written in C does not count (but with
+    "c_call" among the events), nor what the collector calls as it removes what earlier tests left.
     """
     count = 0
 
     def on_event(frame: FrameType, event: str, arg: Any) -> None:
         nonlocal count
-        count += event == "call"
+        count += event in events
 
     gc.collect()
     gc.disable()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 
 from ..paths import ROOT
+from ..python_calls import python_calls
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -35,17 +35,7 @@ RNG = np.random.default_rng(0)
 
 def calls_of(f: Any) -> int:
     """Calls of Python functions and of C functions that are no ufuncs, in this thread."""
-    count = 0
-
-    def watch(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-    sys.setprofile(watch)
-    try:
-        f()
-    finally:
-        sys.setprofile(None)
-    return count
+    return python_calls(f, events=("call", "c_call"))
 
 
 def small(shape: tuple[int, ...], *spec: Any) -> Any:

@@ -9,7 +9,7 @@ numpy.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -35,6 +35,24 @@ class Wanted(NamedTuple):
     pieces: tuple[Piece, ...]
 
 
+Runs = Iterator[tuple[int, np.ndarray, np.ndarray, int]]
+
+
+def _runs(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) -> Runs:
+    """(rows of a block, first row for each device, how many, stride) of each wanted piece."""
+    i = np.arange(devices)
+    for step, offset, size, pieces in wanted:
+        first = i * step + offset
+        for begin, end, part, start, stride in pieces:
+            low, high = np.maximum(first, begin), np.minimum(first + size, end)
+            yield (parts[part], start + (low - begin) * stride, np.maximum(high - low, 0), stride)
+
+
+def _before(place: np.ndarray, row: np.ndarray, count: np.ndarray, stride: int) -> np.ndarray:
+    """How many of the rows row, row + stride, ... come before a place."""
+    return np.clip(-(-(place - row) // stride), 0, count)
+
+
 @cached(4096)
 def lacking(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) -> int:
     """Rows that the device receives which receives most.
@@ -45,21 +63,15 @@ def lacking(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) ->
     """
     i = np.arange(devices)
     total = np.zeros(devices, np.int64)
-    for step, offset, size, pieces in wanted:
-        first = i * step + offset
-        for begin, end, part, start, stride in pieces:
-            low, high = np.maximum(first, begin), np.minimum(first + size, end)
-            row, count = start + (low - begin) * stride, np.maximum(high - low, 0)
-            left = i * parts[part] - row                     # to the first row of the own block
-            before = np.clip(-(-left // stride), 0, count)
-            inside = np.clip(-(-(left + parts[part]) // stride), 0, count)
-            total += count - (inside - before)
+    for n, row, count, stride in _runs(devices, parts, wanted):
+        own = _before((i + 1) * n, row, count, stride) - _before(i * n, row, count, stride)
+        total += count - own
     return int(total.max(initial=0))
 
 
 @cached(4096)
 def sent(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) -> int:
-    """Rows that the device sends which sends most, one that several lack as often.
+    """Rows that the device sends which sends most; one that several lack counts for each.
 
     >>> both_sides = Wanted(9, -4, 9, (Piece(0, 64, 0, 0, 1),))
     >>> sent(8, (8,), (both_sides,))
@@ -67,19 +79,14 @@ def sent(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) -> in
     """
     i = np.arange(devices)
     total = np.zeros(devices, np.int64)
-    for step, offset, size, pieces in wanted:
-        first = i * step + offset
-        for begin, end, part, start, stride in pieces:
-            n = parts[part]
-            low, high = np.maximum(first, begin), np.minimum(first + size, end)
-            row, count = start + (low - begin) * stride, np.maximum(high - low, 0)
-            lowest, highest = row // n, (row + (count - 1) * stride) // n
-            for k in range(int((highest - lowest).max(where=count > 0, initial=-1)) + 1):
-                owner = lowest + k
-                rows = (np.clip(-(-((owner + 1) * n - row) // stride), 0, count)
-                        - np.clip(-(-(owner * n - row) // stride), 0, count))
-                mine = (rows > 0) & (owner != i)
-                np.add.at(total, owner[mine], rows[mine])
+    for n, row, count, stride in _runs(devices, parts, wanted):
+        lowest, highest = row // n, (row + (count - 1) * stride) // n
+        for k in range(int((highest - lowest).max(where=count > 0, initial=-1)) + 1):
+            owner = lowest + k
+            rows = (_before((owner + 1) * n, row, count, stride)
+                    - _before(owner * n, row, count, stride))
+            mine = (rows > 0) & (owner != i)
+            np.add.at(total, owner[mine], rows[mine])
     return int(total.max(initial=0))
 
 
