@@ -52,7 +52,7 @@ def known_starts(m: Match, indices: Atom) -> list[int] | None:
 def _is_plain(m: Match) -> bool:
     """Is it one window that is most of an array which Auto axes may split?"""
     base, updates, numbers = m.base.aval, m.updates.aval, m.numbers
-    return (may_be_split(m) and m.indices.aval.ndim == 1
+    return (may_be_split(m) and not m.mesh.explicit_axes and m.indices.aval.ndim == 1
             and not numbers.operand_batching_dims and 2 * updates.size >= base.size > updates.size
             and base.weak_type == m.eqn.outvars[0].aval.weak_type and base.dtype == updates.dtype
             and isinstance(base.dtype, np.dtype) and base.manual is updates.manual is NOT_MANUAL

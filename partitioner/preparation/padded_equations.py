@@ -120,8 +120,8 @@ class _Context:
                          sharding=None) if like.shape else number
 
     def number(self, value: Any, like: ArrayType) -> Atom:
-        return Literal(np.asarray(value).astype(like.dtype)[()],
-                       array_type((), like.dtype, like.weak_type))
+        return Literal(np.asarray(value).astype(like.dtype)[()], array_type(
+            (), like.dtype, like.weak_type, memory_space=like.memory_space))
 
     # -- padding ---------------------------------------------------------------------------------
 

@@ -52,7 +52,8 @@ def repeated(atom: Atom, maker: Callable[[Atom], Equation | None], dims: Sequenc
 
 def of_shape(t: ArrayType, shape: tuple[int, ...]) -> ArrayType:
     """The type of a value on one device that differs from another one in its shape."""
-    return array_type(shape, t.dtype, t.weak_type, unsharded(len(shape), t.mesh), t.manual)
+    return array_type(shape, t.dtype, t.weak_type, unsharded(len(shape), t.mesh), t.manual,
+                      t.memory_space)
 
 
 def _is_zero(atom: Atom) -> bool:

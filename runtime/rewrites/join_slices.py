@@ -142,9 +142,11 @@ def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
     for p in pieces.rows:
         shape = _resized(out.aval.shape, d, p.high - p.low)
         if p.source is None:
-            t = array_type(shape, out.aval.dtype, False, unsharded(len(shape), out.aval.mesh))
+            t = array_type(shape, out.aval.dtype, False, unsharded(len(shape), out.aval.mesh),
+                           memory_space=out.aval.memory_space)
             part = Var(t)
-            zero = Literal(t.dtype.type(0), array_type((), t.dtype, False, unsharded(0, t.mesh)))
+            zero = Literal(t.dtype.type(0), array_type((), t.dtype, False, unsharded(0, t.mesh),
+                                                       memory_space=t.memory_space))
             eqns.append(repeating(zero, part, eqn.location))
             parts.append(part)
         elif p.source.aval.shape[d] == p.high - p.low:

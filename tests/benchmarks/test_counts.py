@@ -101,7 +101,7 @@ def test_an_equation_takes_few_calls_to_trace(name: str, warm: int, cleared: int
 
 @pytest.mark.parametrize(("name", "warm", "cleared"), [
     ("one array", 0, 0), ("100 leaves", 30, 30), ("a chain", 12, 14), ("a step", 92, 620),
-    ("a block", 59, 218), ("a loop", 209, 340), ("an optimizer", 17, 19)])
+    ("a block", 59, 218), ("a loop", 209, 341), ("an optimizer", 17, 19)])
 def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int) -> None:
     """Of a program that is partitioned anew: where its types were met before, and without caches.
     """
@@ -181,7 +181,7 @@ def _some_layers(arguments: tuple[Any, Any]) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(("name", "bound"), [
     ("chain of 20 on 4M floats", 1.0), ("mlp forward, tensor parallel", 1.0),
-    ("mlp step, data parallel", 1.0), ("mlp step, data x tensor, auto", 1.0),
+    ("mlp step, data parallel", 1.0), ("mlp step, data x tensor, auto", 1.03),
     ("layer norm and its gradient", 1.1), ("attention forward", 1.0),
     ("transformer block forward and backward", 0.9), ("shard_map, chain of all_to_all", 1.1),
     ("chain of reshards", 1.0), ("recurrence, its gradient", 1.35), ("convolutions", 1.0),

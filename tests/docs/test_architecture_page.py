@@ -16,6 +16,7 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ..paths import ROOT
 
+_PACKAGE = pathlib.Path(st.__file__).parent         # the tree, or what was installed of it
 _DRAWING = re.search(r"```text\n(Jitted.*?)```", (ROOT / "docs/architecture.md").read_text(), re.S)
 
 
@@ -31,8 +32,8 @@ def frames_above(frame: FrameType | None) -> list[tuple[str, str]]:
     above = []
     while frame is not None:
         path = pathlib.Path(frame.f_code.co_filename)
-        if path.is_relative_to(ROOT):
-            above.append((str(path.relative_to(ROOT)), frame.f_code.co_qualname))
+        if path.is_relative_to(_PACKAGE):
+            above.append((str(path.relative_to(_PACKAGE)), frame.f_code.co_qualname))
         frame = frame.f_back
     return above
 
