@@ -84,13 +84,15 @@ def _combined(program: Program, job: Job) -> Program:
 _ONLY_BY_COST = frozenset(("arrange", "insert-reshards", "move-sums", "share-rows"))
 _REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
 _ONLY_AS_XLA = frozenset((
-    "cut-first", "drop-unread", "split-constants", "arrange-as-xla", "shard-as-xla"))
+    "cut-first", "drop-unread", "merge-equal", "split-constants", "arrange-as-xla", "shard-as-xla"))
 
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, job: inline(p),
          "calls are replaced by what they call", frozenset(INLINED), inside=True),
     Pass("drop-unread", "inlined", lambda p, job: drop_unread(p),
          "what nothing reads asks for no layout"),
+    Pass("merge-equal", "inlined", lambda p, job: dedupe(p),
+         "equal equations are one before they are split"),
     Pass("split-constants", "inlined", lambda p, job: split_constants(p),
          "what is computed from constants alone is so for each reader, laid out as it likes"),
     Pass("arrange", "inlined", lambda p, job: arrange(p),

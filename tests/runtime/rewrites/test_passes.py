@@ -54,7 +54,8 @@ CASES = {
 def test_those_that_may_be_left_out_are_those_of_the_pipelines_that_are_not_needed():
     names = [step.name for step in (*PIPELINE, *EXECUTION)]
     assert [name for name in names if name in SKIPPABLE] == list(SKIPPABLE)
-    as_xla = {"drop-unread", "split-constants", "arrange-as-xla", "shard-as-xla", "cut-first"}
+    as_xla = {"drop-unread", "merge-equal", "split-constants", "arrange-as-xla", "shard-as-xla",
+              "cut-first"}
     assert {*names} - {*SKIPPABLE} - as_xla == {
         "inline", "propagate", "insert-reshards", "note-padding", "localize", "inline-calls"}
     assert {*OPTIMIZE} == {*[step.name for step in PIPELINE if step.stage == "optimized"],
