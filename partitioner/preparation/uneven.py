@@ -33,7 +33,7 @@ def pad_uneven(program: Program, mesh: AbstractMesh,
     """The pass: a TRACED program, calls inlined, whose dimensions are divided by what splits them.
     """
     splits = [n for n in mesh.axis_sizes if n > 1]
-    if not splits or mesh.explicit_axes or mesh.manual_axes or not _may_gain(program, splits):
+    if not splits or not mesh.auto_axes or mesh.manual_axes or not _may_gain(program, splits):
         return program
     wanted = _Wanted(solve(program, mesh, in_shardings, out_shardings, uneven=True).graph)
     if not any(map(wanted.is_uneven, wanted.graph.index)):

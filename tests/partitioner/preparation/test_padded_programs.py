@@ -119,3 +119,20 @@ def test_devices_alone_compute_what_one_device_does(f):
         for a, b in zip(got, want, strict=True):
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-4, atol=2e-4,
                                        err_msg=f"{spec} by {objective}")
+
+
+def test_auto_axes_beside_explicit_ones():
+    mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(st.sharding.AxisType.Explicit,
+                                                       st.sharding.AxisType.Auto))
+
+    def f(x, w):
+        return jnp.tanh(x[1:] @ w).sum(0)
+    want = st.jit(f)(X, W)
+    with st.set_mesh(mesh):
+        x = st.device_put(X, NamedSharding(mesh, P("y")))
+        w = st.device_put(W, NamedSharding(mesh, P(None, "x")))
+        compiled = st.jit(f).lower(x, w).compile()
+        assert {c.kind for c in compiled.collectives()} == {"collective-permute", "all-reduce"}
+        with config.override(shardtrace_executor="per_device"):
+            np.testing.assert_allclose(np.asarray(st.jit(f)(x, w)), np.asarray(want), rtol=2e-4,
+                                       atol=2e-4)
