@@ -63,7 +63,9 @@ _ASKED = re.compile(r" asks for | asked for\b| takes operand \d+ as | wants its 
 _PLACE = re.compile(r", (?:as asked for|asked for here|asked for at \S+:\d+:\d+)(?=;|$)")
 # what is said of an exchange besides why it is there
 _REMARK = re.compile(r"^(?:the same in every iteration of|finished once for all|and \d+ more$|"
-                     r"and more$)| the finished sum |^\d+ of \d+ rows of dimension \d+ count$")
+                     r"and more$)| the finished sum |"
+                     r"^\d+ of \d+ rows of dimension \d+ count$|"
+                     r"^dimension \d+ of `[^`]*` has \d+ rows, padded to \d+$")
 _OF_A_SUM = re.compile(r" leaves partial | finished sum | the sum that ")
 
 

@@ -28,6 +28,7 @@ from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, array_type, unsharded
 from ..factors import Axes
+from ..padding_notes import paddings
 from .recipes import Recipe, recipe_of
 
 _EMPTY: frozenset[str] = frozenset()
@@ -240,6 +241,8 @@ class Lowering:
             assert eqn.op.localize is not None
             # why its blocks exchange something is no reason for the rest of it
             self.exchange_reason, self.reason = eqn.reason or recipe.exchange, ""
+            if recipe.exchange and paddings(eqn.reason):    # why there is padding: a remark
+                self.exchange_reason = f"{recipe.exchange}; {eqn.reason}"
             results = list(eqn.op.localize(Context(self, eqn, operands, recipe)))
             self.exchange_reason = ""
         else:

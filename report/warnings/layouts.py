@@ -23,6 +23,7 @@ from .waste import LEAST, Waste, base_axis, equations, values
 
 _TRIALS = 4           # layouts of arguments that are partitioned for one warning
 _TRIED = 12           # and for all of one kind
+_PADDED = 0.01        # of a dimension: less padding is not worth a warning
 
 
 def silent_replication(e: Analysis) -> Iterator[Waste]:
@@ -102,6 +103,8 @@ def padding(e: Analysis) -> Iterator[Waste]:
                 continue
             size = nbytes(t)
             part = 1 - n / padded
+            if part < _PADDED:
+                continue
             yield Waste("padding", f"dimension {d} of `{e.reasons.name(eqn.outvars[0]).strip('`')}`"
                         f", {n}, is padded to {padded} to be split {parts} ways over "
                         f"{', '.join(map(str, axes))}: {part:.0%} of its {quantity(size, 'B')}, "

@@ -7,8 +7,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import runpy
 import sys
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from ..paths import DOCS, EXAMPLES, GOLDEN
 
 SOURCES = {
     path.stem: path for path in sorted(EXAMPLES.glob("*.py"))
-    if path.stem not in ("sharding_tour", "llama70b_on_4096")     # these train nothing
+    if path.stem not in ("sharding_tour", "llama70b_on_4096", "uneven_loss")  # these train nothing
 }
 LOSSES: dict[str, list[float]] = json.loads((GOLDEN / "examples.json").read_text())
 STEPS_PER_DEVICE = 3
@@ -61,7 +63,13 @@ def test_only_imports_name_the_library(name: str) -> None:
 def test_the_page_of_examples_lists_them_all() -> None:
     page = (DOCS / "examples.md").read_text()
     assert set(re.findall(r"\(\.\./examples/(\w+)\.py\)", page)) == {
-        *SOURCES, "sharding_tour", "llama70b_on_4096"}
+        *SOURCES, "sharding_tour", "llama70b_on_4096", "uneven_loss"}
+
+
+def test_a_sequence_that_does_not_divide_is_not_gathered(capsys: Any) -> None:
+    runpy.run_path(str(DOCS.parent / "examples" / "uneven_loss.py"))
+    *_, said = capsys.readouterr().out.splitlines()
+    assert said == "received per device: 33,309,647 bytes without padding, 23 with it"
 
 
 def test_both_kinds_of_mesh_are_shown() -> None:
