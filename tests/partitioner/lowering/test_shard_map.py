@@ -197,7 +197,7 @@ def test_calls_inside_and_around_manual_regions_are_inlined():
     assert [e.op for e in done.local.eqns] == [OPS["neg"]] * 3
 
 
-@pytest.mark.parametrize("names", [{"x"}, {"x", "y"}], ids=str)
+@pytest.mark.parametrize("names", [{"x"}, {"x", "y"}], ids=["x", "x and y"])
 @pytest.mark.parametrize("check_vma", [True, False])
 def test_what_a_checkpoint_captures_is_an_array_of_the_region(names, check_vma):
     mesh = st.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
