@@ -51,12 +51,6 @@ def filler(dtype: np.dtype) -> Any:
     return np.zeros((), dtype)[()]
 
 
-def resized(aval: ArrayType, shape: Shape) -> ArrayType:
-    """A type with another shape."""
-    return array_type(shape, aval.dtype, aval.weak_type, aval.sharding, aval.manual,
-                      aval.memory_space)
-
-
 def unpadded(x: Padded, eqn: Equation, out: Output) -> Padded:
     """The value without any padding. eqn: for which it is wanted."""
     context = _Context(eqn, (), (), out)
@@ -209,8 +203,8 @@ class _Context:
             self.out.eqns.append(eqn.replace(invars=[x.atom for x in operands]))
         else:
             results = self.append(op, [x.atom for x in operands],
-                                  [resized(t, s) for t, s in zip(self.result_types, shapes,
-                                                                 strict=True)], params,
+                                  [t.update(shape=s) for t, s in zip(self.result_types, shapes,
+                                                                     strict=True)], params,
                                   [v.name for v in eqn.outvars])
         return [Padded(v, t.shape, self._fills(rule, k, v, operands, params)) for k, (v, t) in
                 enumerate(zip(results, self.result_types, strict=True))]

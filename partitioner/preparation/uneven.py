@@ -24,7 +24,7 @@ from ...ir.types import Shape
 from ..propagation.graph import Graph
 from ..propagation.propagate import solve
 from ..regions import has_region, region_of, with_programs
-from .padded_equations import Output, equation_on, resized, unpadded, with_sizes
+from .padded_equations import Output, equation_on, unpadded, with_sizes
 
 
 def pad_uneven(program: Program, mesh: AbstractMesh,
@@ -94,7 +94,7 @@ class _Writer:
         for i, shape in enumerate(arrivals):
             v = source.invars[i]
             if shape != v.aval.shape:
-                invars[i] = Var(resized(v.aval, shape), v.name)
+                invars[i] = Var(v.aval.update(shape=shape), v.name)
                 self.env[v] = Padded(invars[i], v.aval.shape)
         for eqn in source.eqns:
             self.equation(eqn)
@@ -163,7 +163,7 @@ class _Writer:
         programs = {}
         for p, (param, place, body) in enumerate(region.programs):
             programs[param, place] = _Writer(self.wanted).program(body, arrivals[p], leaves[p])
-        outvars = [v if shape == v.aval.shape else Var(resized(v.aval, shape), v.name)
+        outvars = [v if shape == v.aval.shape else Var(v.aval.update(shape=shape), v.name)
                    for v, shape in zip(eqn.outvars, shapes, strict=True)]
         self.out.eqns.append(eqn.replace(
             invars=[x.atom for x in operands], outvars=outvars,
