@@ -41,6 +41,7 @@ and in its modules:
   tree           functions over nested containers of arrays
   testing        assertions about communication, memory and equal results
   errors         every error, with its cause and its fix
+  interop        functions and programs of real JAX, taken as they are
   checkpoints, distributed, stages, config, ...
 
 Everything is loaded when first used.
@@ -147,8 +148,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "float0": (".ir.dtypes", "float0"),
 }
 _MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_derivatives", "debug", "distributed",
-            "dlpack", "dtypes", "errors", "experimental", "extend", "flatten_util", "image", "lax",
-            "memory", "nn", "numpy", "ops", "random", "runtime", "scipy", "sharding", "stages",
+            "dlpack", "dtypes", "errors", "experimental", "extend", "flatten_util", "image",
+            "interop", "lax", "memory", "nn", "numpy", "ops", "random", "runtime", "scipy", "sharding", "stages",
             "testing", "tree", "tree_util", "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
@@ -167,6 +168,7 @@ if TYPE_CHECKING:
     from . import extend as extend
     from . import flatten_util as flatten_util
     from . import image as image
+    from . import interop as interop
     from . import lax as lax
     from . import memory as memory
     from . import nn as nn

@@ -71,6 +71,7 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
                 others[key] = tuple(value)
 
     def compared(*args: Any, **kwargs: Any) -> Difference:
+        args, kwargs = jitted.spelled(args, kwargs)
         before = explain(jitted, hardware, topology=topology)(*args, **kwargs)
         names = before.partitioned.traced.arg_names
         changes: list[Change] = list(getattr(change, "changes", ()))

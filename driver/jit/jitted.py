@@ -265,6 +265,11 @@ class Jitted:
         return executable
 
     # -- ahead of time -------------------------------------------------------------------------
+    def spelled(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+                ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of `trace` as the traced function itself takes them."""
+        return args, kwargs
+
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace without running: arguments may be arrays or ShapeDtypeStructs."""
         static: tuple[Any, ...] = ()

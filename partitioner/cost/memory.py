@@ -2,9 +2,10 @@
 
 Arguments and constants are live throughout, unless donated; results from where they are made. A
 fused value has no buffer, an elementwise one takes the buffer of an operand that ends there, and a
-collective holds operand and result at once, an all-to-all its blocks packed besides. A loop holds what its
-body holds besides its operands and results; of branches the largest counts. Rematerialisation is
-counted as it stands in the program: values computed twice have two short live ranges.
+collective holds operand and result at once, an all-to-all its blocks packed besides. A loop holds
+what its body holds besides its operands and results; of branches the largest counts.
+Rematerialisation is counted as it stands in the program: values computed twice have two short live
+ranges.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The direction of imports, read from the sources with `ast`.
 
     ir  <-  tracer, partitioner, runtime  <-  driver  <-  api, cli, __init__.py
-    partitioner  <-  report  <-  driver
+    partitioner  <-  report  <-  driver;  driver  <-  interop
 
 A folder imports itself and what lies below it; tracer, partitioner and runtime do not know each
 other. Inside a folder there is no cycle, and no import hides in a function: what is heavy is
@@ -30,6 +30,7 @@ BELOW = {
     "driver": {"ir", "tracer", "partitioner", "report", "runtime", "driver"},
     "api": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api"},
     "cli": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api", "cli"},
+    "interop": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "interop"},
     "__main__": {"cli"},
     "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api", "cli",
                  "__init__"},

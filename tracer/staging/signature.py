@@ -31,8 +31,11 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 class Arguments:
     """The static and donated parameters of a function, as JAX resolves them.
 
+    names: of arrays by position, where the function itself does not say.
     Raises ValueError for numbers and names that the function does not have.
     """
+
+    names: tuple[str, ...] = ()
 
     def __init__(self, f: Callable[..., Any], static_argnums: Any, static_argnames: Any,
                  donate_argnums: Any, donate_argnames: Any) -> None:
@@ -175,6 +178,8 @@ class Arguments:
 
     def names_by_position(self, count: int) -> tuple[str, ...]:
         """The `leaf_names` of so many arrays."""
+        if self.names:
+            return self.names
         f = self._f
         if type(f) is types.FunctionType and not f.__dict__ and not self.static_nums:
             code = f.__code__
@@ -187,6 +192,8 @@ class Arguments:
 
     def leaf_names(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """A path for every leaf: `x`, `params['w']`, `args[2]`."""
+        if self.names:
+            return self.names
         if not kwargs:
             found = self._plain_names(args)
             if found is not None:

@@ -1,0 +1,291 @@
+"""`from_jax`: a function written for real JAX as a jitted function of shardtrace."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...driver.jit.boundary import Boundary
+from ...driver.jit.jitted import Jitted
+from ...driver.jit.stages import Traced
+from ...ir.api_boundary import bound_class
+from ...ir.array import Array
+from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.shape_struct import ShapeDtypeStruct
+from ...ir.shardings.sharding import Sharding
+from ...ir.spec import PartitionSpec
+from ...ir.support.lazy import lazy_import
+from ...runtime.arrays.transfer import put
+from ...tracer.random.keys import wrap_key_data
+from ...tracer.staging.signature import Arguments
+from ...tracer.staging.tracer import typeof
+from . import control, special  # noqa: F401  (they enter their rules)
+from .equations import Replay
+from .values import is_key, mesh_of, sharding_of, struct_of
+
+jax = lazy_import("jax")
+core = lazy_import("jax.extend.core")
+
+
+def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
+             out_shardings: Any = None, **kwargs: Any) -> Imported:
+    """The program of a JAX function, as a jitted function of shardtrace.
+
+    fun: a function of JAX arrays, jitted or not; what `jax.jit(f).trace(...)` gives; or a
+      ClosedJaxpr. JAX traces it, and what it makes of it (derivatives, batches, loops, regions of
+      shard_map) is traced again here, so that types, partition, costs and explanations are those
+      of the program that runs there. Equations stand at the user's lines.
+    args, kwargs: the arguments, pytrees of JAX's or numpy's arrays or of jax.ShapeDtypeStructs;
+      leaves of another kind are a part of the program. Not for a traced function or a jaxpr.
+    mesh: where specs stand, of JAX or of shardtrace; shardings of JAX's that name axes of it are
+      moved to it. By default each sharding is on a mesh like its own.
+    in_shardings, out_shardings: specs or shardings, tree prefixes of the positional arguments and
+      of the result, instead of the arguments' own and of those that jax.jit was given.
+    Raises NotImplementedError, with the user's line, for a primitive that is not known here;
+    `interop.register` makes it known.
+
+    >>> import jax
+    >>> step = st.interop.from_jax(lambda a, b: jax.numpy.tanh(a @ b), jax.ShapeDtypeStruct(
+    ...     (8, 16), "float32"), jax.ShapeDtypeStruct((16, 4), "float32"),
+    ...     mesh=st.make_mesh((8,), ("x",)), in_shardings=(P(None, "x"), P("x")))
+    >>> [(c.kind, c.mesh_axes) for c in st.explain(step)().collectives]
+    [('all-reduce', ('x',))]
+    """
+    ours = None if mesh is None else mesh_of(mesh)
+    if isinstance(fun, core.ClosedJaxpr) or isinstance(fun, jax.stages.Traced):
+        if args or kwargs:
+            raise TypeError("from_jax: a traced function has its arguments; pass it alone")
+        source = _of_traced(fun)
+    elif callable(fun):
+        source = _of_function(fun, args, kwargs)
+    else:
+        raise TypeError(f"from_jax takes a function, what jax.jit(f).trace() gives, or a "
+                        f"ClosedJaxpr, not {type(fun).__name__}")
+    given = source.shardings if in_shardings is None else _spread(in_shardings, source, False)
+    structs = [struct_of(x, ours, s) for x, s in zip(source.leaves, given, strict=True)]
+    asked = source.results if out_shardings is None else _spread(out_shardings, source, True)
+    results = [sharding_of(s, ours) for s in asked]
+    return Imported(source, structs, results, ours)
+
+
+class _Source:
+    """What JAX made of a function. closed: the jaxpr. leaves: what stands for its arguments, of
+    JAX or numpy; names: of them. in_tree, out_tree: of the positional and keyword arguments, and
+    of the result; None where these are flat. shardings, results: that jax.jit was given. again: the
+    jaxpr for leaves of other shapes.
+    """
+
+    def __init__(self, closed: Any, leaves: Sequence[Any], names: Sequence[str], in_tree: Any,
+                 out_tree: Any, again: Callable[[Sequence[Any]], Any] | None) -> None:
+        self.leaves, self.names = leaves, tuple(names)
+        self.in_tree, self.out_tree, self.again = in_tree, out_tree, again
+        self.shardings: Sequence[Any] = [None] * len(leaves)
+        self.results: Sequence[Any] = [None] * len(closed.out_avals)
+        self.donated: tuple[int, ...] = ()
+        self.name = _name(closed)
+        self.closed = self._without_jit(closed)
+
+    def _without_jit(self, closed: Any) -> Any:
+        """The program of a jitted function that is all; what it was jitted with is noted."""
+        whole = _only_call(closed)
+        if whole is None:
+            return closed
+        params = whole.params
+        self.shardings = [_asked(s) for s in params["in_shardings"]]
+        self.results = [_asked(s) for s in params["out_shardings"]]
+        self.donated = tuple([i for i, d in enumerate(params["donated_invars"]) if d])
+        self.name = params["name"]
+        return params["jaxpr"]
+
+    def jaxpr(self, types: Sequence[Any]) -> Any:
+        """The jaxpr for arguments of these types of ours."""
+        if all([t.shape == tuple(v.aval.shape) for t, v in zip(
+                types, self.closed.jaxpr.invars, strict=True)]):
+            return self.closed
+        if self.again is None:
+            raise ValueError("from_jax: a traced function has arguments of its own shapes; import "
+                             "the function itself to have it for others")
+        closed = self.again([x if is_key(v.aval.dtype) else jax.ShapeDtypeStruct(t.shape, t.dtype)
+                             for x, t, v in zip(self.leaves, types, self.closed.jaxpr.invars,
+                                                strict=True)])
+        whole = _only_call(closed)
+        return closed if whole is None else whole.params["jaxpr"]
+
+
+def _name(closed: Any) -> str:
+    return control.name_of(closed.jaxpr)
+
+
+def _asked(theirs: Any) -> Any:
+    return theirs if isinstance(theirs, jax.sharding.Sharding) else None
+
+
+def _only_call(closed: Any) -> Any:
+    """The equation of a jaxpr that does nothing but call a jitted function."""
+    jaxpr = closed.jaxpr
+    if len(jaxpr.eqns) != 1 or jaxpr.eqns[0].primitive.name not in ("jit", "pjit"):
+        return None
+    (eqn,) = jaxpr.eqns
+    same = list(eqn.invars) == list(jaxpr.invars) and list(eqn.outvars) == list(jaxpr.outvars)
+    return eqn if same else None
+
+
+def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Source:
+    paths, in_tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
+    arrays = [_is_argument(fun, x) for _, x in paths]
+    static = [None if is_array else x for is_array, (_, x) in zip(arrays, paths, strict=True)]
+    names = Arguments(getattr(fun, "__wrapped__", fun), None, None, None, None)
+
+    def flat(*leaves: Any) -> Any:
+        values = iter(leaves)
+        full = [next(values) if is_array else x for is_array, x in zip(arrays, static, strict=True)]
+        own_args, own_kwargs = jax.tree_util.tree_unflatten(in_tree, full)
+        return fun(*own_args, **own_kwargs)
+
+    def again(leaves: Sequence[Any]) -> Any:
+        return jax.make_jaxpr(flat)(*leaves)
+
+    leaves = [x for is_array, (_, x) in zip(arrays, paths, strict=True) if is_array]
+    if all(arrays):                     # then what is said of arguments names those of `fun`
+        closed, shape = jax.make_jaxpr(fun, return_shape=True)(*args, **kwargs)
+    else:
+        closed, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+    found = [_path(names, path) for is_array, (path, _) in zip(arrays, paths, strict=True)
+             if is_array]
+    source = _Source(closed, leaves, found, (in_tree, arrays, static),
+                     jax.tree_util.tree_structure(shape), again)
+    source.name = getattr(fun, "__name__", source.name)
+    return source
+
+
+def _of_traced(traced: Any) -> _Source:
+    is_closed = isinstance(traced, core.ClosedJaxpr)
+    closed = traced if is_closed else traced.jaxpr
+    avals = closed.in_avals
+    told = closed.jaxpr.debug_info.arg_names or ()
+    names = [n or f"a{i}" for i, n in enumerate(told)] if len(told) == len(avals) else [
+        f"a{i}" for i in range(len(avals))]
+    out_tree = None if is_closed else jax.tree_util.tree_structure(traced.out_info)
+    source = _Source(closed, avals, names, None, out_tree, None)
+    if not is_closed:
+        source.name = traced.fun_name
+        params = getattr(traced, "_params", {})
+        source.shardings = [_asked(s) for s in params.get("in_shardings", source.shardings)]
+        source.results = [_asked(s) for s in params.get("out_shardings", source.results)]
+    return source
+
+
+def _is_argument(fun: Any, x: Any) -> bool:
+    """Is a leaf an argument of the program? Truth values are read by Python, and for functions of
+    equinox (`filter_jit`) all its scalars.
+    """
+    if isinstance(x, bool | int | float | complex):
+        return not isinstance(x, bool) and type(fun).__module__.partition(".")[0] != "equinox"
+    return isinstance(x, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic)
+
+
+def _path(names: Arguments, path: tuple[Any, ...]) -> str:
+    """`params['w']`: what the function calls an argument, and the way to the leaf in it."""
+    first, second, *rest = path
+    if first.idx == 0:
+        known, i = names.positional_names, second.idx
+        base = known[i] if i < len(known) else f"{names.rest_name}[{i - len(known)}]"
+    else:
+        base = str(second.key)
+    return base + jax.tree_util.keystr(tuple(rest))
+
+
+def _spread(asked: Any, source: _Source, is_result: bool) -> list[Any]:
+    """A tree prefix of specs or shardings, one for each leaf."""
+    form = source.out_tree if is_result else source.in_tree
+    if form is None:
+        return list(asked)
+    if is_result:
+        return _broadcast(asked, jax.tree_util.tree_unflatten(form, range(form.num_leaves)))
+    wanted, arrays, _ = form
+    args, kwargs = jax.tree_util.tree_unflatten(wanted, range(wanted.num_leaves))
+    kwargs_count = len(jax.tree_util.tree_leaves(kwargs))
+    found = _broadcast(tuple(asked) if isinstance(asked, list) else asked, args)
+    found += [None] * kwargs_count
+    return [s for s, is_array in zip(found, arrays, strict=True) if is_array]
+
+
+def _broadcast(prefix: Any, whole: Any) -> list[Any]:
+    """None in a prefix says nothing of the leaves below; where there are none it is a node."""
+    def is_spec(x: Any) -> bool:
+        return isinstance(x, PartitionSpec | Sharding)
+    said = jax.tree.map(lambda s: _NOTHING if s is None else s, prefix,
+                        is_leaf=lambda x: x is None or is_spec(x))
+    spread = jax.tree.broadcast(said, whole, is_leaf=is_spec)
+    return [None if s is _NOTHING else s for s in jax.tree_util.tree_leaves(spread, is_spec)]
+
+
+_NOTHING = object()
+
+
+@bound_class
+class Imported(Jitted):
+    """A jitted function that was made from one of JAX's by `from_jax`.
+
+    args: what stands for its arguments, one a leaf. `trace`, `lower` and what explains it take
+    arguments of the same structure, these leaves, or nothing for `args`.
+    """
+
+    def __init__(self, source: _Source, structs: Sequence[ShapeDtypeStruct],
+                 results: Sequence[Any], mesh: Mesh | AbstractMesh | None) -> None:
+        def flat(*leaves: Any) -> list[Any]:
+            return Replay(mesh).closed(source.jaxpr([typeof(x) for x in leaves]), leaves)
+        flat.__name__ = flat.__qualname__ = source.name
+        arguments = Arguments(flat, None, None, source.donated or None, None)
+        arguments.names = source.names
+        asked = list(results) if any([s is not None for s in results]) else None
+        super().__init__(flat, Boundary(None, asked, arguments), False, False)
+        self._source, self.args = source, tuple(structs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves = self._leaves(args, kwargs)
+        results = super().__call__(*[_placed(x, s) for x, s in zip(leaves, self.args, strict=True)])
+        form = self._source.out_tree
+        return results if form is None else jax.tree_util.tree_unflatten(form, results)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        return super().trace(*self.spelled(args, kwargs)[0])
+
+    def spelled(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+                ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """One argument a leaf, by default what was imported."""
+        if not args and not kwargs:
+            return self.args, {}
+        leaves = zip(self._leaves(args, kwargs), self.args, strict=True)
+        return tuple([struct_of(x, None, s.sharding) if isinstance(x, jax.ShapeDtypeStruct) else
+                      _placed(x, s) for x, s in leaves]), {}
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """The leaves of arguments that are structured as those that were imported, or flat."""
+        if not kwargs and len(args) == len(self.args) and all([
+                isinstance(x, ShapeDtypeStruct | Array) for x in args]):
+            return args
+        form = self._source.in_tree
+        if form is None:
+            return args
+        wanted, arrays, static = form
+        found, own = jax.tree_util.tree_flatten((args, kwargs))
+        if own != wanted:
+            raise TypeError(f"{self._source.name} was imported for arguments of another structure.\n"
+                            f"imported: {wanted}\ngiven:    {own}")
+        for x, is_array, s in zip(found, arrays, static, strict=True):
+            if not is_array and x is not s and x != s:
+                raise TypeError(f"{self._source.name} was imported with {s!r} as a part of the "
+                                f"program, where {x!r} is given now; import it for that as well")
+        return [x for x, is_array in zip(found, arrays, strict=True) if is_array]
+
+
+def _placed(x: Any, struct: ShapeDtypeStruct) -> Any:
+    """A value of JAX's or numpy's as an array of ours, laid out as the struct says."""
+    if isinstance(x, ShapeDtypeStruct | Array):
+        return x
+    if isinstance(x, jax.Array):
+        x = wrap_key_data(np.asarray(jax.random.key_data(x)), dtype=struct.dtype) if is_key(
+            x.dtype) else np.asarray(x)
+    return x if struct.sharding is None else put(x, struct.sharding)

@@ -1,0 +1,127 @@
+"""JAX's types, meshes, shardings and params as ours."""
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import KEY_DTYPES
+from ...ir.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.ops.contractions.convolution import ConvDimensionNumbers
+from ...ir.ops.contractions.fft import FftType
+from ...ir.ops.contractions.precision import DotAlgorithmPreset, Precision
+from ...ir.ops.contractions.ragged import RaggedDotDimensionNumbers
+from ...ir.ops.indexing.common import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+)
+from ...ir.ops.random.bit_generator import RandomAlgorithm
+from ...ir.shape_struct import ShapeDtypeStruct
+from ...ir.shardings.sharding import NamedSharding
+from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from ...ir.support.lazy import lazy_import
+from ...runtime.devices import device_count, make_mesh
+
+jax = lazy_import("jax")
+
+_ENUMS = {c.__name__: c for c in (DotAlgorithmPreset, FftType, GatherScatterMode, Precision,
+                                  RandomAlgorithm)}
+_NUMBERS = {c.__name__: c for c in (ConvDimensionNumbers, GatherDimensionNumbers,
+                                    RaggedDotDimensionNumbers, ScatterDimensionNumbers)}
+
+
+def mesh_of(theirs: Any) -> Mesh | AbstractMesh:
+    """A mesh with the axes of JAX's: of devices if there are as many here, else an abstract one."""
+    if isinstance(theirs, Mesh | AbstractMesh):
+        return theirs
+    sizes, names = tuple(theirs.axis_sizes), tuple(theirs.axis_names)
+    kinds = tuple(AxisType[t.name] for t in theirs.axis_types)
+    if math.prod(sizes) > device_count():
+        return AbstractMesh(sizes, names, kinds)
+    return make_mesh(sizes, names, kinds)
+
+
+def spec_of(theirs: Any) -> PartitionSpec:
+    """A spec of ours or JAX's, as ours."""
+    if isinstance(theirs, PartitionSpec):
+        return theirs
+    entries = [UNCONSTRAINED if e is jax.sharding.PartitionSpec.UNCONSTRAINED else e
+               for e in theirs]
+    return PartitionSpec(*entries, unreduced=frozenset(theirs.unreduced),
+                         reduced=frozenset(theirs.reduced))
+
+
+def sharding_of(theirs: Any, mesh: Mesh | AbstractMesh | None = None) -> NamedSharding | None:
+    """A sharding of JAX's; None where it says nothing of mesh axes. mesh: instead of its own."""
+    if theirs is None or isinstance(theirs, NamedSharding):
+        return theirs
+    if isinstance(theirs, PartitionSpec | jax.sharding.PartitionSpec):
+        if mesh is None:
+            raise ValueError(f"from_jax: the spec {theirs} needs a mesh; pass mesh=, or a "
+                             "NamedSharding")
+        return NamedSharding(mesh, spec_of(theirs))
+    if not isinstance(theirs, jax.sharding.NamedSharding) or theirs.mesh.empty:
+        return None
+    own = mesh if mesh is not None and set(theirs.mesh.axis_names) <= set(
+        mesh.axis_names) else mesh_of(theirs.mesh)
+    kind = theirs.memory_kind if theirs.memory_kind in ("pinned_host", "unpinned_host") else None
+    return NamedSharding(own, spec_of(theirs.spec),
+                         memory_kind=kind if isinstance(own, Mesh) else None)
+
+
+def is_key(dtype: Any) -> bool:
+    """Is it JAX's dtype of random keys?"""
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def dtype_of(theirs: Any) -> Any:
+    """A dtype of JAX's, keys included, as ours."""
+    return KEY_DTYPES[impl_of(theirs._impl)] if is_key(theirs) else np.dtype(theirs)
+
+
+def impl_of(theirs: Any) -> str:
+    """The short name of a generator: `fry` for threefry."""
+    return theirs.tag if hasattr(theirs, "tag") else str(theirs)
+
+
+def struct_of(theirs: Any, mesh: Mesh | AbstractMesh | None, sharding: Any = None
+              ) -> ShapeDtypeStruct:
+    """What stands for an array, a tracer or a ShapeDtypeStruct of JAX's, or for a numpy value."""
+    aval = jax.typeof(theirs) if not hasattr(theirs, "dtype") or isinstance(
+        theirs, jax.Array) else theirs
+    placed = sharding_of(getattr(theirs, "sharding", None) if sharding is None else sharding, mesh)
+    return ShapeDtypeStruct(aval.shape, dtype_of(aval.dtype), sharding=placed,
+                            weak_type=bool(getattr(aval, "weak_type", False)))
+
+
+def value_of(theirs: Any, aval: Any) -> Any:
+    """A constant of JAX's as an operand of this type: scalars of Python stay weakly typed."""
+    if isinstance(theirs, jax.Array):
+        if is_key(theirs.dtype):
+            return theirs
+        theirs = np.asarray(theirs)
+    if getattr(aval, "weak_type", False) and np.ndim(theirs) == 0:
+        return np.asarray(theirs).item()
+    return np.asarray(theirs, dtype_of(aval.dtype))
+
+
+def param_of(value: Any, mesh: Mesh | AbstractMesh | None) -> Any:
+    """A param of an equation: enumerations, dimension numbers, dtypes and shardings are ours."""
+    name = type(value).__name__
+    if name in _ENUMS and isinstance(value, enum.Enum):
+        return _ENUMS[name][value.name]
+    if name in _NUMBERS:
+        ours = _NUMBERS[name]
+        return ours(*[getattr(value, field) for field in ours._fields])
+    if isinstance(value, jax.sharding.Sharding):
+        return sharding_of(value, mesh)
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return np.dtype(value)
+    if hasattr(value, "dtype") and hasattr(value, "_impl") or hasattr(value, "_rules"):
+        return dtype_of(value)
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple([param_of(v, mesh) for v in value])
+    return value
