@@ -149,8 +149,8 @@ _NAMES: dict[str, tuple[str, str]] = {
 }
 _MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_derivatives", "debug", "distributed",
             "dlpack", "dtypes", "errors", "experimental", "extend", "flatten_util", "image",
-            "interop", "lax", "memory", "nn", "numpy", "ops", "random", "runtime", "scipy", "sharding", "stages",
-            "testing", "tree", "tree_util", "typing")
+            "interop", "lax", "memory", "nn", "numpy", "ops", "random", "runtime", "scipy",
+            "sharding", "stages", "testing", "tree", "tree_util", "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
 

@@ -272,8 +272,8 @@ class Imported(Jitted):
         wanted, arrays, static = form
         found, own = jax.tree_util.tree_flatten((args, kwargs))
         if own != wanted:
-            raise TypeError(f"{self._source.name} was imported for arguments of another structure.\n"
-                            f"imported: {wanted}\ngiven:    {own}")
+            raise TypeError(f"{self._source.name} was imported for arguments of another "
+                            f"structure.\nimported: {wanted}\ngiven:    {own}")
         for x, is_array, s in zip(found, arrays, static, strict=True):
             if not is_array and x is not s and x != s:
                 raise TypeError(f"{self._source.name} was imported with {s!r} as a part of the "
