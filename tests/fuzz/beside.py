@@ -128,13 +128,13 @@ def judge_beside(case: Case, oracle: Oracle) -> Outcome:
         ours = f(*xs)
         types_of = [str(x.aval) for x in ours]
         weak = [x.weak_type for x in ours]
-    wanted = Wanted(program, case.arrays())
     try:
         theirs = oracle.run(case)
         if theirs.types != types_of:
             raise Wrong(f"types {types_of}, in JAX {theirs.types}")
         if theirs.weak != weak:
             raise Wrong(f"weak {weak}, in JAX {theirs.weak}")
+        wanted = Wanted(program, case.arrays())
         for k, x in enumerate(theirs.values):
             try:
                 wanted.check(k, x, f"JAX's result {k}")
