@@ -120,3 +120,18 @@ def test_any_pieces(data):
     x = normal(n, n)
     got, _ = run(f, st.device_put(x, st.NamedSharding(MESH, P(*split))))
     np.testing.assert_allclose(got, f(x, np), rtol=1e-5)
+
+
+def test_pieces_of_a_weak_array_give_a_weak_array():
+    """Zeros between them are weak, too; a strong array stays strong, all of whose rows are weak."""
+    weak = lax.full_like(st.jit(lambda: 1.0)(), 1, shape=(3,))
+    strong = jnp.zeros(4)
+    parts = st.jit(lambda x: lax.split(x, (1, 1, 1)))
+
+    def f(x, y):
+        middle = st.grad(lambda x: parts(x)[1].sum() + parts(x)[0].sum())(x)
+        return middle, y.at[1:4].set(x).at[0:1].set(x[:1])
+
+    found = st.jit(f)(weak, strong)
+    assert [x.weak_type for x in found] == [True, False]
+    np.testing.assert_array_equal(found[0], [1, 1, 0])
