@@ -262,7 +262,8 @@ def test_sums_of_branches_of_which_some_are_weak_are_finished_after_them():
 
     x = st.jit(lambda: 1.0)() * np.ones((4, 5), np.int8)
     y = np.ones((4, 5), np.float32)
-    with st.set_mesh(st.make_mesh((2,), ("x",))):
+    with (st.set_mesh(st.make_mesh((2,), ("x",))),
+          config.override(shardtrace_objective="time")):
         x = st.device_put(x, P("x"))
         found = st.jit(lambda v, y: lax.switch(jnp.argmax(y) % 3, [lambda v: v, more, more], v))(
             x, y)
