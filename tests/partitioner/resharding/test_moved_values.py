@@ -269,3 +269,12 @@ def test_sums_of_branches_of_which_some_are_weak_are_finished_after_them():
             x, y)
     assert x.weak_type and found.weak_type
     np.testing.assert_array_equal(found, np.ones((4, 5)))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_blocks_of_a_weak_value_that_become_terms_of_a_sum_are_weak(size):
+    x = st.jit(lambda: 1.0)() * np.arange(64, dtype=np.int8).reshape(2, 8, 4)
+    with (st.set_mesh(st.make_mesh((size,), ("x",))),
+          config.override(shardtrace_objective="time")):
+        found = st.jit(lambda v: lax.associative_scan(jnp.add, v))(st.device_put(x, P("x")))
+    np.testing.assert_array_equal(found, np.cumsum(np.asarray(x), 0))
