@@ -16,7 +16,7 @@ import numpy as np
 from ..ir.context import x64_enabled
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.op import OPS
-from ..ir.ops.derivatives import explicit_sharding
+from ..ir.ops.derivatives import convert_like, explicit_sharding
 from ..ir.shardings.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from ..ir.types import ArrayType
@@ -169,8 +169,9 @@ def _unravel(example: Any, t: ArrayType, j: Any, last: bool) -> Any:
         if sharding is not None:
             mesh = sharding.mesh.abstract_mesh
             sharding = named_sharding_abstract(mesh, spec_from_entries(own))
-        out.append(OPS["reshape"].bind(part, new_sizes=shape, dimensions=None, sharding=sharding)
-                   if typeof(part).shape != shape else part)
+        if typeof(part).shape != shape:
+            part = OPS["reshape"].bind(part, new_sizes=shape, dimensions=None, sharding=sharding)
+        out.append(convert_like(part, t) if part.dtype == t.dtype else part)     # weak as that is
     return tree.unflatten(treedef, out)
 
 

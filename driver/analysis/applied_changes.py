@@ -7,6 +7,7 @@ same values.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from ...partitioner.passes import PREPARE, Job
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, partition
 from ...partitioner.stages import carrying
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
+from ...report.advice.suggestions import WORK_ON_TEXT
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
 from ...tracer.staging.tracer import typeof
@@ -142,6 +144,7 @@ class TracedSubject:
         self.jitted = traced._jitted
         self.mesh = executable.placement.mesh or executable.placement.abstract_mesh
         self.donated = tuple(traced._donated())
+        self.allowance = math.inf
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         """The program with the changes, partitioned. Raises where types forbid them."""
@@ -168,6 +171,7 @@ class ProgramSubject:
         self.partitioned: Partitioned = partition(
             program, mesh=program.mesh, in_shardings=self.specs, options=Options(hardware=hardware))
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
+        self.allowance = float(WORK_ON_TEXT)
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         specs = list(self.specs)
@@ -197,6 +201,7 @@ class DecidedSubject:
                      if t.mesh.axis_names), program.mesh)
         self.partitioned = Partitioned(mesh, stages, (), (), DEFAULT_OPTIONS.judged(program))
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
+        self.allowance = math.inf             # nothing is partitioned
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         raise ValueError("the shardings of this program are decided; explain the traced program")

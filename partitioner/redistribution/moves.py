@@ -24,6 +24,7 @@ from ...ir.ops.communication.collective import (
 )
 from ...ir.ops.communication.retile import retile_p
 from ...ir.ops.elementwise.comparison import eq_p
+from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.dynamic_update_slicing import dynamic_update_slice_p
 from ...ir.ops.movement.reshape import reshape_p
@@ -112,7 +113,11 @@ def _place(out: Emitter, x: Atom, move: Move) -> Atom:
     start = Literal(np.int32(0), array_type((), np.dtype(np.int32)))
     starts = [offset if d == move.dim else start for d in range(len(shape))]
     zeros = _full(out, zero, tuple(shape))
-    return out.emit(dynamic_update_slice_p, [zeros, x, *starts], {})[0]
+    placed = out.emit(dynamic_update_slice_p, [zeros, x, *starts], {})[0]
+    if not aval.weak_type:
+        return placed
+    return out.emit(convert_element_type_p, [placed], {     # places are not weak
+        "new_dtype": aval.dtype, "weak_type": True, "sharding": None})[0]
 
 
 def _full(out: Emitter, value: Literal, shape: tuple[int, ...]) -> Atom:

@@ -173,6 +173,11 @@ def _local(t: ArrayType) -> int:
     return math.prod(t.local_shape())
 
 
+def _formed(t: ArrayType, form: ArrayType) -> ArrayType:
+    """t, laid out as `form`: what else they are may differ in weakness."""
+    return typed(t, form.mesh, form.entries, form.sharding.spec.unreduced)
+
+
 def _outside(slot: Slot, form: ArrayType, outer: ArrayType) -> ArrayType:
     """The type outside of the loop of what has this form inside."""
     entries = ((), *form.entries) if slot.stacked else form.entries
@@ -186,8 +191,7 @@ def _with(body: Program, prices: Prices, trial: dict[Slot, ArrayType], at: int, 
         leaving[_output(s, at)] = form
         for p, i in s.inputs:
             if p == at:
-                entering[body.invars[i]] = typed(body.invars[i].aval, form.mesh, form.entries,
-                                                 form.sharding.spec.unreduced)
+                entering[body.invars[i]] = _formed(body.invars[i].aval, form)
     return Delay(body, prices, entering, leaving, eqn.location)
 
 
@@ -214,7 +218,9 @@ def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
             wanted[k] = found
     if not wanted:
         return [eqn]
-    plans = [Delay(program, prices, leaving=wanted, location=eqn.location) for program in programs]
+    plans = [Delay(program, prices, location=eqn.location, leaving={
+                 k: _formed(program.outvars[k].aval, form) for k, form in wanted.items()})
+             for program in programs]
     rewritten = [plan.rewritten() for plan in plans]
 
     def total(some: list[Program]) -> int:
@@ -227,7 +233,7 @@ def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
     finishing: list[Equation] = []
     for k, form in wanted.items():
         outer = eqn.outvars[k]
-        results[k] = Var(form)
+        results[k] = Var(_formed(outer.aval, form))
         left = [plan.left[k] for plan in plans if k in plan.left]
         where = left[0][0] if left else eqn.location
         reason = joined_reasons((*(r for _, reasons in left for r in reasons),
@@ -254,9 +260,7 @@ def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[S
         waiting = _outside(s, form, outer.aval)
         if s.operand >= 0:
             operand = operands[s.operand]
-            entering = typed(operand.aval, waiting.mesh, waiting.entries,
-                             waiting.sharding.spec.unreduced)
-            move = reshard_equation(operand, entering, eqn.location,
+            move = reshard_equation(operand, _formed(operand.aval, waiting), eqn.location,
                                     f"`{loop}` carries this sum and finishes it at its end")
             before.append(move)
             operands[s.operand] = move.outvars[0]
@@ -270,7 +274,7 @@ def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[S
                 where, pos, program = region.programs[p]
                 program = programs[where, pos]
                 invars = list(program.invars)
-                invars[i] = Var(waiting)
+                invars[i] = Var(_formed(invars[i].aval, waiting))
                 programs[where, pos] = program.replace(invars=invars)
     params = with_programs(eqn.params, programs)
     whole = eqn.replace(invars=operands, outvars=results, params=params)

@@ -6,7 +6,8 @@ Ranked first are those that remove the collective and lower the time; of these, 
 neither memory nor operations; of these, the fastest. A change that would also alter the sharding of
 results is tried with results pinned, too. If no single change removes the collective, pairs of the
 most promising are tried. The search is bounded by the number of equations it may partition, not by
-seconds, so it is deterministic; the number of untried candidates is reported.
+seconds, so it is deterministic; the number of untried candidates is reported. For a program from a
+text there is a bound for all collectives together, as it may have been written to keep us busy.
 """
 from __future__ import annotations
 
@@ -33,6 +34,8 @@ SINGLES = 48       # candidates tried for one collective, fewer of a large progr
 PAIRS = 24
 WORK = 10_000      # equations that the trials for one collective may partition between them
 FEWEST = 6         # candidates that are tried however large the program
+WORK_ON_TEXT = 10_000    # `work` of all trials of a program from a text
+_TRIAL = 50        # equations that take as long as what a trial takes besides
 REFUSED = (TypeError, ValueError, LookupError, RuntimeError, ShardtraceError, AssertionError)
 _SAME = 1e-9       # differences of time below this part are none
 _ALIKE = 0.02      # of two that are as fast within this part the simpler comes first
@@ -42,7 +45,8 @@ _HARM = (1.01, 1.25)     # more memory or operations than this counts as raising
 class Subject(Protocol):
     """A program that can be partitioned again with changes (driver/analysis/applied_changes.py).
 
-    donated: per argument, whether results may take its buffer.
+    donated: per argument, whether results may take its buffer. allowance: the `work` that all
+    trials may take together.
     """
 
     @property
@@ -50,6 +54,9 @@ class Subject(Protocol):
 
     @property
     def donated(self) -> Sequence[bool]: ...
+
+    @property
+    def allowance(self) -> float: ...
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         """The program with the changes made. Raises TypeError or ValueError where it has none."""
@@ -129,6 +136,8 @@ class Search:
         self.found: dict[tuple, Found] = {}
         self.before = _summary(subject.partitioned, lambda: base)
         self.trials = trials or min(SINGLES, max(FEWEST, WORK // max(1, len(candidates.place))))
+        self.work = work(len(candidates.place), len(subject.partitioned.mesh.axis_names))
+        self.left = math.inf if trials else subject.allowance
 
     def suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         """What avoids one collective, best first."""
@@ -144,7 +153,11 @@ class Search:
         found: list[Suggestion] = []
         promising: list[tuple[tuple, tuple[Change, ...]]] = []
         affordable = self.trials >= SINGLES or len(singles) == len(candidates)
+        count = 0
         for changes in counted(singles, f"changes tried for {record.kind} of {record.source}"):
+            if self.left <= 0:
+                break
+            count += 1
             tried = self.weighed(changes, record, found)
             if affordable and tried is not None and self.differs(tried, record):
                 times = tried.figures.times
@@ -155,10 +168,10 @@ class Search:
             chosen = list(itertools.islice(pairs, min(PAIRS, self.trials)))
             text = f"pairs of changes tried for {record.kind} of {record.source}"
             for one, other in counted(chosen, text):
-                if not set(map(_target, one)) & set(map(_target, other)):
+                if self.left > 0 and not set(map(_target, one)) & set(map(_target, other)):
                     self.weighed((*one, *other), record, found)
         found.sort(key=self.rank)
-        return Found(tuple(self.without_repeats(found)), len(singles), len(candidates))
+        return Found(tuple(self.without_repeats(found)), count, len(candidates))
 
     def without_repeats(self, found: Sequence[Suggestion]) -> list[Suggestion]:
         """Not two that do the same, nor a pair that does no better than one of its changes."""
@@ -191,6 +204,7 @@ class Search:
         key = frozenset(changes)
         if key in self.tried:
             return self.tried[key]
+        self.left -= self.work
         result: _Tried | None = None
         with warnings.catch_warnings():      # what a trial warns of is not about the user's program
             warnings.simplefilter("ignore")
@@ -247,6 +261,12 @@ class Search:
 
 _BEST = (0, False, 0)           # removes it, lowers the time, raises nothing
 _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
+
+
+def work(equations: int, axes: int) -> int:
+    """What a trial takes, in equations of a program with one or two mesh axes: layouts to choose
+    from are as the square of the axes."""
+    return (equations + _TRIAL) * max(1, axes * axes // 4)
 
 
 def _summary(partitioned: Partitioned, found: Callable[[], Figures]) -> _Tried:

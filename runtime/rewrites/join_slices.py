@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ...ir.ops.communication.collective import pvary_p
+from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.placing import place_p
@@ -142,10 +143,12 @@ def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
     for p in pieces.rows:
         shape = _resized(out.aval.shape, d, p.high - p.low)
         if p.source is None:
-            t = array_type(shape, out.aval.dtype, False, unsharded(len(shape), out.aval.mesh),
+            t = array_type(shape, out.aval.dtype, out.aval.weak_type,
+                           unsharded(len(shape), out.aval.mesh),
                            memory_space=out.aval.memory_space)
             part = Var(t)
-            zero = Literal(t.dtype.type(0), array_type((), t.dtype, False, unsharded(0, t.mesh),
+            zero = Literal(t.dtype.type(0), array_type((), t.dtype, t.weak_type,
+                                                       unsharded(0, t.mesh),
                                                        memory_space=t.memory_space))
             eqns.append(repeating(zero, part, eqn.location))
             parts.append(part)
@@ -159,6 +162,11 @@ def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
                 "start_indices": tuple(begin), "limit_indices": tuple(end), "strides": None},
                 eqn.location))
             parts.append(part)
+    if not out.aval.weak_type and all([part.aval.weak_type for part in parts]):
+        cast = Var(parts[0].aval.update(weak_type=False))       # what was written over was strong
+        eqns.append(Equation(convert_element_type_p, (parts[0],), (cast,), {
+            "new_dtype": cast.aval.dtype, "weak_type": False, "sharding": None}, eqn.location))
+        parts[0] = cast
     missing = out.aval.varying.difference(*[part.aval.varying for part in parts])
     if missing:                             # of what was written over
         cast = Var(of_shape(out.aval, parts[0].aval.shape))

@@ -11,7 +11,6 @@ import functools
 import linecache
 import pathlib
 import traceback
-import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +28,8 @@ from .text import PRELUDE, Case
 
 RIGHT, REFUSED, UNJUDGED, MORE = "right", "refused", "unjudged", "JAX refuses"
 BESIDE_ITSELF = "JAX differs from itself"       # another way gives what shardtrace gives
+ABORTED = "JAX aborts"
+FINE = (RIGHT, REFUSED, UNJUDGED, MORE, BESIDE_ITSELF, ABORTED)
 PACKAGE = str(pathlib.Path(st.__file__).parent)
 READINGS = 6
 ONE_BY_ONE = "op by op"
@@ -41,7 +42,7 @@ MET: collections.Counter[str] = collections.Counter()       # ops of traced prog
 
 
 class Outcome(NamedTuple):
-    """kind: RIGHT, REFUSED, UNJUDGED, MORE than JAX takes, BESIDE_ITSELF, or what failed.
+    """kind: one of FINE, or what failed.
 
     sign: the same for failures of one cause.
     """
@@ -51,7 +52,7 @@ class Outcome(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        return self.kind not in (RIGHT, REFUSED, UNJUDGED, MORE, BESIDE_ITSELF)
+        return self.kind not in FINE
 
 
 class Wrong(Exception):
@@ -286,73 +287,3 @@ def agrees(got: np.ndarray, want: np.ndarray, tolerance: Any) -> np.ndarray:
                     | ~np.isfinite(got) & ~np.isfinite(want))
         a, b = wide(got), wide(want)
         return np.asarray((a == b) | np.isnan(a) & np.isnan(b) | (np.abs(a - b) <= tolerance))
-
-
-# -- JAX ------------------------------------------------------------------------------------
-
-def judge_beside(case: Case, jax: types.ModuleType, names: dict[str, Any]) -> Outcome:
-    """Whether JAX gives the same results, dtypes and types. The program runs in shardtrace."""
-    stage = "jax"
-    with placed(case) as xs:
-        f = st.jit(function_of(case))
-        program = f.trace(*xs).jaxpr
-        ours = f(*xs)
-        types_of = [str(x.aval) for x in ours]
-        weak = [x.weak_type for x in ours]
-    wanted = Wanted(program, case.arrays())
-    try:
-        theirs = run_in(case, jax, names)
-        told = [str(x.aval) for x in theirs]
-        values = [np.asarray(x) for x in theirs]
-    except Exception as error:
-        first = str(error).partition("\n")[0]
-        return Outcome(MORE, f"{type(error).__name__}: {first[:60]}")
-    try:
-        if told != types_of:
-            raise Wrong(f"types {types_of}, in JAX {told}")
-        if weak != [x.weak_type for x in theirs]:
-            raise Wrong(f"weak {weak}, in JAX {[x.weak_type for x in theirs]}")
-        for k, x in enumerate(values):
-            try:
-                wanted.check(k, x, f"JAX's result {k}")
-            except Wrong:
-                if not right_alone(case, k, wanted, jax, names):
-                    raise
-                return Outcome(BESIDE_ITSELF, "on one device, or op by op")
-        return Outcome(UNJUDGED, "ill-conditioned") if wanted.unknown else Outcome(RIGHT)
-    except (Exception, TooSlow) as error:
-        found = of_error(error, stage)
-        return found._replace(kind="differs from JAX" if found.kind == "wrong" else found.kind)
-
-
-def right_alone(case: Case, k: int, wanted: Wanted, jax: types.ModuleType, names: dict[str, Any]
-                ) -> bool:
-    """Does JAX give this result as it should be on one device, compiled whole or op by op?"""
-    alone = case._replace(sizes=(1,) * len(case.sizes))
-    for whole in (True, False):
-        try:
-            wanted.check(k, np.asarray(run_in(alone, jax, names, whole)[k]), "alone")
-            return True
-        except Exception:
-            continue
-    return False
-
-
-def run_in(case: Case, jax: types.ModuleType, names: dict[str, Any], whole: bool = True
-           ) -> list[Any]:
-    """Its results in JAX. whole: compiled at once, not op by op."""
-    with placed(case, jax) as xs:
-        f = function_of(case, names)
-        if whole:
-            return list(jax.block_until_ready(jax.jit(f)(*xs)))
-        with jax.disable_jit():
-            return list(f(*xs))
-
-
-def runs_in(case: Case, jax: types.ModuleType, names: dict[str, Any]) -> bool:
-    """Does JAX run this program?"""
-    try:
-        run_in(case, jax, names)
-        return True
-    except Exception:
-        return False

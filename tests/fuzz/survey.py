@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import collections
 import gc
-import importlib
 import resource
 import signal
 import time
@@ -21,7 +20,9 @@ from typing import Any, NamedTuple
 import shardtrace as st
 from shardtrace.ir.dialect import OPS
 
+from .beside import Oracle, judge_beside, runs_in
 from .judge import (
+    ABORTED,
     BESIDE_ITSELF,
     MET,
     MORE,
@@ -32,10 +33,7 @@ from .judge import (
     TooSlow,
     foreign,
     judge,
-    judge_beside,
-    names_of,
     of_error,
-    runs_in,
     trace,
 )
 from .maker import KINDS, OPS_WITH_SAMPLES, make
@@ -131,18 +129,17 @@ def programs(seed: int, count: int, kinds: Sequence[str]) -> Iterator[tuple[int,
         yield seed + i, kind, op
 
 
-def survey(seed: int, count: int, kinds: Sequence[str] = KINDS, jax: Any = None,
+def survey(seed: int, count: int, kinds: Sequence[str] = KINDS, jax: Oracle | None = None,
            tell: Callable[[str], None] = lambda text: None) -> Counts:
     """Judge so many programs. tell: is given the text of each new failure, reduced."""
     counts = Counts()
-    theirs = names_of(jax) if jax else {}
 
     def judges_of(case: Case) -> Iterator[tuple[str, Callable[[Case], Outcome]]]:
         yield "references", judge
         if case.seed % 4 == 3:
             yield "differences", judge_slopes
         if jax and "sample(" not in case.source():
-            yield "JAX", lambda c: judge_beside(c, jax, theirs)
+            yield "JAX", lambda c: judge_beside(c, jax)
 
     def all_of(case: Case, count: bool = False) -> Outcome:
         """The first failure, else what the references say."""
@@ -151,7 +148,7 @@ def survey(seed: int, count: int, kinds: Sequence[str] = KINDS, jax: Any = None,
             found = judged(case)
             if count and found.kind == RIGHT:
                 counts.judge_was(case, name)
-            if first is None or found.failed or found.kind in (MORE, BESIDE_ITSELF):
+            if first is None or found.failed or found.kind in (MORE, BESIDE_ITSELF, ABORTED):
                 first = found
             if found.failed or found.kind == REFUSED:
                 break
@@ -172,7 +169,7 @@ def survey(seed: int, count: int, kinds: Sequence[str] = KINDS, jax: Any = None,
                     if counts.add(part, found):
                         tell(f"{part.text()}\n{found.detail}")
                 elif (whole and jax and not str(error).startswith(ONLY_JAX)
-                      and "sample(" not in part.source() and runs_in(part, jax, theirs)):
+                      and "sample(" not in part.source() and runs_in(part, jax)):
                     sign = f"{BESIDE}: {type(error).__name__}: {str(error).splitlines()[0][:90]}"
                     if counts.add(part, Outcome(BESIDE, sign)):
                         tell(f"{part.text()}\n{sign}")
@@ -199,8 +196,6 @@ def survey(seed: int, count: int, kinds: Sequence[str] = KINDS, jax: Any = None,
             signal.setitimer(signal.ITIMER_PROF, 0)
         if number % 500 == 499:
             st.clear_caches()
-            if jax:
-                jax.clear_caches()
             gc.collect()
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
             tell(f"-- {number + 1} programs, {memory} MB\n{counts.table()}")
@@ -229,7 +224,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     start = time.perf_counter()
     counts = survey(given.seed, given.programs, given.kinds.split(","),
-                    importlib.import_module("jax") if given.jax else None,
+                    Oracle() if given.jax else None,
                     lambda text: print(text, "", sep="\n", flush=True))
     print(counts.table())
     print(f"{time.perf_counter() - start:.0f} s")

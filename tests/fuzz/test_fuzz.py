@@ -12,7 +12,7 @@ from shardtrace import lax
 from shardtrace.sharding import PartitionSpec as P
 
 from ..references.interpreter import NoReference, interpret
-from . import judge, slopes, survey
+from . import beside, judge, slopes, survey
 from .maker import KINDS, make
 from .reduce import reduced
 from .text import Arg, Body, Case, Statement, with_names
@@ -71,6 +71,20 @@ def test_an_error_from_inside_is_foreign_and_a_refusal_is_not() -> None:
     with judge.placed(case_of("a")), pytest.raises(TypeError) as error:
         lax.broadcast_in_dim(np.ones(3, np.float32), (4,), (0,))
     assert not judge.foreign(error.value)
+
+
+def test_a_program_on_which_jax_ends_its_process_is_counted_and_the_next_is_judged() -> None:
+    pytest.importorskip("jax")
+    oracle = beside.Oracle()
+    try:
+        with pytest.raises(beside.Aborted):
+            oracle.run(case_of("__import__('os').abort()"))
+        with pytest.raises(beside.Refused, match="ZeroDivisionError"):
+            oracle.run(case_of("1 // 0"))
+        alone = case_of("jnp.sin(a) * 2")._replace(sizes=(1,))
+        assert beside.judge_beside(alone, oracle).kind == judge.RIGHT
+    finally:
+        oracle.close()
 
 
 def test_failures_are_kept_apart_by_what_they_call() -> None:

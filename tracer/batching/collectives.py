@@ -79,8 +79,7 @@ def _rest(name: str, x: Any, axis: MappedAxis, axes: Sequence[Any]) -> Batched:
 def _psum(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *, axes: Any,
           axis_index_groups: Any) -> Batched:
     _no_groups(axis_index_groups)
-    total = _sum_over(operands[0], dims[0], axis)
-    return _rest("psum", total if dims[0] is None else strong(total), axis, axes)
+    return _rest("psum", strong(_sum_over(operands[0], dims[0], axis)), axis, axes)
 
 
 def _extreme(name: str, reduction: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.dtypes.kinds import to_complex_dtype
 from ...ir.ops.elementwise.arithmetic import div_p, mul_p
 from .. import lax
 from ..operands.dtype_promotion import (
@@ -88,12 +89,17 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
             config = [(0, 0, 0)] * x.ndim
             config[d] = (0, n - have, 0)
             x = lax.pad(x, convert(0, x.dtype), config)
-    if not all(s):                                    # a Hermitian signal of one sample
-        return lax.full((*x.shape[:lead], *s), 0, real_dtype(x.dtype))
-    out = _in_steps(x, kind, s)
-    factor = _scale(norm, s, kind in ("ifft", "irfft"))
-    if factor != 1.0:
-        out = mul_p.bind(out, convert(factor, out.dtype))
+    if kind == "rfft" and not s[-1]:
+        raise ValueError(f"Invalid number of FFT data points ({s[-1]}) specified.")
+    if not all(s):                                    # a Hermitian signal of one sample, too
+        half = s[-1] // 2 + 1 if kind == "rfft" else s[-1]
+        dtype = {"irfft": real_dtype, "rfft": to_complex_dtype}.get(kind, np.dtype)(x.dtype)
+        out = lax.full((*x.shape[:lead], *s[:-1], half), 0, dtype)
+    else:
+        out = _in_steps(x, kind, s)
+        factor = _scale(norm, s, kind in ("ifft", "irfft"))
+        if factor != 1.0:
+            out = mul_p.bind(out, convert(factor, out.dtype))
     return moveaxis(out, tuple(range(out.ndim - len(dims), out.ndim)), dims)
 
 

@@ -21,7 +21,7 @@ from ...manual_state import NOT_MANUAL, ManualState
 from ...op import OPS, Collective, Op, defop
 from ...spec import parse_axis
 from ...types import ArrayType
-from ..derivatives import move_first
+from ..derivatives import move_first, strong
 from . import collective_shapes as shapes
 from . import group_exchange as exchange
 
@@ -117,7 +117,8 @@ psum_invariant_p = _reduction(
     evaluate=exchange.sum_group)
 psum_p = _reduction(
     "psum", "Sum over the group, where varying axes are not tracked (check_vma=False).",
-    linear=((0,),), jvp="linear", transpose=lambda ct, x, **params: (psum_p.bind(ct, **params),),
+    linear=((0,),), jvp="linear",
+    transpose=lambda ct, x, **params: (psum_p.bind(strong(ct), **params),),
     evaluate=exchange.sum_group, groups=True)
 pmax_p = _reduction("pmax", "Maximum over the group.", evaluate=exchange.max_group, groups=True)
 pmin_p = _reduction("pmin", "Minimum over the group.", evaluate=exchange.min_group, groups=True)

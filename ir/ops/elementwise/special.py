@@ -27,9 +27,11 @@ from ..derivatives import (
     log1p,
     mul,
     neg,
+    scalar_like,
     select_n,
     sign,
     square,
+    strong,
     sub,
 )
 from .declaration import FLOAT, nary, sampled, unary, values
@@ -115,7 +117,7 @@ digamma_p = unary(
 polygamma_p = nary(
     "polygamma", "The m-th derivative of digamma at x.", (FLOAT, FLOAT),
     jvp=(_no_derivative("polygamma gradient with respect to m is not supported"),
-         lambda g, out, m, x: mul(g, polygamma_p.bind(add(m, const(1, m)), x))),
+         lambda g, out, m, x: mul(strong(g), polygamma_p.bind(add(m, const(1, m)), x))),
     function=_polygamma,
     samples=lambda: [Sample((np.arange(24, dtype=np.float32).reshape(4, 6) % 4,
                              values((4, 6), np.float32, 0.3, 4)))])
@@ -232,7 +234,7 @@ def _i1e_partial(g: Any, out: Any, x: Any) -> Any:
     epsilon = finfo(x.dtype).eps
     large = gt(abs_(x), const(epsilon, x))
     safe = select_n(large, full_like(x, epsilon), x)
-    slope = sub(bessel_i0e_p.bind(safe), mul(out, add(sign(safe), div(const(1, x), safe))))
+    slope = sub(bessel_i0e_p.bind(safe), mul(out, add(sign(safe), div(scalar_like(1, x), safe))))
     return mul(g, select_n(large, full_like(x, 0.5), slope))
 
 

@@ -279,7 +279,7 @@ def _unstack_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape
 def _part_type(x: ArrayType, shape: Shape, entries: Entries) -> ArrayType:
     """The cotangent type of a piece of `x`."""
     ct = cotangent_type(x)
-    return array_type(shape, ct.dtype, False, with_entries(ct.sharding, entries), ct.manual)
+    return array_type(shape, ct.dtype, x.weak_type, with_entries(ct.sharding, entries), ct.manual)
 
 
 def _unstack_transpose(cts: Sequence[Any], x: Any, *, axis: int) -> tuple:

@@ -25,7 +25,7 @@ from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Entries, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
-from ..derivatives import batch_first, type_of
+from ..derivatives import batch_first, scalar_like, type_of
 from ..emitting import literal
 from ..identities import extremum
 from ..rules import call, reject, resized_entries, rule_text
@@ -133,7 +133,7 @@ def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: 
         (*transposed_padding(*args), args[3] - 1) for args in zip(
             x.aval.shape, t.shape, window_dimensions, window_strides, padding, base_dilation,
             window_dilation, strict=True))
-    ct = call("pad", ct, np.zeros((), t.dtype), padding_config=config)
+    ct = call("pad", ct, scalar_like(0, t), padding_config=config)
     ones = (1,) * len(config)
     return (call("reduce_window_sum", ct, window_dimensions=window_dimensions,
                  window_strides=base_dilation, padding=((0, 0),) * len(config), base_dilation=ones,

@@ -253,3 +253,28 @@ def test_a_weight_that_a_loop_does_not_change_is_gathered_once():
         compiled = both(loop, [((32, 8), P("x")), ((8, 8), P("x"))], P("x"))
         assert [(r.op, r.count) for r in collectives(compiled.program)] == [
             ("all_gather_invariant", 1)]
+
+
+def test_sums_of_branches_of_which_some_are_weak_are_finished_after_them():
+    """Each branch keeps its own weakness, and the result that of the first."""
+    def more(v):
+        return v + jnp.sum(v).astype(v.dtype)
+
+    x = st.jit(lambda: 1.0)() * np.ones((4, 5), np.int8)
+    y = np.ones((4, 5), np.float32)
+    with (st.set_mesh(st.make_mesh((2,), ("x",))),
+          config.override(shardtrace_objective="time")):
+        x = st.device_put(x, P("x"))
+        found = st.jit(lambda v, y: lax.switch(jnp.argmax(y) % 3, [lambda v: v, more, more], v))(
+            x, y)
+    assert x.weak_type and found.weak_type
+    np.testing.assert_array_equal(found, np.ones((4, 5)))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_blocks_of_a_weak_value_that_become_terms_of_a_sum_are_weak(size):
+    x = st.jit(lambda: 1.0)() * np.arange(64, dtype=np.int8).reshape(2, 8, 4)
+    with (st.set_mesh(st.make_mesh((size,), ("x",))),
+          config.override(shardtrace_objective="time")):
+        found = st.jit(lambda v: lax.associative_scan(jnp.add, v))(st.device_put(x, P("x")))
+    np.testing.assert_array_equal(found, np.cumsum(np.asarray(x), 0))

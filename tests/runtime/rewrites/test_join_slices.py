@@ -120,3 +120,23 @@ def test_any_pieces(data):
     x = normal(n, n)
     got, _ = run(f, st.device_put(x, st.NamedSharding(MESH, P(*split))))
     np.testing.assert_allclose(got, f(x, np), rtol=1e-5)
+
+
+def test_pieces_of_a_weak_array_give_a_weak_array():
+    """Zeros between them are weak, too."""
+    def f(x):
+        first, middle, last = lax.split(x, (1, 6, 1))
+        return last.sum() + middle.sum()
+
+    x = st.jit(lambda: 1.0)() * np.ones(8, np.int8)
+    with st.set_mesh(MESH):
+        found = st.jit(st.grad(f))(x)
+    assert x.weak_type and found.weak_type
+    np.testing.assert_array_equal(found, [0, 1, 1, 1, 1, 1, 1, 1])
+
+
+def test_a_strong_array_all_of_whose_rows_are_weak_stays_strong():
+    x = st.jit(lambda: 1.0)() * np.ones(8, np.int8)
+    with st.set_mesh(MESH):
+        found = st.jit(lambda x, y: y.at[2:].set(x[2:]).at[:2].set(x[:2]))(x, jnp.zeros(8))
+    assert x.weak_type and not found.weak_type

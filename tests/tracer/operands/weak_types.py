@@ -100,4 +100,9 @@ def answer(library: Library, expression: str, use: str, traced: bool = True) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = library.jax.eval_shape(call, *values) if traced else call(*values)
-    return " ".join(map(_named, _leaves(found)))
+    return dtypes_of(found)
+
+
+def dtypes_of(tree: Any) -> str:
+    """The dtypes of the leaves, `~` before weak ones."""
+    return " ".join(map(_named, _leaves(tree)))

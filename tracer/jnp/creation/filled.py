@@ -19,7 +19,14 @@ from ....ir.ops.movement.creation import iota_p
 from ... import lax, sharding_notes
 from ...lax.creation import element, filled, filled_as, like
 from ...operands.broadcasting import to_type
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    shape_of,
+    strong,
+    user_dtype,
+)
 from ...operands.scalars import INT32, float_default
 from ...operands.shape_arguments import static_shape
 from ...shardings.eager_mesh import beside
@@ -278,4 +285,4 @@ def vander(x, N=None, increasing=False):
     column, row = lax.expand_dims(x, (1,)), lax.expand_dims(powers, (0,))
     if issubdtype(x.dtype, np.integer):
         return power(column, row)
-    return pow_p.bind(column, row)
+    return pow_p.bind(strong(column), row)

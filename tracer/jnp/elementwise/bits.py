@@ -281,7 +281,7 @@ def _frexp(x: Any) -> tuple[Any, Any]:
 def _frexp_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     (mantissa, exponent), (t,) = _frexp(*primals), tangents
     slope = exp2_p.bind(neg_p.bind(convert(exponent, mantissa.dtype)))
-    return (mantissa, exponent), (mul_p.bind(t, slope), np.zeros(exponent.shape, float0))
+    return (mantissa, exponent), (mul_p.bind(strong(t), slope), np.zeros(exponent.shape, float0))
 
 
 def ldexp(x1, x2, /):

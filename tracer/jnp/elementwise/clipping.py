@@ -71,6 +71,6 @@ def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     posinf = high if posinf is None else posinf
     neginf = low if neginf is None else neginf
     (x,) = promote_dtypes_inexact(x)
-    out = select_of(ne_p.bind(x, x), x, convert(nan, dtype))
+    out = select_of(ne_p.bind(x, x), convert(x, dtype), convert(nan, dtype))
     out = select_of(eq_p.bind(out, literal_like(np.inf, out)), out, convert(posinf, dtype))
     return select_of(eq_p.bind(out, literal_like(-np.inf, out)), out, convert(neginf, dtype))

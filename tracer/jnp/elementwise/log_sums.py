@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.ops.elementwise.arithmetic import sub_p
 from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import convert, promote_args_inexact, shape_of
@@ -46,7 +47,7 @@ def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=Non
     finite = lax.is_finite(top)
     top = lax.stop_gradient(select_of(finite, convert(0, top.dtype), top))
     shift = top if keepdims else (lax.expand_dims(top, axes) if axes else top)
-    powers = exp(subtract_function(x, convert(shift, x.dtype)))
+    powers = exp(sub_p.bind(x, convert(shift, x.dtype)))
     if b is not None:
         powers = multiply_function(powers, factor)
     total = reductions.sum(powers, axis=axes, keepdims=keepdims, where=where)

@@ -56,7 +56,7 @@ def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
         x, axis = lax.reshape(x, (math.prod(shape_of(x)),)), 0
     axis = canonical_axis(axis, len(shape_of(x)))
     if fill_nan is not None and LEVEL[dtype_name(x)] >= 2:
-        x = select_of(isnan(x), x, convert(fill_nan, dtype_name(x)))
+        x = select_of(isnan(x), convert(x, dtype_name(x)), convert(fill_nan, dtype_name(x)))
     own = available(dtype_name(x))
     if dtype is None:
         dtype = promoted_integer(own) if promote else (int_default() if own == BOOL else own)

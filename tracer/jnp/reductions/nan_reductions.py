@@ -18,6 +18,7 @@ from ...operands.dtype_promotion import (
     dtype_name,
     narrowed,
     shape_of,
+    strong,
 )
 from ...operands.scalars import LEVEL, int_default
 from ...staging.constants import as_array
@@ -29,7 +30,7 @@ from .reduce import no_out, to_shape
 
 
 def _without_nan(x: Any, value: Any) -> Any:
-    return select_of(isnan(x), x, convert(value, dtype_name(x)))
+    return select_of(isnan(x), strong(x), convert(value, dtype_name(x)))
 
 
 def _is_float(a: Any) -> bool:

@@ -15,6 +15,7 @@ from ...operands.dtype_promotion import (
     narrowed,
     promote_dtypes_inexact,
     shape_of,
+    strong,
     user_dtype,
 )
 from ...operands.scalars import LEVEL, float_default
@@ -76,7 +77,7 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
     average, total = moments.average(x, axis=1, weights=weights, returned=True)
     if weights is not None:
         total = lax.index_in_dim(total, 0, 0, keepdims=False)
-    x = sub_p.bind(x, to_shape(lax.expand_dims(average, (1,)), x.shape))
+    x = sub_p.bind(strong(x), to_shape(lax.expand_dims(average, (1,)), x.shape))
     factor: Any
     if weights is None:
         factor = convert(x.shape[1] - ddof, x.dtype)

@@ -19,6 +19,7 @@ from ...operands.dtype_promotion import (
     promote_dtypes,
     promote_dtypes_inexact,
     shape_of,
+    strong,
 )
 from ...staging.constants import as_array
 from ...staging.tracer import Tracer
@@ -154,7 +155,7 @@ def polyint(p, m=1, k=None):
     # x**e comes from the m-th derivative, divided by e (e - 1) ... as far as these are above 1.
     powers = np.arange(p.shape[0] + m)[::-1]
     divisors = np.maximum(1, powers - np.arange(m)[:, None]).prod(axis=0).astype(p.dtype)
-    return div_p.bind(concatenate([p, constants]), divisors)
+    return div_p.bind(strong(concatenate([p, constants])), divisors)
 
 
 def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):

@@ -1,8 +1,9 @@
 """Collectives by axis name, for the bodies of shard_map: `psum(x, 'x')` and its kin.
 
 Every function first brings its operand to the state that it needs (lax/manual_axes.py): an
-invarying operand is regarded as varying, so psum of it multiplies, as in JAX. Where a vmapped axis
-is among several axes, the collective is taken apart into one for each axis
+invarying operand is regarded as varying, so psum of it multiplies, as in JAX. As there, results are
+not weakly typed where `check_vma=False` leaves types untracked, nor those of `all_to_all`. Where a
+vmapped axis is among several axes, the collective is taken apart into one for each axis
 (tracer/batching/collectives.py deals with one at a time). Source: JAX's `jax.lax` collectives.
 """
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ....ir.array import Array
 from ....ir.context import STATE
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.ops.communication import collective as ops
+from ....ir.ops.derivatives import convert_like, strong
 from ....ir.ops.elementwise.comparison import eq_p
 from ....ir.ops.elementwise.convert import convert_element_type_p
 from ....ir.ops.elementwise.select import select_n_p
@@ -46,6 +48,10 @@ def _is_constant(x: Any) -> bool:
     return not isinstance(x, Array) and not hasattr(x, "aval")
 
 
+def _multiplied(leaf: Any, n: int) -> Any:
+    return (int(leaf) if isinstance(leaf, bool) else leaf) * n
+
+
 @sharding_notes.collective
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """The sum of `x`, a pytree of arrays, over the devices along mesh axes: an all-reduce.
@@ -67,13 +73,15 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         n = math.prod(bound_sizes(axes, "psum", plain=True))
         if axis_index_groups is not None:
             n = len(axis_index_groups[0])
-        return tree.map(lambda leaf: leaf * n if not isinstance(leaf, bool) else int(leaf) * n, x)
+        return tree.map(lambda leaf: _multiplied(leaf, n), x)
     size, groups = axis_size_of(axes, "psum"), None
     if axis_index_groups is not None:
         groups = groups_of(axes, axis_index_groups, size, typed=False)
     vmapped, others = vmapped_axes(axes), other_axes(axes)
 
     def one(leaf: Any) -> Any:
+        if _is_constant(leaf):
+            return _multiplied(leaf, size if groups is None else len(groups[0]))
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type_p.bind(leaf, new_dtype=np.dtype(np.int32),
                                                weak_type=False, sharding=None)
@@ -82,7 +90,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
             if not others:
                 return leaf
         if not STATE.check_vma:
-            return ops.psum_p.bind(leaf, axes=others, axis_index_groups=groups)
+            return ops.psum_p.bind(strong(leaf), axes=others, axis_index_groups=groups)
         state = common_state(leaf, others, "psum")
         if state == "unreduced":
             return ops.unreduced_psum_p.bind(leaf, axes=others)
@@ -110,10 +118,13 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 def _extreme(op: Any, name: str, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
     axes = axes_of(axis_name)
     groups = groups_of(axes, axis_index_groups, axis_size_of(axes, name), typed=False)
-    parts = [part for part in (vmapped_axes(axes), other_axes(axes)) if part]
+    vmapped = vmapped_axes(axes)
+    parts = [part for part in (vmapped, other_axes(axes)) if part]
 
     def one(leaf: Any) -> Any:
         for part in parts:
+            if not STATE.check_vma and part is not vmapped:
+                leaf = strong(leaf)
             leaf = op.bind(as_varying(leaf, part), axes=part, axis_index_groups=groups)
         return leaf
 
@@ -280,6 +291,8 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
             fail(ValueError, f"The size of all_to_all split_axis ({t.shape[split]}) has to be "
                  f"divisible by the size of the named axis {named} ({size})", code="indivisible",
                  label=f"the operand is {t}")
+        if not vmapped_axes(axes):
+            leaf = strong(leaf)
         return ops.all_to_all_p.bind(
             as_varying(leaf, axes), axis_name=axes, axis_size=size, split_axis=split,
             concat_axis=concat, tiled=tiled, axis_index_groups=groups)
@@ -330,9 +343,7 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
         mine = eq_p.bind(axis_index(axes), np.int32(source))
         kept = select_n_p.bind(mine, full_like(leaf, 0), leaf)
         total = psum(kept, axes)
-        if total.aval.dtype != t.dtype:            # booleans are counted
-            total = convert_element_type_p.bind(total, new_dtype=t.dtype, weak_type=t.weak_type,
-                                                sharding=None)
+        total = convert_like(total, t)             # booleans are counted
         return as_varying(total, tuple(a for a in axes if a in t.varying))
 
     return tree.map(one, x)
