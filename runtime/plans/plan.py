@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
-from ..calls.call import Call, Function, kernels, last_reads, new_call
+from ..calls.call import Call, Function, kernels, last_reads, new_call, without_unread
 from ..calls.float_errors import silently
 from ..calls.recording import Kernel
 from ..calls.rows import by_index
@@ -22,7 +22,7 @@ from ..storage import settled
 from .blocks import Blocked, fused, is_large
 from .destinations import into_memory, over_operands, read_first
 from .generated import Run, generate
-from .products import in_one_piece, ordered
+from .products import ordered
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
 # compile.
@@ -42,9 +42,11 @@ TIMED = _Timed()
 
 
 class PlanBuilder:
-    """Collects calls; `finish` computes liveness."""
+    """Collects calls; `finish` computes liveness. has_unread: whether some are not to be made, as
+    nobody reads their results."""
 
     def __init__(self) -> None:
+        self.has_unread = False
         self.calls: list[Call] = []
         self.slots = 0
         self.inputs: list[int] = []
@@ -81,23 +83,15 @@ class PlanBuilder:
         self.calls.append(Call(function, tuple(inputs), tuple(slots), True, eqn))
         return slots
 
-    def without_all(self, slots: Iterable[int]) -> None:
-        """Take back the calls that give these slots, and those that read them."""
-        gone = set(slots)
-        kept: list[Call] = []
-        for call in self.calls:
-            if gone.isdisjoint(call.inputs) and gone.isdisjoint(call.outputs):
-                kept.append(call)
-            else:
-                gone.update(call.outputs)
-        self.calls = kept
-
     def finish(self, outputs: Sequence[int], read_only: bool = False) -> Plan:
         """The plan whose results are these slots. Calls whose results nobody reads stay.
 
         read_only: whether the results are to be, as somebody may keep them (storage.settled).
         """
-        return self._plan(self.calls, self.inputs, outputs, read_only)
+        return self._plan(self._read(outputs), self.inputs, outputs, read_only)
+
+    def _read(self, outputs: Sequence[int]) -> Sequence[Call]:
+        return without_unread(self.calls, outputs) if self.has_unread else self.calls
 
     def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int], carried: Sequence[int],
                     wanted: Sequence[int], again: Callable[[Call], bool]) -> LoopPlans:
@@ -111,7 +105,7 @@ class PlanBuilder:
         known = {*fixed, *self.constants}
         before: list[Call] = []
         rest: list[Call] = []
-        for call in self.calls:
+        for call in self._read(outputs):
             if known.issuperset(call[1]) and not again(call):
                 before.append(call)
                 known.update(call[2])
@@ -122,9 +116,6 @@ class PlanBuilder:
         if before:
             read = {*outputs, *[s for call in rest for s in call[1]]}
             passed = [s for call in before for s in call[2] if s in read]
-            copies, rest = in_one_piece(passed, rest, self.new_slot)
-            before.extend(copies)
-            passed.extend([s for call in copies for s in call[2]])
             first = self._plan(before, fixed, passed)
         rest, _ = self._grouped(by_index(rest, outputs), outputs)
         rest, outputs = read_first(rest, list(outputs), dict(zip(carried, outputs, strict=False)),
@@ -213,8 +204,8 @@ class Plan:
             return function(arguments)
         self._left -= 1
         if self._left < 0:
-            self.function = generate(self.calls, self.dead, self.inputs, self.outputs,
-                                     self.constants, self.read_only)
+            self.function = generate(self.calls, self.inputs, self.outputs, self.constants,
+                                     self.read_only)
             return self.function(arguments)
         return self.call_by_call(arguments)
 
