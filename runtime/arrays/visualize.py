@@ -73,12 +73,7 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: b
         show(sharding_svg(shape, sharding, color_map))
         return
     rows = _cells(shape, sharding, scale, min_width, max_width)
-    colored = use_color and _has_colors()
-    total = sum(max(row[c].width for row in rows) + 1 for c in range(len(rows[0]))) + 1
-    if colored or total > max_width:
-        _print_rich(rows, max_width, (color_map or _hues) if colored else None)
-    else:
-        print(_plain(rows))
+    _print(rows, max_width, (color_map or _hues) if use_color and _has_colors() else None)
 
 
 def visualize_array_sharding(arr: Any, **options: Any) -> None:
@@ -129,36 +124,11 @@ def _cells(shape: tuple[int, ...], sharding: Sharding, scale: float, min_width: 
     return [[cell(holders[r, c]) for c in range(last_column + 1)] for r in range(last_row + 1)]
 
 
-def _plain(rows: list[list[_Cell]]) -> str:
-    columns = range(len(rows[0]))
-    widths = [max(row[c].width for row in rows) for c in columns]
-
-    def border(left: str, between: str, right: str) -> str:
-        return left + between.join("─" * w for w in widths) + right
-
-    parts = []
-    for row in rows:
-        blank = "│" + "│".join(" " * w for w in widths) + "│"
-        lines = [blank] * max(cell.height for cell in row)
-        at = row[0].top
-        texts = [(" " * cell.left + cell.text + " " * cell.right) for cell in row]
-        lines[at] = "│" + "│".join(_centered(t, w) for t, w in zip(texts, widths, strict=True)
-                                   ) + "│"
-        parts.append("\n".join(lines))
-    inner = "\n" + border("├", "┼", "┤") + "\n"
-    return border("┌", "┬", "┐") + "\n" + inner.join(parts) + "\n" + border("└", "┴", "┘")
-
-
-def _centered(text: str, width: int) -> str:
-    extra = width - len(text)
-    return " " * (extra // 2) + text + " " * (extra - extra // 2)
-
-
 def _has_colors() -> bool:
     return sys.stdout.isatty() and _console.Console().color_system is not None
 
 
-def _print_rich(rows: list[list[_Cell]], max_width: int, color_map: ColorMap | None) -> None:
+def _print(rows: list[list[_Cell]], max_width: int, color_map: ColorMap | None) -> None:
     table = _table.Table(show_header=False, show_lines=color_map is None, padding=0,
                          highlight=color_map is None, pad_edge=False,
                          box=_box.SQUARE if color_map is None else None)
