@@ -83,7 +83,7 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     precomputed = Precomputed(plan, [*fixed, *made], carried, [items[n] for n in scalars],
                         length)
     lines = Lines(w, precomputed.calls, plan.outputs, plan.constants, "v", [*fixed, *made],
-                  dict(zip(carried, plan.outputs, strict=False)))
+                  carried)
     for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
         _unpack(w, lines, slots, source)
     if copied:
@@ -178,7 +178,7 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
     w = Writer()
     carried, made = fixed[head:head + carry], fixed[head + carry:]
     lines = Lines(w, body.calls, body.outputs, body.constants, "v", [*fixed[:head], *made],
-                  dict(zip(carried, body.outputs, strict=True)))
+                  carried)
     asking = Lines(w, test.calls, test.outputs, test.constants, "u", asked[:before])
     for owner, slots, source in ((asking, asked[:before], "asked"), (lines, fixed[:head], "head"),
                                  (lines, made, "made"), (lines, carried, "carry")):

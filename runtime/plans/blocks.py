@@ -301,7 +301,7 @@ class Blocked:
                  for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                 strict=True)]
         w = Writer()
-        lines = Lines(w, calls, self._results, {}, wanted=self._results)
+        lines = Lines(w, calls, self._results, {}, wanted=True)
         memory = [lines.slot(lines.memory[s]) if s in lines.memory else f"o{j}"
                   for j, s in enumerate(self._results)]
         w.line(lines.unpack(range(len(self._operands))) + "= arguments")

@@ -11,20 +11,22 @@ come before it do, and a part that is used after it is copied; else all of the a
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call
 from ..calls.recording import CALL, VIEWS, Recording
 from ..calls.rows import UpdateAt
+from .draft import Draft
 
 FEWEST = 1 << 10                # bytes of a small array that is worth writing over
 
 
-def into_memory(calls: Sequence[Call], wanted: Sequence[int], new_slot: Callable[[], int]
+def into_memory(calls: Sequence[Call], wanted: Iterable[int], new_slot: Callable[[], int]
                 ) -> tuple[list[Call], dict[int, int]]:
     """The calls, those that can writing what is wanted into memory that they are given.
 
@@ -80,8 +82,8 @@ def _minimum(x: Any, y: Any, out: Any) -> Any:
 _NAMED = {np.maximum: _maximum, np.minimum: _minimum}   # numpy warns of an `out` that has no name
 
 
-def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int, int],
-                  small: bool = False) -> tuple[list[Call], list[int]]:
+def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[int, int],
+                  small: bool = False) -> tuple[Sequence[Call], list[int]]:
     """The calls, those that can writing their result over an operand that nobody else reads.
 
     owned: parameters that may be written over, and what they are in the next iteration. small:
@@ -204,6 +206,24 @@ def is_fresh(call: Call) -> bool:
 def _computes(recording: Recording) -> bool:
     """Is the result that of a step that computes?"""
     return any(s.result == recording.result and s.kind not in VIEWS for s in recording.steps)
+
+
+def _into_memory(d: Draft) -> Draft:
+    calls, memory = into_memory(d.calls, dict.fromkeys([d.outputs[i] for i in d.wanted]),
+                                d.new_slot)
+    return d.of(calls, memory=memory)
+
+
+def _over_operands(d: Draft) -> Draft:
+    owned = {x: o for x, o in d.owned.items() if o not in d.memory}
+    calls, used = over_operands(d.calls, d.outputs, owned, d.small)
+    return d.of(calls, used=used)
+
+
+WRITE_INTO_MEMORY = Pass("write-into-memory", "", _into_memory,
+                         "results that are wanted in memory that is there are written into it")
+WRITE_OVER = Pass("write-over", "", _over_operands,
+                  "results are written over operands that are read for the last time")
 
 
 # -- reading before writing ------------------------------------------------------------------------

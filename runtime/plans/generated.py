@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -45,8 +45,8 @@ from ..calls.recording import (
 from ..calls.rows import is_written, written
 from ..layout import Reshaped
 from ..storage import settled
-from .destinations import into_memory, over_operands
-from .steps import computed_before, single_steps
+from .draft import Draft, run_passes
+from .steps import WRITTEN
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -112,23 +112,23 @@ class Writer:
 class Lines:
     """The lines of a plan's calls, each a numpy call.
 
-    letter: of its variables. fixed: slots that outlive them. carried: of a loop's body, slots and
-    what they are in the next iteration. wanted: results that are written, where they can be, into
-    memory in the slots that `memory` says. used: slots among `carried` that are written over.
+    letter: of its variables. fixed: slots that outlive them. carried: of a loop's body, what the
+    first outputs are in the next iteration. wanted: whether the results are written, where they can
+    be, into memory in the slots that `memory` says. used: slots among `carried` that are written
+    over.
     """
 
     def __init__(self, writer: Writer, calls: Sequence[Call], outputs: Sequence[int],
                  constants: dict[int, Any], letter: str = "v", fixed: Sequence[int] = (),
-                 carried: Mapping[int, int] | None = None, wanted: Sequence[int] = ()) -> None:
+                 carried: Sequence[int] = (), wanted: bool = False) -> None:
         self.writer, self.letter = writer, letter
-        carried = carried or {}
         known = itertools.chain(outputs, constants, fixed, carried, *[
             (*call.inputs, *call.outputs) for call in calls])
         new_slot = itertools.count(max(known, default=-1) + 1).__next__
-        self.constants, calls = computed_before(calls, constants)
-        calls = single_steps(calls, self.constants, new_slot)
-        calls, self.memory = into_memory(calls, wanted, new_slot)
-        self.calls, self.used = over_operands(calls, outputs, carried, small=True)
+        draft = run_passes(WRITTEN, Draft(calls, outputs, constants, new_slot, carried,
+                                          range(len(outputs)) if wanted else (), small=True))
+        self.calls, self.constants = draft.calls, draft.constants
+        self.memory, self.used = draft.memory, draft.used
         self.fixed = {*self.constants, *fixed}
         self.dead = last_reads(self.calls, (*outputs, *self.fixed))
         self._numbers: dict[int, Any] = {}

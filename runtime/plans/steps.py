@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.passes import Pass
 from ..calls.call import Call
 from ..calls.float_errors import silently
 from ..calls.recording import Kernel, Recording, constant
+from .destinations import WRITE_INTO_MEMORY, WRITE_OVER
+from .draft import Draft
 
 MOST = 1 << 16                  # bytes of a constant that is computed once
 
@@ -94,3 +97,21 @@ def _is_one(recording: Recording) -> bool:
 def inlined(*arrays: Any) -> Any:
     """The function of calls that are written out, which is never called."""
     raise AssertionError("the numpy calls stand in its place")
+
+
+def _computed_before(d: Draft) -> Draft:
+    constants, calls = computed_before(d.calls, d.constants)
+    return d.of(calls, constants=constants)
+
+
+def _single_steps(d: Draft) -> Draft:
+    constants = d.constants.copy()
+    return d.of(single_steps(d.calls, constants, d.new_slot), constants=constants)
+
+
+WRITTEN: tuple[Pass, ...] = (
+    Pass("compute-constants", "", _computed_before,
+         "what depends on constants alone is one, as far as it takes no memory"),
+    Pass("take-apart", "", _single_steps, "each call is one of numpy, where those are known"),
+    WRITE_INTO_MEMORY, WRITE_OVER)
+"""The passes over the calls of a plan that is written out as a function."""
