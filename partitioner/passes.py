@@ -17,6 +17,7 @@ from .optimization.hoist import hoist
 from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
 from .preparation.arrange import arrange, arrange_as_xla
+from .preparation.broadcasts import broadcast_operands
 from .preparation.constants import split_constants
 from .preparation.inline import inline
 from .preparation.uneven import pad_uneven
@@ -84,7 +85,8 @@ def _combined(program: Program, job: Job) -> Program:
 _ONLY_BY_COST = frozenset(("arrange", "insert-reshards", "move-sums", "share-rows"))
 _REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
 _ONLY_AS_XLA = frozenset((
-    "cut-first", "drop-unread", "merge-equal", "split-constants", "arrange-as-xla", "shard-as-xla"))
+    "arrange-as-xla", "broadcast-operands", "cut-first", "drop-unread", "merge-equal",
+    "shard-as-xla", "split-constants"))
 
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, job: inline(p),
@@ -95,6 +97,8 @@ PREPARE: tuple[Pass, ...] = (
          "equal equations are one before they are split"),
     Pass("split-constants", "inlined", lambda p, job: split_constants(p),
          "what is computed from constants alone is so for each reader, laid out as it likes"),
+    Pass("broadcast-operands", "inlined", lambda p, job: broadcast_operands(p),
+         "operands that elementwise equations repeat are repeated by equations of their own"),
     Pass("arrange", "inlined", lambda p, job: arrange(p),
          "concatenations, splits and updates of rows say how far rows are moved"),
     Pass("arrange-as-xla", "inlined", lambda p, job: arrange_as_xla(p),

@@ -20,7 +20,7 @@ from .layouts import LayoutIds, LayoutTable
 
 _EMPTY: Pending = frozenset()
 _WHOLE = ((),)
-_MOST_CANDIDATES = 128
+_MOST_CANDIDATES = 32
 
 Pair = tuple[int, Axes]                 # a factor, and axes that a layout gives to it
 Part = tuple[tuple[Pair, ...], Axes]    # of one layout; and overflow

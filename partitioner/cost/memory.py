@@ -2,7 +2,7 @@
 
 Arguments and constants are live throughout, unless donated; results from where they are made. A
 fused value has no buffer, an elementwise one takes the buffer of an operand that ends there, and a
-collective holds operand and result at once (an all-reduce works in place). A loop holds what its
+collective holds operand and result at once, an all-to-all its blocks packed besides. A loop holds what its
 body holds besides its operands and results; of branches the largest counts. Rematerialisation is
 counted as it stands in the program: values computed twice have two short live ranges.
 """
@@ -95,6 +95,8 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         copied = [held.of(a) for n, a in enumerate(eqn.invars)
                   if eqn.op.name == "dot_general" and not grouped(eqn, n)]
         kept = sum(nbytes(v.aval) for v in copied if v in alive and v not in ending)
+        if eqn.op.name == "all_to_all":
+            kept += nbytes(eqn.invars[0].aval)      # packed by receiver
         if eqn.op.name in CUMULATIVE and eqn.invars[0].aval.shape[eqn.params["axis"]] > BLOCK:
             kept += nbytes(eqn.outvars[0].aval)     # of the blocks, before they are put together
         if eqn.op.subprograms or in_place(eqn, held.elementwise[i]):

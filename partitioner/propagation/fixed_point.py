@@ -8,7 +8,6 @@ other on a mesh of this shape.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import threading
 from collections.abc import Iterable
@@ -219,7 +218,6 @@ class _Propagation:
             if any(layout.entries):
                 for i in neighbours[t]:
                     settled[i] = 0
-        every = range(count)
         visits = 0
         for level in range(LEVELS):
             for turn in kinds:
@@ -230,13 +228,15 @@ class _Propagation:
                         waiting[0][i] = waiting[1][i] = 1
             for aggressive in (False, True):
                 mine, other = waiting[aggressive], waiting[not aggressive]
-                stack = [*itertools.compress(every, mine)]
-                stack.reverse()
-                take = stack.pop
-                while stack:
-                    i = take()
-                    if not mine[i]:
-                        continue
+                stack: list[int] = []           # what is to be visited again, before the next
+                at = -1                         # how far the walk over all nodes has come
+                while True:
+                    if stack:
+                        i = stack.pop()
+                    else:
+                        i = at = mine.find(1, at + 1)
+                        if i < 0:
+                            break
                     mine[i] = 0
                     turn = turns[i]
                     known = turn.steps[aggressive]
@@ -257,7 +257,8 @@ class _Propagation:
                     if not growing:
                         continue
                     tensors = graph.tensors[i]
-                    touched: list[int] = []     # what a change touches comes at once, as in Shardy
+                    # As in Shardy what a change touches comes at once, unless it has yet to come.
+                    touched: list[int] = []
                     for extension, number in growing:
                         t = tensors[extension.position]
                         if state[t] != key[extension.position]:
@@ -269,7 +270,8 @@ class _Propagation:
                             other[j] = 1
                             if not mine[j]:
                                 mine[j] = 1
-                                touched.append(j)
+                                if j <= at:
+                                    touched.append(j)
                     stack += touched[::-1]
         self.solution.steps += visits
         table = tables.table

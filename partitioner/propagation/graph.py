@@ -16,10 +16,11 @@ from ...ir.diagnostics.diagnostic import Diagnostic
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.diagnostics.wording import warn
 from ...ir.mesh import AbstractMesh, AxisType
+from ...ir.op_instance import OpInstance
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.rule import make_rule
+from ...ir.rule import ELEMENTWISE, make_rule
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
@@ -40,15 +41,17 @@ class Root(NamedTuple):
 class Kind:
     """What nodes have in common; one per case of a graph, told apart by identity.
 
-    info: factor rule, or None at the boundary of a shard_map. widens: whether the equation is a
-    broadcast, whatever its rule looks like. structural: whether its rule is (RuleInfo). operands:
-    how many there are.
+    info: factor rule, or None at the boundary of a shard_map. widens: whether it is a broadcast,
+    whatever its rule looks like. structural: whether its rule is (RuleInfo). operands: how many
+    there are. repeated: those that are as long as the result only after a broadcast, as (position,
+    kind of the broadcast, type after it).
     """
 
-    __slots__ = ("info", "operands", "structural", "widens")
+    __slots__ = ("info", "operands", "repeated", "structural", "widens")
 
-    def __init__(self, info: RuleInfo | None, widens: bool = False) -> None:
-        self.info, self.widens = info, widens
+    def __init__(self, info: RuleInfo | None, widens: bool = False,
+                 repeated: tuple[tuple[int, Kind, ArrayType], ...] = ()) -> None:
+        self.info, self.widens, self.repeated = info, widens, repeated
         self.structural = info is not None and info.kind == "structural"
         self.operands = 1 if info is None else info.operands
 
@@ -75,7 +78,8 @@ class Graph:
     index: variable -> tensor. pending: axes over which a tensor is an unfinished sum. roots: of
     tensors that start with axes, where these come from. asked: tensors that a constraint closes.
     uses: how many equations read a tensor. priority: tensors whose axes spread later than others'.
-    Tensors of rank 0 have no entry. uneven: sizes do not matter, see `roomy`.
+    Tensors of rank 0 have no entry. uneven: sizes do not matter, see `roomy`. repeats: of tensors
+    that no variable has, but that an elementwise equation computes with, the operand.
     """
 
     def __init__(self, mesh: AbstractMesh, uneven: bool = False) -> None:
@@ -93,6 +97,7 @@ class Graph:
         self.asked: dict[int, Root] = {}
         self.moved: list[tuple[int, tuple[Any, ...], Root, int]] = []
         self.priority: dict[int, int] = {}
+        self.repeats: dict[int, int] = {}
         self.starts: dict[tuple[ArrayType, frozenset[str]], Any] = {}      # see `start`
         self.blocked: dict[tuple[AbstractMesh, frozenset[str]], frozenset[str]] = {}
         self.known: dict[Any, Kind] = {}        # by use and types, by shapes, and by themselves
@@ -227,7 +232,7 @@ class Graph:
             if eqn.op.subprograms:
                 self.add_region(eqn, manual)
             elif ranked:
-                self.add_whole(eqn, tensors)
+                self.add_whole(eqn, tensors, manual)
 
     def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
         """An equation that holds programs."""
@@ -249,20 +254,48 @@ class Graph:
         else:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
             if max(tensors, default=-1) >= 0:
-                self.add_whole(eqn, tensors)
+                self.add_whole(eqn, tensors, manual)
 
-    def add_whole(self, eqn: Equation, tensors: tuple[int, ...]) -> None:
+    def add_whole(self, eqn: Equation, tensors: tuple[int, ...], manual: frozenset[str]) -> None:
         """An equation by its factor rule; some tensor has dimensions."""
         instance, types = key = eqn.instance, eqn.known_types or eqn.types
         op, kind = eqn.op, self.known.get(key)
         if kind is None:
-            kind = self.known[key] = self.kind(rule_info(instance.rule(*types)),
-                                               op is broadcast_in_dim_p)
+            kind = self.known[key] = (
+                self.elementwise(instance, *types) if op.rule == ELEMENTWISE else
+                self.kind(rule_info(instance.rule(*types)), op is broadcast_in_dim_p))
+        if kind.repeated:
+            tensors = self.repeat(eqn, kind, tensors, manual)
         self.kinds.append(kind)
         self.tensors.append(tensors)
         self.equations.append(eqn)
         if op is sharding_constraint_p and tensors[1] >= 0:
             self.add_constraint(eqn, *tensors)
+
+    def elementwise(self, instance: OpInstance, operands: tuple[ArrayType, ...],
+                    results: tuple[ArrayType, ...]) -> Kind:
+        """Operands of size one along a dimension are repeated first, as JAX lowers them: to what is
+        repeated, axes of a result come sooner than the other way round.
+        """
+        whole, repeated = list(operands), []
+        for k, x in enumerate(operands):
+            if x.shape and x.shape != results[0].shape:
+                whole[k] = x.update(shape=results[0].shape)
+                dims = make_rule(ELEMENTWISE, (x.shape,), (whole[k].shape,))
+                repeated.append((k, self.kind(rule_info(dims), True), whole[k]))
+        info = rule_info(instance.rule(tuple(whole), results))
+        return Kind(info, repeated=tuple(repeated)) if repeated else self.kind(info, False)
+
+    def repeat(self, eqn: Equation, kind: Kind, tensors: tuple[int, ...],
+               manual: frozenset[str]) -> tuple[int, ...]:
+        """The tensors of an elementwise equation, with operands as they are when repeated."""
+        own = list(tensors)
+        for k, broadcast, aval in kind.repeated:
+            own[k] = self.tensor(aval, manual, eqn.location)
+            self.uses[own[k]] = 1
+            self.repeats[own[k]] = tensors[k]
+            self.add(broadcast, (tensors[k], own[k]), eqn)
+        return tuple(own)
 
     def add_constraint(self, eqn: Equation, operand: int, result: int) -> None:
         """Close the result where the constraint says so; explicit axes stay major."""

@@ -45,6 +45,7 @@ class Origins:
 
     def name(self, tensor: int) -> str:
         """What to call a tensor in a text."""
+        tensor = self.solution.graph.repeats.get(tensor, tensor)
         var = self._named.get(tensor)
         return f"`{var.name}`" if var is not None and var.name else "a value"
 
@@ -95,6 +96,8 @@ def _walk(origins: Origins, tensor: int, dim: int, axis: str) -> tuple[Step, ...
                 steps.append(Step(root.text, root.location))
             break
         node, tensor, dim = origin
+        if tensor in solution.graph.repeats:            # by the same equation, from another tensor
+            _, tensor, dim = solution.origins.get((tensor, dim, axis), origin)
         eqn = node.equation
         by = f"`{eqn.op.name}`" if eqn is not None else "the result"
         steps.append(Step(f"{by} has it from {origins.name(tensor)}, dimension {dim}",

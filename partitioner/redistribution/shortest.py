@@ -30,7 +30,7 @@ from ...ir.support.immutable import immutable
 STATES = 300            # tilings that a search takes up, of few axes, before the exchange is direct
 _ENDS = 64              # of retiles that it tries from each
 FEW_AXES = 5
-STATES_OF_MANY_AXES = 20    # each has many more ways to go on
+STATES_OF_MANY_AXES = 10    # each has many more ways to go on
 
 Sizes = Mapping[str, int]
 

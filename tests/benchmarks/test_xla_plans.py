@@ -27,7 +27,6 @@ OTHERWISE = {
     "mixture of experts, data x experts x tensor",
     "examples/transformer_scan.py",
     "two layers' step, sequence x tensor", "recomputed scan of layers, fsdp, small",
-    "energy of all pairs, small", "energy of all pairs, large",
     "products of all pairs, normalised",
     "next-token loss, sequence split, gradient",
     "next-token loss, batch x sequence, gradient of a table", "a class token before split tokens",

@@ -53,6 +53,13 @@ def softmax(b, x, axis):
     return b.op("div", e, b.broadcast(b.sum(e, axis), (8, 8), other))
 
 
+def pairs(b, x):
+    """Both broadcasts take the axis from their operand before the difference has it of one."""
+    sums = b.sum(x, 1)
+    columns, rows = b.broadcast(sums, (8, 8), 0), b.broadcast(sums, (8, 8), 1)
+    return rows, b.op("sub", columns, rows)
+
+
 def add_one(b, x):
     return b.op("add", x, literal_f(1.0))
 
@@ -99,6 +106,7 @@ CASES = {
     "pad": (pad_columns, [AB], AB),
     "rev": (lambda b, x: b.op("rev", x, dimensions=(0,)), [AB], AB),
     "outer": (outer, [NA, NB], AB),
+    "pairs": (pairs, [A], NA),
     "batched": (lambda b, x, y: b.dot(x, y, ((), ()), ((0,), (0,))), [A, AB], P("a", None, "b")),
     "more axes": (lambda b, x, y: b.op("mul", x, y), [P(("a", "b")), A], P(("a", "b"))),
     "iota": (lambda b, x: b.op("add", x, b.op("iota", dtype=np.dtype(F32), shape=(8, 8),

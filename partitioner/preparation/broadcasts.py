@@ -1,0 +1,36 @@
+"""Broadcasts of elementwise operands, as equations of their own.
+
+`x[:, None] - x[None]` repeats both operands along a dimension of size one. JAX lowers it to two
+broadcasts and a difference of whole arrays; each of these has a layout and may be moved, which
+shows in the plan that XLA makes.
+"""
+from __future__ import annotations
+
+from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rule import ELEMENTWISE
+from ..regions import inside
+
+
+def broadcast_operands(program: Program) -> Program:
+    """The program, nested ones included, with all operands of elementwise equations that have
+    dimensions as large as the result.
+    """
+    program = inside(program, broadcast_operands)
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        if eqn.op.rule == ELEMENTWISE:
+            shape = eqn.outvars[0].aval.shape
+            operands: list[Atom] = []
+            for x in eqn.invars:
+                if len(x.aval.shape) == len(shape) and x.aval.shape != shape:
+                    whole = Var(x.aval.update(shape=shape))
+                    params = {"shape": shape, "broadcast_dimensions": tuple(range(len(shape))),
+                              "sharding": None}
+                    eqns.append(Equation(broadcast_in_dim_p, (x,), (whole,), params, eqn.location))
+                    x = whole
+                operands.append(x)
+            if any([x is not y for x, y in zip(operands, eqn.invars, strict=True)]):
+                eqn = eqn.replace(invars=operands)
+        eqns.append(eqn)
+    return program.replace(eqns=eqns)
