@@ -100,12 +100,7 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) 
 
 def _cells(shape: tuple[int, ...], sharding: Sharding, scale: float, min_width: int,
            max_width: int) -> list[list[_Cell]]:
-    holders: dict[tuple[int, int], list[int]] = {}
-    block = sharding.shard_shape(shape)
-    for device, where in sharding.devices_indices_map(shape).items():
-        place = [0 if s.start is None else s.start // n for s, n in zip(where, block, strict=True)]
-        row, column = place if len(place) == 2 else (0, place[0])
-        holders.setdefault((row, column), []).append(device.id)
+    block, found = sharding.shard_shape(shape), _blocks(shape, sharding, _drawn(shape, sharding))
     platform = sharding.device_assignment[0].platform.upper()
     height = int(10 * scale)
     width = int(height * ((shape[1] if len(shape) == 2 else 1) / shape[0]))
@@ -115,13 +110,13 @@ def _cells(shape: tuple[int, ...], sharding: Sharding, scale: float, min_width: 
     h = int(down * height) if down is not None else 1
 
     def cell(ids: list[int]) -> _Cell:
-        text = f"{platform} {','.join(map(str, sorted(ids)))}"
+        text = f"{platform} {','.join(map(str, ids))}"
         free, tall = w - len(text) - 2, h - 2
         return _Cell(text, max(free // 2, 0), max(free - free // 2, 0), max(tall // 2, 0),
-                     max(tall - tall // 2, 0), min(ids))
+                     max(tall - tall // 2, 0), ids[0])
 
-    last_row, last_column = max(r for r, _ in holders), max(c for _, c in holders)
-    return [[cell(holders[r, c]) for c in range(last_column + 1)] for r in range(last_row + 1)]
+    last_row, last_column = map(max, zip(*found, strict=True))
+    return [[cell(found[r, c]) for c in range(last_column + 1)] for r in range(last_row + 1)]
 
 
 def _has_colors() -> bool:
