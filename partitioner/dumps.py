@@ -5,7 +5,7 @@ import collections
 import contextlib
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from ..ir.diagnostics.errors import DumpError
@@ -94,6 +94,15 @@ class Dump:
         of = f" in the program of `{body}`" if body else ""
         self._save(file, program, f"after {step.name}{of}, {len(program.eqns)} equations; "
                    f"{step.doc}")
+
+    def plans(self, number: int, texts: Sequence[tuple[str, str]]) -> None:
+        """Write the calls of numpy that the executor plans: a name and a text for each step."""
+        assert self.folder is not None
+        with _into(self.folder):
+            folder = self.folder / PASSES
+            folder.mkdir(exist_ok=True)
+            for i, (name, text) in enumerate(texts, self.count + number):
+                (folder / f"{self.name}.{i:02d}-{name}.txt").write_text(text, encoding="utf-8")
 
     def repro(self, step: Pass, before: Program) -> str:
         """Write the input of a pass that failed, as a file to run it on, into the folder of

@@ -25,6 +25,8 @@ from ..ir.support.named_tuple import NamedTuple
 from .axes import MeshAtoms
 
 Shape = tuple[int, ...]
+Place = tuple[tuple[int, int], ...]
+"""Of a block: along each dimension the first row and the one after the last."""
 _SMALL = 1 << 20
 
 
@@ -93,6 +95,15 @@ def block_index(sharding: Sharding, shape: Shape) -> Mapping[Device, tuple[slice
     return sharding.devices_indices_map(shape)
 
 
+def holders(index: Mapping[Device, tuple[slice, ...]], shape: Shape) -> dict[Place, list[Device]]:
+    """By block, the devices that hold it, in the order of the sharding. index: what each holds."""
+    found: dict[Place, list[Device]] = {}
+    for device, where in index.items():
+        place = tuple([s.indices(n)[:2] for s, n in zip(where, shape, strict=True)])
+        found.setdefault(place, []).append(device)
+    return found
+
+
 def on_mesh(sharding: Sharding) -> Sharding:
     """The same sharding with a mesh, whose axes leading dimensions are named by."""
     return sharding.named() if isinstance(sharding, GSPMDSharding) else sharding
@@ -114,23 +125,15 @@ def assemble(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: Sha
     Devices that should hold the same block may differ; the axes between them are then leading.
     """
     index = block_index(sharding, shape)
-    first: dict[tuple, np.ndarray] = {}
-    same = not (isinstance(sharding, NamedSharding) and sharding.spec.unreduced)
-    for device, where in index.items():
-        key = tuple((s.start, s.stop) for s in where)
-        block = blocks[device]
-        other = first.setdefault(key, block)
-        if same and other is not block and not _identical(other, block):
-            same = False
     held = storage_dtype(dtype)
-    if same:
-        if len(first) == 1:
-            return Stored(frozen(next(iter(first.values()))))
+    distinct = holders(index, shape).values()
+    if not (isinstance(sharding, NamedSharding) and sharding.spec.unreduced) and all(
+            [_identical(blocks[first], blocks[d]) for first, *others in distinct for d in others]):
+        if len(distinct) == 1:
+            return Stored(frozen(next(iter(blocks.values()))))
         data = np.empty(shape, held)
-        for device, where in index.items():
-            key = tuple((s.start, s.stop) for s in where)
-            if first.get(key) is blocks[device]:
-                data[where] = blocks[device]
+        for first, *_ in distinct:
+            data[index[first]] = blocks[first]
         return Stored(frozen(data))
     sharding = on_mesh(sharding)
     assert isinstance(sharding, NamedSharding)
@@ -152,7 +155,7 @@ def differing_axes(sharding: NamedSharding) -> tuple[str, ...]:
 
 
 def _identical(a: np.ndarray, b: np.ndarray) -> bool:
-    if a.__array_interface__["data"][0] == b.__array_interface__["data"][0] \
+    if a is b or a.__array_interface__["data"][0] == b.__array_interface__["data"][0] \
             and a.strides == b.strides:
         return True
     return a.tobytes() == b.tobytes()

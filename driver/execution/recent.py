@@ -18,7 +18,8 @@ from ...ir.support.program_cache import ProgramCache
 from ...partitioner.dumps import Dump
 from ...partitioner.pipeline import Options, Partitioned, partition
 from ...partitioner.propagation.graph import warnings_given
-from ...runtime.rewrites.pipeline import prepared, tell_of_bodies
+from ...runtime.plans.draft import plans_told
+from ...runtime.rewrites.pipeline import EXECUTION, prepared, tell_of_bodies
 
 # An equation is some 2 kB.
 _kept = ProgramCache("driver.execution.recent", "programs that were partitioned lately",
@@ -88,7 +89,12 @@ def planned(program: Program, mesh: AbstractMesh, compiler: Callable[[Program, A
     found = program.memo.get(key)
     if found is None:
         dump: Dump | None = program.memo.get(Dump.KEY)
-        if dump is not None:
+        if dump is None:
+            found = compiler(program, mesh)
+        else:
             tell_of_bodies(prepared(program, dump.execution), dump.execution)
-        found = program.memo[key] = compiler(program, mesh)
+            with plans_told() as told:
+                found = compiler(program, mesh)
+            dump.plans(len(EXECUTION), told)
+        program.memo[key] = found
     return found

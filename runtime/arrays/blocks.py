@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.device import Device, process_index
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
-from ..storage import LocalBlocks, Storage, assemble, block_index, block_of, frozen
+from ..storage import LocalBlocks, Storage, assemble, block_index, block_of, frozen, holders
 
 Block = tuple[np.ndarray, Any]
 """Data as it is stored, and the dtype that users see (random keys are stored as words)."""
@@ -81,9 +81,6 @@ NOT_ADDRESSABLE = (
     "global array or use `.addressable_shards` method of jax.Array to inspect the addressable "
     "(process local) shards.")
 
-Place = tuple[tuple[int, int], ...]
-"""Of a block: along each dimension the first row and the one after the last."""
-
 
 def is_readable(sharding: Sharding, shape: tuple[int, ...]) -> bool:
     """Whether this process holds the whole value, in blocks or in one."""
@@ -91,8 +88,9 @@ def is_readable(sharding: Sharding, shape: tuple[int, ...]) -> bool:
         return True
     if sharding.is_fully_replicated and sharding.addressable_devices:
         return True
-    places, mine = _places(sharding, shape), process_index()
-    return {p for d, p in places.items() if d.process_index == mine} == {*places.values()}
+    mine = process_index()
+    return all([any([d.process_index == mine for d in devices])
+                for devices in holders(block_index(sharding, shape), shape).values()])
 
 
 def whole_value(storage: Storage, sharding: Sharding, aval: ArrayType) -> np.ndarray:
@@ -106,8 +104,8 @@ def whole_value(storage: Storage, sharding: Sharding, aval: ArrayType) -> np.nda
     if not is_readable(sharding, aval.shape):
         raise RuntimeError(NOT_ADDRESSABLE)
     if isinstance(storage, LocalBlocks):
-        blocks = _all_blocks(storage.blocks, _places(sharding, aval.shape))
-        storage = assemble(blocks, sharding, aval.shape, aval.dtype)
+        storage = assemble(_all_blocks(storage.blocks, sharding, aval.shape), sharding, aval.shape,
+                           aval.dtype)
     # Copies that differ: those of the first device, as elsewhere where replicas are not
     # compared; here of the first that this process owns.
     if storage.lead and not sharding.is_fully_addressable and sharding.is_fully_replicated:
@@ -116,21 +114,16 @@ def whole_value(storage: Storage, sharding: Sharding, aval: ArrayType) -> np.nda
     return frozen(storage.data[(0,) * len(storage.lead)])
 
 
-def _places(sharding: Sharding, shape: tuple[int, ...]) -> dict[Device, Place]:
-    return {d: tuple([(s.start, s.stop) for s in where])
-            for d, where in block_index(sharding, shape).items()}
-
-
-def _all_blocks(blocks: Mapping[Device, np.ndarray], places: Mapping[Device, Place]
+def _all_blocks(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: tuple[int, ...]
                 ) -> dict[Device, np.ndarray]:
     """For every device its block; those of other processes are equal to some of this one's."""
-    owner: dict[Place, Device] = {}
-    for d, place in places.items():
-        if d in blocks:
-            owner.setdefault(place, d)
-    if not owner.keys() >= {*places.values()}:
-        raise RuntimeError(NOT_ADDRESSABLE)      # the array of another process
-    return {d: blocks[owner[place]] for d, place in places.items()}
+    found = {}
+    for devices in holders(block_index(sharding, shape), shape).values():
+        block = next((blocks[d] for d in devices if d in blocks), None)
+        if block is None:
+            raise RuntimeError(NOT_ADDRESSABLE)      # the array of another process
+        found.update({d: blocks.get(d, block) for d in devices})
+    return found
 
 
 # -- one device's part -----------------------------------------------------------------------------
@@ -167,14 +160,9 @@ class Shard:
     @property
     def replica_id(self) -> int:
         """Number of devices before this one that hold the same slices."""
-        places = self._sharding.devices_indices_map(self._shape)
-        mine = places[self.device]
-        count = 0
-        for device, index in places.items():
-            if device is self.device:
-                break
-            count += index == mine
-        return count
+        index = self._sharding.devices_indices_map(self._shape)
+        return next(devices.index(self.device) for devices in holders(index, self._shape).values()
+                    if self.device in devices)
 
     def __repr__(self) -> str:
         return (f"Shard(device={self.device!r}, index={self.index}, "

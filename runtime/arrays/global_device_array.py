@@ -14,6 +14,7 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
+from ..storage import holders
 from .array import ArrayImpl
 from .assembly import make_array_from_single_device_arrays
 from .blocks import Shard
@@ -140,12 +141,9 @@ class GlobalDeviceArray(ArrayImpl):
         [0, 1, 0, 1, 0, 1, 0, 1]
         """
         index = _sharding(global_mesh, mesh_axes).devices_indices_map(tuple(global_shape))
-        holders: dict[tuple, tuple[Index, list[Device]]] = {}
         devices = list(global_mesh.local_devices)
-        for device in devices:
-            key = tuple((s.start, s.stop) for s in index[device])
-            holders.setdefault(key, (index[device], []))[1].append(device)
-        buffers = data_callback([(where, tuple(held)) for where, held in holders.values()])
+        held = holders({d: index[d] for d in devices}, tuple(global_shape)).values()
+        buffers = data_callback([(index[of[0]], tuple(of)) for of in held])
         by_device = {b.sharding.device_assignment[0]: b for b in buffers}
         if len(by_device) == len(buffers) and set(by_device) == set(devices):
             buffers = [by_device[d] for d in devices]

@@ -12,19 +12,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import optree
 
 from ...ir.context import x64_enabled
 from ...ir.diagnostics.location import capture
 from ...ir.dtypes import canonicalize_dtype
 from ...ir.mesh import Mesh
 from ...ir.process import process_identity
-from ...ir.pytree import NAMESPACE, flatten, unflatten
+from ...ir.pytree import flatten, unflatten
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
+from ...ir.tree_prefix import PrefixError, broadcast_prefix
 from ..processes.coordinator import Call, GlobalValue, Slot, current_coordinator, processes_of
-from ..storage import LocalBlocks, Storage, Stored, assemble, block_of, frozen
+from ..storage import Storage, Stored, block_of, frozen
 from .array import ArrayImpl
+from .blocks import stored_blocks
 from .host import aval_for, host_array
 from .transfer import put
 
@@ -194,7 +195,7 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
     ((16,), Array([0, 3], dtype=int32))
     """
     leaves, treedef = flatten(local_inputs)
-    specs = _specs(pspecs, treedef, local_inputs, "input pspecs")
+    specs = _specs(pspecs, local_inputs, "input pspecs")
     return unflatten(treedef, [_to_global(x, global_mesh, spec)
                                for x, spec in zip(leaves, specs, strict=True)])
 
@@ -215,7 +216,7 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
     Array([0, 3, 6, 9], dtype=int32)
     """
     leaves, treedef = flatten(global_inputs)
-    specs = _specs(pspecs, treedef, global_inputs, "output pspecs")
+    specs = _specs(pspecs, global_inputs, "output pspecs")
     return unflatten(treedef, [_to_local(x, global_mesh, spec)
                                for x, spec in zip(leaves, specs, strict=True)])
 
@@ -260,28 +261,16 @@ def _to_local(x: Any, mesh: Mesh, spec: PartitionSpec) -> ArrayImpl:
 def _of_blocks(shape: tuple[int, ...], dtype: Any, weak: bool, sharding: NamedSharding,
                blocks: dict[Any, np.ndarray]) -> ArrayImpl:
     aval = aval_for(shape, dtype, weak, sharding)
-    storage: Storage
-    if sharding.is_fully_addressable:
-        storage = assemble(blocks, sharding, shape, dtype)
-    else:
-        storage = LocalBlocks({d: frozen(b) for d, b in blocks.items()})
+    storage = stored_blocks(aval, sharding, {d: (b, dtype) for d, b in blocks.items()})
     return ArrayImpl(aval, sharding, storage, True)
 
 
-def _specs(pspecs: Any, treedef: Any, values: Any, name: str) -> list[PartitionSpec]:
+def _specs(pspecs: Any, values: Any, name: str) -> list[PartitionSpec]:
     """One spec for each leaf."""
-    if pspecs is None or isinstance(pspecs, PartitionSpec):
-        out = [pspecs] * treedef.num_leaves
-    else:
-        given, prefix = optree.tree_flatten(
-            pspecs, is_leaf=lambda s: s is None or isinstance(s, PartitionSpec),
-            namespace=NAMESPACE)
-        try:
-            parts = prefix.flatten_up_to(values)
-        except ValueError as e:
-            raise ValueError(f"{name} must be a tree prefix of the values; {e}") from None
-        out = [s for s, part in zip(given, parts, strict=True)
-               for _ in range(optree.tree_structure(part, namespace=NAMESPACE).num_leaves)]
+    try:
+        out = broadcast_prefix(pspecs, values, lambda s: isinstance(s, PartitionSpec), name)
+    except PrefixError as e:
+        raise ValueError(f"{name} must be a tree prefix of the values; {e}") from None
     if any(s is None for s in out):
         raise ValueError(
             "`None` is not a valid input to the pspecs argument. Please use "

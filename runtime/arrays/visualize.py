@@ -73,12 +73,7 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: b
         show(sharding_svg(shape, sharding, color_map))
         return
     rows = _cells(shape, sharding, scale, min_width, max_width)
-    colored = use_color and _has_colors()
-    total = sum(max(row[c].width for row in rows) + 1 for c in range(len(rows[0]))) + 1
-    if colored or total > max_width:
-        _print_rich(rows, max_width, (color_map or _hues) if colored else None)
-    else:
-        print(_plain(rows))
+    _print(rows, max_width, (color_map or _hues) if use_color and _has_colors() else None)
 
 
 def visualize_array_sharding(arr: Any, **options: Any) -> None:
@@ -105,12 +100,7 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) 
 
 def _cells(shape: tuple[int, ...], sharding: Sharding, scale: float, min_width: int,
            max_width: int) -> list[list[_Cell]]:
-    holders: dict[tuple[int, int], list[int]] = {}
-    block = sharding.shard_shape(shape)
-    for device, where in sharding.devices_indices_map(shape).items():
-        place = [0 if s.start is None else s.start // n for s, n in zip(where, block, strict=True)]
-        row, column = place if len(place) == 2 else (0, place[0])
-        holders.setdefault((row, column), []).append(device.id)
+    block, found = sharding.shard_shape(shape), _blocks(shape, sharding, _drawn(shape, sharding))
     platform = sharding.device_assignment[0].platform.upper()
     height = int(10 * scale)
     width = int(height * ((shape[1] if len(shape) == 2 else 1) / shape[0]))
@@ -120,45 +110,20 @@ def _cells(shape: tuple[int, ...], sharding: Sharding, scale: float, min_width: 
     h = int(down * height) if down is not None else 1
 
     def cell(ids: list[int]) -> _Cell:
-        text = f"{platform} {','.join(map(str, sorted(ids)))}"
+        text = f"{platform} {','.join(map(str, ids))}"
         free, tall = w - len(text) - 2, h - 2
         return _Cell(text, max(free // 2, 0), max(free - free // 2, 0), max(tall // 2, 0),
-                     max(tall - tall // 2, 0), min(ids))
+                     max(tall - tall // 2, 0), ids[0])
 
-    last_row, last_column = max(r for r, _ in holders), max(c for _, c in holders)
-    return [[cell(holders[r, c]) for c in range(last_column + 1)] for r in range(last_row + 1)]
-
-
-def _plain(rows: list[list[_Cell]]) -> str:
-    columns = range(len(rows[0]))
-    widths = [max(row[c].width for row in rows) for c in columns]
-
-    def border(left: str, between: str, right: str) -> str:
-        return left + between.join("─" * w for w in widths) + right
-
-    parts = []
-    for row in rows:
-        blank = "│" + "│".join(" " * w for w in widths) + "│"
-        lines = [blank] * max(cell.height for cell in row)
-        at = row[0].top
-        texts = [(" " * cell.left + cell.text + " " * cell.right) for cell in row]
-        lines[at] = "│" + "│".join(_centered(t, w) for t, w in zip(texts, widths, strict=True)
-                                   ) + "│"
-        parts.append("\n".join(lines))
-    inner = "\n" + border("├", "┼", "┤") + "\n"
-    return border("┌", "┬", "┐") + "\n" + inner.join(parts) + "\n" + border("└", "┴", "┘")
-
-
-def _centered(text: str, width: int) -> str:
-    extra = width - len(text)
-    return " " * (extra // 2) + text + " " * (extra - extra // 2)
+    last_row, last_column = map(max, zip(*found, strict=True))
+    return [[cell(found[r, c]) for c in range(last_column + 1)] for r in range(last_row + 1)]
 
 
 def _has_colors() -> bool:
     return sys.stdout.isatty() and _console.Console().color_system is not None
 
 
-def _print_rich(rows: list[list[_Cell]], max_width: int, color_map: ColorMap | None) -> None:
+def _print(rows: list[list[_Cell]], max_width: int, color_map: ColorMap | None) -> None:
     table = _table.Table(show_header=False, show_lines=color_map is None, padding=0,
                          highlight=color_map is None, pad_edge=False,
                          box=_box.SQUARE if color_map is None else None)

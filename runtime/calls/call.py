@@ -10,7 +10,7 @@ from typing import Any
 
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
-from .recording import Kernel
+from .recording import Kernel, Recording
 
 Function = Callable[..., Any]
 _INPUTS, _KERNEL = itemgetter(1), itemgetter(5)
@@ -29,6 +29,11 @@ class Call(NamedTuple):
     eqn: Equation | None
     kernel: Kernel | None = None
     changes: bool = False
+
+    @property
+    def recording(self) -> Recording | None:
+        """The numpy calls of which it consists, if they are known."""
+        return None if self.kernel is None or self.several else self.kernel.recording
 
 
 def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> Counter[int]:
@@ -49,6 +54,18 @@ def last_reads(calls: Sequence[Call], kept: Iterable[int]) -> list[tuple[int, ..
         dead.append(last)
     dead.reverse()
     return dead
+
+
+def without_unread(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
+    """The calls but those whose result nobody reads."""
+    read = set(outputs)
+    kept: list[Call] = []
+    for call in reversed(calls):
+        if call.several or not read.isdisjoint(call.outputs):
+            kept.append(call)
+            read.update(call.inputs)
+    kept.reverse()
+    return kept
 
 
 def kernels(calls: Iterable[Call]) -> set[Kernel]:

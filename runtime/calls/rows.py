@@ -6,7 +6,7 @@ indexing, and a scatter of one window is an assignment; both take their starts a
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from ...ir.kernels.dynamic_slices import Place, Window, clamped
 from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
 from ..layout import Reshaped
-from .call import Call, read_counts
-from .recording import INDEX, REPEAT, RESHAPE, Kernel, Recording
+from .call import Call, read_counts, without_unread
+from .recording import REPEAT, RESHAPE, Kernel
 
 
 class SliceAt(NamedTuple):
@@ -159,7 +159,7 @@ def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
             takes[call.outputs[0]] = len(out)
             out.append(call._replace(function=SliceAt(window.places, False), inputs=(
                 x, *_numbers(at, kernel.shapes[1:], makers))))
-    return _without_unread(out, calls, outputs)
+    return without_unread(out, outputs)
 
 
 def _dropping(taken: Call, call: Call) -> Call | None:
@@ -227,57 +227,3 @@ def _scalars(at: int, makers: Mapping[int, Call], single: bool) -> list[int] | N
             [step.kind in (RESHAPE, REPEAT) for step in recording.steps]):
         return known
     return list(call.inputs)
-
-
-def _without_unread(calls: Sequence[Call], before: Sequence[Call], outputs: Sequence[int]
-                    ) -> list[Call]:
-    """The calls but those that nobody reads any more."""
-    was = read_counts(before, outputs)
-    kept: list[Call] = []
-    left = read_counts(calls, outputs)
-    for call in reversed(calls):
-        if call.outputs and not call.several and was[call.outputs[0]] and (
-                not left[call.outputs[0]]):
-            left.subtract(call.inputs)
-        else:
-            kept.append(call)
-    kept.reverse()
-    return kept
-
-
-def indexed(calls: Sequence[Call], outputs: Sequence[int], done: Container[int] = ()
-            ) -> dict[int, tuple[int, tuple[Any, ...]] | None]:
-    """Calls that are one indexing together: a slice at a known place, and the loss of dimensions
-    that it cut to size 1. By result: of the one, what is to be indexed instead with what; of the
-    other one None.
-
-    done: slots of what is there already, slices among them, which are not indexed again.
-    """
-    cuts: dict[int, tuple[Recording, Any]] = {}
-    found: dict[int, tuple[int, tuple[Any, ...]] | None] = {}
-    for call in calls:
-        kernel = call.kernel
-        if (kernel is None or call.several or len(call.inputs) != 1
-                or call.outputs[0] in done):
-            continue
-        recording = kernel.recording
-        if recording is None or len(recording.steps) != 1:
-            continue
-        (step,) = recording.steps
-        if step.kind == INDEX:
-            cuts[call.outputs[0]] = recording, step.function
-        elif step.kind == RESHAPE and call.inputs[0] in cuts:
-            cut, index = cuts[call.inputs[0]]
-            whole, part = cut.values[0][0], cut.values[1][0]
-            left = tuple([m for m, n in zip(part, whole, strict=True) if m != 1 or n == 1])
-            if left == kernel.shapes[-1] and kernel.dtypes[-1].isbuiltin:
-                found[call.outputs[0]] = None
-                found[call.inputs[0]] = call.outputs[0], tuple(
-                    [i.start if m == 1 and n != 1 else i for i, m, n in
-                     zip(index, part, whole, strict=True)])
-    if found:
-        reads = read_counts(calls, outputs)
-        for s in [s for s, place in found.items() if place is not None and reads[s] != 1]:
-            made = found.pop(s)
-            del found[made[0]]              # type: ignore[index]
-    return found

@@ -22,7 +22,7 @@ from ...ir.shardings.sharding import Sharding
 from ...ir.support.lazy import lazy_import
 from ..arrays.array import ArrayImpl
 from ..arrays.host import aval_for
-from ..storage import LocalBlocks, Storage, Stored, frozen
+from ..storage import LocalBlocks, Place, Storage, Stored, frozen, holders
 from .record import BlockRecord, LeafRecord, block_file
 
 safetensors = lazy_import("safetensors")
@@ -70,9 +70,9 @@ def own_blocks(x: ArrayImpl, path: str, encode: dict[str, np.ndarray]) -> list[B
     if not x.committed:
         return host_block(x.value, dtype, path, encode) if mine == 0 else []
     records = []
-    for device, where in distinct_blocks(x.sharding, shape).values():
-        if device.process_index == mine:
-            records.append(_record(path, where, encoded(x._block_data(device), dtype), shape,
+    for place, (first, *_) in _holders(x.sharding, shape).items():
+        if first.process_index == mine:
+            records.append(_record(path, place, encoded(x._block_data(first), dtype), shape,
                                    encode))
     return records
 
@@ -82,13 +82,13 @@ def host_block(value: np.ndarray, dtype: Any, path: str, encode: dict[str, np.nd
     """The one block of a value that is held whole."""
     if value.size == 0 or dtype == float0:
         return []
-    whole = (slice(None),) * value.ndim
+    whole = tuple([(0, n) for n in value.shape])
     return [_record(path, whole, encoded(value, dtype), value.shape, encode)]
 
 
-def _record(path: str, where: tuple[slice, ...], data: np.ndarray, shape: tuple[int, ...],
+def _record(path: str, place: Place, data: np.ndarray, shape: tuple[int, ...],
             encode: dict[str, np.ndarray]) -> BlockRecord:
-    start, size = bounds(where, shape)
+    start, size = _bounds(place)
     name = path or "value"
     if size != shape:
         name += "@" + ",".join(map(str, start))
@@ -98,20 +98,13 @@ def _record(path: str, where: tuple[slice, ...], data: np.ndarray, shape: tuple[
     return BlockRecord(block_file(process_index()), name, start, size)
 
 
-def distinct_blocks(sharding: Sharding, shape: tuple[int, ...]
-                    ) -> dict[tuple, tuple[Device, tuple[slice, ...]]]:
-    """The first device, in the order of the sharding, that holds each block."""
-    out: dict[tuple, tuple[Device, tuple[slice, ...]]] = {}
-    for device, where in sharding.devices_indices_map(shape).items():
-        out.setdefault(bounds(where, shape), (device, where))
-    return out
+def _holders(sharding: Sharding, shape: tuple[int, ...]) -> dict[Place, list[Device]]:
+    return holders(sharding.devices_indices_map(shape), shape)
 
 
-def bounds(where: tuple[slice, ...], shape: tuple[int, ...]
-           ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Start and shape of the part of an array that these slices take."""
-    ranges = [s.indices(n) for s, n in zip(where, shape, strict=True)]
-    return tuple(r[0] for r in ranges), tuple(max(0, r[1] - r[0]) for r in ranges)
+def _bounds(place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Start and shape of a block."""
+    return tuple([a for a, _ in place]), tuple([max(0, b - a) for a, b in place])
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -141,21 +134,18 @@ class BlockReader:
             storage = Stored(frozen(self._whole(leaf, dtype, sharding)))
         else:
             mine = process_index()
-            read: dict[tuple, np.ndarray] = {}
-            blocks = {}
-            for device, where in sharding.devices_indices_map(shape).items():
-                if device.process_index == mine:
-                    key = bounds(where, shape)
-                    if key not in read:
-                        read[key] = frozen(self.part(leaf, *key))
-                    blocks[device] = read[key]
+            blocks: dict[Device, np.ndarray] = {}
+            for place, devices in _holders(sharding, shape).items():
+                own = [d for d in devices if d.process_index == mine]
+                if own:
+                    blocks.update(dict.fromkeys(own, frozen(self.part(leaf, *_bounds(place)))))
             storage = LocalBlocks(blocks)
         return ArrayImpl(aval, sharding, storage, committed)
 
     def _whole(self, leaf: LeafRecord, dtype: Any, sharding: Sharding) -> np.ndarray:
-        parts = distinct_blocks(sharding, leaf.shape)
+        parts = list(map(_bounds, _holders(sharding, leaf.shape)))
         if len(parts) == 1:
-            return self.part(leaf, (0,) * len(leaf.shape), leaf.shape)
+            return self.part(leaf, *parts[0])
         data = np.empty(leaf.shape, storage_dtype(dtype))
         for start, shape in parts:
             self._read_into(leaf, start, shape, data[_slices(start, shape)])

@@ -37,7 +37,7 @@ class Precomputed:
 
     ahead: these calls, in order. sources: the counters and items that they read. counters: of each
     counter among the carry what an iteration adds. steps: of those that nobody reads but such
-    calls, the same. given: slots that iterations get. calls, dead: the rest. rank: the most
+    calls, the same. given: slots that iterations get. calls: the rest. rank: the most
     dimensions that an operand or result of `ahead` has; for all iterations each has one for these,
     as many of size 1 as it lacks, and its own. shapes: of results that are no scalars.
     """
@@ -55,7 +55,7 @@ class Precomputed:
                 counted[x] = o
         varying = {*self.counters, *items}
         self.ahead: list[Call] = []
-        self.calls, self.dead = plan.calls, plan.dead
+        self.calls = plan.calls
         self.steps: dict[int, Any] = {}
         self.given: list[int] = []
         self.sources: list[int] = []
@@ -67,8 +67,8 @@ class Precomputed:
     def _look(self, plan: Plan, fixed: Sequence[int], varying: set[int], counted: dict[int, int],
               items: Sequence[int]) -> None:
         known = {*fixed, *plan.constants, *varying}
-        rest: list[tuple[Call, tuple[int, ...]]] = []
-        for call, ends in zip(plan.calls, plan.dead, strict=True):
+        self.calls = []
+        for call in plan.calls:
             if known.issuperset(call.inputs) and not varying.isdisjoint(call.inputs) and (
                     self.is_small(call) or takes_a_number(call)):
                 self.ahead.append(call)
@@ -81,9 +81,7 @@ class Precomputed:
                 varying.update(call.outputs)
                 known.update(call.outputs)
             else:
-                rest.append((call, ends))
-        self.calls = [call for call, _ in rest]
-        self.dead = [ends for _, ends in rest]
+                self.calls.append(call)
         readers = Counter([s for call in self.calls for s in call.inputs])
         readers.update(plan.outputs)
         self.steps = {x: step for x, step in self.counters.items()
@@ -97,7 +95,6 @@ class Precomputed:
                 needed.update(call.inputs)
         self.ahead = [call for call in self.ahead if not needed.isdisjoint(call.outputs)]
         self.sources = [s for s in (*self.counters, *items) if s in needed]
-
 
     def is_small(self, call: Call) -> bool:
         """Does the call compute few numbers from few, each from one of each operand; or is it a
@@ -114,10 +111,9 @@ def takes_a_number(call: Call) -> bool:
 
 def is_elementwise(call: Call) -> bool:
     """Does the call compute each element from elements, so that it may be done for many at once?"""
-    if call.several or call.changes or call.kernel is None:
-        return False
-    recording = call.kernel.recording
-    return recording is not None and all([_is_exact(step, recording) for step in recording.steps])
+    recording = call.recording
+    return not call.changes and recording is not None and all(
+        [_is_exact(step, recording) for step in recording.steps])
 
 
 def _is_exact(step: Any, recording: Recording) -> bool:
@@ -133,7 +129,7 @@ def _is_exact(step: Any, recording: Recording) -> bool:
 
 def added(call: Call | None, x: int, constants: dict[int, Any]) -> Any:
     """The integer that a call adds to the scalar x, and does nothing else."""
-    recording = None if call is None or call.kernel is None else call.kernel.recording
+    recording = None if call is None else call.recording
     if call is None or recording is None or len(recording.steps) != 1 or len(call.inputs) != 2:
         return None
     (step,) = recording.steps

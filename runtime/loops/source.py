@@ -25,7 +25,7 @@ from ...ir.kernels.dynamic_slices import clamped
 from ..calls.rows import SliceAt, is_written
 from ..layout import Reshaped
 from ..plans import plan as plans
-from ..plans.generated import Lines, Writer, inline, recording_of
+from ..plans.generated import Lines, Writer, inline
 from ..plans.plan import Plan
 from .precomputed import Precomputed, all_counts, counted, with_rank
 
@@ -37,13 +37,13 @@ def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
     w.line(f"{lines.unpack(slots)}= {source}")
     numbers: set[int] = set()
     for call in lines.calls:
-        recording = recording_of(call)
+        recording = call.recording
         if recording is not None and not any([shape for shape, _ in recording.values]):
             numbers.update(call.inputs)
     for s in slots:
         if s in numbers and s not in lines.constants:
             w.line(f"{lines.slot(s)} = {lines.slot(s)}[()]")
-        if s in lines.reused.values():                  # carried, and written over
+        if s in lines.used:                             # carried, and written over
             w.line(f"{lines.slot(s)} = {lines.slot(s)}.copy('K')")
 
 
@@ -82,8 +82,8 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     w = Writer()
     precomputed = Precomputed(plan, [*fixed, *made], carried, [items[n] for n in scalars],
                         length)
-    lines = Lines(w, precomputed.calls, precomputed.dead, plan.outputs, plan.constants, "v",
-                  [*fixed, *made], dict(zip(carried, plan.outputs, strict=False)))
+    lines = Lines(w, precomputed.calls, plan.outputs, plan.constants, "v", [*fixed, *made],
+                  carried)
     for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
         _unpack(w, lines, slots, source)
     if copied:
@@ -132,7 +132,7 @@ def _write_ahead(w: Writer, lines: Lines, precomputed: Precomputed, numbers: Map
             w.line(f"u{call.outputs[0]} = {operands[0]}")
             continue
         assert call.kernel is not None and call.kernel.recording is not None
-        inline(w, call.kernel.recording, operands, f"u{call.outputs[0]}", call.eqn, None, many=True)
+        inline(w, call.kernel.recording, operands, f"u{call.outputs[0]}", call.eqn, many=True)
 
 
 def _write_given(w: Writer, lines: Lines, precomputed: Precomputed, outputs: Sequence[int]
@@ -177,9 +177,9 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
     asked, fixed = list(test.inputs), list(body.inputs)
     w = Writer()
     carried, made = fixed[head:head + carry], fixed[head + carry:]
-    lines = Lines(w, body.calls, body.dead, body.outputs, body.constants, "v",
-                  [*fixed[:head], *made], dict(zip(carried, body.outputs, strict=True)))
-    asking = Lines(w, test.calls, test.dead, test.outputs, test.constants, "u", asked[:before])
+    lines = Lines(w, body.calls, body.outputs, body.constants, "v", [*fixed[:head], *made],
+                  carried)
+    asking = Lines(w, test.calls, test.outputs, test.constants, "u", asked[:before])
     for owner, slots, source in ((asking, asked[:before], "asked"), (lines, fixed[:head], "head"),
                                  (lines, made, "made"), (lines, carried, "carry")):
         _unpack(w, owner, slots, source)

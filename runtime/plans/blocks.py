@@ -29,7 +29,7 @@ import numpy as np
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
-from ..calls.call import Call, last_reads, new_call, read_counts
+from ..calls.call import Call, new_call, read_counts
 from ..calls.recording import (
     CALL,
     CAST,
@@ -43,6 +43,7 @@ from ..calls.recording import (
 )
 from ..threads import in_parallel, share_count
 from .generated import Lines, Writer
+from .steps import inlined
 
 Shape = tuple[int, ...]
 LARGE = 1 << 15                 # elements of a value from which blocks pay
@@ -296,24 +297,20 @@ class Blocked:
 
     def _written_out(self, rows: int) -> Callable[..., Any]:
         """The function of operands and memory for the results, for blocks of so many rows."""
-        calls = [call._replace(function=_nothing, kernel=_in_block(kernel, forms, rows))
+        calls = [call._replace(function=inlined, kernel=_in_block(kernel, forms, rows))
                  for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                 strict=True)]
         w = Writer()
-        lines = Lines(w, calls, last_reads(calls, self._results), self._results, {})
-        direct = {call.outputs[0] for call in calls if _ends_in_call(call)}
-        lines.write_into({s: f"o{j}" for j, s in enumerate(self._results) if s in direct})
+        lines = Lines(w, calls, self._results, {}, wanted=True)
+        memory = [lines.slot(lines.memory[s]) if s in lines.memory else f"o{j}"
+                  for j, s in enumerate(self._results)]
         w.line(lines.unpack(range(len(self._operands))) + "= arguments")
-        w.line("".join([f"o{j}, " for j in range(len(self._results))]) + "= memory")
+        w.line(", ".join(memory) + ", = memory")
         lines.write()
-        for j, s in enumerate(self._results):
-            if s not in direct:
-                w.line(f"{w.name(np.copyto, 'f')}(o{j}, {lines.slot(s)})")
+        for s, name in zip(self._results, memory, strict=True):
+            if s not in lines.memory:
+                w.line(f"{w.name(np.copyto, 'f')}({name}, {lines.slot(s)})")
         return w.function("arguments, memory")
-
-
-def _nothing(*arrays: Any) -> Any:
-    raise AssertionError("the calls of a block are written out")
 
 
 def _ends_in_call(call: Call) -> bool:

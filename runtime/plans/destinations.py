@@ -1,30 +1,32 @@
 """Results that are written where they belong: into memory of a loop, or over an operand that dies.
 
 What an iteration of a scan gives is a row of a large array. A call that can write there does, and
-nothing is copied. A buffer that a loop carries and changes in part (`dynamic_update_slice`), or
-adds to, is the loop's own, and is changed where it is. Outside of loops, too, an op that changes a
-part of its operand does so in place where the operand was computed here and nobody else reads it.
+nothing is copied. What is read for the last time lends its memory to the result, if it was computed
+here and nothing is left that is a view of it: an array that is changed in part is changed where it
+is, and what a chain of small calls touches stays in the cache. A buffer that a loop carries is the
+loop's own from the first iteration on, before which it is copied.
 
 `x.at[i].set(x[j]).at[j].set(x[i])` reads of `x` what the first change writes over. Reads that can
 come before it do, and a part that is used after it is copied; else all of the array would be.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
-from ..calls.call import Call, new_call, read_counts
+from ..calls.call import Call, new_call
 from ..calls.recording import CALL, VIEWS, Recording
 from ..calls.rows import UpdateAt
-from .blocks import Blocked
-from .generated import BY_NAME
+from .draft import Draft
+
+FEWEST = 1 << 10                # bytes of a small array that is worth writing over
 
 
-def into_memory(calls: Sequence[Call], wanted: Sequence[int], new_slot: Callable[[], int]
+def into_memory(calls: Sequence[Call], wanted: Iterable[int], new_slot: Callable[[], int]
                 ) -> tuple[list[Call], dict[int, int]]:
     """The calls, those that can writing what is wanted into memory that they are given.
 
@@ -37,7 +39,7 @@ def into_memory(calls: Sequence[Call], wanted: Sequence[int], new_slot: Callable
         if open_slots.isdisjoint(call[2]):
             continue
         here = [s for s in call.outputs if s in open_slots]
-        if isinstance(call.function, Blocked):
+        if is_group(call):
             slots = [new_slot() for _ in here]
             function = call.function.writing([call.outputs.index(s) for s in here])
             out[i] = call._replace(function=function, inputs=(*call.inputs, *slots), changes=True)
@@ -64,109 +66,127 @@ def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
     if recording is None or len(recording.steps) != 1:
         return None
     (step,) = recording.steps
-    if (step.kind != CALL or step.function in BY_NAME
-            or not all(type(v) is int for v in step.operands)):
+    if step.kind != CALL or not all(type(v) is int for v in step.operands):
         return None
-    return step.function, tuple(call.inputs[v] for v in step.operands)
+    return _NAMED.get(step.function, step.function), tuple(call.inputs[v] for v in step.operands)
 
 
-def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int, int]
-                  ) -> tuple[list[Call], list[int]]:
+def _maximum(x: Any, y: Any, out: Any) -> Any:
+    return np.maximum(x, y, out=out)
+
+
+def _minimum(x: Any, y: Any, out: Any) -> Any:
+    return np.minimum(x, y, out=out)
+
+
+_NAMED = {np.maximum: _maximum, np.minimum: _minimum}   # numpy warns of an `out` that has no name
+
+
+def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[int, int],
+                  small: bool = False) -> tuple[Sequence[Call], list[int]]:
     """The calls, those that can writing their result over an operand that nobody else reads.
 
-    owned: parameters that may be written over, each by one result only. Gives also those that are.
+    owned: parameters that may be written over, and what they are in the next iteration. small:
+    whether calls are looked at that compute small arrays, too. Gives also those parameters that
+    are.
     """
     used: list[int] = []
-    able = [i for i, (function, inputs, _, _, _, kernel, _) in enumerate(calls)
-            if type(function) is Blocked or kernel is not None and kernel.changes
-            or owned and not owned.keys().isdisjoint(inputs)]
+    able = [i for i, call in enumerate(calls)
+            if call.kernel is not None and (
+                call.kernel.changes or small and call.kernel.sizes[-1] >= FEWEST)
+            or owned and not owned.keys().isdisjoint(call.inputs) or is_group(call)]
     if not able:
         return calls, used
-    makers = {s: call for call in calls for s in call[2]}
-    if not owned and makers.keys().isdisjoint(chain.from_iterable([calls[i][1] for i in able])):
-        return calls, used
+    memory = _Memory(calls, outputs, owned)
     out = list(calls)
-    reads = read_counts(calls)
-    given = set(outputs)
-    ends = {o: o for o in owned.values() if outputs.count(o) == 1 and not _is_viewed(
-        calls, o, given)} if owned else {}          # slots, by what is written over them
-
-    def is_own(s: int) -> bool:
-        """Is it an array that is computed here, read once, and nobody else's?"""
-        return s in makers and reads[s] == 1 and s not in given and is_fresh(makers[s])
-
-    def is_made(s: int) -> bool:
-        """The same, however often it is read."""
-        return s in makers and s not in given and is_fresh(makers[s])
-
-    def is_last(i: int, x: int) -> bool:
-        """Has all that reads x, but the call at i, been done before, and left no view of it?"""
-        if reads[x] == 1:
-            return True
-        if calls[i].inputs.count(x) > 1:
-            return False
-        left = {x}
-        for k, call in enumerate(calls):
-            if k == i or left.isdisjoint(call.inputs):
-                continue
-            if k > i:
-                return False
-            if not is_fresh(call):
-                if not given.isdisjoint(call.outputs):
-                    return False
-                left.update(call.outputs)
-        return True
-
-    for i in reversed(able):
+    for i in able:
         call = calls[i]
-        if type(call.function) is Blocked:
-            dying = [k for k, s in enumerate(call[1]) if is_own(s)]
+        if is_group(call):
+            dying = [k for k, s in enumerate(call[1]) if s not in owned and memory.is_free(s, i)]
             if dying:
                 out[i] = new_call((call.function.over(dying), *call[1:6], True))
             continue
         changed = _changed(call)
-        if changed is not None:
-            function, x, inputs = changed
-            end = ends.get(call.outputs[0])
-            if x not in given and (x in owned and owned[x] == end and is_last(i, x) or hasattr(
-                    call.function, "over") and is_own(x) or type(call.function) is UpdateAt
-                    and is_made(x) and is_last(i, x)):
-                out[i] = call._replace(function=function, inputs=inputs, kernel=None,
-                                       changes=True)
-                if x in owned:
-                    used.append(x)
-                elif end is not None:
-                    ends[x] = end
+        if changed is None:
+            continue
+        function, operands, inputs = changed
+        x = next((x for x in operands if memory.is_free(x, i)), None)
+        if x is not None:
+            out[i] = call._replace(
+                function=function, inputs=inputs if inputs is call.inputs else (*inputs, x),
+                kernel=None, changes=True)
+            if x in owned:
+                used.append(x)
     return out, used
 
 
-def _is_viewed(calls: Sequence[Call], s: int, given: Set[int]) -> bool:
-    """Is a result of the calls, of those in `given`, a view of what is in this slot?"""
-    views = {s}
-    for call in calls:
-        if not views.isdisjoint(call.inputs) and not is_fresh(call):
-            if not given.isdisjoint(call.outputs):
-                return True
-            views.update(call.outputs)
-    return False
-
-
-def _changed(call: Call) -> tuple[Any, int, tuple[int, ...]] | None:
-    """A function that writes a call's result over an operand, this operand, and its inputs."""
+def _changed(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | None:
+    """A function that writes a call's result over an operand, operands that it may be, and its
+    inputs: those of the call where the operand is the first, else those before it."""
     if call.kernel is not None and not call.kernel.shapes[-1]:
         return None                             # numpy's scalars cannot be written over
     over = getattr(call.function, "over", None)
     if over is not None:
-        return over, call.inputs[0], call.inputs
+        return over, call.inputs[:1], call.inputs
     made = _writer(call)
     if made is None or hasattr(call.function, "into"):
         return None
     assert call.kernel is not None
     *shapes, shape = call.kernel.shapes
     *dtypes, dtype = call.kernel.dtypes
-    x = next((s for s, given, kind in zip(call.inputs, shapes, dtypes, strict=True)
-              if given == shape and kind == dtype and call.inputs.count(s) == 1), None)
-    return None if x is None else (made[0], x, (*made[1], x))
+    like = [s for s, given, kind in zip(call.inputs, shapes, dtypes, strict=True)
+            if given == shape and kind == dtype]
+    return (made[0], like, tuple([*made[1]])) if like else None
+
+
+class _Memory:
+    """Which values of calls lie in memory that may be written over.
+
+    owned: parameters whose memory is this plan's, as far as what they are next is.
+    """
+
+    def __init__(self, calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[int, int]
+                 ) -> None:
+        self.calls = calls
+        self.makers = {s: call for call in calls for s in call[2]}
+        self.given = set(outputs)
+        self.readers: dict[int, list[int]] = {}     # places of calls, in order
+        for i, call in enumerate(calls):
+            for s in call[1]:
+                self.readers.setdefault(s, []).append(i)
+        self.owned = {x for x, o in owned.items() if outputs.count(o) == 1 and self._is_new(o)
+                      and not any([s in self.given for s, _ in self._views(o) if s != o])}
+
+    def is_free(self, x: int, i: int) -> bool:
+        """Is it an array of its own here, of which nobody reads anything once the call at i, which
+        reads it once and no view of it, has been made?"""
+        if not (x in self.owned or self._is_new(x)) or self.readers[x][-1] != i:
+            return False
+        return self.readers[x].count(i) == 1 and all(
+            [s not in self.given and (not at or at[-1] < i or s == x)
+             for s, at in self._views(x, i)])
+
+    def _is_new(self, s: int) -> bool:
+        return s in self.makers and is_fresh(self.makers[s])
+
+    def _views(self, x: int, but: int = -1) -> list[tuple[int, Sequence[int]]]:
+        """What may lie in the same memory, each with the places of the calls that read it. but: the
+        place of a call that makes no view."""
+        found: list[tuple[int, Sequence[int]]] = [(x, self.readers.get(x, ()))]
+        seen = {x}
+        for _, places in found:
+            for k in places:
+                call = self.calls[k]
+                if k != but and not seen.issuperset(call.outputs) and not is_fresh(call):
+                    new = [s for s in call.outputs if s not in seen]
+                    seen.update(new)
+                    found += [(s, self.readers.get(s, ())) for s in new]
+        return found
+
+
+def is_group(call: Call) -> bool:
+    """Is it one of fused calls, which can write any of its results to memory that is given?"""
+    return hasattr(call.function, "writing")
 
 
 def is_fresh(call: Call) -> bool:
@@ -175,7 +195,7 @@ def is_fresh(call: Call) -> bool:
     if call.changes:
         return True
     if kernel is None:
-        return type(function) is Blocked or hasattr(function, "over") or hasattr(function, "into")
+        return hasattr(function, "over") or hasattr(function, "into")
     if kernel.fresh is None:
         recording = kernel.recording
         kernel.fresh = hasattr(function, "over") or hasattr(function, "into") or (
@@ -186,6 +206,24 @@ def is_fresh(call: Call) -> bool:
 def _computes(recording: Recording) -> bool:
     """Is the result that of a step that computes?"""
     return any(s.result == recording.result and s.kind not in VIEWS for s in recording.steps)
+
+
+def _into_memory(d: Draft) -> Draft:
+    calls, memory = into_memory(d.calls, dict.fromkeys([d.outputs[i] for i in d.wanted]),
+                                d.new_slot)
+    return d.of(calls, memory=memory)
+
+
+def _over_operands(d: Draft) -> Draft:
+    owned = {x: o for x, o in d.owned.items() if o not in d.memory}
+    calls, used = over_operands(d.calls, d.outputs, owned, d.small)
+    return d.of(calls, used=used)
+
+
+WRITE_INTO_MEMORY = Pass("write-into-memory", "", _into_memory,
+                         "results that are wanted in memory that is there are written into it")
+WRITE_OVER = Pass("write-over", "", _over_operands,
+                  "results are written over operands that are read for the last time")
 
 
 # -- reading before writing ------------------------------------------------------------------------

@@ -18,7 +18,8 @@ small arrays that halves the time of a run. The source has no names or texts of 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -28,8 +29,7 @@ from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.reductions import adder_of
 from ...ir.program import Equation
 from ...ir.support.caches import cached
-from ..calls.call import Call
-from ..calls.ownership import folded, in_place, is_new
+from ..calls.call import Call, last_reads
 from ..calls.recording import (
     CALL,
     CAST,
@@ -38,15 +38,17 @@ from ..calls.recording import (
     REPEAT,
     RESHAPE,
     TRANSPOSE,
+    VIEWS,
     Recording,
     constant,
 )
-from ..calls.rows import indexed, is_written, written
+from ..calls.rows import is_written, written
 from ..layout import Reshaped
 from ..storage import settled
+from .draft import Draft, run_passes
+from .steps import WRITTEN
 
 Run = Callable[[Sequence[Any]], list[Any]]
-BY_NAME = frozenset({np.maximum, np.minimum})     # numpy warns of an `out` that has no name
 
 
 def repeated(x: Any, shape: tuple[int, ...]) -> Any:
@@ -58,11 +60,6 @@ def repeated(x: Any, shape: tuple[int, ...]) -> Any:
         view.flags.writeable = False
         return view
     return np.broadcast_to(x, shape)
-
-
-def recording_of(call: Call) -> Recording | None:
-    """The numpy calls of a call, if they are known."""
-    return None if call.kernel is None or call.several else call.kernel.recording
 
 
 class Writer:
@@ -113,26 +110,29 @@ class Writer:
 
 
 class Lines:
-    """The lines of a plan's calls. letter: of its variables. fixed: slots that outlive them.
-    carried: of a loop's body, slots and what they are in the next iteration."""
+    """The lines of a plan's calls, each a numpy call.
 
-    def __init__(self, writer: Writer, calls: Sequence[Call], dead: Sequence[tuple[int, ...]],
-                 outputs: Sequence[int], constants: dict[int, Any], letter: str = "v",
-                 fixed: Sequence[int] = (), carried: Mapping[int, int] | None = None) -> None:
+    letter: of its variables. fixed: slots that outlive them. carried: of a loop's body, what the
+    first outputs are in the next iteration. wanted: whether the results are written, where they can
+    be, into memory in the slots that `memory` says. used: slots among `carried` that are written
+    over.
+    """
+
+    def __init__(self, writer: Writer, calls: Sequence[Call], outputs: Sequence[int],
+                 constants: dict[int, Any], letter: str = "v", fixed: Sequence[int] = (),
+                 carried: Sequence[int] = (), wanted: bool = False) -> None:
         self.writer, self.letter = writer, letter
-        self.calls, self.dead = calls, dead
-        self.constants = folded(calls, constants)
+        known = itertools.chain(outputs, constants, fixed, carried, *[
+            (*call.inputs, *call.outputs) for call in calls])
+        new_slot = itertools.count(max(known, default=-1) + 1).__next__
+        draft = run_passes(WRITTEN, Draft(calls, outputs, constants, new_slot, carried,
+                                          range(len(outputs)) if wanted else (), small=True))
+        self.calls, self.constants = draft.calls, draft.constants
+        self.memory, self.used = draft.memory, draft.used
         self.fixed = {*self.constants, *fixed}
-        self.reused = in_place(calls, dead, outputs, self.constants, carried or {})
-        self.indexed = indexed(calls, outputs, self.constants)
+        self.dead = last_reads(self.calls, (*outputs, *self.fixed))
         self._numbers: dict[int, Any] = {}
         self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
-        self.memory: dict[int, str] = {}        # of results: what it is called
-
-    def write_into(self, memory: Mapping[int, str]) -> None:
-        """Let results be written to memory that has a name."""
-        self.memory.update(memory)
-        self.reused = {s: x for s, x in self.reused.items() if s not in memory and x not in memory}
 
     def slot(self, s: int) -> str:
         """What the value in a slot is called."""
@@ -156,26 +156,12 @@ class Lines:
     def write(self) -> None:
         w = self.writer
         for call, ends in zip(self.calls, self.dead, strict=True):
-            if call.outputs and call.outputs[0] in self.constants:
-                continue
-            if call.outputs and call.outputs[0] in self.indexed:
-                place = self.indexed[call.outputs[0]]
-                if place is not None:
-                    s, index = place
-                    w.line(f"{self.slot(s)} = {self.slot(call.inputs[0])}[{w.name(index)}]",
-                           call.eqn)
-                self.drop([s for s in ends if s not in self.fixed])
-                continue
-            recording = recording_of(call)
+            recording = call.recording
             name = self.slot if recording is None or any(
                 [shape for shape, _ in recording.values]) else self.number
             operands = [name(s) for s in call.inputs]
             if recording is not None:
-                target = call.outputs[0]
-                spare = self.memory.get(target)
-                if spare is None and target in self.reused:
-                    spare = self.slot(self.reused[target])
-                inline(w, recording, operands, self.slot(target), call.eqn, spare)
+                inline(w, recording, operands, self.slot(call.outputs[0]), call.eqn)
             elif is_written(call):
                 written(w, call, operands, self.slot(call.outputs[0]),
                         functools.partial(self._start, call.inputs))
@@ -210,7 +196,7 @@ class Lines:
             w.line(f"{word}:", call.eqn)
             indent, w.indent = w.indent, w.indent + "    "
             w.around = around if call.eqn is None else (call.eqn, *around)
-            inside = Lines(w, plan.calls, plan.dead, plan.outputs, plan.constants,
+            inside = Lines(w, plan.calls, plan.outputs, plan.constants,
                            f"{self.letter}{call.outputs[0]}b{k}_")
             if given:
                 w.line(f"{inside.unpack(plan.inputs)}= {', '.join(given)},")
@@ -238,19 +224,20 @@ def _branches(call: Call) -> Sequence[Any] | None:
     return plans if len(plans) > 1 else None
 
 
-def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Sequence[int],
-             outputs: Sequence[int], constants: dict[int, Any], read_only: bool) -> Run:
-    """The function of a plan. dead: for each call the slots that nobody reads after it. read_only:
-    whether results are made what somebody may keep (storage.settled).
+def generate(calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
+             constants: dict[int, Any], read_only: bool) -> Run:
+    """The function of a plan. read_only: whether results are made what somebody may keep
+    (storage.settled).
     """
     w = Writer()
-    lines = Lines(w, calls, dead, outputs, constants)
+    lines = Lines(w, calls, outputs, constants)
     if inputs:
         w.line(lines.unpack(inputs) + "= arguments")
     lines.write()
     results = list(map(lines.slot, outputs))
     if read_only:
-        own = {call.outputs[0] for call in calls if is_new(call)}.difference(lines.constants)
+        own = set(outputs).intersection([s for call in lines.calls if _makes_new(call)
+                                         for s in call.outputs])
         for s in dict.fromkeys(outputs):
             if s in own:
                 w.line(f"{lines.slot(s)}.setflags(False)")
@@ -259,6 +246,13 @@ def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Seq
                    zip(outputs, results, strict=True)]
     w.line(f"return [{', '.join(results)}]")
     return w.function("arguments")
+
+
+def _makes_new(call: Call) -> bool:
+    """Is the result an array that nobody else has? (Not so of a scalar, which is no array.)"""
+    recording = call.recording
+    return recording is not None and bool(recording.values[recording.result][0]) and bool(
+        recording.steps) and recording.steps[-1].kind not in VIEWS
 
 
 def _compiled(source: str) -> CodeType:
@@ -271,15 +265,13 @@ LONGEST_KEPT = 1 << 16
 
 
 def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
-           eqn: Equation | None, spare: str | None, many: bool = False) -> None:
-    """The numpy calls of an op, one a line. spare: whose memory the last one may write to. many:
-    whether they are done on arrays of what the operands are."""
+           eqn: Equation | None, many: bool = False) -> None:
+    """The numpy calls of an op, one a line. many: whether they are done on arrays of what the
+    operands are."""
     at: dict[int, str] = dict(enumerate(operands))
     for step in recording.steps:
         out = at[step.result] = target if step.result == recording.result else w.fresh()
         args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
-        if spare is not None and step is recording.steps[-1]:
-            args.append(f"out={spare}" if step.function in BY_NAME else spare)
         w.line(f"{out} = {_expression(w, step, args, recording, many)}", eqn)
     if recording.result < recording.operands:
         w.line(f"{target} = {at[recording.result]}", eqn)

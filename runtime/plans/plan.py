@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
-from ..calls.call import Call, Function, kernels, last_reads, new_call
+from ..calls.call import Call, Function, last_reads, new_call
 from ..calls.float_errors import silently
 from ..calls.recording import Kernel
-from ..calls.rows import by_index
 from ..storage import settled
-from .blocks import Blocked, fused, is_large
-from .destinations import into_memory, over_operands, read_first
+from .blocks import Blocked
+from .draft import Draft, run_passes
 from .generated import Run, generate
-from .products import in_one_piece, ordered
+from .passes import PLANNED
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
 # compile.
@@ -42,9 +41,11 @@ TIMED = _Timed()
 
 
 class PlanBuilder:
-    """Collects calls; `finish` computes liveness."""
+    """Collects calls; `finish` computes liveness. has_unread: whether some are not to be made, as
+    nobody reads their results."""
 
     def __init__(self) -> None:
+        self.has_unread = False
         self.calls: list[Call] = []
         self.slots = 0
         self.inputs: list[int] = []
@@ -81,23 +82,14 @@ class PlanBuilder:
         self.calls.append(Call(function, tuple(inputs), tuple(slots), True, eqn))
         return slots
 
-    def without_all(self, slots: Iterable[int]) -> None:
-        """Take back the calls that give these slots, and those that read them."""
-        gone = set(slots)
-        kept: list[Call] = []
-        for call in self.calls:
-            if gone.isdisjoint(call.inputs) and gone.isdisjoint(call.outputs):
-                kept.append(call)
-            else:
-                gone.update(call.outputs)
-        self.calls = kept
-
     def finish(self, outputs: Sequence[int], read_only: bool = False) -> Plan:
         """The plan whose results are these slots. Calls whose results nobody reads stay.
 
         read_only: whether the results are to be, as somebody may keep them (storage.settled).
         """
-        return self._plan(self.calls, self.inputs, outputs, read_only)
+        draft = Draft(self.calls, outputs, self.constants, self.new_slot,
+                      has_unread=self.has_unread)
+        return self._plan(run_passes(PLANNED, draft), self.inputs, read_only)
 
     def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int], carried: Sequence[int],
                     wanted: Sequence[int], again: Callable[[Call], bool]) -> LoopPlans:
@@ -108,60 +100,20 @@ class PlanBuilder:
         call must run in every iteration all the same. The first plan takes the fixed inputs; the
         second takes all, then memory, then the first's results.
         """
-        known = {*fixed, *self.constants}
-        before: list[Call] = []
-        rest: list[Call] = []
-        for call in self.calls:
-            if known.issuperset(call[1]) and not again(call):
-                before.append(call)
-                known.update(call[2])
-            else:
-                rest.append(call)
-        passed: list[int] = []
-        first: Plan | None = None
-        if before:
-            read = {*outputs, *[s for call in rest for s in call[1]]}
-            passed = [s for call in before for s in call[2] if s in read]
-            copies, rest = in_one_piece(passed, rest, self.new_slot)
-            before.extend(copies)
-            passed.extend([s for call in copies for s in call[2]])
-            first = self._plan(before, fixed, passed)
-        rest, _ = self._grouped(by_index(rest, outputs), outputs)
-        rest, outputs = read_first(rest, list(outputs), dict(zip(carried, outputs, strict=False)),
-                                   self.new_slot)
-        slots = {outputs[i]: i for i in reversed(wanted)}
-        rest, memory = into_memory(rest, list(slots), self.new_slot)
-        own = dict(zip(carried, outputs, strict=False))
-        rest, used = over_operands(rest, outputs, {x: o for x, o in own.items() if o not in memory})
-        inputs = [*self.inputs, *memory.values(), *passed]
-        return LoopPlans(first, self._planned(rest, inputs, outputs),
-                         tuple(carried.index(x) for x in used), tuple(slots[s] for s in memory))
+        draft = run_passes(PLANNED, Draft(
+            self.calls, outputs, self.constants, self.new_slot, carried, wanted, (fixed, again),
+            self.has_unread))
+        first = draft.before
+        numbers = {draft.outputs[i]: i for i in reversed(wanted)}
+        inputs = [*self.inputs, *draft.memory.values(), *(first.outputs if first else ())]
+        return LoopPlans(None if first is None else self._plan(first, fixed),
+                         self._plan(draft, inputs), tuple(map(carried.index, draft.used)),
+                         tuple([numbers[s] for s in draft.memory]))
 
-    def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
-              read_only: bool = False) -> Plan:
-        made, may_write = self._grouped(calls, outputs)
-        if may_write:
-            made, _ = over_operands(made, outputs, {})
-        return self._planned(made, inputs, outputs, read_only)
-
-    def _grouped(self, calls: Sequence[Call], outputs: Sequence[int]) -> tuple[list[Call], bool]:
-        """The calls in order and in groups, as far as that has something to do; and whether some
-        may be able to write over what they read."""
-        ways = kernels(calls)
-        changes = any([kernel.changes for kernel in ways])
-        if changes:
-            calls = by_index(calls, outputs)
-        if any([kernel.permutes for kernel in ways]):
-            calls = ordered(calls, outputs)
-        if any([is_large(kernel) for kernel in ways]):
-            return fused(calls, outputs), True
-        return list(calls), changes
-
-    def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int],
-                 read_only: bool = False) -> Plan:
-        dead = last_reads(calls, (*outputs, *self.constants))
-        return Plan(calls, dead, tuple(inputs), tuple(outputs), self.constants.copy(), self.slots,
-                    read_only)
+    def _plan(self, draft: Draft, inputs: Sequence[int], read_only: bool = False) -> Plan:
+        dead = last_reads(draft.calls, (*draft.outputs, *self.constants))
+        return Plan(list(draft.calls), dead, tuple(inputs), tuple(draft.outputs),
+                    self.constants.copy(), self.slots, read_only)
 
 
 class LoopPlans(NamedTuple):
@@ -213,8 +165,8 @@ class Plan:
             return function(arguments)
         self._left -= 1
         if self._left < 0:
-            self.function = generate(self.calls, self.dead, self.inputs, self.outputs,
-                                     self.constants, self.read_only)
+            self.function = generate(self.calls, self.inputs, self.outputs, self.constants,
+                                     self.read_only)
             return self.function(arguments)
         return self.call_by_call(arguments)
 

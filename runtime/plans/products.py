@@ -1,14 +1,11 @@
 """How products get their operands and give their results.
 
 A gradient is often a product and its transpose. With the operands exchanged the product gives it at
-once, and in row-major order, in which all that follows reads it faster. What the products of all
-iterations of a loop read is copied into one piece before the loop.
+once, and in row-major order, in which all that follows reads it faster.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from ..calls.call import Call, read_counts
 from ..calls.recording import TRANSPOSE, Kernel
@@ -44,26 +41,6 @@ def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> Sequence[Call]:
                                        kernel=kernel)
             out[i] = None
     return [c for c in out if c is not None]
-
-
-def in_one_piece(passed: Sequence[int], calls: Sequence[Call], new_slot: Callable[[], int]
-                 ) -> tuple[list[Call], list[Call]]:
-    """Calls that copy, where they do not lie so yet, values that products read; and the others.
-
-    passed: slots of values, computed before, that some of the calls read.
-    """
-    known = set(passed)
-    copies: dict[int, Call] = {}
-    out: list[Call] = []
-    for call in calls:
-        if hasattr(call.function, "permuted") and not known.isdisjoint(call.inputs):
-            for s in call.inputs:
-                if s in known and s not in copies:
-                    copies[s] = Call(np.ascontiguousarray, (s,), (new_slot(),), False, call.eqn)
-            call = call._replace(inputs=tuple(
-                copies[s].outputs[0] if s in copies else s for s in call.inputs))
-        out.append(call)
-    return list(copies.values()), out
 
 
 def _permuted(product: Kernel, order: tuple[int, ...], transpose: Kernel) -> Kernel | None:

@@ -15,18 +15,17 @@ import numpy as np
 
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.ops.communication.exchange_rows import SLAB, slabs
-from ...ir.program import Equation, Var
+from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
 from ..axes import collective_atoms, group_of
 from ..layout import Layout, array_shape, rearrangement
 from ..numerics import as_declared, widened
 from .folding import EXTREMES, GATHERS, SCATTERS, SUMS
-from .permutes import axes_first, permute
+from .permutes import permute
 from .workspace import Kind, Value, Workspace, kind_of
 
 Atoms = tuple[str, ...]
-BLOCK, INNER = ("block",), ("inner",)       # labels of dimensions that are neither axes nor whole
 
 
 class _Change(NamedTuple):
@@ -112,14 +111,9 @@ def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
         layout = combined.layout
         whole = Value(x.aval, layout._replace(folded=layout.folded - frozenset(group)),
                       combined.slot)
-        _own_block(p, eqn, whole, group, params["scatter_dimension"], False)
-    elif name == "all_slice":
-        _own_block(p, eqn, x, group, params["dimension"], True)
-    elif name == "all_to_all":
-        if params["tiled"]:
-            _all_to_all_in_place(p, eqn, x, group, params["split_axis"])
-        else:
-            _all_to_all_stacked(p, eqn, x, group, params["split_axis"], params["concat_axis"])
+        _own_element(p, eqn, whole, group, params["scatter_dimension"])
+    elif name == "all_to_all" and not params["tiled"]:
+        _all_to_all_stacked(p, eqn, x, group, params["split_axis"], params["concat_axis"])
     elif name == "ppermute":
         permute(p, eqn, x, group, params["perm"])
     elif name == "retile":
@@ -149,88 +143,18 @@ def _gather_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int)
     p.bind(eqn.outvars[0], Layout(rest.stack, tuple(split), rest.folded), slot)
 
 
-def _own_block(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int, tiled: bool) -> None:
-    """Each device's block of a dimension: the group becomes the minor axes in place there."""
-    (out,) = eqn.outvars
-    differing = [a for a in group if a in x.layout.atoms]
-    layout, slot = x.layout, x.slot
-    if differing:
-        x = _diagonal(p, x, group, d)
-        layout, slot = x.layout, x.slot
-    if tiled:
-        p.bind(out, _in_place(layout, group, d), slot)
-        return
-    # The dimension has one element a device: it turns into leading dimensions.
-    atoms = p.atoms
+def _own_element(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
+    """Each device's element of a dimension that has one for each: the dimension turns into leading
+    ones."""
+    atoms, layout = p.atoms, x.layout
     stack = atoms.sort({*layout.stack, *layout.split[d], *group})
     dims = list(layout.dims)
     at = len(layout.stack) + d
     dims[at] = (*layout.split[d], *group)
     split = layout.split[:d] + layout.split[d + 1:]
     want = (*((a,) for a in stack), *dims[len(layout.stack):at], *dims[at + 1:])
-    sizes = {**dict(p.sizes(x, dims)), **{a: atoms.size[a] for a in group}}
-    function = rearrangement(tuple(dims), want, tuple(sizes.items()))
-    slot = slot if function is None else p.call(function, slot)
-    p.bind(out, Layout(stack, split, layout.folded), slot)
-
-
-def _diagonal(p: Workspace, x: Value, group: Atoms, d: int) -> Value:
-    """Of a value that differs over axes of the group: each device's own block, read whole.
-
-    The result does not differ over the group any more; it is laid out as if all blocks of the
-    dimension were there, block i being that of device i.
-    """
-    atoms = p.atoms
-    rest = x.layout.without(set(group))
-    differing = tuple(a for a in group if a in x.layout.atoms)
-    n = x.aval.shape[d] // atoms.count(group)
-    more: dict[Any, int] = {("block", a): atoms.size[a] for a in group}
-    more[INNER] = n
-    base = list(rest.dims)
-    at = len(rest.stack) + d
-    blocks = tuple(("block", a) for a in group)
-    base[at] = (*rest.split[d], *blocks, INNER)
-    # First the differing axes in front, all labels as dimensions of their own.
-    have = tuple(tuple(y for lab in dim for y in ((*blocks, INNER) if lab == d else (lab,)))
-                 for dim in x.dims)
-    flat = [lab for dim in base for lab in dim]
-    want = (*((a,) for a in differing), *((lab,) for lab in flat))
-    sizes = {**dict(p.sizes(x, x.dims)), **more}
-    function = rearrangement(have, want, tuple(sizes.items()))
-    slot = x.slot if function is None else p.call(function, x.slot)
-    pairs = [(0, len(differing) - i + flat.index(("block", a)) - _before(flat, differing[:i], a))
-             for i, a in enumerate(differing)]
-
-    def diagonals(array: Any) -> Any:
-        for first, second in pairs:
-            array = np.diagonal(array, axis1=first, axis2=second)   # its dimension comes last
-        return array
-
-    slot = p.call(diagonals, slot)
-    left = [lab for lab in flat if lab not in {("block", a) for a in differing}]
-    now = (*((lab,) for lab in left), *((("block", a),) for a in differing))
-    function = rearrangement(now, tuple(base), tuple(sizes.items()))
-    slot = slot if function is None else p.call(function, slot)
-    return Value(x.aval, rest, slot)
-
-
-def _before(flat: list[Any], done: Atoms, a: str) -> int:
-    """How many block dimensions in front of that of `a` were consumed already."""
-    place = flat.index(("block", a))
-    return sum(flat.index(("block", b)) < place for b in done)
-
-
-def _all_to_all_in_place(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int) -> None:
-    """Blocks of dimension i change places, the group being its minor axes before and after."""
-    layout = x.layout.without(set(group))
-    n = x.aval.shape[i] // p.atoms.count(group)
-    more = {BLOCK: p.atoms.count(group), INNER: n}
-    have = tuple(tuple(y for lab in dim for y in ((BLOCK, INNER) if lab == i else (lab,)))
-                 for dim in x.dims)
-    want = list(layout.dims)
-    want[len(layout.stack) + i] = (*layout.split[i], BLOCK, *group, INNER)
-    slot = p.rearranged(x, tuple(want), more, have)
-    p.bind(eqn.outvars[0], _in_place(layout, group, i), slot)
+    slot = p.rearranged(x, want, {a: atoms.size[a] for a in group}, tuple(dims))
+    p.bind(eqn.outvars[0], Layout(stack, split, layout.folded), slot)
 
 
 def _all_to_all_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int, j: int
@@ -274,63 +198,24 @@ def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
 
 
 def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
-    """Rows are copied from where they are to where they belong, the group in place there."""
-    atoms, params = p.atoms, eqn.params
+    """With the blocks of one device after the other the array is the whole, of which rows that stay
+    together are copied at once, whichever devices have them."""
     (out,) = eqn.outvars
-    d, size = params["dimension"], atoms.count(group)
-    found = slabs(size, params["parts"], params["wanted"])
-    if x.layout.split[d] == group and _rows_of_whole(p, x, out, d, found):
-        return
-    if len(found) > max(64, math.prod(x.aval.shape) * size // SLAB):
-        _exchange(p, eqn, x, group)
-        return
-    held = tuple(a for a in group if a in x.layout.atoms)
+    d = eqn.params["dimension"]
     layout = Layout(*moved(x, group, d), x.layout.folded)
-    shape = array_shape(layout, out.aval.shape, atoms.size)
-    read, source_order = axes_first(p, x, x.layout, held)
-    write, target_order = axes_first(p, Value(out.aval, layout, x.slot), layout, group)
-    front = (slice(None),) * (len(read) - len(held) - x.aval.ndim + d)
-    place = {a: i for i, a in enumerate(group)}
-    moves = []
-    for member, begin, end, owner, start in found:
-        to, source = (tuple(map(int, np.unravel_index(i, atoms.sizes(group))))
-                      for i in (member, owner))
-        moves.append(((*to, *front, slice(begin, end)),
-                      (*(source[place[a]] for a in held), *front,
-                       slice(start, start + end - begin))))
-    complete = sum(end - begin for _, begin, end, _, _ in found) == size * out.aval.shape[d]
-
-    def exchange(array: Any) -> Any:
-        result = empty(shape, array.dtype)
-        if not complete:
-            result[...] = np.zeros((), array.dtype)
-        source = array.reshape(read).transpose(source_order)
-        target = result.reshape(write).transpose(target_order)
-        for to, there in moves:
-            target[to] = source[there]
-        return result
-
-    p.bind(out, layout, p.call(exchange, x.slot))
-
-
-def _rows_of_whole(p: Workspace, x: Value, out: Var, d: int, found: list[tuple[int, ...]]
-                   ) -> bool:
-    """Bind `out`, where the blocks of x of one device after the other are the whole: rows of it
-    that stay together are copied at once, whichever devices have them. Not where that are too many.
-
-    found: (member, begin, end, owner, start), by member, as `slabs` gives them; others are zeros.
-    """
-    layout, block, rows = x.layout, x.aval.shape[d], out.aval.shape[d]
     shape = array_shape(layout, out.aval.shape, p.atoms.size)
-    at, runs = len(layout.stack) + d, list[list[int]]()
-    for member, begin, end, owner, start in found:
+    at, block, rows = len(layout.stack) + d, x.aval.shape[d], out.aval.shape[d]
+    runs: list[list[int]] = []
+    for member, begin, end, owner, start in slabs(
+            p.atoms.count(group), eqn.params["parts"], eqn.params["wanted"]):
         to, source, count = member * rows + begin, owner * block + start, end - begin
         if runs and [to, source] == [runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]]:
             runs[-1][2] += count
         else:
             runs.append([to, source, count])
     if len(runs) > max(64, math.prod(shape) // SLAB):
-        return False
+        _exchange(p, eqn, x, group)
+        return
     ends = [0, *[to + count for to, _, count in runs]]
     starts = [*[to for to, _, _ in runs], shape[at]]
     front = (slice(None),) * at
@@ -346,8 +231,7 @@ def _rows_of_whole(p: Workspace, x: Value, out: Var, d: int, found: list[tuple[i
             result[to] = array[there]
         return result
 
-    p.bind(out, layout, p.call(exchange, x.slot))
-    return True
+    p.bind(out, layout, p.call(exchange, p.view(x, layout.stack, layout.split)))
 
 
 def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:

@@ -11,7 +11,6 @@ Plans follow the data, not the types: what a program forgets to exchange stays d
 """
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -147,7 +146,6 @@ class Planner(Workspace):
         self.folds: dict[Var, Folds] = {}
         self.planned_bodies: dict[tuple, control.PlannedBody] = {}     # of loops and branches
         self.makers: Mapping[Var, Equation] | None = None
-        self.readers: Counter[Var] | None = None      # how often a value is read
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
@@ -244,36 +242,6 @@ class Planner(Workspace):
         if self.makers is None:
             self.makers = makers(self.program.eqns)
         return self.makers.get(atom)        # type: ignore[arg-type]
-
-    def all_unread(self, eqn: Equation, read: Iterable[Atom]) -> None:
-        """Take back all that is computed for this equation alone, which is planned otherwise.
-
-        read: the values from which it is computed now.
-        """
-        readers, read = self._reads(), set(read)
-        counts: Counter[Atom] = Counter()
-        gone: set[Atom] = set()
-        left = [eqn]
-        while left:
-            for atom in left.pop().invars:
-                counts[atom] += 1
-                made = self.maker(atom) if atom in readers and atom not in read else None
-                if (made is not None and counts[atom] == readers[atom]  # type: ignore[index]
-                        and len(made.outvars) == 1
-                        and not made.op.effect and not made.op.subprograms):
-                    gone.add(atom)
-                    left.append(made)
-        others = {x.slot for v, x in self.at.items() if v not in gone}
-        others.update([x.slot for x in self.literals.values()])     # `pvary` of one has its slot
-        self.plan.without_all({self.at[v].slot for v in gone} - others)  # type: ignore[index]
-
-    def _reads(self) -> Counter[Var]:
-        """How often each value is read."""
-        if self.readers is None:
-            self.readers = Counter([a for e in self.program.eqns for a in e.invars
-                                    if type(a) is Var])
-            self.readers.update([a for a in self.program.outvars if type(a) is Var])
-        return self.readers
 
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""

@@ -37,7 +37,7 @@ def _select(p: Planner, eqn: Equation) -> None:
         gather, mine = found
         values = [p.value_of(a) for a in (*gather.invars, mine)]
         if _plan_lookup(p, eqn, gather, values, sums):          # type: ignore[arg-type]
-            p.all_unread(eqn, (*gather.invars, mine))
+            p.plan.has_unread = True        # what this was computed from
             return
     p.local(eqn)
 

@@ -1,7 +1,4 @@
-"""`ppermute` in the simulated executor: blocks change places, often in the description alone.
-
-Also how the labels of a layout are told apart to move blocks from one array to another.
-"""
+"""`ppermute` in the simulated executor: blocks change places, often in the description alone."""
 from __future__ import annotations
 
 import itertools
@@ -81,8 +78,8 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
     if same:
         return layout, None
     shape = array_shape(layout, x.aval.shape, atoms.size)
-    read, source_order = axes_first(p, x, x.layout, held)
-    write, target_order = axes_first(p, x, layout, differs)
+    read, source_order = _axes_first(p, x, x.layout, held)
+    write, target_order = _axes_first(p, x, layout, differs)
     moves = _runs(pairs)
 
     def copied(array: Any) -> Any:
@@ -99,7 +96,7 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
     return layout, copied
 
 
-def axes_first(p: Workspace, x: Value, layout: Layout, axes: Atoms
+def _axes_first(p: Workspace, x: Value, layout: Layout, axes: Atoms
                 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """All labels of a layout as dimensions: their sizes, and the order with `axes` in front.
 

@@ -17,8 +17,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.kernels import reductions
 from shardtrace.runtime import threads
-from shardtrace.runtime.calls import ownership
-from shardtrace.runtime.plans import blocks, plan
+from shardtrace.runtime.plans import blocks, destinations, plan
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -28,7 +27,7 @@ STEPS = ["unary", "binary", "binary", "where", "mask", "mask", "psum", "extreme"
          "scatter", "swap", "shift", "own", "part", "update", "row", "rows", "take", "sum",
          "reshape", "transpose", "join", "cast", "scan", "scan", "while", "cond", "call"]
 LOW = [(blocks, "SINGLE", 1), (blocks, "LARGE", 1), (blocks, "BLOCK", 50), (threads, "ENOUGH", 64),
-       (ownership, "FEWEST", 1),
+       (destinations, "FEWEST", 1),
        (reductions, "SHORTEST", 2), (plan, "ROUNDS", 1)]
 
 

@@ -16,7 +16,7 @@ from shardtrace.ir.context import config
 from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.runtime import threads
 from shardtrace.runtime.calls.recording import record
-from shardtrace.runtime.plans import blocks, generated, plan
+from shardtrace.runtime.plans import blocks, generated
 from shardtrace.runtime.plans.blocks import forms_of
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -65,11 +65,8 @@ def groups(f, *args):
 def both(f, *args):
     """Results with groups and without."""
     one = st.jit(lambda *xs: f(*xs))(*args)
-    whole, plan.fused = plan.fused, lambda calls, outputs: list(calls)
-    try:
+    with st.config.override(shardtrace_skip="fuse"):
         other = st.jit(lambda *xs: f(*xs))(*args)
-    finally:
-        plan.fused = whole
     return [[np.asarray(x) for x in st.tree.leaves(r)] for r in (one, other)]
 
 

@@ -10,6 +10,9 @@ import shardtrace.numpy as jnp
 from shardtrace.ir.program import Level
 from shardtrace.ir.support.environment import OPTIMIZE, SKIPPABLE, skipped
 from shardtrace.partitioner.passes import PIPELINE
+from shardtrace.runtime.plans import draft, plan
+from shardtrace.runtime.plans.passes import PLANNED
+from shardtrace.runtime.plans.steps import WRITTEN
 from shardtrace.runtime.rewrites.pipeline import EXECUTION, prepared
 from shardtrace.sharding import PartitionSpec as P
 
@@ -53,7 +56,8 @@ CASES = {
 
 def test_those_that_may_be_left_out_are_those_of_the_pipelines_that_are_not_needed():
     names = [step.name for step in (*PIPELINE, *EXECUTION)]
-    assert [name for name in names if name in SKIPPABLE] == list(SKIPPABLE)
+    of_calls = list(dict.fromkeys([step.name for step in (*PLANNED, *WRITTEN)]))
+    assert [name for name in names if name in SKIPPABLE] + of_calls == list(SKIPPABLE)
     as_xla = {"drop-unread", "merge-equal", "split-constants", "arrange-as-xla", "shard-as-xla",
               "cut-first"}
     assert {*names} - {*SKIPPABLE} - as_xla == {
@@ -78,6 +82,47 @@ def test_each_changes_its_program_and_no_result(name):
             prepared(local(f, *args), lambda i, step, p: left.append(step.name))
             assert name not in left
             np.testing.assert_allclose(st.jit(f)(*args), want, rtol=1e-5)
+
+
+def training(w, x):
+    """A loop that changes a buffer in part, products, large elementwise chains, and constants."""
+    def step(carry, i):
+        buffer, h = carry
+        h = jnp.maximum(jnp.tanh(h @ w.T), 0) + jnp.sqrt(jnp.full((256, 1), 2.0))
+        buffer = buffer.at[i].set(buffer[7 - i]).at[7 - i].set(h[0])
+        return (buffer, h), lax.logistic(h)
+    (buffer, h), rows = lax.scan(step, (x[:8], x), jnp.arange(8))
+    return (w.T @ x.T).T + h, buffer, rows.sum(0)
+
+
+@pytest.mark.parametrize("name", [step.name for step in (*PLANNED, *WRITTEN)])
+def test_each_pass_over_calls_can_be_left_out(name, monkeypatch):
+    monkeypatch.setattr(plan, "ROUNDS", 1)              # written out from the third iteration on
+    rng = np.random.default_rng(0)
+    w, x = (rng.normal(size=s).astype(np.float32) / 16 for s in ((256, 256), (256, 256)))
+    want = st.jit(lambda w, x: training(w, x))(w, x)
+    left: list[str] = []
+    watched = draft.in_phase
+    monkeypatch.setattr(draft, "in_phase", lambda step, *given: (
+        left.append(step), watched(step, *given))[1])
+    with st.config.override(shardtrace_skip=name):
+        f = st.jit(lambda w, x: training(w, x))
+        for _ in range(4):
+            for a, b in zip(f(w, x), want, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert name not in left and len(set(left)) > 8
+
+
+def test_plans_are_dumped_after_each_pass_that_changed_them(tmp_path):
+    def scaled(x):
+        return lax.scan(lambda c, r: (c + r, jnp.exp(r) * jnp.sin(2.0)), x[0], x)
+    with st.config.override(shardtrace_dump=str(tmp_path)):
+        st.jit(scaled)(np.ones((4, 1 << 16), np.float32))
+    texts = {path.name.split("-", 1)[1]: path.read_text()
+             for path in sorted((tmp_path / "passes").glob("scaled.*.txt"))}
+    assert {"hoist-invariants.txt", "fuse.txt", "planned.txt"} <= texts.keys()
+    assert "  # add + exp + mul, test_passes.py:" in texts["fuse.txt"]
+    assert re.search(r"v\d+, v\d+ = run\(.*\)  # scan, test_passes.py", texts["planned.txt"])
 
 
 def test_calls_are_inlined():

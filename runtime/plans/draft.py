@@ -1,0 +1,123 @@
+"""A plan on its way from the calls that the planner appends to those that run.
+
+It goes through passes of one form (ir/passes.py), from draft to draft: those of plans/passes.py
+when it is planned, those of plans/generated.py when it is written out as a function.
+"""
+from __future__ import annotations
+
+import contextlib
+import operator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...ir.context import config
+from ...ir.passes import Pass
+from ...ir.phases import in_phase
+from ...ir.support.environment import skipped
+from ...ir.support.named_tuple import NamedTuple
+from ...ir.support.scopes import override
+from ..calls.call import Call
+
+
+class _Listener(threading.local):
+    """Who is told of the plans that this thread makes, usually nobody."""
+
+    told: list[tuple[str, str]] | None = None
+
+
+_LISTENER = _Listener()
+
+
+class Draft(NamedTuple):
+    """Calls, and what of their slots matters outside.
+
+    new_slot: a slot that is not used yet. carried: of a loop's body, inputs that the first outputs
+    become in the next iteration. wanted: numbers of outputs that there is memory for. loop: of a
+    loop's body, the inputs that do not change, and whether a call must be made in every iteration
+    all the same. has_unread: whether nobody reads what some calls give. small: whether memory of
+    small arrays is used again, too.
+
+    By passes: before: the calls that are made once. memory: by slots of results, those of their
+    memory. used: those of `carried` that are written over.
+    """
+    calls: Sequence[Call]
+    outputs: Sequence[int]
+    constants: dict[int, Any]
+    new_slot: Callable[[], int]
+    carried: Sequence[int] = ()
+    wanted: Sequence[int] = ()
+    loop: tuple[Sequence[int], Callable[[Call], bool]] | None = None
+    has_unread: bool = False
+    small: bool = False
+    before: Draft | None = None
+    memory: Mapping[int, int] = {}
+    used: Sequence[int] = ()
+
+    @property
+    def owned(self) -> dict[int, int]:
+        """What is carried, and what it is in the next iteration."""
+        return dict(zip(self.carried, self.outputs, strict=False))
+
+    def of(self, calls: Sequence[Call], **others: Any) -> Draft:
+        """The draft with these calls; itself where they are the same."""
+        if len(calls) == len(self.calls) and all(map(operator.is_, calls, self.calls)):
+            return self
+        return self._replace(calls=calls, **others)
+
+    @property
+    def eqns(self) -> Sequence[Call]:
+        """The calls, as phases count them."""
+        return self.calls
+
+    def text(self) -> str:
+        """A line for each call."""
+        return "\n".join([
+            *[f"v{s} = constant {_type(x)}" for s, x in self.constants.items()], *map(_line,
+            self.calls), f"return {_slots(self.outputs)}", ""])
+
+
+def _type(x: Any) -> str:
+    return f"{getattr(x, 'dtype', type(x).__name__)}{list(getattr(x, 'shape', ()))}"
+
+
+def _slots(slots: Sequence[int]) -> str:
+    return ", ".join([f"v{s}" for s in slots])
+
+
+def _line(call: Call) -> str:
+    function, kernel = call.function, call.kernel
+    name = getattr(function, "__name__", None) or type(function).__name__
+    parts = getattr(function, "equations", None) or (() if call.eqn is None else (call.eqn,))
+    ops = " + ".join([e.op.name for e in parts])
+    where = f"{parts[0].location}" if parts and parts[0].location.line else ""
+    kind = "" if kernel is None else f": {kernel.dtypes[-1]}{list(kernel.shapes[-1])}"
+    comment = ", ".join(filter(None, (ops, "in place" if call.changes else "", where)))
+    return (f"{_slots(call.outputs) or '_'}{kind} = {name}({_slots(call.inputs)})"
+            f"{'  # ' + comment if comment else ''}")
+
+
+def run_passes(passes: Iterable[Pass], draft: Draft) -> Draft:
+    """The draft after these passes, but for those that are to be left out."""
+    names = config.read("shardtrace_skip")
+    skip = skipped(names) if names else ()
+    for step in passes:
+        if step.name in skip:
+            continue
+        after = in_phase(step.name, step.run, draft)
+        if after is not draft and _LISTENER.told is not None:
+            _LISTENER.told.append((step.name, f"after {step.name}; {step.doc}\n{after.text()}"))
+        draft = after
+    if _LISTENER.told is not None:
+        _LISTENER.told.append(("planned", draft.text()))
+    return draft
+
+
+@contextlib.contextmanager
+def plans_told() -> Iterator[list[tuple[str, str]]]:
+    """Gets, of each plan that is made in the block, what each pass left that changed it: the name
+    of the pass, and the text; at the end "planned". Plans of bodies come before what they are in.
+    """
+    with override(_LISTENER, told=[]):
+        assert _LISTENER.told is not None
+        yield _LISTENER.told

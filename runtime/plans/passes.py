@@ -1,0 +1,78 @@
+"""The passes over the calls of a plan, in the order in which they are made.
+
+What is known of a loop's body before its first iteration leaves it first; large calls are fused
+before it is said whose memory a result is written to. None is needed for right results.
+"""
+from __future__ import annotations
+
+from ...ir.passes import Pass
+from ..calls.call import Call, kernels, without_unread
+from ..calls.rows import by_index
+from .blocks import fused, is_large
+from .destinations import WRITE_INTO_MEMORY, WRITE_OVER, read_first
+from .draft import Draft, run_passes
+from .products import ordered
+
+
+def _without_unread(d: Draft) -> Draft:
+    return d.of(without_unread(d.calls, d.outputs)) if d.has_unread else d
+
+
+def _hoisted(d: Draft) -> Draft:
+    """What depends on fixed inputs alone goes into a draft of its own."""
+    if d.loop is None:
+        return d
+    fixed, again = d.loop
+    known = {*fixed, *d.constants}
+    before: list[Call] = []
+    rest: list[Call] = []
+    for call in d.calls:
+        if known.issuperset(call[1]) and not again(call):
+            before.append(call)
+            known.update(call[2])
+        else:
+            rest.append(call)
+    if not before:
+        return d
+    read = {*d.outputs, *[s for call in rest for s in call[1]]}
+    passed = [s for call in before for s in call[2] if s in read]
+    first = run_passes(PLANNED, Draft(before, passed, d.constants, d.new_slot))
+    return d._replace(calls=rest, before=first)
+
+
+def _indexed(d: Draft) -> Draft:
+    if d.loop is None and not any([kernel.changes for kernel in kernels(d.calls)]):
+        return d
+    return d.of(by_index(d.calls, d.outputs))
+
+
+def _ordered(d: Draft) -> Draft:
+    if not any([kernel.permutes for kernel in kernels(d.calls)]):
+        return d
+    return d.of(ordered(d.calls, d.outputs))
+
+
+def _fused(d: Draft) -> Draft:
+    if not any([is_large(kernel) for kernel in kernels(d.calls)]):
+        return d
+    return d.of(fused(d.calls, d.outputs))
+
+
+def _read_first(d: Draft) -> Draft:
+    if not d.carried:
+        return d
+    calls, outputs = read_first(list(d.calls), list(d.outputs), d.owned, d.new_slot)
+    return d.of(calls, outputs=outputs)
+
+
+PLANNED: tuple[Pass, ...] = (
+    Pass("leave-out-unread", "", _without_unread, "nobody reads what is left out"),
+    Pass("hoist-invariants", "", _hoisted,
+         "what all iterations of a loop compute alike is computed before the first"),
+    Pass("index-parts", "", _indexed, "parts of arrays at starts are indexed by numbers"),
+    Pass("order-products", "", _ordered,
+         "a product and the transpose that reads it are one product"),
+    Pass("fuse", "", _fused, "calls on large arrays are made block by block"),
+    Pass("read-first", "", _read_first,
+         "what reads an array that a loop changes in part does so before"),
+    WRITE_INTO_MEMORY, WRITE_OVER)
