@@ -29,7 +29,7 @@ Maker = Callable[[Atom], Equation | None]
 
 def _select(p: Planner, eqn: Equation) -> None:
     """Plan a `select_n`, if it is a masked lookup of which only the sum over devices is seen."""
-    sums = p.folds.get(eqn.outvars[0], {}).get("sum") if p.folds else None
+    sums = p.folds.get(eqn.outvars[0])
     found = None
     if sums and p.mask is None and len(eqn.invars) == 3 and eqn.invars[0].aval.shape:
         found = _lookup(eqn, p.maker)
