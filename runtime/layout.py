@@ -37,8 +37,8 @@ class Layout(NamedTuple):
     """Where the axes of a value are.
 
     stack: leading dimensions. split: for each dimension the axes in place there, major to minor.
-    folded: axes over which the array holds the sum of what the devices would have; only what sums
-    the value over these axes may use it (runtime/simulation/folding.py).
+    folded: axes over which the array holds the sum (or maximum, ...) of what the devices would
+    have; only what combines the value over these axes may use it (runtime/simulation/folding.py).
     """
     stack: Atoms
     split: tuple[Atoms, ...]

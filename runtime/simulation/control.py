@@ -149,7 +149,7 @@ def plan_scan(p: Any, eqn: Equation) -> None:
         whole.append(p.view(x, stack, ((), *x.layout.split[1:])))
         items.append(Layout(stack, x.layout.split[1:]))
         depths.append(len(stack))
-    sums = [p.folds.get(v, NONE) for v in eqn.outvars]
+    sums = [p.folds.get(v, {}).get("sum", NONE) for v in eqn.outvars]
     for i, axes in enumerate(sums[:nk], nc):
         operands[i] = p.folded(operands[i], axes)
     layouts = [x.layout for x in operands[nc:nc + nk]]

@@ -5,7 +5,7 @@ values or names; so equal equations (layers of a network, an op called again and
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.kernels.key_data import storage_dtype
@@ -22,6 +22,8 @@ from . import inplace
 from .workspace import Kind, Value, kind_of
 
 NONE: frozenset[str] = frozenset()
+Folds = Mapping[str, frozenset[str]]
+NO_FOLDS: Folds = {}
 
 
 class Form(NamedTuple):
@@ -50,21 +52,20 @@ POSITIONAL = frozenset({"random_gamma"})
 
 
 def decide(instance: OpInstance, operands: Sequence[Value], types: Sequence[ArrayType],
-           atoms: MeshAtoms, folds: frozenset[str], done: frozenset[str]) -> Decision:
+           atoms: MeshAtoms, folds: Folds, done: frozenset[str]) -> Decision:
     """The decision for an equation with results of these types.
 
-    folds: the axes over which results may be folded. done: those over which the operands are folded
-    already, and hence the results.
+    folds: by operator, the axes over which results may be folded. done: those over which the
+    operands are folded already, and hence the results.
     """
     key: tuple = (*[x.known_kind or x.kind for x in operands], *types)
     if folds or done:
-        key = (key, folds, done)
+        key = (key, tuple(sorted(folds.items())), done)
     return decided(instance, key, operands, types, atoms, folds, done)
 
 
 def decided(instance: OpInstance, key: tuple, operands: Sequence[Value], types: Sequence[ArrayType],
-            atoms: MeshAtoms, folds: frozenset[str] = NONE, done: frozenset[str] = NONE
-            ) -> Decision:
+            atoms: MeshAtoms, folds: Folds = NO_FOLDS, done: frozenset[str] = NONE) -> Decision:
     """The same. key: the kinds of operands, and `types`; with it folds and done if there are any.
     """
     owner = atoms.owner
@@ -76,7 +77,7 @@ def decided(instance: OpInstance, key: tuple, operands: Sequence[Value], types: 
 
 
 def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
-            types: Sequence[ArrayType], atoms: MeshAtoms, folds: frozenset[str],
+            types: Sequence[ArrayType], atoms: MeshAtoms, folds: Folds,
             done: frozenset[str]) -> Decision:
     orders: inplace.Orders = {}
     rule = None

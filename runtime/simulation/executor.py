@@ -35,12 +35,13 @@ from ..storage import Stored, new_stored
 from . import collectives, control, inplace, masked_gather
 from .borders import Given, given, global_types, number, result, usual_lead
 from .decisions import decide, decided, local_rule
-from .folding import common_folds, folds, linear_set, may_sum, variation
+from .folding import Folds, folds, linear_set, may_combine, variation
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
 
 NONE: frozenset[str] = frozenset()
+NO_FOLDS: Folds = {}
 
 FEW = 8                 # equations for which a plan has fewer objects than the collector waits for
 
@@ -142,7 +143,7 @@ class Planner(Workspace):
         self.mask: Value | None = None
         self.predicate: Equation | None = None
         self.literals: dict[tuple, Value] = {}
-        self.folds: dict[Var, frozenset[str]] = {}
+        self.folds: dict[Var, Folds] = {}
         self.planned_bodies: dict[tuple, control.PlannedBody] = {}     # of loops and branches
         self.makers: Mapping[Var, Equation] | None = None
 
@@ -178,7 +179,7 @@ class Planner(Workspace):
         program = self.program
         for var, value in program.consts:
             self.at[var] = self.constant(value, var.aval)
-        if any(sums) or may_sum(program.ops):
+        if any(sums) or may_combine(program.ops):
             known = {v: x.kind.atoms for v, x in self.at.items()}
             varies = variation(program, known, self.atoms)
             self.folds = folds(program.eqns, program.outvars, varies, self.atoms, sums,
@@ -257,13 +258,20 @@ class Planner(Workspace):
             if x.layout.folded:
                 done |= x.layout.folded
         outs = eqn.outvars
-        types = [v.aval for v in outs]
-        allowed = common_folds(outs, self.folds) if self.folds else NONE
+        allowed: Mapping[str, frozenset[str]] = NO_FOLDS
+        if len(outs) == 1:
+            types = [outs[0].aval]
+            if outs[0] in self.folds:
+                allowed = self.folds[outs[0]]
+        else:
+            types = [v.aval for v in outs]
+            if self.folds:
+                allowed = inplace.folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
             operands = self.fold_group(eqn, operands, members, done)
         if allowed:
-            sums = allowed - done
+            sums = allowed.get("sum", NONE) - done
             if sums:
                 operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
         if allowed or done:
@@ -299,14 +307,15 @@ class Planner(Workspace):
         return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
 
     def sum_first(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
-                  sums: frozenset[str], done: frozenset[str], allowed: frozenset[str]
+                  sums: frozenset[str], done: frozenset[str], allowed: Any
                   ) -> tuple[list[Value], frozenset[str]]:
         """Sum an operand that alone differs over a folded axis, rather than the result.
 
         Not where the axis is in place on a summed dimension, which is one evaluation anyway.
         """
         known = eqn.instance.table(Planner.sum_first)
-        key = self.atoms.owner, *[x.kind for x in operands], *types, sums, allowed
+        key = (self.atoms.owner, *[x.kind for x in operands], *types, sums,
+               tuple(sorted(allowed.items())))
         found = known.get(key)
         if found is None:
             found = known[key] = self._axes_to_sum_first(eqn, operands, types, sums, allowed)
@@ -316,7 +325,7 @@ class Planner(Workspace):
         return operands, done
 
     def _axes_to_sum_first(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
-               sums: frozenset[str], allowed: frozenset[str]) -> list[tuple[frozenset[int], str]]:
+               sums: frozenset[str], allowed: Any) -> list[tuple[frozenset[int], str]]:
         """Axes to sum over first, each with the operand that alone differs over it."""
         rule = local_rule(eqn.op, eqn.params, operands, types)
         if rule is not None:

@@ -4,9 +4,10 @@ Before a plan is made, two sweeps over the program:
 
 - forward, over which axes each value differs (`variation`): from the arguments and from the ops
   that tell devices apart, never from what types claim;
-- backward, over which axes it is *folded* (`folds`): every use of the value either sums it over
-  the axis (psum, reduce_scatter) or is an op that is linear in it, whose result is folded too. A
-  value that is a result of the program, or that anything else looks at, is not.
+- backward, over which axes it is *folded* (`folds`): every use of the value either combines it
+  over the axis (psum, reduce_scatter, pmax) or is an op that is linear in it (one that only moves
+  its elements, where their maximum is taken), whose result is folded too. A value that is a result
+  of the program, or that anything else looks at, is not.
 
 A contraction whose contracted dimension is in place over a folded axis is then one product over the
 whole dimension, and the N partial results are never made. Nothing here applies unless the program
@@ -16,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...ir.op import Op
 from ...ir.ops.control.loops_and_branches import scan_p
@@ -30,9 +33,15 @@ SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
 SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
 GATHERS = frozenset({"all_gather", "all_gather_invariant", "all_gather_reduced"})
 EXTREMES = {"pmax": "max", "pmin": "min"}
+LOGICAL = {"max": "or", "min": "and"}                    # what they are of booleans
 OTHERS = frozenset({"pprod", "pand", "por", "pxor"})     # also the same on all members, not folded
 
+# Ops whose result has the elements of their operand: the greatest over devices are so as well.
+_MOVING = frozenset({"broadcast_in_dim", "copy", "pvary", "reshape", "squeeze", "transpose"})
+
 NONE: frozenset[str] = frozenset()
+Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
+_NO_FOLDS: Folds = {}
 
 
 def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
@@ -75,16 +84,21 @@ def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAto
 
 
 @cached(1024)
-def may_sum(ops: frozenset[Op]) -> bool:
-    """May an equation of one of these ops be `summed`? Else no value is folded for its sake."""
-    return any([op.name in SUMS or op.name in SCATTERS for op in ops])
+def may_combine(ops: frozenset[Op]) -> bool:
+    """May an equation of one of these ops be `combined`? Else no value is folded for its sake."""
+    return any([op.name in SUMS or op.name in SCATTERS or op.name in EXTREMES for op in ops])
 
 
-def summed(eqn: Equation, atoms: MeshAtoms) -> frozenset[str]:
-    """The axes over which the equation sums its operand, if it does."""
+def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | None:
+    """(operator, axes) if the equation combines its operand over axes with that operator."""
+    name = eqn.op.name
     if eqn.params.get("axis_index_groups") is not None:
-        return NONE
-    return group_of(eqn, atoms) if eqn.op.name in SUMS or eqn.op.name in SCATTERS else NONE
+        return None
+    if name in SUMS or name in SCATTERS:
+        return "sum", group_of(eqn, atoms)
+    if name in EXTREMES:
+        return EXTREMES[name], group_of(eqn, atoms)
+    return None
 
 
 def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int] | None:
@@ -129,17 +143,17 @@ def _kind_of_dtype(dtype: Any) -> str:
 
 def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
           varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
-          sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, frozenset[str]]:
-    """For each value that has uses: over which axes it may be held folded.
+          sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
+    """For each value that has uses: over which axes it may be held folded, by operator.
 
     sums: for each result of the program, if it is a loop's body, the axes over which its sum is
     wanted. loops: whether what loops carry and stack may be folded. Values that are not in the
     result may not be folded.
     """
-    found: dict[Var, frozenset[str]] = {}
+    found: dict[Var, Folds] = {}
     for v, axes in zip(outvars, sums or (NONE,) * len(outvars), strict=True):
         if isinstance(v, Var):
-            found[v] = axes & found.get(v, axes)
+            found[v] = {"sum": axes & found.get(v, {}).get("sum", axes)} if axes else {}
     for eqn in reversed(eqns):
         if eqn.op is scan_p:
             uses = _scan_uses(eqn, found, varies, atoms, loops)
@@ -151,25 +165,31 @@ def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
                 else:
                     for a in eqn.invars:
                         if type(a) is Var:
-                            found[a] = NONE
+                            found[a] = _NO_FOLDS
                     continue
             uses = _uses(eqn, found, varies, atoms)
-        for v, axes in zip(eqn.invars, uses, strict=True):
-            if isinstance(v, Var):
-                found[v] = axes & found[v] if v in found else axes
+        for v, instance in zip(eqn.invars, uses, strict=True):
+            if not isinstance(v, Var):
+                continue
+            if v in found:
+                before = found[v]
+                if before:
+                    found[v] = {o: axes & instance[o] for o, axes in before.items()
+                                if o in instance and axes & instance[o]}
+            else:
+                found[v] = instance
     return found
 
 
-def _scan_uses(eqn: Equation, found: dict[Var, frozenset[str]],
-               varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms, loops: bool
-               ) -> list[frozenset[str]]:
+def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, frozenset[str]],
+               atoms: MeshAtoms, loops: bool) -> list[Folds]:
     """What a scan's results and carry may be folded over: the body must be linear in the carry.
 
     Enters for its results what remains of it.
     """
     params = eqn.params
     nc, nk = params["num_consts"], params["num_carry"]
-    sums = [found.get(v, NONE) if loops else NONE for v in eqn.outvars]
+    sums = [found.get(v, {}).get("sum", NONE) if loops else NONE for v in eqn.outvars]
     if any(sums):
         program = prepared(params["jaxpr"])
         known = {v: NONE for v, _ in program.consts}
@@ -181,34 +201,51 @@ def _scan_uses(eqn: Equation, found: dict[Var, frozenset[str]],
         carried = program.invars[nc:nc + nk]
         while True:
             inner = folds(program.eqns, program.outvars, inside, atoms, sums)
-            left = [axes & inner.get(v, axes) for v, axes in zip(carried, sums[:nk], strict=True)]
+            left = [axes & inner.get(v, {"sum": axes}).get("sum", NONE)
+                    for v, axes in zip(carried, sums[:nk], strict=True)]
             if left == sums[:nk]:
                 break
             sums[:nk] = left
-    found.update(zip(eqn.outvars, sums, strict=True))
-    return [sums[i - nc] if nc <= i < nc + nk else NONE for i in range(len(eqn.invars))]
+    for v, axes in zip(eqn.outvars, sums, strict=True):
+        found[v] = {"sum": axes} if axes else {}
+    return [{"sum": sums[i - nc]} if nc <= i < nc + nk and sums[i - nc] else {}
+            for i in range(len(eqn.invars))]
 
 
-def _uses(eqn: Equation, found: Mapping[Var, frozenset[str]], varies: Mapping[Var, frozenset[str]],
-          atoms: MeshAtoms) -> list[frozenset[str]]:
+def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozenset[str]],
+          atoms: MeshAtoms) -> list[Folds]:
     """For each operand: the axes over which this use allows it to be folded."""
-    through = common_folds(eqn.outvars, found)
-    over = NONE
-    if eqn.op.collective is not None:
-        over = summed(eqn, atoms)
+    combines = combined(eqn, atoms) if eqn.op.collective is not None else None
+    through: frozenset[str] | None = None
+    for v in eqn.outvars:
+        own = found[v].get("sum", NONE) if v in found else NONE
+        through = own if through is None else through & own
+        if not through:
+            break
+    extremes: Folds = {}
+    if eqn.op.name in _MOVING and eqn.outvars[0] in found:
+        extremes = {o: axes for o, axes in found[eqn.outvars[0]].items() if o != "sum"}
+    through = through or NONE
+    if through and eqn.op.collective is not None:
         through -= group_of(eqn, atoms)
-    out: list[frozenset[str]] = []
+    if not through and combines is None and not extremes:
+        return [_NO_FOLDS] * len(eqn.invars)
+    out: list[Folds] = []
     for i in range(len(eqn.invars)):
-        axes = NONE
+        instance: Folds = {}
         linear = linear_set(eqn.op, eqn, frozenset((i,))) if through else None
         if linear is not None:
-            axes = through.difference(*[varies[v] for j, v in enumerate(eqn.invars)
-                                        if j not in linear and isinstance(v, Var)])
-        out.append(axes | over)
+            axes = through
+            for j, v in enumerate(eqn.invars):
+                if j not in linear and isinstance(v, Var):
+                    axes -= varies[v]
+            if axes:
+                instance["sum"] = axes
+        if combines is not None:
+            operator, axes = combines
+            instance[operator] = instance.get(operator, NONE) | axes
+            if operator in LOGICAL and eqn.invars[i].aval.dtype == np.bool_:
+                instance[LOGICAL[operator]] = axes
+        instance.update(extremes)
+        out.append(instance)
     return out
-
-
-def common_folds(results: Sequence[Var], found: Mapping[Var, frozenset[str]]) -> frozenset[str]:
-    """The axes over which all results of an equation may be folded."""
-    first, *others = [found.get(v, NONE) for v in results] or [NONE]
-    return first.intersection(*others)

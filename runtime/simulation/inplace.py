@@ -15,16 +15,19 @@ leading device dimensions.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...ir.rule import PASS, REDUCE, FactorRule
 from ..layout import Atoms
+from .folding import Folds
 from .workspace import Value
 
 Orders = dict[int, Atoms]        # factor to the axes in place on it, major to minor
+NONE: frozenset[str] = frozenset()
 
 
-def common_orders(rule: FactorRule, operands: Sequence[Value], folds: frozenset[str]) -> Orders:
+def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[str, frozenset[str]]
+                  ) -> Orders:
     """The axes that can stay in place as they are, without a copy of any operand."""
     found: dict[int, Atoms] = {}
     for x, dims in zip(operands, rule.operands, strict=False):
@@ -41,7 +44,7 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: frozenset[
             continue
         factor = rule.factors[f]
         if factor.kind == REDUCE:
-            order = _suffix_within(order, folds) if factor.operator == "sum" else ()
+            order = _suffix_within(order, folds.get(factor.operator, NONE))
         elif factor.kind != PASS or factor.blocked:
             continue
         if order and f not in minor:
@@ -133,3 +136,14 @@ def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, ma
 
     return [tuple(bool(factors) and all(map(flat, factors)) for factors in dims)
             for dims in rule.results]
+
+
+def folds_of(found: Sequence[Folds]) -> Mapping[str, frozenset[str]]:
+    """What all results of an equation allow."""
+    if not found:
+        return {}
+    if len(found) == 1 or not found[0]:
+        return found[0]
+    first, *rest = found
+    return {o: axes.intersection(*(other.get(o, NONE) for other in rest))
+            for o, axes in first.items()}

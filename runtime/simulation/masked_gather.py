@@ -26,7 +26,7 @@ Maker = Callable[[Atom], Equation | None]
 
 def _select(p: Any, eqn: Equation) -> None:
     """Plan a `select_n`, if it is a masked lookup of which only the sum over devices is seen."""
-    sums = p.folds.get(eqn.outvars[0])
+    sums = p.folds.get(eqn.outvars[0], {}).get("sum") if p.folds else None
     found = None
     if sums and p.mask is None and len(eqn.invars) == 3 and eqn.invars[0].aval.shape:
         found = _lookup(eqn, p.maker)

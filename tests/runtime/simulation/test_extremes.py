@@ -1,15 +1,26 @@
-"""Extremes over devices of what each device's own are."""
+"""Extremes over devices of what each device's own are, taken at once."""
 import numpy as np
 import pytest
 
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
+from shardtrace.runtime.simulation import workspace
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 X = np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
+
+
+@pytest.fixture
+def combined(monkeypatch):
+    """Which dimensions of devices were combined after each device had its own."""
+    found = []
+    reduce = workspace._reduction
+    monkeypatch.setattr(workspace, "_reduction", lambda *args: (
+        found.append(args[3]), reduce(*args))[1])
+    return found
 
 
 def greatest(x):
@@ -22,9 +33,11 @@ def least(x):
 
 @pytest.mark.parametrize("spec", [P(None, "x"), P("x"), P("x", "y"), P(("x", "y"), None)])
 @pytest.mark.parametrize(("body", "plain"), [(greatest, np.max), (least, np.min)])
-def test_of_another_shape(body, plain, spec):
+def test_of_another_shape(body, plain, spec, combined):
+    st.clear_caches()
     run = st.shard_map(body, mesh=MESH, in_specs=spec, out_specs=P(), check_vma=False)
     assert np.asarray(st.jit(run)(X)).item() == plain(X)
+    assert not any(combined)
     with st.config.override(shardtrace_executor="per_device"):
         assert np.asarray(st.jit(run)(X)).item() == plain(X)
 

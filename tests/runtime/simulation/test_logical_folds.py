@@ -1,4 +1,4 @@
-"""Whether all or any of a split array hold."""
+"""Whether all or any of a split array hold is asked of the whole array, where only that is seen."""
 from __future__ import annotations
 
 import numpy as np
