@@ -403,11 +403,6 @@ def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
     return out + group.fused(readers)
 
 
-def is_large(kernel: Kernel) -> bool:
-    """Does fusing begin with what is computed so?"""
-    return kernel.elements >= LARGE
-
-
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
     """The call of a group, and behind it the views of its results that others read."""
     inside = read_counts(calls)

@@ -209,12 +209,16 @@ def _computes(recording: Recording) -> bool:
 
 
 def _into_memory(d: Draft) -> Draft:
+    if not d.wanted:
+        return d
     calls, memory = into_memory(d.calls, dict.fromkeys([d.outputs[i] for i in d.wanted]),
                                 d.new_slot)
     return d.of(calls, memory=memory)
 
 
 def _over_operands(d: Draft) -> Draft:
+    if not (d.carried or d.small or d.traits.changes or d.traits.large):
+        return d
     owned = {x: o for x, o in d.owned.items() if o not in d.memory}
     calls, used = over_operands(d.calls, d.outputs, owned, d.small)
     return d.of(calls, used=used)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...ir.context import config
+from ...ir.context import STATE, config
 from ...ir.passes import Pass
 from ...ir.phases import in_phase
 from ...ir.support.environment import skipped
@@ -29,14 +29,22 @@ class _Listener(threading.local):
 _LISTENER = _Listener()
 
 
+class Traits(NamedTuple):
+    """What calls are among those of a draft: such as can change an operand, products that can give
+    their dimensions in another order, large ones."""
+    changes: bool
+    permutes: bool
+    large: bool
+
+
 class Draft(NamedTuple):
     """Calls, and what of their slots matters outside.
 
-    new_slot: a slot that is not used yet. carried: of a loop's body, inputs that the first outputs
-    become in the next iteration. wanted: numbers of outputs that there is memory for. loop: of a
-    loop's body, the inputs that do not change, and whether a call must be made in every iteration
-    all the same. has_unread: whether nobody reads what some calls give. small: whether memory of
-    small arrays is used again, too.
+    new_slot: a slot that is not used yet. traits: of the calls as they were at first. carried: of a
+    loop's body, inputs that the first outputs become in the next iteration. wanted: numbers of
+    outputs that there is memory for. loop: of a loop's body, the inputs that do not change, and
+    whether a call must be made in every iteration all the same. has_unread: whether nobody reads
+    what some calls give. small: whether memory of small arrays is used again, too.
 
     By passes: before: the calls that are made once. memory: by slots of results, those of their
     memory. used: those of `carried` that are written over.
@@ -45,6 +53,7 @@ class Draft(NamedTuple):
     outputs: Sequence[int]
     constants: dict[int, Any]
     new_slot: Callable[[], int]
+    traits: Traits
     carried: Sequence[int] = ()
     wanted: Sequence[int] = ()
     loop: tuple[Sequence[int], Callable[[Call], bool]] | None = None
@@ -104,13 +113,18 @@ def run_passes(passes: Iterable[Pass], draft: Draft) -> Draft:
     for step in passes:
         if step.name in skip:
             continue
-        after = in_phase(step.name, step.run, draft)
+        after = step.run(draft) if STATE.phases is None else in_phase(step.name, step.run, draft)
         if after is not draft and _LISTENER.told is not None:
             _LISTENER.told.append((step.name, f"after {step.name}; {step.doc}\n{after.text()}"))
         draft = after
     if _LISTENER.told is not None:
         _LISTENER.told.append(("planned", draft.text()))
     return draft
+
+
+def is_listening() -> bool:
+    """Is somebody told of the plans that this thread makes?"""
+    return _LISTENER.told is not None
 
 
 @contextlib.contextmanager

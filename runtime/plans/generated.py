@@ -45,7 +45,7 @@ from ..calls.recording import (
 from ..calls.rows import is_written, written
 from ..layout import Reshaped
 from ..storage import settled
-from .draft import Draft, run_passes
+from .draft import Draft, Traits, run_passes
 from .steps import WRITTEN
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -125,8 +125,9 @@ class Lines:
         known = itertools.chain(outputs, constants, fixed, carried, *[
             (*call.inputs, *call.outputs) for call in calls])
         new_slot = itertools.count(max(known, default=-1) + 1).__next__
-        draft = run_passes(WRITTEN, Draft(calls, outputs, constants, new_slot, carried,
-                                          range(len(outputs)) if wanted else (), small=True))
+        draft = run_passes(WRITTEN, Draft(
+            calls, outputs, constants, new_slot, Traits(True, True, True), carried,
+            range(len(outputs)) if wanted else (), small=True))
         self.calls, self.constants = draft.calls, draft.constants
         self.memory, self.used = draft.memory, draft.used
         self.fixed = {*self.constants, *fixed}

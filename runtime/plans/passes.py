@@ -5,13 +5,25 @@ before it is said whose memory a result is written to. None is needed for right 
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ir.passes import Pass
 from ..calls.call import Call, kernels, without_unread
 from ..calls.rows import by_index
-from .blocks import fused, is_large
+from . import blocks
 from .destinations import WRITE_INTO_MEMORY, WRITE_OVER, read_first
-from .draft import Draft, run_passes
+from .draft import Draft, Traits, is_listening, run_passes
 from .products import ordered
+
+
+def traits(calls: Sequence[Call]) -> Traits:
+    """What there is to do for passes over these calls."""
+    changes = permutes = large = is_listening()
+    for kernel in kernels(calls):
+        changes |= kernel.changes
+        permutes |= kernel.permutes
+        large |= kernel.elements >= blocks.LARGE
+    return Traits(changes, permutes, large)
 
 
 def _without_unread(d: Draft) -> Draft:
@@ -36,26 +48,20 @@ def _hoisted(d: Draft) -> Draft:
         return d
     read = {*d.outputs, *[s for call in rest for s in call[1]]}
     passed = [s for call in before for s in call[2] if s in read]
-    first = run_passes(PLANNED, Draft(before, passed, d.constants, d.new_slot))
+    first = run_passes(PLANNED, Draft(before, passed, d.constants, d.new_slot, traits(before)))
     return d._replace(calls=rest, before=first)
 
 
 def _indexed(d: Draft) -> Draft:
-    if d.loop is None and not any([kernel.changes for kernel in kernels(d.calls)]):
-        return d
-    return d.of(by_index(d.calls, d.outputs))
+    return d.of(by_index(d.calls, d.outputs)) if d.loop is not None or d.traits.changes else d
 
 
 def _ordered(d: Draft) -> Draft:
-    if not any([kernel.permutes for kernel in kernels(d.calls)]):
-        return d
-    return d.of(ordered(d.calls, d.outputs))
+    return d.of(ordered(d.calls, d.outputs)) if d.traits.permutes else d
 
 
 def _fused(d: Draft) -> Draft:
-    if not any([is_large(kernel) for kernel in kernels(d.calls)]):
-        return d
-    return d.of(fused(d.calls, d.outputs))
+    return d.of(blocks.fused(d.calls, d.outputs)) if d.traits.large else d
 
 
 def _read_first(d: Draft) -> Draft:

@@ -21,7 +21,7 @@ from ..storage import settled
 from .blocks import Blocked
 from .draft import Draft, run_passes
 from .generated import Run, generate
-from .passes import PLANNED
+from .passes import PLANNED, traits
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
 # compile.
@@ -87,9 +87,11 @@ class PlanBuilder:
 
         read_only: whether the results are to be, as somebody may keep them (storage.settled).
         """
-        draft = Draft(self.calls, outputs, self.constants, self.new_slot,
+        draft = Draft(self.calls, outputs, self.constants, self.new_slot, traits(self.calls),
                       has_unread=self.has_unread)
-        return self._plan(run_passes(PLANNED, draft), self.inputs, read_only)
+        if self.has_unread or True in draft.traits:
+            draft = run_passes(PLANNED, draft)
+        return self._plan(draft, self.inputs, read_only)
 
     def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int], carried: Sequence[int],
                     wanted: Sequence[int], again: Callable[[Call], bool]) -> LoopPlans:
@@ -101,8 +103,8 @@ class PlanBuilder:
         second takes all, then memory, then the first's results.
         """
         draft = run_passes(PLANNED, Draft(
-            self.calls, outputs, self.constants, self.new_slot, carried, wanted, (fixed, again),
-            self.has_unread))
+            self.calls, outputs, self.constants, self.new_slot, traits(self.calls), carried, wanted,
+            (fixed, again), self.has_unread))
         first = draft.before
         numbers = {draft.outputs[i]: i for i in reversed(wanted)}
         inputs = [*self.inputs, *draft.memory.values(), *(first.outputs if first else ())]
