@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import io
 import linecache
+import os
 import re
 import runpy
 import shlex
@@ -34,8 +35,10 @@ from ..driver.jit.jitted import Jitted
 from ..driver.jit.stages import Compiled, Lowered, Traced
 from ..ir.context import STATE
 from ..ir.ops.communication.collective_kinds import each_collective
+from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import none_such
 from ..report.explanation import Explanation
+from ..runtime.devices import device_count
 from .arguments import given_arguments
 from .guesses import (
     ARGUMENTS,
@@ -48,6 +51,8 @@ from .guesses import (
 from .hints import argument_options, command
 from .problems import FAILED, Problem, failure
 from .targets import Found, FoundExplanation, FoundFunction, FoundProgram
+
+_watching = lazy_import("..interop.jaxpr.watching", __package__)
 
 _FOUND = "on arguments found in the file"
 _RUNS = re.compile(r"main|run|demo|test_\w+")        # functions that are called for want of others
@@ -113,7 +118,7 @@ class PythonFile:
         said = io.StringIO()
         try:
             with _alarm(limit) as again, watching(lambda item: self._watch(item, again)):
-                with contextlib.redirect_stdout(said):
+                with contextlib.redirect_stdout(said), self._of_jax():
                     run()
         except Enough:
             pass
@@ -126,6 +131,19 @@ class PythonFile:
         finally:
             sys.argv, sys.path[:] = saved[0], saved[1]
             STATE.mesh, STATE.abstract_mesh = saved[2]
+
+    def _of_jax(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which the functions of real JAX are imported, if the file is written for it.
+        """
+        if not getattr(self.options, "jax", False):
+            return contextlib.nullcontext()
+        if importlib.util.find_spec("jax") is None:
+            raise Problem("--jax needs JAX, which is not installed: pip install 'shardtrace[jax]'")
+        devices = f"--xla_force_host_platform_device_count={device_count()}"
+        if "jax" not in sys.modules and devices.partition("=")[0] not in os.environ.get(
+                "XLA_FLAGS", ""):
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}".strip()
+        return _watching.jax_functions_imported()
 
     def _watch(self, item: Traced | Ran, again: Callable[[], None]) -> None:
         leaves = item._leaves if isinstance(item, Traced) else item.leaves
@@ -286,7 +304,8 @@ class PythonFile:
     def traced(self, fun: Any, name: str, arguments: tuple[tuple, dict], how: str) -> FoundFunction:
         """The function traced on arguments."""
         args, kwargs = arguments
-        jitted = fun if isinstance(fun, Jitted) else jit(fun)
+        jitted = fun if isinstance(fun, Jitted) else (
+            _watching.Late(fun, fun) if getattr(self.options, "jax", False) else jit(fun))
         try:
             with unwatched(), contextlib.redirect_stdout(io.StringIO()):
                 traced = jitted.trace(*args, **kwargs)
