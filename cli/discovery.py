@@ -72,6 +72,7 @@ class PythonFile:
         self.path, self.options = path, options
         self.seen: list[FoundFunction] = []
         self.failed: Problem | None = None
+        self.stopped = 0.0           # seconds after which the file was not let run on
         self._keys: set[Any] = set()
         self._ran: list[Ran] = []
         self.names: dict[str, Any] = {}
@@ -114,14 +115,16 @@ class PythonFile:
         sys.argv = [str(self.path), *shlex.split(getattr(self.options, "argv", None) or "")]
         sys.path.insert(0, str(_package_root(self.path)))
         sys.path.insert(0, str(self.path.resolve().parent))
-        limit = float(getattr(self.options, "seconds", 10.0))
+        limit = getattr(self.options, "seconds", None)
+        if limit is None:
+            limit = 120.0 if getattr(self.options, "jax", False) else 10.0
         said = io.StringIO()
         try:
             with _alarm(limit) as again, watching(lambda item: self._watch(item, again)):
                 with contextlib.redirect_stdout(said), self._of_jax():
                     run()
         except Enough:
-            pass
+            self.stopped = limit
         except SystemExit as end:
             if end.code not in (None, 0):
                 hint = "" if sys.argv[1:] else "; does it need arguments? give --argv '...'"
@@ -330,8 +333,10 @@ class PythonFile:
         """What is missing for a function, and the command that gives it."""
         line = inspect.unwrap(fun).__code__.co_firstlineno
         names = ", ".join(f"`{p.name}`" for p in needed(fun))
-        text = (f"{self.path}:{line}: no call of `{name}` and no arguments for it were found; it "
-                f"needs {names}")
+        within = (f" in the {self.stopped:g} s that the file was let run (--seconds)"
+                  if self.stopped else "")
+        text = (f"{self.path}:{line}: no call of `{name}`{within} and no arguments for it were "
+                f"found; it needs {names}")
         options = argument_options(fun, self.names)
         if options is None:
             return [f"{text}. Give the type of each, or of its parts, with --arg, or all arguments "

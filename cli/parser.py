@@ -41,9 +41,9 @@ def make_parser() -> argparse.ArgumentParser:
         if target:
             sub.add_argument("target", help=TARGET)
             add_arguments(sub)
-            sub.add_argument("--seconds", type=amount, default=10.0, metavar="S",
+            sub.add_argument("--seconds", type=amount, metavar="S",
                              help="how long a file may run without calling a new function, when "
-                                  "its calls are watched (default 10)")
+                                  "its calls are watched (default 10; with --jax, 120)")
             sub.add_argument("--argv", metavar="ARGUMENTS",
                              help="what a file that is run finds in sys.argv: '--steps 2'")
         if plans or costs:
