@@ -159,7 +159,8 @@ def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], told: 
     def flat(*leaves: Any) -> Any:
         values = iter(leaves)
         full = [next(values) if is_array else x for is_array, x in zip(arrays, others, strict=True)]
-        own_args, own_kwargs = told.merge(*jax.tree_util.tree_unflatten(tree, full), static)
+        given, named = jax.tree_util.tree_unflatten(tree, full)
+        own_args, own_kwargs = told.merge(given, named, static)
         return fun(*own_args, **own_kwargs)
 
     def again(leaves: Sequence[Any]) -> Any:
