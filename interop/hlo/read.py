@@ -189,7 +189,8 @@ class _Reader:
         pairs = tuple([(int(a), int(b)) for a, b in re.findall(
             r"\{(\d+),(\d+)\}", attributes.get("source_target_pairs", ""))])
         group = (tuple(sorted({i for pair in pairs for i in pair})) if pairs else
-                 first_group(attributes.get("replica_groups", "{}"), self.module.devices))
+                 first_group(attributes.get("replica_groups", "{}"), self.module.devices,
+                             attributes.get("device_ids", "")))
         return Exchange(name, kind, len(group), group, pairs, sum(arrays), len(arrays),
                         self.place(attributes.get("metadata", "")), is_async)
 
@@ -237,15 +238,17 @@ def _bytes(kind: str, bits: str, dims: str) -> int:
 
 
 _GROUPS = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_DEVICES = re.compile(r"\(\[([\d,]+)\](?:T\(([\d,]+)\))?\)")
 _AXIS = re.compile(r"'([^']+)'(?:=(\d+))?(?::\((\d+)\)(\d+))?")
 
 
-def first_group(text: str, devices: int) -> tuple[int, ...]:
+def first_group(text: str, devices: int, order_of_mesh: str = "") -> tuple[int, ...]:
     """The devices of the first replica group, in each of the notations of XLA.
 
     `{{0,1},{2,3}}` lists them, and `{}` means all; `[2,4]<=[4,2]T(1,0)` reshapes and transposes
     0, 1, 2, ...; `mesh['x'=2,'y'=4] {'y'}` names axes of a mesh, `'y':(2)2` a part of one: of size
-    2, behind a part of size 2.
+    2, behind a part of size 2. order_of_mesh: `([4,2]T(1,0)) {'y'}`, where a mesh has its devices
+    in another order, and the axes stand behind that.
     """
     if found := _GROUPS.match(text.strip()):
         shape, over = ([int(n) for n in found[k].split(",")] for k in (1, 2))
@@ -253,7 +256,7 @@ def first_group(text: str, devices: int) -> tuple[int, ...]:
         return tuple(itertools.islice(_transposed(over, order), shape[-1]))
     if text.lstrip().startswith("mesh["):
         axes, _, named = text.partition("]")
-        named = named[named.rindex("{"):]
+        named = (order_of_mesh or named).rpartition("{")[2]
         sizes, names, wanted = [], [], []
         parts = {m[1]: (int(m[3]), int(m[4])) for m in _AXIS.finditer(named) if m[3]}
         for m in _AXIS.finditer(axes):
@@ -268,7 +271,13 @@ def first_group(text: str, devices: int) -> tuple[int, ...]:
         count = 1
         for n, w in zip(sizes, wanted, strict=True):
             count *= n if w else 1
-        return tuple(itertools.islice(_transposed(sizes, order), count))
+        ids = itertools.islice(_transposed(sizes, order), count)
+        if not (other := _DEVICES.match(order_of_mesh)):
+            return tuple(ids)
+        over = [int(n) for n in other[1].split(",")]
+        base = [*_transposed(over, [int(d) for d in other[2].split(",")] if other[2] else
+                             range(len(over)))]
+        return tuple([base[i] for i in ids])
     listed = re.match(r"\{\{([\d,\s]*)\}", text.strip())
     if listed and listed[1].strip():
         return tuple(map(int, listed[1].split(",")))

@@ -57,6 +57,13 @@ def test_every_notation_of_groups(text: str, group: tuple[int, ...]) -> None:
     assert first_group(text, 8) == group
 
 
+def test_a_mesh_may_have_its_devices_in_another_order() -> None:
+    line = ("  %a = f32[4]{0} all-reduce(%x), replica_groups=mesh['a'=1,'b'=4,'c'=2], "
+            "device_ids=([2,4]T(1,0)) {'c'}, to_apply=%add")
+    module = read(["HloModule f, num_partitions=8", "ENTRY %m (x: f32[4]) -> f32[4] {", line, "}"])
+    assert module.computations["m"].exchanges[0].group == (0, 4)
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("", "no line begins with HloModule"),
     ("HloModule f\n", "has no computations"),
