@@ -13,8 +13,10 @@ from ...ir.shardings.formats import Layout
 from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
-from ...runtime.arrays.array import ARRAYS, ArrayImpl, ArrayKey, all_held, array_key
-from ...runtime.arrays.array import results as made_arrays
+from ...runtime.arrays.array import ARRAYS, ArrayImpl
+from ...runtime.arrays.keys import ArrayKey, array_key
+from ...runtime.arrays.results import all_held
+from ...runtime.arrays.results import results as made_arrays
 from ...runtime.calls.float_errors import silently
 from ...runtime.placement import Placed
 from ...runtime.plans.plan import TIMED

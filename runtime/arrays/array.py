@@ -7,9 +7,7 @@ are those of the base class. Attributes, texts and errors are those of `jax.Arra
 """
 from __future__ import annotations
 
-import collections
-from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,6 @@ from ...ir.pytree import PLAIN_LEAVES
 from ...ir.shardings.formats import Format, Layout, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
-from ...ir.support.interning import InternTable
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ..devices import default_device
@@ -38,30 +35,10 @@ from .blocks import (
 )
 from .host import aval_for
 from .host_view import HostView, array_format, array_repr, array_str, export_buffers
-from .live import remember, remember_all
+from .keys import ArrayKey, array_key
+from .live import remember
 
 visualize = lazy_import(".visualize", __package__)
-
-
-class ArrayKey:
-    """All of an array that the choice of an executable depends on, but for its data: type, where
-    it is committed to, layout. Equal ones are one object, so a call compares identities."""
-
-    __slots__ = ("__weakref__", "aval", "layout", "sharding")
-
-    def __init__(self, aval: ArrayType, sharding: Sharding | None, layout: Layout | None) -> None:
-        self.aval, self.sharding, self.layout = aval, sharding, layout
-
-
-_WHOLE = attrgetter("_whole")
-_KEYS: InternTable[ArrayKey] = InternTable()
-Described = tuple[ArrayType, Sharding, ArrayKey]
-
-
-def array_key(aval: ArrayType, sharding: Sharding | None, layout: Layout | None = None) -> ArrayKey:
-    """The one key of arrays with these; sharding is None for arrays that are not committed."""
-    parts = (aval, sharding, layout)
-    return _KEYS.get(parts) or _KEYS.add(parts, ArrayKey(*parts))
 
 
 @bound_methods
@@ -395,42 +372,6 @@ class ArrayImpl(HostView):
 export_buffers(ArrayImpl)
 
 ARRAYS = frozenset((ArrayImpl,))        # classes of values that are arrays already
-
-
-# -- making arrays ---------------------------------------------------------------------------------
-
-def results(described: Sequence[Described], stored: Sequence[Any],
-            committed: bool) -> list[ArrayImpl]:
-    """Arrays of these types, shardings and keys, row-major: what a computation gives.
-
-    stored: of each the storage, or its data alone where that is one array for all devices.
-    """
-    new, out = object.__new__, []
-    for (aval, sharding, key), data in zip(described, stored, strict=True):
-        x = new(ArrayImpl)
-        x.aval = aval
-        x._sharding = sharding
-        x._committed = committed
-        x._key = key
-        x._layout = x._npy_value = x._shards = None
-        if type(data) is np.ndarray:
-            x._whole = data
-        elif type(data) is Stored and not data[1]:
-            x._whole = data[0]
-        else:
-            x._other = data
-        out.append(x)
-    remember_all(out)
-    return out
-
-
-def all_held(arrays: Iterable[ArrayImpl]) -> bool:
-    """Whether all of these have data that is one array, which is quick to tell; else ask each."""
-    try:
-        collections.deque(map(_WHOLE, arrays), maxlen=0)
-    except AttributeError:
-        return False
-    return True
 
 
 def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool = False,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from ...ir.kernels.key_data import key_words
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from .host import PYTHON_NUMBERS, python_number
 
-if TYPE_CHECKING:
-    from .array import ArrayImpl
-
 _OLDEST_DLPACK = (0, 5)
 _STRIDES, _CONTIGUOUS = 0x18, 0xe0      # of the flags of buffer requests: takes strides, or not
 
@@ -38,6 +35,8 @@ class HostView(Array):
 
     value: np.ndarray
     sharding: Sharding
+    is_fully_addressable: bool
+    is_fully_replicated: bool
 
     def is_deleted(self) -> bool:
         raise NotImplementedError
@@ -214,7 +213,7 @@ def export_buffers(cls: type) -> None:
 _PREFIX = "Array("
 
 
-def shows_value(x: ArrayImpl) -> bool:
+def shows_value(x: HostView) -> bool:
     """Is there a value that this process can print?"""
     if _is_pending(x):
         return False
@@ -222,12 +221,12 @@ def shows_value(x: ArrayImpl) -> bool:
         x.is_fully_replicated and bool(x.sharding.addressable_devices))
 
 
-def _is_pending(x: ArrayImpl) -> bool:
+def _is_pending(x: HostView) -> bool:
     sharding = x.sharding
     return isinstance(sharding, NamedSharding) and bool(sharding.spec.unreduced)
 
 
-def array_repr(x: ArrayImpl) -> str:
+def array_repr(x: HostView) -> str:
     aval = x.aval
     if is_extended(aval.dtype):
         inner = key_words(x.value) if shows_value(x) else f"shape={aval.shape}"
@@ -248,13 +247,13 @@ def array_repr(x: ArrayImpl) -> str:
     return f"{_PREFIX}{body},{' ' if fits else ' ' * len(_PREFIX)}{tail})"
 
 
-def array_str(x: ArrayImpl) -> str:
+def array_str(x: HostView) -> str:
     if is_extended(x.aval.dtype) or not shows_value(x):
         return array_repr(x)
     return str(x.value)
 
 
-def array_format(x: ArrayImpl, spec: str) -> str:
+def array_format(x: HostView, spec: str) -> str:
     if is_extended(x.aval.dtype) or not shows_value(x):
         return format(array_repr(x), spec)
     return format(x.value if x.aval.shape else x.value[()], spec)

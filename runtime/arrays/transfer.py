@@ -28,10 +28,11 @@ from ..axes import MeshAtoms
 from ..devices import default_device
 from ..processes.coordinator import Coordinator, current_coordinator
 from ..storage import LocalBlocks, Stored, frozen
-from .array import ArrayImpl, all_held, place
+from .array import ArrayImpl, place
 from .blocks import PENDING_SUM
 from .global_transfer import check_reaches, storage_for_all
 from .host import aval_for, host_array
+from .results import all_held
 
 Target = Device | Sharding | PartitionSpec | Format | MemorySpace | None
 

@@ -46,11 +46,11 @@ from .generated import Lines, Writer
 from .steps import inlined
 
 Shape = tuple[int, ...]
-LARGE = 1 << 15                 # elements of a value from which blocks pay
-LONGEST_ROW = 1 << 16           # elements
 BLOCK = 1 << 16                 # elements of the largest value in a block
+LARGE = BLOCK + 1               # elements of a value from which blocks pay
+LONGEST_ROW = 1 << 16           # elements
 MOST = 64                       # calls that are fused
-SINGLE = 8                      # times LARGE, for a single call to be evaluated in blocks
+SINGLE = 4                      # times LARGE, for a single call to be evaluated in blocks
 
 
 # A plan for a hundred equal leaves has a hundred equal groups.

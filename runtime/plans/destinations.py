@@ -110,11 +110,11 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
         if changed is None:
             continue
         function, operands, inputs = changed
-        x = next((x for x in operands if memory.is_free(x, i)), None)
+        elementwise = inputs is not call.inputs
+        x = next((x for x in operands if memory.is_free(x, i, elementwise)), None)
         if x is not None:
-            out[i] = call._replace(
-                function=function, inputs=inputs if inputs is call.inputs else (*inputs, x),
-                kernel=None, changes=True)
+            out[i] = call._replace(function=function, kernel=None, changes=True,
+                                   inputs=(*inputs, x) if elementwise else inputs)
             if x in owned:
                 used.append(x)
     return out, used
@@ -157,12 +157,12 @@ class _Memory:
         self.owned = {x for x, o in owned.items() if outputs.count(o) == 1 and self._is_new(o)
                       and not any([s in self.given for s, _ in self._views(o) if s != o])}
 
-    def is_free(self, x: int, i: int) -> bool:
+    def is_free(self, x: int, i: int, often: bool = False) -> bool:
         """Is it an array of its own here, of which nobody reads anything once the call at i, which
-        reads it once and no view of it, has been made?"""
+        reads it once and no view of it, has been made? often: whether it may be read more often."""
         if not (x in self.owned or self._is_new(x)) or self.readers[x][-1] != i:
             return False
-        return self.readers[x].count(i) == 1 and all(
+        return (often or self.readers[x].count(i) == 1) and all(
             [s not in self.given and (not at or at[-1] < i or s == x)
              for s, at in self._views(x, i)])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +21,10 @@ from ..layout import Atoms, Layout, Shape, array_shape
 from ..rewrites.equations import is_zeros, repeated
 from .workspace import Value, Workspace
 
-if TYPE_CHECKING:
-    from .executor import Planner
-
 Maker = Callable[[Atom], Equation | None]
 
 
-def _select(p: Planner, eqn: Equation) -> None:
+def _select(p: Any, eqn: Equation) -> None:
     """Plan a `select_n`, if it is a masked lookup of which only the sum over devices is seen."""
     sums = p.folds.get(eqn.outvars[0], {}).get("sum") if p.folds else None
     found = None

@@ -51,14 +51,18 @@ class Body(NamedTuple):
 
 
 def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, length: int,
-          reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]]
-          ) -> Callable[..., Arrays]:
+          reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]],
+          passed: Sequence[tuple[int, int, int]] = ()) -> Callable[..., Arrays]:
     """The function of mask, constants, carry and items. depths: where the items' dimension is.
 
     results: of what iterations give, shape and dtype of all together, and where the dimension is.
+    passed: (carry, result, result), where the one result is the carry that an iteration is given
+    and the other one that which it gives: all but one of their items are the same memory.
     """
     written = [i - nk for i in body.written]
-    numbers = [i for i in range(len(results)) if i not in written]
+    twice = {a for _, a, _ in passed}
+    pairs = {k for _, *both in passed for k in both}
+    numbers = [i for i in range(len(results)) if i not in written and i not in twice]
     taken = len(depths) + len(written)
     scalars: list[int] = []             # numbers of items that are such
     iterations = 0
@@ -68,7 +72,13 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
         nonlocal iterations
         head = arrays[:masks + nc]
         carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
-        ys: Arrays = [empty(shape, dtype) for shape, dtype, _ in results]
+        ys: Arrays = [None if k in pairs else empty(shape, dtype)
+                      for k, (shape, dtype, _) in enumerate(results)]
+        for c, a, b in passed:
+            shape, dtype, _ = results[b]
+            both = empty((length + 1, *shape[1:]), dtype)
+            ys[a], ys[b] = (both[1:], both[:-1]) if reverse else (both[:-1], both[1:])
+            both[-1 if reverse else 0] = carry[c]
         if not length:
             return [*carry, *ys]
         if check is not None:

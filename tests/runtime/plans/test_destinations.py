@@ -46,7 +46,7 @@ def test_only_what_nobody_else_reads_is_written_over():
     view = call(lambda x: x.transpose(1, 0), [9], 8, (4, 3))
     assert over(add, view, outputs=(9, 8), owned={0: 9}) == ([False, False], [])    # a view stays
     assert over(add, view, owned={0: 9}) == ([True, False], [0])        # but not here
-    assert over(call(np.add, [0, 0], 9), owned={0: 9}) == ([False], [])
+    assert over(call(np.add, [0, 0], 9), owned={0: 9}) == ([True], [0])
     assert over(call(np.maximum, [0, 1], 9), owned={0: 9}) == ([True], [0])
     assert over(call(np.tanh, [0], 1), call(np.add, [1, 2], 3), outputs=(3,)) == ([False] * 2, [])
 
@@ -56,6 +56,7 @@ def test_only_what_nobody_else_reads_is_written_over():
     fresh = call(np.tanh, [0], 1)
     assert over(fresh, call(update, [1, 0], 9))[0] == [False, True]
     assert over(call(update, [0, 1], 9))[0] == [False]
+    assert over(fresh, call(update, [1, 1], 9))[0] == [False, False]
     assert over(fresh, call(update, [1, 0], 9), call(np.tanh, [1], 8))[0] == [False] * 3
 
 
