@@ -34,6 +34,9 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
                             "params['w']=f32[64,64], state.step=i32[]")
     group.add_argument("--mesh", metavar="SIZES",
                        help="the mesh of --arg: data=8,model=4 or 'data=8 explicit,model=4'")
+    group.add_argument("--jax", action="store_true",
+                       help="the file is written for real JAX, which must be installed: what it "
+                            "gives to jax.jit is traced by JAX and imported, and not run")
     group.add_argument("--in", dest="specs", action="append", default=[], metavar="NAME=SPEC",
                        help="how a parameter of a traced program (.st) is split: x=P('X', None)")
 

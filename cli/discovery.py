@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import io
 import linecache
+import os
 import re
 import runpy
 import shlex
@@ -34,8 +35,10 @@ from ..driver.jit.jitted import Jitted
 from ..driver.jit.stages import Compiled, Lowered, Traced
 from ..ir.context import STATE
 from ..ir.ops.communication.collective_kinds import each_collective
+from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import none_such
 from ..report.explanation import Explanation
+from ..runtime.devices import device_count
 from .arguments import given_arguments
 from .guesses import (
     ARGUMENTS,
@@ -48,6 +51,8 @@ from .guesses import (
 from .hints import argument_options, command
 from .problems import FAILED, Problem, failure
 from .targets import Found, FoundExplanation, FoundFunction, FoundProgram
+
+_watching = lazy_import("..interop.jaxpr.watching", __package__)
 
 _FOUND = "on arguments found in the file"
 _RUNS = re.compile(r"main|run|demo|test_\w+")        # functions that are called for want of others
@@ -67,6 +72,7 @@ class PythonFile:
         self.path, self.options = path, options
         self.seen: list[FoundFunction] = []
         self.failed: Problem | None = None
+        self.stopped = 0.0           # seconds after which the file was not let run on
         self._keys: set[Any] = set()
         self._ran: list[Ran] = []
         self.names: dict[str, Any] = {}
@@ -109,14 +115,16 @@ class PythonFile:
         sys.argv = [str(self.path), *shlex.split(getattr(self.options, "argv", None) or "")]
         sys.path.insert(0, str(_package_root(self.path)))
         sys.path.insert(0, str(self.path.resolve().parent))
-        limit = float(getattr(self.options, "seconds", 10.0))
+        limit = getattr(self.options, "seconds", None)
+        if limit is None:
+            limit = 120.0 if getattr(self.options, "jax", False) else 10.0
         said = io.StringIO()
         try:
             with _alarm(limit) as again, watching(lambda item: self._watch(item, again)):
-                with contextlib.redirect_stdout(said):
+                with contextlib.redirect_stdout(said), self._of_jax():
                     run()
         except Enough:
-            pass
+            self.stopped = limit
         except SystemExit as end:
             if end.code not in (None, 0):
                 hint = "" if sys.argv[1:] else "; does it need arguments? give --argv '...'"
@@ -126,6 +134,19 @@ class PythonFile:
         finally:
             sys.argv, sys.path[:] = saved[0], saved[1]
             STATE.mesh, STATE.abstract_mesh = saved[2]
+
+    def _of_jax(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which the functions of real JAX are imported, if the file is written for it.
+        """
+        if not getattr(self.options, "jax", False):
+            return contextlib.nullcontext()
+        if importlib.util.find_spec("jax") is None:
+            raise Problem("--jax needs JAX, which is not installed: pip install 'shardtrace[jax]'")
+        devices = f"--xla_force_host_platform_device_count={device_count()}"
+        if "jax" not in sys.modules and devices.partition("=")[0] not in os.environ.get(
+                "XLA_FLAGS", ""):
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}".strip()
+        return _watching.jax_functions_imported()
 
     def _watch(self, item: Traced | Ran, again: Callable[[], None]) -> None:
         leaves = item._leaves if isinstance(item, Traced) else item.leaves
@@ -286,7 +307,8 @@ class PythonFile:
     def traced(self, fun: Any, name: str, arguments: tuple[tuple, dict], how: str) -> FoundFunction:
         """The function traced on arguments."""
         args, kwargs = arguments
-        jitted = fun if isinstance(fun, Jitted) else jit(fun)
+        jitted = fun if isinstance(fun, Jitted) else (
+            _watching.Late(fun, fun) if getattr(self.options, "jax", False) else jit(fun))
         try:
             with unwatched(), contextlib.redirect_stdout(io.StringIO()):
                 traced = jitted.trace(*args, **kwargs)
@@ -311,8 +333,10 @@ class PythonFile:
         """What is missing for a function, and the command that gives it."""
         line = inspect.unwrap(fun).__code__.co_firstlineno
         names = ", ".join(f"`{p.name}`" for p in needed(fun))
-        text = (f"{self.path}:{line}: no call of `{name}` and no arguments for it were found; it "
-                f"needs {names}")
+        within = (f" in the {self.stopped:g} s that the file was let run (--seconds)"
+                  if self.stopped else "")
+        text = (f"{self.path}:{line}: no call of `{name}`{within} and no arguments for it were "
+                f"found; it needs {names}")
         options = argument_options(fun, self.names)
         if options is None:
             return [f"{text}. Give the type of each, or of its parts, with --arg, or all arguments "

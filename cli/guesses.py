@@ -119,7 +119,7 @@ def identity(fun: Any, depth: int = 4) -> Any:
     """What tells the functions of a file apart, however often it is run: their code, and what of
     theirs can be compared of what they close over."""
     if isinstance(fun, Jitted):
-        return identity(fun._f, depth)
+        return identity(fun.origin, depth)
     if isinstance(fun, functools.partial):
         held = [*fun.args, *[x for item in sorted(fun.keywords.items()) for x in item]]
         return identity(fun.func, depth), tuple([_told(x, depth) for x in held])

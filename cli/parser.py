@@ -15,7 +15,7 @@ from ..ir.support.spelling import close_match
 from ..ir.text.prose import wrapped
 from ..partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
 from .arguments import add_arguments, amount, count, positive
-from .commands import check, completion, diff, explain, fmt, help, programs, reduce, run
+from .commands import check, completion, diff, explain, fmt, help, hlo, programs, reduce, run
 
 _metadata = lazy_import("importlib.metadata")
 
@@ -41,9 +41,9 @@ def make_parser() -> argparse.ArgumentParser:
         if target:
             sub.add_argument("target", help=TARGET)
             add_arguments(sub)
-            sub.add_argument("--seconds", type=amount, default=10.0, metavar="S",
+            sub.add_argument("--seconds", type=amount, metavar="S",
                              help="how long a file may run without calling a new function, when "
-                                  "its calls are watched (default 10)")
+                                  "its calls are watched (default 10; with --jax, 120)")
             sub.add_argument("--argv", metavar="ARGUMENTS",
                              help="what a file that is run finds in sys.argv: '--steps 2'")
         if plans or costs:
@@ -105,6 +105,13 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("value", help="NAME.DIM, such as h.0, or NAME for all dimensions")
     sub = verb("fmt", fmt.fmt, "Write programs in their canonical form.", target=False)
     fmt.add_options(sub)
+    sub = verb("hlo", hlo.hlo, "The collectives of a compiled program, from a dump of XLA's.",
+               target=False)
+    sub.add_argument("file", metavar="DUMP.txt",
+                     help="HLO text after optimisation, as --xla_dump_to or "
+                          "`compiled.as_text()` of JAX gives it; - for standard input")
+    sub.add_argument("--hardware", choices=hardware_names(),
+                     help=f"for which times are modelled (default {DEFAULT_HARDWARE})")
     sub = verb("reduce", reduce.reduce, "Shrink a program to a small one that still shows a "
                "property.", costs=True)
     reduce.add_options(sub)

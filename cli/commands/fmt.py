@@ -30,7 +30,7 @@ from ..targets import standard_input
 _LINE = re.compile(r"""((?:[^"'#\n]|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')*)(#.*)?""")
 _KEY = re.compile(r"\s*((?:const\s+)?%?[A-Za-z_]\w*(?:[.%]\w+)*|@|\}|\))")
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
-_CONST = re.compile(r"^\s*const\s+%?([A-Za-z_]\w*(?:\.\w+)*(?:%\d+)?)\s*:[^=]*=\s*("
+_CONST = re.compile(r"^\s*const\s+(%?[A-Za-z_]\w*(?:\.\w+)*(?:%\d+)?)\s*:[^=]*=\s*("
                     rf"\[[\[\],\s\w.+-]*\]|[a-z]\w+\s+{_STRING}(?:[\s\\]+{_STRING})*(?:\s*:\s*\w+)?"
                     r"|.*?)[ \t]*$", re.MULTILINE)
 _WITHIN = re.compile(r'(")[\s\\]*\n\s*"|\s*\n\s*')
@@ -104,7 +104,8 @@ def formatted(text: str, path: Path | None = None) -> str:
 
     def constant(name: str, value: Any, aval: Any) -> str:
         given, said = next(written)
-        assert given.lstrip("%") == name, f"constant {name} is written as {given}"
+        # Names that are made up, `%c`, are made up anew.
+        assert given.startswith("%") or given == name, f"constant {name} is written as {given}"
         return said
 
     new = with_comments(text, print_program(bare, constant=constant))

@@ -265,6 +265,11 @@ class Jitted:
         return executable
 
     # -- ahead of time -------------------------------------------------------------------------
+    @property
+    def origin(self) -> Callable[..., Any]:
+        """The function that the user wrote."""
+        return self._f
+
     def spelled(self, args: tuple[Any, ...], kwargs: dict[str, Any]
                 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of `trace` as the traced function itself takes them."""

@@ -1,6 +1,7 @@
 """`from_jax`: a function written for real JAX as a jitted function of shardtrace."""
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.sharding import Sharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
+from ...ir.support.named_tuple import NamedTuple
 from ...runtime.arrays.transfer import put
 from ...tracer.random.keys import wrap_key_data
 from ...tracer.staging.signature import Arguments
@@ -29,7 +31,8 @@ core = lazy_import("jax.extend.core")
 
 
 def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
-             out_shardings: Any = None, **kwargs: Any) -> Imported:
+             out_shardings: Any = None, static_argnums: Any = None, static_argnames: Any = None,
+             **kwargs: Any) -> Imported:
     """The program of a JAX function, as a jitted function of shardtrace.
 
     fun: a function of JAX arrays, jitted or not; what `jax.jit(f).trace(...)` gives; or a
@@ -58,7 +61,8 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
             raise TypeError("from_jax: a traced function has its arguments; pass it alone")
         source = _of_traced(fun)
     elif callable(fun):
-        source = _of_function(fun, args, kwargs)
+        source = _of_function(fun, args, kwargs, Arguments(
+            inspect.unwrap(fun), static_argnums, static_argnames, None, None))
     else:
         raise TypeError(f"from_jax takes a function, what jax.jit(f).trace() gives, or a "
                         f"ClosedJaxpr, not {type(fun).__name__}")
@@ -73,11 +77,13 @@ class _Source:
     """What JAX made of a function. closed: the jaxpr. leaves: what stands for its arguments, of
     JAX or numpy; names: of them. in_tree, out_tree: of the positional and keyword arguments, and
     of the result; None where these are flat. shardings, results: that jax.jit was given. again: the
-    jaxpr for leaves of other shapes.
+    jaxpr for leaves of other shapes. origin: the function.
     """
 
     def __init__(self, closed: Any, leaves: Sequence[Any], names: Sequence[str], in_tree: Any,
-                 out_tree: Any, again: Callable[[Sequence[Any]], Any] | None) -> None:
+                 out_tree: Any, again: Callable[[Sequence[Any]], Any] | None,
+                 origin: Any = None) -> None:
+        self.origin = origin
         self.leaves, self.names = leaves, tuple(names)
         self.in_tree, self.out_tree, self.again = in_tree, out_tree, again
         self.shardings: Sequence[Any] = [None] * len(leaves)
@@ -131,30 +137,44 @@ def _only_call(closed: Any) -> Any:
     return eqn if same else None
 
 
-def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Source:
-    paths, in_tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
+class _Form(NamedTuple):
+    """How arguments are structured. tree: of those that are not static. arrays: which leaves are
+    arguments of the program, others: the leaves that are not, None elsewhere. told, static: which
+    arguments are static, and those.
+    """
+    tree: Any
+    arrays: list[bool]
+    others: list[Any]
+    told: Arguments
+    static: tuple[Any, ...]
+
+
+def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], told: Arguments
+                 ) -> _Source:
+    given, named, static = told.split(args, kwargs)
+    paths, tree = jax.tree_util.tree_flatten_with_path((given, named))
     arrays = [_is_argument(fun, x) for _, x in paths]
-    static = [None if is_array else x for is_array, (_, x) in zip(arrays, paths, strict=True)]
-    names = Arguments(getattr(fun, "__wrapped__", fun), None, None, None, None)
+    others = [None if is_array else x for is_array, (_, x) in zip(arrays, paths, strict=True)]
 
     def flat(*leaves: Any) -> Any:
         values = iter(leaves)
-        full = [next(values) if is_array else x for is_array, x in zip(arrays, static, strict=True)]
-        own_args, own_kwargs = jax.tree_util.tree_unflatten(in_tree, full)
+        full = [next(values) if is_array else x for is_array, x in zip(arrays, others, strict=True)]
+        given, named = jax.tree_util.tree_unflatten(tree, full)
+        own_args, own_kwargs = told.merge(given, named, static)
         return fun(*own_args, **own_kwargs)
 
     def again(leaves: Sequence[Any]) -> Any:
         return jax.make_jaxpr(flat)(*leaves)
 
     leaves = [x for is_array, (_, x) in zip(arrays, paths, strict=True) if is_array]
-    if all(arrays):                     # then what is said of arguments names those of `fun`
+    if all(arrays) and not static:      # then what is said of arguments names those of `fun`
         closed, shape = jax.make_jaxpr(fun, return_shape=True)(*args, **kwargs)
     else:
         closed, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-    found = [_path(names, path) for is_array, (path, _) in zip(arrays, paths, strict=True)
+    found = [_path(told, path) for is_array, (path, _) in zip(arrays, paths, strict=True)
              if is_array]
-    source = _Source(closed, leaves, found, (in_tree, arrays, static),
-                     jax.tree_util.tree_structure(shape), again)
+    source = _Source(closed, leaves, found, _Form(tree, arrays, others, told, static),
+                     jax.tree_util.tree_structure(shape), again, inspect.unwrap(fun))
     source.name = getattr(fun, "__name__", source.name)
     return source
 
@@ -203,12 +223,11 @@ def _spread(asked: Any, source: _Source, is_result: bool) -> list[Any]:
         return list(asked)
     if is_result:
         return _broadcast(asked, jax.tree_util.tree_unflatten(form, range(form.num_leaves)))
-    wanted, arrays, _ = form
-    args, kwargs = jax.tree_util.tree_unflatten(wanted, range(wanted.num_leaves))
+    args, kwargs = jax.tree_util.tree_unflatten(form.tree, range(form.tree.num_leaves))
     kwargs_count = len(jax.tree_util.tree_leaves(kwargs))
     found = _broadcast(tuple(asked) if isinstance(asked, list) else asked, args)
     found += [None] * kwargs_count
-    return [s for s, is_array in zip(found, arrays, strict=True) if is_array]
+    return [s for s, is_array in zip(found, form.arrays, strict=True) if is_array]
 
 
 def _broadcast(prefix: Any, whole: Any) -> list[Any]:
@@ -249,6 +268,11 @@ class Imported(Jitted):
         form = self._source.out_tree
         return results if form is None else jax.tree_util.tree_unflatten(form, results)
 
+    @property
+    def origin(self) -> Any:
+        """The function of JAX's, where there was one."""
+        return self._source.origin or self._f
+
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         return super().trace(*self.spelled(args, kwargs)[0])
 
@@ -269,16 +293,19 @@ class Imported(Jitted):
         form = self._source.in_tree
         if form is None:
             return args
-        wanted, arrays, static = form
-        found, own = jax.tree_util.tree_flatten((args, kwargs))
-        if own != wanted:
+        given, named, static = form.told.split(args, kwargs)
+        found, own = jax.tree_util.tree_flatten((given, named))
+        if own != form.tree:
             raise TypeError(f"{self._source.name} was imported for arguments of another "
-                            f"structure.\nimported: {wanted}\ngiven:    {own}")
-        for x, is_array, s in zip(found, arrays, static, strict=True):
-            if not is_array and x is not s and x != s:
-                raise TypeError(f"{self._source.name} was imported with {s!r} as a part of the "
-                                f"program, where {x!r} is given now; import it for that as well")
-        return [x for x, is_array in zip(found, arrays, strict=True) if is_array]
+                            f"structure.\nimported: {form.tree}\ngiven:    {own}")
+        others = zip((*found, static), (*form.others, form.static), (*form.arrays, False),
+                     strict=True)
+        for x, known, is_array in others:
+            if not is_array and x is not known and x != known:
+                raise TypeError(f"{self._source.name} was imported with {known!r} as a part of "
+                                f"the program, where {x!r} is given now; import it for that as "
+                                "well")
+        return [x for x, is_array in zip(found, form.arrays, strict=True) if is_array]
 
 
 def _placed(x: Any, struct: ShapeDtypeStruct) -> Any:

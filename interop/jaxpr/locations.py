@@ -3,24 +3,15 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections.abc import Sequence
 from typing import Any
 
 from ...ir.diagnostics.location import Location
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
+from ..files import is_library
 
 source_info_util = lazy_import("jax._src.source_info_util")
-
-_PLACES = tuple([os.path.realpath(path) + os.sep for path in (
-    *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), os.path.dirname(__file__))])
-
-
-@cached(4096)
-def is_library(file: str) -> bool:
-    """Is a file installed, a part of Python, or one of these, rather than the user's own?"""
-    return file.startswith("<frozen") or os.path.realpath(file).startswith(_PLACES)
 
 
 def is_of_jax(function: str) -> bool:

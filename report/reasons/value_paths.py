@@ -40,7 +40,7 @@ def places(program: Program, path: Path = ()) -> Iterator[tuple[Place, Var, Equa
 
 def inner_programs(eqn: Equation, n: int) -> Iterator[tuple[tuple[int, str, int], Program]]:
     for name in eqn.op.subprograms:
-        held = eqn.params[name]
+        held = eqn.params.get(name)         # fmt is given programs that are not verified
         if isinstance(held, tuple):
             for j, p in enumerate(held):
                 if isinstance(p, Program):

@@ -355,6 +355,18 @@ def test_fmt_writes_the_canonical_form_and_keeps_comments(said, tmp_path):
         {"file": str(path), "changed": False}]
 
 
+def test_fmt_of_constants_with_names_of_ones_own_and_of_equations_without_their_program(
+        said, tmp_path):
+    path = tmp_path / "p.st"
+    path.write_text("mesh (X=2) of cpu\n\nprogram @f(x: f32[4]) -> f32[4] {\n"
+                    "  const %c: f32[4] = seed 3\n  %a: f32[4] = add x %c\n  return %a\n}\n")
+    status, out, _ = said("fmt", "--diff", path)
+    assert status == 0 and "+  const %c0: f32[4] = seed 3" in out
+    path.write_text("mesh (X=2) of cpu\n\nprogram @f(x: f32[4]) -> f32[4] {\n"
+                    "  %a: f32[4] = custom_vjp_call x\n  return %a\n}\n")
+    assert said("fmt", "--check", path)[0] == 0
+
+
 def test_fmt_of_standard_input_and_of_what_does_not_parse(said, monkeypatch, tmp_path):
     path = tmp_path / "messy.st"
     path.write_text(MESSY)

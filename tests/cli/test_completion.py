@@ -11,7 +11,7 @@ from shardtrace.cli.parser import make_parser
 from shardtrace.partitioner.cost.hardware import hardware_names
 
 VERBS = ("explain", "trace", "partition", "show", "collectives", "run", "check", "diff", "why",
-         "fmt", "reduce", "completion", "help")
+         "fmt", "hlo", "reduce", "completion", "help")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -29,7 +29,7 @@ BELOW = {
     "report": {"ir", "partitioner", "report"},
     "driver": {"ir", "tracer", "partitioner", "report", "runtime", "driver"},
     "api": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api"},
-    "cli": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api", "cli"},
+    "cli": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api", "interop", "cli"},
     "interop": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "interop"},
     "__main__": {"cli"},
     "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api", "cli",

@@ -240,6 +240,8 @@ def _view(self, dtype=None, type=None):
     own = self.dtype
     if own == target:
         return self
+    if not self.ndim and own.itemsize != target.itemsize:
+        raise ValueError("view() of a 0d array is only supported if the itemsize is unchanged.")
     bool_ = np.dtype(bool)
     if own == bool_:
         return _view(lax.convert_element_type(self, np.uint8), target)

@@ -199,6 +199,8 @@ def conv_transpose(lhs, rhs, strides, padding, rhs_dilation=None, dimension_numb
     if dimension_numbers is None:
         if ndim > 5:
             raise ValueError("No 4+ dimensional dimension_number defaults.")
+        if ndim < 2:
+            raise ValueError(f"conv_transpose needs at least two dimensions, got {ndim}")
         letters = {0: "", 1: "H", 2: "HW", 3: "HWD"}[n]
         dimension_numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     numbers = conv_dimension_numbers(shape_of(lhs), shape_of(rhs), dimension_numbers)

@@ -141,7 +141,7 @@ def _check_scale(side: str, shape: tuple[int, ...], scale: tuple[int, ...],
         if d not in contracting:
             if n != m:
                 raise TypeError(f"{side} dim {d} of size {n} does not match scale dim size {m}.")
-        elif n % m:
+        elif not m or n % m:
             raise TypeError(f"{side} contracting dim {d} of size {n} must be divisible by its "
                             f"scale's dim size {m}.")
         elif n // m < 2:

@@ -113,6 +113,9 @@ def _check(query: Array, key: Array, value: Array) -> None:
     if key.shape[:3] != value.shape[:3] or key.shape[0] != batch or key.shape[3] != size:
         raise ValueError("dot_product_attention: shapes must be (B, T, N, H), (B, S, K, H) and "
                          f"(B, S, K, H), got {query.shape}, {key.shape} and {value.shape}")
+    if not (heads and key.shape[2] and size):
+        raise ValueError("dot_product_attention: there must be heads, and elements in each, got "
+                         f"{query.shape} and {key.shape}")
     if heads % key.shape[2]:
         raise ValueError("The number of query heads must be a multiple of key/value heads, but "
                          f"got {heads} vs {key.shape[2]}")

@@ -30,3 +30,12 @@ def test_weights_count_without_their_signs():
 def test_integrals_of_nothing_are_zero():
     for x in (np.zeros((3, 0), np.float32), np.zeros(0, np.float32)):
         np.testing.assert_array_equal(jnp.trapezoid(x, x), np.zeros(x.shape[:-1]))
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_padding_with_medians_of_what_has_nan_is_nan(length):
+    x = np.array([[1, np.nan, 2, 5], [3, 4, 0, 1], [np.nan, 1, 1, 1], [2, 2, 3, np.inf]], "f4")
+    for array in (x, np.arange(12).reshape(3, 4)):
+        widths, options = ((1, 2), (3, 1)), {"mode": "median", "stat_length": length}
+        np.testing.assert_array_equal(jnp.pad(array.astype("f4"), widths, **options),
+                                      np.pad(array.astype("f4"), widths, **options))

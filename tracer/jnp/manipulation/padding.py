@@ -12,6 +12,7 @@ from ....ir.ops.elementwise.arithmetic import mul_p, sub_p
 from ....ir.ops.reductions.sorting import sort_p
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
+from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import check_arraylike, promote_dtypes_inexact
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
@@ -236,7 +237,9 @@ def _median(x: Array, axis: int, keepdims: bool) -> Array:
     ordered = sort_p.bind(*promote_dtypes_inexact(x), dimension=axis, is_stable=True,
                           num_keys=1)[0]
     middle = lax.slice_in_dim(ordered, (n - 1) // 2, n // 2 + 1, axis=axis)
-    return moments.mean(middle, axis=axis, keepdims=keepdims)
+    last = lax.slice_in_dim(ordered, n - 1, n, axis=axis)       # NaN, if any is
+    found = select_of(lax.ne(last, last), moments.mean(middle, axis=axis, keepdims=True), last)
+    return found if keepdims else lax.squeeze(found, (axis,))
 
 
 def _by_function(x: Array, widths: list[tuple[int, int]], function: Callable[..., Any],

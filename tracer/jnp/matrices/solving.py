@@ -273,6 +273,9 @@ def cond(x, p=None):
     if a.ndim < 2:
         raise ValueError("jnp.linalg.cond: input array must be at least 2D; got "
                          f"arr.shape={a.shape}")
+    if not a.shape[-1] or not a.shape[-2]:
+        raise ValueError("jnp.linalg.cond: input array must not be empty; got "
+                         f"arr.shape={a.shape}")
     if p in (None, 2, -2):
         s = svd(a, compute_uv=False)
         first = lax.index_in_dim(s, 0, -1, keepdims=False)

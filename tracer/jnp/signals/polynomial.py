@@ -49,7 +49,7 @@ def poly(seq_of_zeros):
         x = linalg.eigvals(x)
     elif x.ndim != 1:
         raise ValueError("input must be 1d or non-empty square 2d array.")
-    out = ones((1,), x.dtype)
+    out = ones((1,) if x.size else (), x.dtype)
     for i in range(x.shape[0]):
         root = lax.slice_in_dim(x, i, i + 1)
         out = convolve(out, concatenate([ones((1,), x.dtype), neg_p.bind(root)]), mode="full")

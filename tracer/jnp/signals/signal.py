@@ -154,7 +154,7 @@ def gradient(f, *varargs, axis=None, edge_order=None):
         spacing = spacing * len(axes)
     elif len(varargs) != len(axes):
         raise TypeError(f"Invalid number of spacing arguments {len(varargs)} for axis={axis}")
-    if a.size and min(a.shape[d] for d in axes) < 2:
+    if any(a.shape[d] < 2 for d in axes):
         raise ValueError("Shape of array too small to calculate a numerical gradient, at least 2 "
                          "elements are required.")
     out = [_gradient(a, h, d) for h, d in zip(spacing, axes, strict=True)]
