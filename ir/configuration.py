@@ -73,7 +73,7 @@ class Config:
         "shardtrace_objective": "time",
         "shardtrace_hardware": "v5p",
         "shardtrace_memory_limit": 0,
-        "shardtrace_executor": "simulated",
+        "shardtrace_engine": "simulated",
         "shardtrace_process_timeout": 30.0,
         "shardtrace_progress": True,
         "jax_array": True,
@@ -90,7 +90,7 @@ class Config:
         "jax_numpy_dtype_promotion": ("standard", "strict"),
         "jax_legacy_prng_key": ("allow", "warn", "error"),
         "default_axis_types": ("auto", "explicit"),
-        "shardtrace_executor": ("simulated", "per_device"),
+        "shardtrace_engine": environment.ENGINES,
         "shardtrace_objective": environment.OBJECTIVES,
         "jax_default_prng_impl": ("threefry2x32", "rbg", "unsafe_rbg"),
         "jax_traceback_filtering": ("off", "tracebackhide", "remove_frames",
@@ -106,6 +106,8 @@ class Config:
             "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
             "TF32_TF32_F32", "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64"),
     }
+    _OLDER: dict[str, str] = {"executor": "shardtrace_engine",
+                              "shardtrace_executor": "shardtrace_engine"}
     _DEPRECATED: dict[str, str] = {
         "jax_array": "jax_array is always on: every array is a jax.Array. Remove this line.",
         "jax_parallel_functions_output_gda":
@@ -127,7 +129,7 @@ class Config:
         values["shardtrace_dump"] = environment.read("SHARDTRACE_DUMP", "")
         values["shardtrace_check"] = environment.read("SHARDTRACE_CHECK", True)
         values["shardtrace_skip"] = environment.read("SHARDTRACE_SKIP", "")
-        for name in ("objective", "hardware", "memory_limit"):
+        for name in ("engine", "objective", "hardware", "memory_limit"):
             values[f"shardtrace_{name}"] = environment.read(
                 f"SHARDTRACE_{name.upper()}", values[f"shardtrace_{name}"])
         values["shardtrace_progress"] = environment.read("SHARDTRACE_PROGRESS", True)
@@ -136,6 +138,7 @@ class Config:
         self._renew_key()
 
     def _known(self, name: str) -> str:
+        name = self._OLDER.get(name, name)
         if name not in self._values:
             for prefix in ("jax_", "shardtrace_"):
                 if prefix + name in self._values:
@@ -156,7 +159,7 @@ class Config:
         values = self._values
         object.__setattr__(self, "_key", tuple(values[n] for n in self._TRACED))
         object.__setattr__(self, "_call_key", (
-            self._key, values["shardtrace_executor"], values["jax_default_device"]))
+            self._key, values["shardtrace_engine"], values["jax_default_device"]))
         object.__setattr__(self, "_guarded", any(
             v is not None for n, v in values.items() if n.startswith("jax_transfer_guard")))
         object.__setattr__(self, "unwatched", not any(

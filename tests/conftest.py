@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterator
 
 # Products here are small: further threads of the library of products would spin for nothing.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# JAX reads this when it is first asked for devices, in whichever test that is.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
 import pytest
 
 from shardtrace.ir.context import config
 
-from .executors import EXECUTORS
+from .executors import EXECUTORS, FURTHER
 from .paths import GOLDEN
 
 gc.disable()               # until all is collected
@@ -31,7 +34,12 @@ hypothesis.settings.load_profile("quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--engine", choices=["jax"], help="run programs of both executors on it, too")
     parser.addoption("--update-golden", action="store_true", help="accept the texts printed now")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    FURTHER[:] = filter(None, [config.option.engine])
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

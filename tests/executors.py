@@ -9,6 +9,7 @@ import numpy as np
 import shardtrace as st
 
 EXECUTORS = ("simulated", "per_device")
+FURTHER: list[str] = []                 # engines on which functions run too: pytest --engine
 
 
 def assert_alike(found: Any, wanted: Any, **tolerance: float) -> None:
@@ -31,4 +32,7 @@ def agree(f: Callable[..., Any], *args: Any, runs: int = 1, **tolerance: float) 
             found += [st.tree.map(np.asarray, jitted(*args)) for _ in range(runs)]
     for other in found[1:]:
         assert_alike(other, found[0], **tolerance)
+    for engine in FURTHER:                   # whose compilers round and add as they like
+        with st.config.override(engine=engine):
+            assert_alike(st.jit(f)(*args), found[0], **{"rtol": 1e-4, "atol": 1e-4, **tolerance})
     return found[0]

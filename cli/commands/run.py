@@ -16,6 +16,7 @@ from ...driver.execution.programs import check_memory, run_program
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Program
+from ...ir.support.environment import ENGINES
 from ...ir.support.progress import steps
 from ...ir.types import ArrayType
 from ...partitioner.cost.work import bodies, equation_flops
@@ -37,6 +38,9 @@ def run(options: argparse.Namespace) -> int:
     """Run a target; prints its results, and with --profile where the time went."""
     found = one(options.target, options)
     local = found.local
+    if options.engine == "jax" and (options.profile or options.trace):
+        raise Problem("--engine jax: profiles are of the simulated and the per_device engine; JAX "
+                      "has a profiler of its own")
     if isinstance(found, FoundFunction) and found.others:
         print(f"shardtrace run: `{found.name}` is called in {found.others + 1} ways; this is the "
               f"first", file=sys.stderr)
@@ -51,11 +55,11 @@ def run(options: argparse.Namespace) -> int:
     try:
         with found.printing():
             with steps(f"running {found.name}"):
-                results = run_program(local, values, options.executor)
+                results = run_program(local, values, options.engine)
             if options.profile or options.trace:
-                profiled = profile(local, *values, executor=options.executor,
+                profiled = profile(local, *values, executor=options.engine,
                                    repeat=options.repeat)
-            other = "per_device" if options.executor == "simulated" else "simulated"
+            other = "per_device" if options.engine == "simulated" else "simulated"
             compared = run_program(local, values, other) if options.compare else []
     except Exception as error:
         raise failure(error, f"running `{found.name}`") from error
@@ -199,6 +203,9 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
            profiled: Profile | None, differences: list[float], allowed: list[float],
            terms: int) -> None:
     local = found.local
+    if options.engine == "jax" and (options.profile or options.trace):
+        raise Problem("--engine jax: profiles are of the simulated and the per_device engine; JAX "
+                      "has a profiler of its own")
     types = local.global_out or local.out_avals
     out = Output(options)
     most = _VALUES if options.most is None else options.most
@@ -207,7 +214,7 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
         listed = [{"type": str(t), "shape": list(r.shape), "dtype": str(r.dtype),
                    **({"values": r.tolist()} if r.size <= most else {})}
                   for t, r in zip(types, results, strict=True)]
-        out.json({"name": found.name, "executor": options.executor, "results": listed,
+        out.json({"name": found.name, "executor": options.engine, "results": listed,
                   **({"profile": profiled.to_dict()} if profiled else {}),
                   **({"difference": 0.0 if worst is None else differences[worst],
                       "tolerance": 0.0 if worst is None else allowed[worst]}
@@ -245,8 +252,8 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--load", type=Path, metavar="FILE.npz",
                      help="arguments by parameter name; others are the file's own, or random")
     sub.add_argument("--save", type=Path, metavar="FILE.npz", help="write the results")
-    sub.add_argument("--executor", choices=["simulated", "per_device"], default="simulated",
-                     help="all devices at once (default), or each alone")
+    sub.add_argument("--engine", "--executor", choices=ENGINES, default="simulated",
+                     help="all devices at once (default), each alone, or JAX's devices")
     sub.add_argument("--compare", action="store_true",
                      help="run the other executor too; exit status 1 where results differ")
     sub.add_argument("--tolerance", type=amount, metavar="X",

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ...engines.engine import ENGINES
 from ...ir.context import STATE, config
 from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
@@ -30,10 +31,6 @@ from .recent import partitioned, planned
 from .result_shardings import array_aval, found_sharding
 
 logging = lazy_import("logging")
-_perdevice = lazy_import("...runtime.per_device.executor", __package__)
-
-EXECUTORS = {"simulated": compile_simulated,
-             "per_device": lambda local, mesh: _perdevice.compile_per_device(local, mesh)}
 
 
 class BoundProgram:
@@ -41,11 +38,13 @@ class BoundProgram:
 
     is_operation: whether it is a single op, outside of any jitted function. asked: whether somebody
     said where results go. agreements: what it is to several processes, by who asks
-    (driver/execution/multiprocess.py).
+    (driver/execution/multiprocess.py). engine: what runs it, None for what the configuration says
+    when it first runs. whole: whether that is given the program as it was traced, for one device.
     """
 
-    __slots__ = ("_run", "agreements", "arg_specs", "asked", "avals", "committed",
-                 "forwarded", "given", "is_operation", "partitioned", "placement", "shardings")
+    __slots__ = ("_run", "agreements", "arg_specs", "asked", "avals", "committed", "engine",
+                 "forwarded", "given", "is_operation", "partitioned", "placement", "shardings",
+                 "whole")
 
     def __init__(self, program: Program, args: Sequence[Placed], out_shardings: Sequence[Any],
                  others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
@@ -92,6 +91,8 @@ class BoundProgram:
         self.forwarded = [(i, positions[v]) for i, v in enumerate(program.outvars)
                           if v in positions]      # type: ignore[index]
         self._run: Any = None
+        self.engine: str | None = None
+        self.whole = False
 
     def _use_own_meshes(self, program: Program, asked: Sequence[Any], refined: Refinement,
                         mesh: Mesh | None) -> None:
@@ -168,12 +169,30 @@ class BoundProgram:
                 fail(ValueError, "A computation on an AbstractMesh has no devices to run on. Got "
                      f"mesh {self.placement.abstract_mesh}", code="no-devices",
                      help="lower it with arrays or shardings on a Mesh, as made by `make_mesh`")
-            compiler = EXECUTORS[config.read("shardtrace_executor")]
-            local, mesh = self.partitioned.local, self.placement.abstract_mesh
-            with phase("plan", len(local.eqns)):
-                self._run = (planned(local, mesh, compiler) if compiler is compile_simulated
-                             else compiler(local, mesh))
+            with phase("plan", len(self.partitioned.local.eqns)):
+                self._run = self._loaded()
         if STATE.phases is None:
             return self._run(stored)
         with phase("run", len(self.partitioned.local.eqns)):
             return self._run(stored)
+
+    def _loaded(self) -> Any:
+        """The program on its engine."""
+        engine = ENGINES[self.engine or config.read("shardtrace_engine")]
+        local, mesh = self.partitioned.local, self.placement.abstract_mesh
+        if engine.name == "simulated" or self.is_operation and engine.compiles:
+            return planned(local, mesh, compile_simulated)
+        if self.whole:
+            return engine.load(self.partitioned.stages["traced"], None)
+        return engine.load(local, mesh, self.device_numbers())
+
+    def device_numbers(self) -> list[int]:
+        """The numbers of its devices, in the order of the mesh."""
+        placed = self.placement.mesh
+        return [d.id for d in placed.device_tuple] if placed is not None else []
+
+    def on_engine(self, engine: str, whole: bool = False) -> Self:
+        """The same computation, run by this engine."""
+        found = copy.copy(self)
+        found.engine, found.whole, found._run = engine, whole, None
+        return found

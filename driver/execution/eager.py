@@ -47,7 +47,7 @@ class EagerInterpreter:
             _callbacks.call_now(op, params, operands, [typeof(x) for x in operands])
             return []
         key = (op, params_key(params), tuple(map(leaf_key, operands)), STATE.mesh,
-               STATE.abstract_mesh, STATE.eager_meshes, config.shardtrace_executor,
+               STATE.abstract_mesh, STATE.eager_meshes, config.shardtrace_engine,
                config.jax_default_device, trace_settings(), process_identity())
         executable = self._cache.get(key)
         if executable is None:

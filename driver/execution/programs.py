@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...engines.engine import ENGINES
 from ...ir.diagnostics.diagnostic import clipped
 from ...ir.diagnostics.errors import JaxRuntimeError, ShardtraceError, VerificationError
 from ...ir.kernels.key_data import storage_dtype
@@ -20,7 +21,6 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, left_out, partition
 from ...partitioner.plans import planned
 from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import Stored, settled
-from .bound_program import EXECUTORS
 
 MOST_DIMS = 64           # of a numpy array
 _FIRST = {Level.RESOLVED: "insert-reshards", Level.RESHARDED: "localize", Level.LOCAL: ""}
@@ -62,7 +62,7 @@ def asked_arguments(program: Program, in_shardings: Sequence[PartitionSpec | Non
         for s, t in zip(given, known.arguments, strict=True)]
 
 
-def run_program(local: Program, values: Sequence[np.ndarray], executor: str = "simulated"
+def run_program(local: Program, values: Sequence[np.ndarray], engine: str = "simulated"
                 ) -> list[np.ndarray]:
     """Run a per-device program on whole values; its whole results.
 
@@ -75,7 +75,7 @@ def run_program(local: Program, values: Sequence[np.ndarray], executor: str = "s
                 local.mesh)
     check_memory(local)
     try:
-        run = EXECUTORS[executor](local, mesh)
+        run = ENGINES[engine].load(local, mesh)
         results = run([Stored(v) for v in values])
     except Exception as problem:
         if isinstance(problem, ShardtraceError) or hasattr(problem, "diagnostic"):

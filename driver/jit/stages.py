@@ -19,6 +19,7 @@ from ...runtime.arrays.array import ARRAYS
 from ...tracer.staging.tracer import typeof
 from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys, placed_sharding, stored_value
+from ..execution.engine_choice import on_engine
 from ..execution.executable import Executable
 from .fast_calls import MISS, QuickCalls
 from .stage_info import Function, StageInfo, on_mesh
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _collectives = lazy_import("...partitioner.collectives", __package__)
 _text = lazy_import("...ir.text.print", __package__)
 _figures = lazy_import(".figures", __package__)
+_on_jax = lazy_import("..execution.on_jax", __package__)
 
 # What explains a stage, set by driver/__init__.py: it tries changes, hence knows `jit` and this
 # module.
@@ -154,16 +156,23 @@ class Lowered(_Placed):
         return self.program
 
     def compile(self, compiler_options: Any = None, *,
-                device_assignment: Sequence[Device] | None = None) -> Compiled:
+                device_assignment: Sequence[Device] | None = None, engine: str | None = None,
+                devices: int | None = None) -> Compiled:
         """The per-device program.
 
         device_assignment: the devices to run on, in the order of the mesh, for a program that was
           lowered on an AbstractMesh. (Without, its program can be read but not run.) Raises
           ValueError where the program has other devices, or another number.
+        engine: what runs it: "simulated", "per_device" or "jax"; by default what
+          `config.engine` says when it first runs.
+        devices: 1 to run the program as it was traced, unpartitioned, on one of the engine's
+          devices ("jax" alone): what the collectives are does not show, and it is quick.
         """
         executable = self._executable
         if device_assignment is not None:
             executable = executable.on_devices(tuple(device_assignment))
+        if engine is not None or devices is not None:
+            executable = on_engine(executable, engine, devices)
         return Compiled(executable, self._traced)
 
 
@@ -207,6 +216,27 @@ class Compiled(_Placed):
         found = [ShapeDtypeStruct(t.shape, t.dtype, sharding=s, weak_type=t.weak_type)
                  for t, s in zip(self.jaxpr.out_avals, executable.shardings, strict=True)]
         return tree.unflatten(self.out_tree, found)
+
+    def as_jax(self) -> Callable[..., Any]:
+        """The program as a function of `jax.Array`s that gives such, on JAX's devices.
+
+        It takes what the jitted function takes, in the same containers; arguments should be sharded
+        as `input_shardings` say, on a mesh of the same shape, else they are moved. Donated
+        arguments are given up.
+        """
+        return _on_jax.function_of_jax(self._executable, self.in_tree, self.out_tree)
+
+    def as_jax_source(self) -> str:
+        """The program as a Python file that needs JAX alone: a function `run` of the arguments'
+        arrays, one after the other, that gives a tuple of the results'.
+
+        >>> mesh = st.make_mesh((8,), ("x",))
+        >>> a = st.ShapeDtypeStruct((8, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
+        >>> text = st.jit(lambda a: a.sum(0)).lower(a).compile().as_jax_source()
+        >>> [line.split("  #")[0].strip() for line in text.splitlines() if "psum(" in line]
+        ["c = lax.psum(b, ('x',))"]
+        """
+        return _on_jax.jax_source(self._executable)
 
     def collectives(self) -> list[CollectiveRecord]:
         """What the per-device program exchanges, in order; see `CollectiveRecord` for the fields.

@@ -20,6 +20,9 @@ OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "for
             "drop-dead", "share-rows", "combine")
 """The passes that `optimize` stands for."""
 
+ENGINES = ("simulated", "per_device", "jax")
+"""What can run programs (engines/engine.py)."""
+
 OBJECTIVES = ("time", "bytes", "memory", "xla")
 """What plans can be judged by; "xla": the plan that XLA makes, whatever it costs."""
 
@@ -65,6 +68,12 @@ def _objective(text: str) -> str:
     return text
 
 
+def _engine(text: str) -> str:
+    if text not in ENGINES:
+        raise ValueError(none_such(text, ENGINES, "engine called"))
+    return text
+
+
 def _bytes(text: str) -> float:
     if not 0 <= float(text) < math.inf:
         raise ValueError("write a number of bytes, such as 80e9")
@@ -85,6 +94,7 @@ VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "SHARDTRACE_CHECK": (_flag, "0: no verifier behind the passes"),
     "SHARDTRACE_DEBUG": (_debug, "trace: print the type of every value as it is traced"),
     "SHARDTRACE_DUMP": (str, "a folder for the program of every stage"),
+    "SHARDTRACE_ENGINE": (_engine, "what runs programs: simulated, per_device or jax"),
     "SHARDTRACE_HARDWARE": (str, "whose time plans are judged by, such as h100"),
     "SHARDTRACE_MEMORY_LIMIT": (_bytes, "the most bytes that a device may hold, such as 80e9"),
     "SHARDTRACE_NUM_DEVICES": (_count, "how many devices are simulated"),

@@ -16,19 +16,16 @@ import numpy as np
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.shardings.sharding import tile_index
 from ...ir.spec import axis_factor
-from ...ir.types import ArrayType
-from ..axes import MeshAtoms, axis_names, linear_index
+from ..axes import axis_names, linear_index
 from ..callbacks import run_callback
+from ..device_blocks import Buffers, DeviceBlocks
 from ..masks import split_collective
 from ..numerics import as_declared, evaluator, widened
-from ..storage import Stored, frozen
+from ..storage import Stored
 from . import ring
 from .control import CONTROL
 from .meter import Meter, Traffic, Wire
-
-Buffers = list[Any]        # one array a device, in mesh order; None where it is not at work
 
 COMBINE = {"psum": np.add, "psum_invariant": np.add, "unreduced_psum": np.add,
            "reduce_scatter": np.add, "unreduced_reduce_scatter": np.add,
@@ -41,7 +38,7 @@ def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:
     return PerDeviceRun(local, mesh)
 
 
-class PerDeviceRun:
+class PerDeviceRun(DeviceBlocks):
     """Runs a LOCAL program device by device. `meter` is what the latest run exchanged.
 
     active: the devices at work, all but in a loop or branch whose predicate differs. splits: the
@@ -49,11 +46,8 @@ class PerDeviceRun:
     """
 
     def __init__(self, local: Program, mesh: AbstractMesh) -> None:
+        super().__init__(mesh)
         self.program = local
-        self.mesh = mesh
-        sizes = mesh.axis_sizes
-        self.coordinates = [dict(zip(mesh.axis_names, map(int, c), strict=True))
-                            for c in np.ndindex(*sizes)]
         self.meter = Meter(len(self.coordinates))
         self.active: dict[int, None] = dict.fromkeys(range(len(self.coordinates)))
         self.splits: Equation | None = None
@@ -71,59 +65,6 @@ class PerDeviceRun:
         types = program.global_out or program.out_avals
         return [self.assemble(b, t, a.aval) for b, t, a in
                 zip(results, types, program.outvars, strict=True)]
-
-    # -- between whole values and blocks -------------------------------------------------------
-    def scatter(self, x: Stored, t: ArrayType, local: ArrayType) -> Buffers:
-        """A copy of its block for each device; blocks beyond the end are filled with zeros."""
-        out = []
-        for at in self.coordinates:
-            data = x.data[tuple(self.place(a, at) for a in x.lead)]
-            tiles = tile_index(self.mesh.shape, t.entries, at)
-            block = np.zeros(local.shape, data.dtype)
-            piece = data[tuple(slice(i * n, (i + 1) * n) for i, n in
-                               zip(tiles, local.shape, strict=True))]
-            block[tuple(slice(0, n) for n in piece.shape)] = piece
-            out.append(block)
-        return out
-
-    def place(self, axis: str, at: dict[str, int]) -> int:
-        base, _, size, rest = axis_factor(axis, self.mesh.shape)
-        return at[base] // rest % size
-
-    def assemble(self, blocks: Buffers, t: ArrayType, local: ArrayType) -> Stored:
-        """The whole value. Axes over which devices differ without sharding it are leading."""
-        spec = t.sharding.spec
-        used = (*spec.axes(), *sorted(spec.unreduced))
-        atoms = MeshAtoms(self.mesh, used)
-        inside = set(atoms.of_all(spec.axes()))
-        pending = set(atoms.of_all(sorted(spec.unreduced)))
-        lead = tuple(a for a in atoms.order if a not in inside and (
-            a in pending or self.differs(blocks, a)))
-        entries = t.entries
-        counts = [atoms.count(atoms.of_all(axes)) for axes in entries]
-        padded = tuple(n * c for n, c in zip(local.shape, counts, strict=True))
-        data = np.empty(atoms.sizes(lead) + padded, blocks[0].dtype)
-        for at, block in zip(self.coordinates, blocks, strict=True):
-            tiles = tile_index(self.mesh.shape, entries, at)
-            where = tuple(slice(i * n, (i + 1) * n) for i, n in
-                          zip(tiles, local.shape, strict=True))
-            if any(self.place(a, at) for a in atoms.order if a not in inside and a not in lead):
-                continue        # a copy: the first device along these axes gives the value
-            data[tuple(self.place(a, at) for a in lead) + where] = block
-        end = (slice(None),) * len(lead) + tuple(slice(0, n) for n in t.shape)
-        return Stored(frozen(data[end]), lead)
-
-    def differs(self, blocks: Buffers, axis: str) -> bool:
-        """Do devices that differ in this coordinate alone hold different blocks?"""
-        first: dict[tuple, np.ndarray] = {}
-        base, _, size, rest = axis_factor(axis, self.mesh.shape)
-        for at, block in zip(self.coordinates, blocks, strict=True):
-            others = dict(at)
-            others[base] = at[base] - at[base] // rest % size * rest
-            known = first.setdefault(tuple(others.values()), block)
-            if known is not block and known.tobytes() != block.tobytes():
-                return True
-        return False
 
     # -- equations -----------------------------------------------------------------------------
     def run(self, program: Program, arguments: Sequence[Buffers]) -> list[Buffers]:

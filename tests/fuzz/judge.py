@@ -155,6 +155,11 @@ def of_error(error: BaseException, stage: str) -> Outcome:
                    f"{type(error).__name__}, {stage}", text)
 
 
+class SECOND:
+    """The engine that runs programs besides the simulation."""
+    engine = "per_device"
+
+
 class TooSlow(BaseException):
     """A program takes more time than any should."""
 
@@ -170,7 +175,7 @@ def judge(case: Case) -> Outcome:
             stage = "simulated"
             together = f(*xs)
             stage = "per device"
-            with st.config.override(shardtrace_executor="per_device"):
+            with st.config.override(shardtrace_engine=SECOND.engine):
                 alone = f(*xs)
             stage = "reference"
             wanted = Wanted(program, case.arrays())

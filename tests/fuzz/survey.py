@@ -29,6 +29,7 @@ from .judge import (
     NAMES,
     REFUSED,
     RIGHT,
+    SECOND,
     Outcome,
     TooSlow,
     foreign,
@@ -220,8 +221,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--kinds", default=",".join(KINDS), help="of programs, with commas")
+    parser.add_argument("--engine", default=SECOND.engine, help="that runs them besides")
     parser.add_argument("--jax", action="store_true", help="run them in JAX, too")
     given = parser.parse_args(arguments)
+    SECOND.engine = given.engine
     start = time.perf_counter()
     counts = survey(given.seed, given.programs, given.kinds.split(","),
                     Oracle() if given.jax else None,

@@ -1,7 +1,7 @@
 """The direction of imports, read from the sources with `ast`.
 
     ir  <-  tracer, partitioner, runtime  <-  driver  <-  api, cli, __init__.py
-    partitioner  <-  report  <-  driver;  driver  <-  interop
+    partitioner  <-  report  <-  driver;  runtime  <-  engines  <-  driver;  driver  <-  interop
 
 A folder imports itself and what lies below it; tracer, partitioner and runtime do not know each
 other. Inside a folder there is no cycle, and no import hides in a function: what is heavy is
@@ -27,13 +27,15 @@ BELOW = {
     "partitioner": {"ir", "partitioner"},
     "runtime": {"ir", "runtime"},
     "report": {"ir", "partitioner", "report"},
-    "driver": {"ir", "tracer", "partitioner", "report", "runtime", "driver"},
-    "api": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api"},
-    "cli": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api", "interop", "cli"},
+    "engines": {"ir", "runtime", "engines"},
+    "driver": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver"},
     "interop": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "interop"},
+    "api": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "api"},
+    "cli": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop",
+            "api", "cli"},
     "__main__": {"cli"},
-    "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api", "cli",
-                 "__init__"},
+    "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "api",
+                 "cli", "__init__"},
 }
 HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors", "scipy")
 SELDOM = (

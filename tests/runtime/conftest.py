@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shardtrace import clear_caches
+from shardtrace.engines.engine import ENGINES
 from shardtrace.ir import dialect
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.context import config
@@ -21,6 +22,8 @@ from shardtrace.ir.types import array_type, unsharded
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
+
+from ..executors import FURTHER
 
 assert dialect.OPS is OPS
 
@@ -154,6 +157,11 @@ def both(program, mesh, arguments, rtol=2e-5, atol=2e-5):
     assert len(simulated) == len(alone)
     for a, b in zip(simulated, alone, strict=True):
         assert_same(a, b, mesh, rtol, atol)
+    for name in FURTHER:
+        loaded = ENGINES[name].load(program, mesh)
+        loaded.trusts_types = False                     # types made by hand
+        for a, b in zip(loaded(arguments), alone, strict=True):
+            assert_same(a, b, mesh, rtol, atol)
     return simulated
 
 

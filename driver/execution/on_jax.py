@@ -1,0 +1,39 @@
+"""Compiled functions as JAX's: on its arrays, or as the text of a program."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...engines.xla.engine import XLAProgram
+from ...engines.xla.source import Source
+from ...ir.mesh import AbstractMesh
+from ...ir.program import Program
+from ...tracer.trees import tree
+from .executable import Executable
+
+
+def _program(executable: Executable) -> tuple[Program, AbstractMesh | None, list[int]]:
+    if executable.whole:
+        return executable.partitioned.stages["traced"], None, []
+    return (executable.partitioned.local, executable.placement.abstract_mesh,
+            executable.device_numbers())
+
+
+def jax_source(executable: Executable) -> str:
+    """The text of the program, as a file."""
+    program, mesh, devices = _program(executable)
+    return Source(program, mesh).file(devices)
+
+
+def function_of_jax(executable: Executable, in_tree: Any, out_tree: Any) -> Callable[..., Any]:
+    """The program as a function of JAX's arrays."""
+    loaded = XLAProgram(*_program(executable))
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        leaves, given = tree.flatten((args, kwargs))
+        if given != in_tree:
+            raise TypeError(f"Function compiled with input pytree {in_tree}, called with {given}")
+        return tree.unflatten(out_tree, loaded.call(leaves))
+
+    run.__name__ = run.__qualname__ = executable.partitioned.local.name
+    return run

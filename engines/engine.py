@@ -1,0 +1,72 @@
+"""What an engine is, and which there are.
+
+An engine loads a LOCAL program for a mesh. What it gives is called with values as they are stored
+here (runtime/storage.py), and gives such; in between it places them where it computes, runs the
+program, and fetches the results. Engines load when they are first asked for.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..ir.mesh import AbstractMesh
+from ..ir.program import Program
+from ..ir.support.lazy import lazy_import
+from ..runtime.simulation.executor import compile_simulated
+from ..runtime.storage import Stored
+
+_per_device = lazy_import("..runtime.per_device.executor", __package__)
+_xla = lazy_import(".xla.engine", __package__)
+
+
+class Loaded(Protocol):
+    """A program on an engine."""
+
+    def __call__(self, arguments: Sequence[Stored]) -> list[Any]:
+        """Place whole values, run, and fetch whole results."""
+        ...
+
+
+class Engine(Protocol):
+    """Loads LOCAL programs. name: as in `compile(engine=...)`. compiles: whether loading takes so
+    long that operations outside of jitted functions are left to the simulation."""
+    name: str
+    compiles: bool
+
+    def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
+             ) -> Loaded:
+        """The program, ready to run. mesh: None for a program of whole values, on one device.
+        devices: numbers of the mesh's devices, in its order."""
+        ...
+
+
+class SimulatedEngine:
+    """All devices at once, as arrays of numpy (runtime/simulation/): the default."""
+    name, compiles = "simulated", False
+
+    def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
+             ) -> Loaded:
+        assert mesh is not None
+        return compile_simulated(local, mesh)
+
+
+class PerDeviceEngine:
+    """One device after the other, with buffers of its own (runtime/per_device/): the judge."""
+    name, compiles = "per_device", False
+
+    def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
+             ) -> Loaded:
+        return _per_device.compile_per_device(local, mesh)
+
+
+class XLAEngine:
+    """JAX's devices, by XLA (xla/)."""
+    name, compiles = "jax", True
+
+    def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
+             ) -> Loaded:
+        return _xla.XLAProgram(local, mesh, devices)
+
+
+ENGINES: dict[str, Engine] = {
+    e.name: e for e in (SimulatedEngine(), PerDeviceEngine(), XLAEngine())}

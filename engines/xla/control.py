@@ -1,0 +1,114 @@
+"""Loops, branches, reductions by a program, and calls of host functions, as written for JAX."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.axes import axes_overlap
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.ops.communication.collective_kinds import each_collective
+from ...ir.program import Atom, Equation, Program
+from .literals import dtype_text, plain, tuple_of
+from .writing import Writing
+
+Texts = Sequence[str]
+
+
+def _check_groups(e: Equation, predicate: Atom, programs: Sequence[Program]) -> None:
+    """No device may wait for another that does something else meanwhile: it would for ever."""
+    varying = predicate.aval.varying
+    if not varying:
+        return
+    for program in programs:
+        for use in each_collective(program):
+            if any(axes_overlap(a, b) for a in use.mesh_axes for b in varying):
+                fail(ValueError, f"the predicate of a `{e.op.name}` differs along "
+                     f"{', '.join(sorted(varying))}, and the {use.kind} inside of it is over "
+                     f"{', '.join(use.mesh_axes)}: devices would wait for others that do not come",
+                     code="split-group", location=e.location,
+                     help="let the predicate be the same on all devices of a group, by `lax.psum` "
+                          "or `lax.pmax` of it, or take the exchange out of the loop or branch")
+
+
+def scan(s: Writing, e: Equation, x: Texts) -> str:
+    p = e.params
+    body: Program = p["jaxpr"]
+    nc, nk = p["num_consts"], p["num_carry"]
+    name = s.fresh("body")
+    carry = [s.name(v) for v in body.invars[nc:nc + nk]]
+    items = [s.name(v) for v in body.invars[nc + nk:]]
+    s.alias(body.invars[:nc], x[:nc])
+    with s.function(name, ["carry", "item"]):
+        if carry:
+            s.line(f"{tuple_of(carry)} = carry")
+        if items:
+            s.line(f"{tuple_of(items)} = item")
+        found = s.body(body)
+        s.line(f"return {tuple_of(found[:nk])}, {tuple_of(found[nk:])}")
+    names = s.bind(e.outvars)
+    more = ", reverse=True" if p["reverse"] else ""
+    more += f", unroll={p['unroll']}" if p.get("unroll", 1) != 1 else ""
+    s.line(f"{tuple_of(names[:nk])}, {tuple_of(names[nk:])} = lax.scan({name}, "
+           f"{tuple_of(x[nc:nc + nk])}, {tuple_of(x[nc + nk:])}, length={p['length']}{more})", e)
+    return ""
+
+
+def while_loop(s: Writing, e: Equation, x: Texts) -> str:
+    p = e.params
+    nt, nb = p["cond_nconsts"], p["body_nconsts"]
+    test, body = p["cond_jaxpr"], p["body_jaxpr"]
+    _check_groups(e, test.outvars[0], (test, body))
+    names = s.fresh("test"), s.fresh("body")
+    for name, program, consts in ((names[0], test, x[:nt]), (names[1], body, x[nt:nt + nb])):
+        skip = len(consts)
+        s.alias(program.invars[:skip], consts)
+        carry = [s.name(v) for v in program.invars[skip:]]
+        with s.function(name, ["carry"]):
+            if carry:
+                s.line(f"{tuple_of(carry)} = carry")
+            found = s.body(program)
+            s.line(f"return {found[0] if program is test else tuple_of(found)}")
+    s.assign(e, f"lax.while_loop({', '.join(names)}, {tuple_of(x[nt + nb:])})")
+    return ""
+
+
+def cond(s: Writing, e: Equation, x: Texts) -> str:
+    branches: tuple[Program, ...] = e.params["branches"]
+    _check_groups(e, e.invars[0], branches)
+    names = []
+    for branch in branches:
+        names.append(s.fresh("branch"))
+        s.alias(branch.invars, x[1:])
+        with s.function(names[-1], []):
+            s.line(f"return {tuple_of(s.body(branch))}")
+    s.assign(e, f"lax.switch({x[0]}, {tuple_of(names)})")
+    return ""
+
+
+def reduce(s: Writing, e: Equation, x: Texts) -> str:
+    p, half = e.params, len(x) // 2
+    body: Program = p["jaxpr"]
+    name = s.fresh("combine")
+    left, right = ([s.name(v) for v in some] for some in (body.invars[:half], body.invars[half:]))
+    with s.function(name, ["left", "right"]):
+        s.line(f"{tuple_of(left)} = left")
+        s.line(f"{tuple_of(right)} = right")
+        s.line(f"return {tuple_of(s.body(body))}")
+    s.assign(e, f"lax.reduce({tuple_of(x[:half])}, {tuple_of(x[half:])}, {name}, "
+                f"{plain(p['dimensions'])})")
+    return ""
+
+
+def callback(s: Writing, e: Equation, x: Texts) -> str:
+    """A call of the host, after those that stand before it in the same function."""
+    results = tuple_of(["jax.ShapeDtypeStruct((), jnp.int32)", *(
+        f"jax.ShapeDtypeStruct({plain(v.aval.shape)}, {dtype_text(v.aval.dtype)})"
+        for v in e.outvars)])
+    token = s.fresh("called")
+    operands = ", ".join((s.last_call(), *x))
+    s.line(f"{tuple_of([token, *s.bind(e.outvars)])} = call_host({s.callback(e)}, {results}, "
+           f"{s.all_axes()}, {s.axes(e.params.get('axes', ()))}, {operands})", e)
+    s.called(token)
+    return ""
+
+
+CONTROL = {"scan": scan, "while": while_loop, "cond": cond, "reduce": reduce}

@@ -1,0 +1,82 @@
+"""Values as Python text that needs numpy, ml_dtypes and JAX alone."""
+from __future__ import annotations
+
+import enum
+import keyword
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+_STANDARD = frozenset("biufc")
+
+
+def dtype_text(dtype: Any) -> str:
+    """A dtype as an attribute of `jnp`."""
+    name = np.dtype(dtype).name
+    return "jnp.bool_" if name == "bool" else f"jnp.{name}"
+
+
+def scalar(value: Any, dtype: np.dtype) -> str:
+    """A number of this dtype, bit for bit where it is finite."""
+    value = np.asarray(value, dtype)[()]
+    if dtype.kind == "b":
+        return f"np.bool_({bool(value)})"
+    if dtype.kind in "iu":
+        return f"np.{dtype.name}({int(value)})"
+    if dtype.kind == "c":
+        return f"np.{dtype.name}({complex(value)!r})".replace("nan", "np.nan").replace(
+            "inf", "np.inf")
+    module = "np" if dtype.kind == "f" and dtype.isbuiltin == 1 else "ml_dtypes"
+    if np.issubdtype(dtype, np.integer) or dtype.name.startswith(("int", "uint")):
+        return f"{module}.{dtype.name}({int(value)})"
+    number = float(value)
+    text = repr(number) if np.isfinite(number) else f'"{number}"'
+    return f"{module}.{dtype.name}({text})"
+
+
+def plain(value: Any) -> str:
+    """A param made of numbers, texts, None, dtypes and tuples of these."""
+    if isinstance(value, enum.Enum):
+        raise TypeError(f"{value!r} has no text here")
+    if isinstance(value, tuple | list):
+        inner = ", ".join(map(plain, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, float | np.floating) and not np.isfinite(value):
+        return f'float("{float(value)}")'
+    if value is None or isinstance(value, bool | str | float):
+        return repr(value)
+    if isinstance(value, np.bool_):
+        return repr(bool(value))
+    if isinstance(value, int | np.integer):
+        return repr(int(value))
+    if isinstance(value, np.floating):
+        return repr(float(value))
+    if isinstance(value, np.dtype):
+        return dtype_text(value)
+    raise TypeError(f"{value!r} has no text here")
+
+
+def keywords(params: Iterable[tuple[str, Any]]) -> str:
+    """`, name=value` for each."""
+    return "".join(f", {name}={plain(value)}" for name, value in params)
+
+
+def tuple_of(texts: Iterable[str]) -> str:
+    """Texts of values as the text of a tuple."""
+    texts = list(texts)
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def identifier(name: str | None) -> str:
+    """A name of Python's that resembles this one; '' if none does."""
+    found = re.sub(r"\W+", "_", name or "", flags=re.ASCII).strip("_")
+    if not found or found[0].isdigit() or keyword.iskeyword(found):
+        found = f"_{found}" if found else ""
+    return found.lstrip("_") if found.startswith("__") else found
+
+
+def table(values: np.ndarray) -> str:
+    """A small array of integers."""
+    return f"np.array({values.tolist()}, np.int32)"

@@ -1,0 +1,180 @@
+"""Exchanges as rounds of permutations: in each every device sends once and receives once at most.
+
+`schedule` gives messages their rounds, all messages of a round being of one shape. What a device
+sends in a round, and where it puts what it receives, is said by tables over the members of a
+group, which the program looks up by `axis_index`.
+"""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.ops.communication.retiling import (
+    Tiling,
+    coordinates,
+    pieces,
+    place,
+    retiled_shape,
+)
+from ...ir.ops.communication.row_exchange_plan import sources
+from ...ir.support.named_tuple import NamedTuple
+
+Shape = tuple[int, ...]
+
+
+class Message(NamedTuple):
+    """From member `source` to member `target`: a block of this shape, which begins there and is
+    put here."""
+    source: int
+    target: int
+    shape: Shape
+    there: Any
+    here: Any
+
+
+def schedule(messages: Sequence[Message], size: int) -> list[list[Message]]:
+    """The messages in rounds, those first that go equally far around the group."""
+    rounds: list[tuple[Shape, set[int], set[int], list[Message]]] = []
+    for message in sorted(messages, key=lambda m: (
+            m.shape, (m.target - m.source) % size, m.source)):
+        free = next((r for r in rounds if r[0] == message.shape and message.source not in r[1]
+                     and message.target not in r[2]), None)
+        if free is None:
+            free = message.shape, set(), set(), []
+            rounds.append(free)
+        free[1].add(message.source)
+        free[2].add(message.target)
+        free[3].append(message)
+    return [held for *_, held in rounds]
+
+
+# -- tiles ----------------------------------------------------------------------------------------
+
+class Round(NamedTuple):
+    """pairs: (source, target), () where everybody copies its own. shape: of what is sent. there,
+    here: [members, dimensions], where it begins. receives: [members], whether one receives."""
+    pairs: tuple[tuple[int, int], ...]
+    shape: Shape
+    there: np.ndarray
+    here: np.ndarray
+    receives: np.ndarray
+
+
+def retile_rounds(shape: Shape, axes: Sequence[str], axis_sizes: Sequence[int], source: Tiling,
+                  target: Tiling) -> tuple[Shape, list[Round]]:
+    """The shape of a new tile, and the rounds in which it is put together."""
+    size = dict(zip(axes, axis_sizes, strict=True))
+    count = int(np.prod(axis_sizes))
+    own: list[Message] = []
+    sent: list[Message] = []
+    for i in range(count):
+        at = coordinates(i, axes, size)
+        for where, there, here in pieces(shape, source, target, axes, size, at):
+            s = place(axes, where, size)
+            message = Message(s, i, tuple([x.stop - x.start for x in there]),
+                              [x.start for x in there], [x.start for x in here])
+            (own if s == i else sent).append(message)
+    rounds = [_round((), held, count, len(shape)) for held in schedule(own, count)]
+    rounds += [_round(tuple([(m.source, m.target) for m in held]), held, count, len(shape))
+               for held in schedule(sent, count)]
+    return retiled_shape(shape, source, target, size), [r for r in rounds if 0 not in r.shape]
+
+
+def _round(pairs: tuple, held: list[Message], count: int, rank: int) -> Round:
+    there, here = np.zeros((2, count, rank), np.int64)
+    receives = np.zeros(count, bool)
+    for m in held:
+        there[m.source], here[m.target], receives[m.target] = m.there, m.here, True
+    first = held[0]
+    idle = np.ones(count, bool)                  # who sends nothing may as well send the same rows
+    idle[[m.source for m in held]] = False
+    there[idle] = first.there
+    here[~receives] = first.here
+    return Round(pairs, first.shape, there, here, receives)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+class RowRound(NamedTuple):
+    """rows: [members, count], what each sends of its block."""
+    pairs: tuple[tuple[int, int], ...]
+    rows: np.ndarray
+
+
+class RowPlan(NamedTuple):
+    """How wanted rows come together: what arrives in the rounds is laid behind a device's own
+    block; the rows wanted are then at `places` [members, rows] (-1: zeros) of that.
+
+    runs: the same as (buffer, starts of the members, length), where all members take as many rows
+    of the same buffers after each other: buffer 0 is the own block, k what round k - 1 brought.
+    """
+    rounds: list[RowRound]
+    places: np.ndarray
+    runs: list[tuple[int, np.ndarray, int]] | None
+
+
+def row_rounds(size: int, parts: tuple[int, ...], wanted: tuple) -> RowPlan:
+    """The plan of an `exchange_rows`."""
+    owner, where = sources(size, parts, wanted)
+    own = sum(parts)
+    messages = []
+    for i in range(size):
+        for s in np.unique(owner[i][owner[i] >= 0]).tolist():
+            if s == i:
+                continue
+            rows = np.unique(where[i][owner[i] == s])
+            messages.append(Message(s, i, (len(rows),), rows, None))
+    rounds = schedule(messages, size)
+    begin = np.cumsum([own, *(held[0].shape[0] for held in rounds)])
+    arrived: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
+    found = []
+    for k, held in enumerate(rounds):
+        rows = np.zeros((size, held[0].shape[0]), np.int64)
+        rows[:] = held[0].there
+        for m in held:
+            rows[m.source] = m.there
+            arrived[m.source, m.target] = k, m.there
+        found.append(RowRound(tuple([(m.source, m.target) for m in held]), rows))
+    places = np.full(owner.shape, -1)
+    for i in range(size):
+        for s in np.unique(owner[i][owner[i] >= 0]).tolist():
+            mine = owner[i] == s
+            if s == i:
+                places[i][mine] = where[i][mine]
+            else:
+                k, rows = arrived[s, i]
+                places[i][mine] = begin[k] + np.searchsorted(rows, where[i][mine])
+    silent = [{i for i in range(size)} - {m.target for m in held} for held in rounds]
+    return RowPlan(found, places, _runs(places, begin, silent))
+
+
+def _runs(places: np.ndarray, begin: np.ndarray, silent: list[set[int]]
+          ) -> list[tuple[int, np.ndarray, int]] | None:
+    """Columns cut where some member's rows do not follow each other; None if members differ in the
+    buffer they take. Who receives nothing in a round has zeros there (ppermute)."""
+    size, count = places.shape
+    if not count:
+        return []
+    buffer = np.searchsorted(begin, places, "right")             # of -1: 0, as of own rows
+    cuts = {0, count}
+    zero = places < 0
+    for i in range(size):
+        steps = (np.diff(places[i]) != 1) & ~(zero[i][1:] & zero[i][:-1])
+        steps |= np.diff(buffer[i]) != 0
+        cuts.update((np.flatnonzero(steps) + 1).tolist())
+    runs = []
+    for low, high in itertools.pairwise(sorted(cuts)):
+        used = {int(buffer[i, low]) for i in range(size) if not zero[i, low]}
+        empty = [i for i in range(size) if zero[i, low]]
+        if len(used) != 1:
+            return None
+        (k,) = used
+        if empty and (k == 0 or not set(empty) <= silent[k - 1]):
+            return None
+        base = 0 if k == 0 else int(begin[k - 1])
+        starts = np.where(zero[:, low], 0, places[:, low] - base)
+        runs.append((k, starts, high - low))
+    return runs if len(runs) <= 4 + 2 * len(begin) else None

@@ -1,0 +1,79 @@
+"""Between whole values, as they are stored, and the blocks of devices.
+
+The per-device executor begins and ends with this, and so does every engine that is given blocks.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ir.mesh import AbstractMesh
+from ..ir.shardings.sharding import tile_index
+from ..ir.spec import axis_factor
+from ..ir.types import ArrayType
+from .axes import MeshAtoms
+from .storage import Stored, frozen
+
+Buffers = list[Any]        # one array a device, in mesh order; None where it is not at work
+
+
+class DeviceBlocks:
+    """The devices of a mesh, by their coordinates, and what each holds of a value."""
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+        self.coordinates = [dict(zip(mesh.axis_names, map(int, c), strict=True))
+                            for c in np.ndindex(*mesh.axis_sizes)]
+
+    def scatter(self, x: Stored, t: ArrayType, local: ArrayType) -> Buffers:
+        """A copy of its block for each device; blocks beyond the end are filled with zeros."""
+        out = []
+        for at in self.coordinates:
+            data = x.data[tuple(self.place(a, at) for a in x.lead)]
+            tiles = tile_index(self.mesh.shape, t.entries, at)
+            block = np.zeros(local.shape, data.dtype)
+            piece = data[tuple(slice(i * n, (i + 1) * n) for i, n in
+                               zip(tiles, local.shape, strict=True))]
+            block[tuple(slice(0, n) for n in piece.shape)] = piece
+            out.append(block)
+        return out
+
+    def place(self, axis: str, at: dict[str, int]) -> int:
+        base, _, size, rest = axis_factor(axis, self.mesh.shape)
+        return at[base] // rest % size
+
+    def assemble(self, blocks: Buffers, t: ArrayType, local: ArrayType) -> Stored:
+        """The whole value. Axes over which devices differ without sharding it are leading."""
+        spec = t.sharding.spec
+        used = (*spec.axes(), *sorted(spec.unreduced))
+        atoms = MeshAtoms(self.mesh, used)
+        inside = set(atoms.of_all(spec.axes()))
+        pending = set(atoms.of_all(sorted(spec.unreduced)))
+        lead = tuple(a for a in atoms.order if a not in inside and (
+            a in pending or self.differs(blocks, a)))
+        entries = t.entries
+        counts = [atoms.count(atoms.of_all(axes)) for axes in entries]
+        padded = tuple(n * c for n, c in zip(local.shape, counts, strict=True))
+        data = np.empty(atoms.sizes(lead) + padded, blocks[0].dtype)
+        for at, block in zip(self.coordinates, blocks, strict=True):
+            tiles = tile_index(self.mesh.shape, entries, at)
+            where = tuple(slice(i * n, (i + 1) * n) for i, n in
+                          zip(tiles, local.shape, strict=True))
+            if any(self.place(a, at) for a in atoms.order if a not in inside and a not in lead):
+                continue        # a copy: the first device along these axes gives the value
+            data[tuple(self.place(a, at) for a in lead) + where] = block
+        end = (slice(None),) * len(lead) + tuple(slice(0, n) for n in t.shape)
+        return Stored(frozen(data[end]), lead)
+
+    def differs(self, blocks: Buffers, axis: str) -> bool:
+        """Do devices that differ in this coordinate alone hold different blocks?"""
+        first: dict[tuple, np.ndarray] = {}
+        base, _, size, rest = axis_factor(axis, self.mesh.shape)
+        for at, block in zip(self.coordinates, blocks, strict=True):
+            others = dict(at)
+            others[base] = at[base] - at[base] // rest % size * rest
+            known = first.setdefault(tuple(others.values()), block)
+            if known is not block and known.tobytes() != block.tobytes():
+                return True
+        return False

@@ -1,0 +1,44 @@
+"""The models of examples/ on XLA: they lose what they lose under JAX."""
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+
+from ..paths import EXAMPLES, GOLDEN
+from .conftest import needs_jax
+
+LOSSES: dict[str, list[float]] = json.loads((GOLDEN / "examples.json").read_text())
+QUICK = ("mlp",)
+STEPS = 3
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"model_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in LOSSES])
+def test_losses_on_xla_are_those_of_jax(name: str) -> None:
+    needs_jax()
+    with st.config.override(engine="jax"):
+        losses = load(name).main(steps=STEPS)
+    np.testing.assert_allclose(losses, LOSSES[name][:STEPS], rtol=5e-6)
+
+
+def test_the_example_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    needs_jax()
+    losses = load("engine_xla").main(steps=4)
+    said = capsys.readouterr().out
+    assert losses[-1] < losses[0] and f"on XLA {losses[-1]:.5f}" in said
+    assert "jax.shard_map(train_step" in said
