@@ -64,7 +64,7 @@ def test_only_imports_name_the_library(name: str) -> None:
 def test_the_page_of_examples_lists_them_all() -> None:
     page = (DOCS / "examples.md").read_text()
     assert set(re.findall(r"\(\.\./examples/(\w+)\.py\)", page)) == {
-        *SOURCES, "sharding_tour", "llama70b_on_4096", "uneven_loss"}
+        *SOURCES, "sharding_tour", "llama70b_on_4096", "uneven_loss", "engine_xla"}
 
 
 def test_a_sequence_that_does_not_divide_is_not_gathered(capsys: Any) -> None:
