@@ -108,8 +108,8 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("hlo", hlo.hlo, "The collectives of a compiled program, from a dump of XLA's.",
                target=False)
     sub.add_argument("file", metavar="DUMP.txt",
-                     help="HLO text after optimisation, as --xla_dump_to or "
-                          "`compiled.as_text()` of JAX gives it; - for standard input")
+                     help="HLO text after optimisation, as --xla_dump_to writes it, or `as_text` "
+                          "of what JAX compiled; - for standard input")
     sub.add_argument("--hardware", choices=hardware_names(),
                      help=f"for which times are modelled (default {DEFAULT_HARDWARE})")
     sub = verb("reduce", reduce.reduce, "Shrink a program to a small one that still shows a "
