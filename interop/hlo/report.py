@@ -13,6 +13,7 @@ from ...partitioner.cost.links import collective_seconds
 from ...partitioner.cost.topology import Topology
 from ...report.words import quantity
 from ...report.words import seconds as seconds_text
+from ..installed import need_jax
 from .read import Exchange, Module, Place, read
 
 jax = lazy_import("jax")
@@ -143,9 +144,10 @@ def xla_report(fun: Any, *args: Any, hardware: str | Hardware = "v5p", **kwargs:
 
     >>> import jax
     >>> print(st.interop.xla_report(lambda x: x + 1, 1.0), end="")
-    jit__lambda_ on 1 devices (TPU v5p): 0 collectives, 0 B received per device, 0 s
+    jit__lambda on 1 devices (TPU v5p): 0 collectives, 0 B received per device, 0 s
     """
     if not hasattr(fun, "as_text"):
+        need_jax("xla_report")
         jitted = fun if hasattr(fun, "lower") else jax.jit(fun)
         fun = jitted.lower(*args, **kwargs).compile()
     return report_of(fun.as_text().splitlines(), hardware)

@@ -22,9 +22,10 @@ from ...runtime.arrays.transfer import put
 from ...tracer.random.keys import wrap_key_data
 from ...tracer.staging.signature import Arguments
 from ...tracer.staging.tracer import typeof
+from ..installed import need_jax
 from . import control, special  # noqa: F401  (they enter their rules)
 from .equations import Replay
-from .values import is_key, mesh_of, sharding_of, struct_of
+from .values import dtype_of, is_key, mesh_of, sharding_of, struct_of
 
 jax = lazy_import("jax")
 core = lazy_import("jax.extend.core")
@@ -45,8 +46,8 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
       moved to it. By default each sharding is on a mesh like its own.
     in_shardings, out_shardings: specs or shardings, tree prefixes of the positional arguments and
       of the result, instead of the arguments' own and of those that jax.jit was given.
-    Raises NotImplementedError, with the user's line, for a primitive that is not known here;
-    `interop.register` makes it known.
+    Raises ImportError where JAX is not installed, and NotImplementedError, with the user's line,
+    for a primitive that is not known here; `interop.register` makes it known.
 
     >>> import jax
     >>> step = st.interop.from_jax(lambda a, b: jax.numpy.tanh(a @ b), jax.ShapeDtypeStruct(
@@ -55,6 +56,7 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
     >>> [(c.kind, c.mesh_axes) for c in st.explain(step)().collectives]
     [('all-reduce', ('x',))]
     """
+    need_jax("from_jax")
     ours = None if mesh is None else mesh_of(mesh)
     if isinstance(fun, core.ClosedJaxpr) or isinstance(fun, jax.stages.Traced):
         if args or kwargs:
@@ -106,12 +108,12 @@ class _Source:
 
     def jaxpr(self, types: Sequence[Any]) -> Any:
         """The jaxpr for arguments of these types of ours."""
-        if all([t.shape == tuple(v.aval.shape) for t, v in zip(
-                types, self.closed.jaxpr.invars, strict=True)]):
+        if all([t.shape == tuple(v.aval.shape) and t.dtype == dtype_of(v.aval.dtype)
+                for t, v in zip(types, self.closed.jaxpr.invars, strict=True)]):
             return self.closed
         if self.again is None:
-            raise ValueError("from_jax: a traced function has arguments of its own shapes; import "
-                             "the function itself to have it for others")
+            raise ValueError("from_jax: a traced function has arguments of its own shapes and "
+                             "dtypes; import the function itself to have it for others")
         closed = self.again([x if is_key(v.aval.dtype) else jax.ShapeDtypeStruct(t.shape, t.dtype)
                              for x, t, v in zip(self.leaves, types, self.closed.jaxpr.invars,
                                                 strict=True)])

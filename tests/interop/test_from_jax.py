@@ -1,6 +1,7 @@
 """`from_jax`: what goes in, what the imported function is, and where its equations stand."""
 from __future__ import annotations
 
+import doctest
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -86,13 +87,16 @@ def test_leaves_that_are_no_arrays_are_a_part_of_the_program() -> None:
         step({"act": jnp.tanh}, f32(3))
 
 
-def test_other_shapes_are_traced_by_jax_again() -> None:
+def test_other_shapes_and_dtypes_are_traced_by_jax_again() -> None:
     step = interop.from_jax(lambda x: x.reshape(-1) * x.size, f32(2, 3))
     assert step(f32(4, 5)).shape == (20,)
     np.testing.assert_allclose(step(f32(4, 5)), f32(4, 5).reshape(-1) * 20, rtol=1e-6)
+    half = step(f32(2, 3).astype(np.float16))
+    assert (half.shape, half.dtype) == ((6,), np.float16)
     jaxpr = jax.make_jaxpr(lambda x: x * 2)(f32(2))
-    with pytest.raises(ValueError, match="has arguments of its own shapes"):
-        interop.from_jax(jaxpr)(f32(3))
+    for other in (f32(3), f32(2).astype(np.float16)):
+        with pytest.raises(ValueError, match="has arguments of its own shapes"):
+            interop.from_jax(jaxpr)(other)
 
 
 def test_what_jax_has_traced_is_taken_as_it_is() -> None:
@@ -240,3 +244,14 @@ def test_an_unknown_primitive_is_named_with_its_line_and_can_be_registered() -> 
 
     interop.register(primitive, lambda x, factor: x * factor)
     np.testing.assert_allclose(step(f32(4)), (f32(4) + 1) * 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["from_jax", "register", "xla_report"])
+def test_the_examples_of_docstrings_run(name: str) -> None:
+    names = {"st": st, "np": np, "P": P}
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = [t for t in finder.find(getattr(interop, name), name, module=False, globs=names)
+             if t.examples]
+    assert found
+    for test in found:
+        assert doctest.DocTestRunner().run(test).failed == 0

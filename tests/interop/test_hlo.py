@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Any
 
 import pytest
 
+from shardtrace import interop
 from shardtrace.cli.main import main
 from shardtrace.interop.hlo.read import HloError, first_group, read
 from shardtrace.interop.hlo.report import report_of
@@ -96,3 +98,10 @@ def test_the_command_prints_a_table_or_json(tmp_path: Any, capsys: Any) -> None:
     path.write_text("nothing")
     assert main(["hlo", str(path)]) != 0
     assert "no line begins with HloModule" in capsys.readouterr().err
+
+
+def test_without_jax_functions_say_what_to_install(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    for f in (interop.from_jax, interop.xla_report):
+        with pytest.raises(ImportError, match=r"pip install 'shardtrace\[jax\]'"):
+            f(abs, 1.0)
