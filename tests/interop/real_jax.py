@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,3 +19,13 @@ def real_jax() -> Any:
     if len(jax.devices()) < 8:
         pytest.skip("needs eight devices", allow_module_level=True)
     return jax
+
+
+def equations(program: Any) -> Iterator[Any]:
+    """The equations of a program, and of the programs in it."""
+    for eqn in program.eqns:
+        yield eqn
+        for name in eqn.op.subprograms:
+            held = eqn.params[name]
+            for inner in held if isinstance(held, tuple) else (held,):
+                yield from equations(inner)

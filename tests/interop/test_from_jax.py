@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from shardtrace import interop
 from shardtrace.sharding import PartitionSpec as P
 
 from ..executors import EXECUTORS
-from .real_jax import real_jax
+from .real_jax import equations, real_jax
 
 jax = real_jax()
 jnp = jax.numpy
@@ -28,15 +27,6 @@ def f32(*shape: int) -> np.ndarray:
 
 def on(mesh: Any, x: Any, *spec: Any) -> Any:
     return jax.device_put(x, jax.NamedSharding(mesh, jax.P(*spec)))
-
-
-def equations(program: Any) -> Iterator[Any]:
-    for eqn in program.eqns:
-        yield eqn
-        for name in eqn.op.subprograms:
-            held = eqn.params[name]
-            for inner in held if isinstance(held, tuple) else (held,):
-                yield from equations(inner)
 
 
 def line_of(f: Any, text: str) -> int:

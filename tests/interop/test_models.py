@@ -13,8 +13,7 @@ from shardtrace import interop
 from shardtrace.sharding import PartitionSpec as P
 
 from ..executors import EXECUTORS
-from .real_jax import real_jax
-from .test_from_jax import equations
+from .real_jax import equations, real_jax
 
 jax = real_jax()
 jnp = jax.numpy
