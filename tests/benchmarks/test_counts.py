@@ -5,7 +5,6 @@ not.
 """
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import sys
 from typing import Any
@@ -170,31 +169,3 @@ def test_a_rule_is_evaluated_once_for_what_is_alike(name: str, per_equation: flo
     with lib.context(), st.profile_phases() as again:
         lib.root.jit(SMALL[name][0](lib)).trace(*args)
     assert again.row("trace").rules == 0
-
-
-def _some_layers(arguments: tuple[Any, Any]) -> tuple[Any, Any]:
-    w, x = arguments
-    if isinstance(w, list):
-        return w[:4], x
-    return {name: v._replace(value=v.value[:4]) for name, v in w.items()}, x
-
-
-@pytest.mark.parametrize(("name", "bound"), [
-    ("chain of 20 on 4M floats", 1.0), ("mlp forward, tensor parallel", 1.0),
-    ("mlp step, data parallel", 1.0), ("mlp step, data x tensor, auto", 1.03),
-    ("layer norm and its gradient", 1.1), ("attention forward", 1.0),
-    ("transformer block forward and backward", 0.9), ("shard_map, chain of all_to_all", 1.1),
-    ("chain of reshards", 1.0), ("recurrence, its gradient", 1.35), ("convolutions", 1.0),
-    ("sorts and running sums", 1.15), ("embedding and its gradient", 1.0),
-    ("experts, dense dispatch", 0.9), ("24 layers step, scanned", 1.15),
-    ("24 layers step, unrolled, auto", 1.15)])
-def test_a_run_allocates_no_more_than_plain_numpy(name: str, bound: float) -> None:
-    p = suite.names()[name]
-    if name.startswith("24 layers"):        # four of them
-        whole = p.arguments
-        p = dataclasses.replace(p, arguments=lambda rng: _some_layers(whole(rng)))
-    plain = worker.Worker("numpy", p).allocated(runs=1)
-    lib = library.Library("shardtrace", p.mesh, p.explicit)
-    with lib.context():
-        own = worker.Worker("shardtrace", p, lib=lib).allocated(runs=3)
-    assert own <= bound * plain, f"{own:,} bytes, numpy {plain:,}"
