@@ -33,8 +33,8 @@ from ..driver.execution.programs import further
 from ..driver.jit.jit import jit
 from ..driver.jit.jitted import Jitted
 from ..driver.jit.stages import Compiled, Lowered, Traced
-from ..interop.installed import is_installed
 from ..ir.context import STATE
+from ..ir.diagnostics.extras import is_installed
 from ..ir.ops.communication.collective_kinds import each_collective
 from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import none_such
@@ -141,7 +141,7 @@ class PythonFile:
         """
         if not getattr(self.options, "jax", False):
             return contextlib.nullcontext()
-        if not is_installed():
+        if not is_installed("jax"):
             raise Problem("--jax needs JAX, which is not installed: pip install 'shardtrace[jax]'")
         devices = f"--xla_force_host_platform_device_count={device_count()}"
         if "jax" not in sys.modules and devices.partition("=")[0] not in os.environ.get(

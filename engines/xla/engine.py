@@ -15,6 +15,7 @@ from typing import Any
 from ...ir.context import config
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import JaxRuntimeError
+from ...ir.diagnostics.extras import need_jax
 from ...ir.dtypes import is_extended
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Level, Program
@@ -33,11 +34,8 @@ _FLAG = "--xla_force_host_platform_device_count"
 def check_devices(count: int) -> None:
     """Raise RuntimeError where JAX has fewer devices. Where nothing else has asked JAX for devices
     yet, the CPU is made to have as many as are simulated."""
-    try:
-        have = jax.device_count()
-    except ModuleNotFoundError as problem:
-        raise ModuleNotFoundError("the jax engine needs JAX: pip install 'shardtrace[jax]'",
-                                  name=problem.name) from problem
+    need_jax("the jax engine")
+    have = jax.device_count()
     if have < count:
         fail(RuntimeError, f"the program is for {count} devices, and JAX has {have}",
              code="engine-devices",

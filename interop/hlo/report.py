@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.diagnostics.extras import need_jax
 from ...ir.support.lazy import lazy_import
 from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.hardware import hardware as find_hardware
@@ -13,7 +14,6 @@ from ...partitioner.cost.links import collective_seconds
 from ...partitioner.cost.topology import Topology
 from ...report.words import quantity
 from ...report.words import seconds as seconds_text
-from ..installed import need_jax
 from .read import Exchange, Module, Place, read
 
 jax = lazy_import("jax")

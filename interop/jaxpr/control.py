@@ -42,8 +42,8 @@ def name_of(jaxpr: Any) -> str:
     return found.rpartition(".")[2].strip("<>") or "f"
 
 
-def _laid_out(replay: Replay, values: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
-    """The values as the shardings of a nested jit ask for."""
+def laid_out(replay: Replay, values: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
+    """The values as shardings of JAX's ask for; as they are where these say nothing of axes."""
     found = []
     for x, theirs in zip(values, shardings, strict=True):
         ours = sharding_of(theirs, replay.mesh)
@@ -56,30 +56,16 @@ def _jit(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
     params = eqn.params
     run = function_of(replay, params["jaxpr"])
     run.__name__ = run.__qualname__ = params["name"]
-    operands = _laid_out(replay, operands, params["in_shardings"])
-    return _laid_out(replay, jit(run)(*operands), params["out_shardings"])
+    operands = laid_out(replay, operands, params["in_shardings"])
+    return laid_out(replay, jit(run)(*operands), params["out_shardings"])
 
 
-@rule("closed_call", "core_call", "call")
+@rule("closed_call", "core_call", "call", "custom_jvp_call", "custom_vjp_call",
+      "custom_vmap_call")
 def _call(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
-    return function_of(replay, eqn.params["call_jaxpr"])(*operands)
-
-
-@rule("custom_jvp_call")
-def _custom_jvp_call(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
-    return function_of(replay, eqn.params["call_jaxpr"])(*operands)
-
-
-@rule("custom_vjp_call", "custom_vjp_call_jaxpr")
-def _custom_vjp_call(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
-    params = eqn.params
-    return function_of(replay, params["call_jaxpr" if "call_jaxpr" in params else "fun_jaxpr"])(
-        *operands)
-
-
-@rule("custom_vmap_call")
-def _custom_vmap_call(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
-    return function_of(replay, eqn.params["call"])(*operands)
+    """What is called; how it is differentiated or batched was decided before."""
+    name = "call" if eqn.primitive.name == "custom_vmap_call" else "call_jaxpr"
+    return function_of(replay, eqn.params[name])(*operands)
 
 
 @rule("remat2", "checkpoint", "remat")

@@ -61,7 +61,6 @@ class Replay:
         self.mesh = mesh
         self.place: Location | None = None
         self.is_inside_library = False
-        self.programs: dict[Any, Any] = {}      # by jaxpr, what was made of it
 
     def closed(self, closed: Any, operands: Sequence[Any]) -> list[Any]:
         """The results of a ClosedJaxpr, for operands of ours."""
@@ -112,7 +111,9 @@ class Replay:
         return (found if isinstance(found, list | tuple) else [found]), place
 
     def same(self, eqn: Any, operands: Sequence[Any], **params: Any) -> Any:
-        """The op of the primitive's name; of its params those that the op has, and `params`."""
+        """The op of the primitive's name; of its params those that the op has. params: instead of
+        theirs.
+        """
         name = eqn.primitive.name
         op = OPS.get(name)
         if op is None or op.subprograms:
@@ -125,7 +126,7 @@ class Replay:
         always, sometimes = taken(op)
         own = {k: param_of(v, self.mesh) for k, v in eqn.params.items()
                if k in always or (k in sometimes and v is not None)}
-        return op.bind(*operands, **own, **params)
+        return op.bind(*operands, **{**own, **params})
 
 
 @cached(1024)

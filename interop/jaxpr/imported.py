@@ -12,6 +12,7 @@ from ...driver.jit.jitted import Jitted
 from ...driver.jit.stages import Traced
 from ...ir.api_boundary import bound_class
 from ...ir.array import Array
+from ...ir.diagnostics.extras import need_jax
 from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.sharding import Sharding
@@ -19,13 +20,11 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
 from ...runtime.arrays.transfer import put
-from ...tracer.random.keys import wrap_key_data
 from ...tracer.staging.signature import Arguments
 from ...tracer.staging.tracer import typeof
-from ..installed import need_jax
 from . import control, special  # noqa: F401  (they enter their rules)
 from .equations import Replay
-from .values import dtype_of, is_key, mesh_of, sharding_of, struct_of
+from .values import array_of, dtype_of, is_key, mesh_of, sharding_of, struct_of
 
 jax = lazy_import("jax")
 core = lazy_import("jax.extend.core")
@@ -46,6 +45,7 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
       moved to it. By default each sharding is on a mesh like its own.
     in_shardings, out_shardings: specs or shardings, tree prefixes of the positional arguments and
       of the result, instead of the arguments' own and of those that jax.jit was given.
+    static_argnums, static_argnames: arguments that are a part of the program, as jax.jit was told.
     Raises ImportError where JAX is not installed, and NotImplementedError, with the user's line,
     for a primitive that is not known here; `interop.register` makes it known.
 
@@ -58,7 +58,7 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
     """
     need_jax("from_jax")
     ours = None if mesh is None else mesh_of(mesh)
-    if isinstance(fun, core.ClosedJaxpr) or isinstance(fun, jax.stages.Traced):
+    if isinstance(fun, core.ClosedJaxpr | jax.stages.Traced):
         if args or kwargs:
             raise TypeError("from_jax: a traced function has its arguments; pass it alone")
         source = _of_traced(fun)
@@ -91,7 +91,7 @@ class _Source:
         self.shardings: Sequence[Any] = [None] * len(leaves)
         self.results: Sequence[Any] = [None] * len(closed.out_avals)
         self.donated: tuple[int, ...] = ()
-        self.name = _name(closed)
+        self.name = control.name_of(closed.jaxpr)
         self.closed = self._without_jit(closed)
 
     def _without_jit(self, closed: Any) -> Any:
@@ -119,10 +119,6 @@ class _Source:
                                                 strict=True)])
         whole = _only_call(closed)
         return closed if whole is None else whole.params["jaxpr"]
-
-
-def _name(closed: Any) -> str:
-    return control.name_of(closed.jaxpr)
 
 
 def _asked(theirs: Any) -> Any:
@@ -315,6 +311,5 @@ def _placed(x: Any, struct: ShapeDtypeStruct) -> Any:
     if isinstance(x, ShapeDtypeStruct | Array):
         return x
     if isinstance(x, jax.Array):
-        x = wrap_key_data(np.asarray(jax.random.key_data(x)), dtype=struct.dtype) if is_key(
-            x.dtype) else np.asarray(x)
+        x = array_of(x)
     return x if struct.sharding is None else put(x, struct.sharding)

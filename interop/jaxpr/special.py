@@ -15,11 +15,10 @@ from ...tracer.lax.communication.ragged_exchange import ragged_all_to_all
 from ...tracer.lax.creation import full_like
 from ...tracer.lax.indexed import scatter_apply
 from ...tracer.lax.reduction import approx_max_k, approx_min_k, reduce
-from ...tracer.lax.sharding import with_sharding_constraint
 from ...tracer.lax.window_reductions import reduce_window
 from ...tracer.shardings.sharding_functions import reshard
 from ...tracer.staging.signature import as_tuple
-from .control import function_of
+from .control import function_of, laid_out
 from .equations import Replay, rule
 from .values import dtype_of, impl_of, param_of, sharding_of
 
@@ -28,8 +27,7 @@ jax = lazy_import("jax")
 
 @rule("sharding_constraint")
 def _sharding_constraint(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
-    ours = sharding_of(eqn.params["sharding"], replay.mesh)
-    return operands[0] if ours is None else with_sharding_constraint(operands[0], ours)
+    return laid_out(replay, operands, [eqn.params["sharding"]])
 
 
 @rule("reshard", "mesh_cast")
@@ -45,11 +43,7 @@ def _nothing(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
 @rule("device_put")
 def _device_put(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
     """Inside of a program only a sharding, or a kind of memory, is asked for."""
-    found = []
-    for x, device in zip(operands, eqn.params["devices"], strict=True):
-        ours = sharding_of(device, replay.mesh)
-        found.append(x if ours is None else with_sharding_constraint(x, ours))
-    return found
+    return laid_out(replay, operands, eqn.params["devices"])
 
 
 @rule("axis_index")
@@ -77,8 +71,7 @@ def _collective(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
 
 @rule("random_seed", "random_wrap")
 def _keys(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
-
-    return OPS[eqn.primitive.name].bind(*operands, impl=impl_of(eqn.params["impl"]))
+    return replay.same(eqn, operands, impl=impl_of(eqn.params["impl"]))
 
 
 @rule("select_and_scatter_add", "select_and_gather_add")
@@ -88,13 +81,7 @@ def _pooling(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
         fail(NotImplementedError, f"from_jax: {eqn.primitive.name} selects by {select!r}, which is "
              "neither `ge` nor `le`", code="unknown-primitive", location=replay.place,
              help="pool by a maximum or a minimum")
-    return _without(replay, eqn, operands, "select_prim", select_prim=select)
-
-
-def _without(replay: Replay, eqn: Any, operands: list[Any], name: str, **params: Any) -> Any:
-    """The op of the same name with a param replaced."""
-    return replay.same(eqn.replace(params={k: v for k, v in eqn.params.items() if k != name}),
-                       operands, **params)
+    return replay.same(eqn, operands, select_prim=select)
 
 
 def _flat(callback: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,7 +174,6 @@ def _scatter(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
 
 @rule("reduce")
 def _reduce(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
-
     half = len(operands) // 2
     run = function_of(replay, eqn.params["jaxpr"])
     return reduce(operands[:half], operands[half:],

@@ -24,6 +24,7 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...runtime.devices import device_count, make_mesh
+from ...tracer.random.keys import wrap_key_data
 
 jax = lazy_import("jax")
 
@@ -97,12 +98,17 @@ def struct_of(theirs: Any, mesh: Mesh | AbstractMesh | None, sharding: Any = Non
                             weak_type=bool(getattr(aval, "weak_type", False)))
 
 
+def array_of(theirs: Any) -> Any:
+    """An array of JAX's as numpy's; keys as ours."""
+    if is_key(theirs.dtype):
+        return wrap_key_data(np.asarray(jax.random.key_data(theirs)), dtype=dtype_of(theirs.dtype))
+    return np.asarray(theirs)
+
+
 def value_of(theirs: Any, aval: Any) -> Any:
     """A constant of JAX's as an operand of this type: scalars of Python stay weakly typed."""
-    if isinstance(theirs, jax.Array):
-        if is_key(theirs.dtype):
-            return theirs
-        theirs = np.asarray(theirs)
+    if is_key(aval.dtype):
+        return array_of(theirs)
     if getattr(aval, "weak_type", False) and np.ndim(theirs) == 0:
         return np.asarray(theirs).item()
     return np.asarray(theirs, dtype_of(aval.dtype))

@@ -12,20 +12,14 @@ from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.program import Program
 from shardtrace.runtime.storage import Stored
 
+from ..real_jax import real_jax
+
 ALL = tuple(ENGINES)
-
-
-def needs_jax(devices: int = 8) -> Any:
-    """JAX, with as many devices; else the test is skipped."""
-    jax = pytest.importorskip("jax")
-    if jax.device_count() < devices:
-        pytest.skip(f"needs XLA_FLAGS=--xla_force_host_platform_device_count={devices}")
-    return jax
 
 
 @pytest.fixture(scope="session")
 def jax() -> Any:
-    return needs_jax()
+    return real_jax()
 
 
 def assert_close(found: np.ndarray, wanted: np.ndarray, tolerance: float, about: str) -> None:

@@ -18,7 +18,7 @@ from shardtrace.engines.engine import ENGINES
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
-from .conftest import needs_jax
+from ..real_jax import real_jax
 from .exchanges import assert_nothing_added, planned, summary
 
 ROWS = (64, 24)
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_xla_exchanges_what_the_program_says(name: str) -> None:
-    needs_jax()
+    real_jax()
     sizes, f, shapes, specs, out, there = CASES[name]
     mesh = st.make_mesh(sizes, ("x", "y")[:len(sizes)])
     rng = np.random.default_rng(0)
@@ -122,12 +122,12 @@ def _check(case: Any) -> None:
 
 @pytest.mark.parametrize("case", SLICE, ids=lambda case: case.name)
 def test_xla_adds_nothing_to_programs_of_the_benchmark(case: Any) -> None:
-    needs_jax()
+    real_jax()
     _check(case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", BENCHMARK, ids=lambda case: case.name)
 def test_xla_adds_nothing_to_any_program_of_the_benchmark(case: Any) -> None:
-    needs_jax()
+    real_jax()
     _check(case)

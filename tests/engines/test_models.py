@@ -12,7 +12,7 @@ import pytest
 import shardtrace as st
 
 from ..paths import EXAMPLES, GOLDEN
-from .conftest import needs_jax
+from ..real_jax import real_jax
 
 LOSSES: dict[str, list[float]] = json.loads((GOLDEN / "examples.json").read_text())
 QUICK = ("mlp",)
@@ -30,14 +30,14 @@ def load(name: str) -> ModuleType:
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in LOSSES])
 def test_losses_on_xla_are_those_of_jax(name: str) -> None:
-    needs_jax()
+    real_jax()
     with st.config.override(engine="jax"):
         losses = load(name).main(steps=STEPS)
     np.testing.assert_allclose(losses, LOSSES[name][:STEPS], rtol=5e-6)
 
 
 def test_the_example_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
-    needs_jax()
+    real_jax()
     losses = load("engine_xla").main(steps=4)
     said = capsys.readouterr().out
     assert losses[-1] < losses[0] and f"on XLA {losses[-1]:.5f}" in said

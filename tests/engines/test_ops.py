@@ -17,7 +17,8 @@ from shardtrace.ir.types import array_type, unsharded
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.runtime.storage import Stored
 
-from .conftest import needs_jax, on_all
+from ..real_jax import real_jax
+from .conftest import on_all
 
 MESH = AbstractMesh((2, 2), ("x", "y"))
 TOGETHER = 10
@@ -79,13 +80,13 @@ def check(names: list[str], seed: int, tolerance: float, most: int = 3) -> None:
 
 @pytest.mark.parametrize("group", range(0, len(GROUPS), 4))
 def test_ops_give_the_same_on_all_engines(group: int) -> None:
-    needs_jax()
+    real_jax()
     check(GROUPS[group], group, 2e-5)
 
 
 @pytest.mark.slow
 def test_special_functions_give_about_the_same_on_all_engines() -> None:
-    needs_jax()
+    real_jax()
     check(sorted(COARSE), 0, 2e-3, most=1)
 
 
@@ -93,5 +94,5 @@ def test_special_functions_give_about_the_same_on_all_engines() -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("group", range(len(GROUPS)))
 def test_ops_give_the_same_on_all_engines_however_they_are_laid_out(group: int, seed: int) -> None:
-    needs_jax()
+    real_jax()
     check(GROUPS[group], 1000 * seed + group, 2e-5, most=12)

@@ -13,7 +13,8 @@ from shardtrace import interop
 from shardtrace.sharding import PartitionSpec as P
 
 from ..executors import EXECUTORS
-from .real_jax import equations, real_jax
+from ..real_jax import real_jax
+from .programs import equations
 
 jax = real_jax()
 jnp = jax.numpy
@@ -75,6 +76,11 @@ def test_leaves_that_are_no_arrays_are_a_part_of_the_program() -> None:
         step({**layer, "on": False}, f32(3))
     with pytest.raises(TypeError, match="of another structure"):
         step({"act": jnp.tanh}, f32(3))
+
+
+def test_random_keys_may_be_closed_over() -> None:
+    keys = jax.random.split(jax.random.key(3), 2)
+    agrees(lambda x: x + jax.random.normal(keys[1], x.shape), f32(3))
 
 
 def test_other_shapes_and_dtypes_are_traced_by_jax_again() -> None:

@@ -13,7 +13,8 @@ from shardtrace import interop
 from shardtrace.sharding import PartitionSpec as P
 
 from ..executors import EXECUTORS
-from .real_jax import equations, real_jax
+from ..real_jax import real_jax
+from .programs import equations
 
 jax = real_jax()
 jnp = jax.numpy

@@ -11,8 +11,8 @@ import shardtrace as st
 from shardtrace import interop
 
 from ..executors import EXECUTORS
+from ..real_jax import real_jax
 from .jax_calls import calls
-from .real_jax import real_jax
 
 jax = real_jax()
 CALLS = calls(jax)

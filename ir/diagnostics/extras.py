@@ -1,0 +1,20 @@
+"""Packages that are extras: what needs one says so where it is missing."""
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+from .diagnostic import fail
+
+
+def is_installed(package: str) -> bool:
+    """Can a package be imported?"""
+    return (sys.modules[package] is not None if package in sys.modules
+            else importlib.util.find_spec(package) is not None)
+
+
+def need_jax(what: str) -> None:
+    """ModuleNotFoundError where JAX is not installed. what: needs it."""
+    if not is_installed("jax"):
+        fail(ModuleNotFoundError, f"{what} needs JAX, which is not installed", code="no-jax",
+             help="install it with the package: pip install 'shardtrace[jax]'")
