@@ -203,9 +203,6 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
            profiled: Profile | None, differences: list[float], allowed: list[float],
            terms: int) -> None:
     local = found.local
-    if options.engine == "jax" and (options.profile or options.trace):
-        raise Problem("--engine jax: profiles are of the simulated and the per_device engine; JAX "
-                      "has a profiler of its own")
     types = local.global_out or local.out_avals
     out = Output(options)
     most = _VALUES if options.most is None else options.most

@@ -34,8 +34,7 @@ def helpers() -> dict[str, str]:
     found = {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef):
-            kept = "\n".join(lines[node.lineno - 1:node.end_lineno])
-            found[node.name] = kept
+            found[node.name] = "\n".join(lines[node.lineno - 1:node.end_lineno])
     return found
 
 

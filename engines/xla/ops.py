@@ -39,9 +39,7 @@ BOUND: dict[str, str] = {
     **{name: f"lax.{name}_p" for name in (
         "le_to", "lt_to", "reduce_window_sum", "reduce_window_max", "reduce_window_min")},
     **{name: f"linalg.{name}_p" for name in (
-        "lu_pivots_to_permutation", "schur", "tridiagonal")}}
-SEVERAL: dict[str, str] = {
-    **{name: f"linalg.{name}_p" for name in ("lu", "qr", "hessenberg", "schur", "tridiagonal")}}
+        "hessenberg", "lu", "lu_pivots_to_permutation", "qr", "schur", "tridiagonal")}}
 
 # x itself: what is said of a value, or where it is.
 SAME = frozenset((
@@ -253,9 +251,8 @@ def expression(e: Equation, x: Texts) -> str | None:
         return WRITERS_OF_SEVERAL[name](p, x, e)
     if name in PLAIN:
         return f"{PLAIN[name]}({', '.join(x)})"
-    primitive = SEVERAL.get(name) if e.op.multiple_results else BOUND.get(name)
-    if primitive is not None:
-        return f"{primitive}.bind({', '.join(x)}{keywords(p.items())})"
+    if name in BOUND:
+        return f"{BOUND[name]}.bind({', '.join(x)}{keywords(p.items())})"
     return None
 
 

@@ -22,7 +22,6 @@ def generator(dtype: Any) -> str:
     return GENERATORS[key_tag(dtype)]
 
 
-
 def _starts(e: Equation, x: Texts) -> str:
     dims = e.params["dims"]
     return "{" + ", ".join(f"{d}: {start}" for d, start in zip(dims, x[1:], strict=True)) + "}"

@@ -65,8 +65,7 @@ class Source:
         if mesh is not None and mesh.axis_names:
             self._atoms = mesh_atoms(mesh, used_axes(program, ()))
             one = {a: 1 for a, n in mesh.shape.items() if n == 1}
-            order = {**{a: n for a, n in self._atoms.size.items()}, **one}
-            self.sizes = {_axis(a): n for a, n in order.items()}
+            self.sizes = {_axis(a): n for a, n in {**self._atoms.size, **one}.items()}
 
     # -- mesh axes -----------------------------------------------------------------------------
     def axis_names(self, names: Any) -> tuple[str, ...]:
@@ -314,9 +313,9 @@ class Source:
         if needs_x64(program):
             more.append('jax.config.update("jax_enable_x64", True)')
         if self.constants:
-            more.append("constants = [\n" + "".join(
-                f"    {array_text(x)},\n" for x in self.constants) + "]")
-            if any("base64" in array_text(x) for x in self.constants):
+            texts = [array_text(x) for x in self.constants]
+            more.append("constants = [\n" + "".join(f"    {text},\n" for text in texts) + "]")
+            if any("base64" in text for text in texts):
                 imports = f"import base64\n{imports}\nimport zlib"
             if "import ml_dtypes" not in imports and "ml_dtypes" in more[-1]:
                 imports = f"import ml_dtypes\n{imports}"

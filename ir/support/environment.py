@@ -62,16 +62,12 @@ def _passes(text: str) -> str:
     return text
 
 
-def _objective(text: str) -> str:
-    if text not in OBJECTIVES:
-        raise ValueError(none_such(text, OBJECTIVES, "objective called"))
-    return text
-
-
-def _engine(text: str) -> str:
-    if text not in ENGINES:
-        raise ValueError(none_such(text, ENGINES, "engine called"))
-    return text
+def _one_of(names: tuple[str, ...], what: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(none_such(text, names, f"{what} called"))
+        return text
+    return read
 
 
 def _bytes(text: str) -> float:
@@ -94,11 +90,13 @@ VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "SHARDTRACE_CHECK": (_flag, "0: no verifier behind the passes"),
     "SHARDTRACE_DEBUG": (_debug, "trace: print the type of every value as it is traced"),
     "SHARDTRACE_DUMP": (str, "a folder for the program of every stage"),
-    "SHARDTRACE_ENGINE": (_engine, "what runs programs: simulated, per_device or jax"),
+    "SHARDTRACE_ENGINE": (_one_of(ENGINES, "engine"),
+                          "what runs programs: simulated, per_device or jax"),
     "SHARDTRACE_HARDWARE": (str, "whose time plans are judged by, such as h100"),
     "SHARDTRACE_MEMORY_LIMIT": (_bytes, "the most bytes that a device may hold, such as 80e9"),
     "SHARDTRACE_NUM_DEVICES": (_count, "how many devices are simulated"),
-    "SHARDTRACE_OBJECTIVE": (_objective, "what plans are judged by: time, bytes, memory or xla"),
+    "SHARDTRACE_OBJECTIVE": (_one_of(OBJECTIVES, "objective"),
+                             "what plans are judged by: time, bytes, memory or xla"),
     "SHARDTRACE_PROFILE": (_flag, "1: where the time of the process went, when it ends"),
     "SHARDTRACE_PROGRESS": (_flag, "0: no progress bars"),
     "SHARDTRACE_SKIP": (_passes, "passes to leave out, such as rematerialize,optimize"),

@@ -33,4 +33,4 @@ def broadcast_operands(program: Program) -> Program:
             if any([x is not y for x, y in zip(operands, eqn.invars, strict=True)]):
                 eqn = eqn.replace(invars=operands)
         eqns.append(eqn)
-    return program.replace(eqns=eqns)
+    return program if len(eqns) == len(program.eqns) else program.replace(eqns=eqns)
