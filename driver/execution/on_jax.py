@@ -6,6 +6,7 @@ from typing import Any
 
 from ...engines.xla.engine import XLAProgram
 from ...engines.xla.source import Source
+from ...engines.xla.stablehlo import stablehlo_of_local, stablehlo_of_traced
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
 from ...tracer.trees import tree
@@ -23,6 +24,22 @@ def jax_source(executable: Executable) -> str:
     """The text of the program, as a file."""
     program, mesh, devices = _program(executable)
     return Source(program, mesh).file(devices)
+
+
+def stablehlo(executable: Executable, debug_info: bool) -> str:
+    """The per-device program as StableHLO."""
+    program, mesh, _ = _program(executable)
+    return stablehlo_of_local(program, mesh, debug_info)
+
+
+def stablehlo_as_traced(executable: Executable, debug_info: bool) -> str:
+    """The program as it was traced, with the shardings that the user gave."""
+    program, mesh = executable.partitioned.stages["traced"], executable.placement.abstract_mesh
+    if not mesh.axis_names:
+        return stablehlo_of_local(program, None, debug_info)
+    outs = executable.partitioned.out_specs
+    return stablehlo_of_traced(program, mesh, executable.arg_specs,
+                               outs if executable.asked else [None] * len(outs), debug_info)
 
 
 def function_of_jax(executable: Executable, in_tree: Any, out_tree: Any) -> Callable[..., Any]:

@@ -155,6 +155,16 @@ class Lowered(_Placed):
                  help="leave the dialect out, or write \"shardtrace\"")
         return self.program
 
+    def as_stablehlo(self, *, debug_info: bool = False) -> str:
+        """The program as it was traced, in StableHLO with Shardy's annotations: the text that JAX
+        lowers it to, for XLA's partitioner or another.
+
+        Shardings of arguments, constraints and Explicit types are `sdy.sharding`s, shard_maps
+        `sdy.manual_computation`s; results are left open where nobody asked for a sharding. Needs
+        JAX, and no devices. debug_info: with the user's lines. `interop.from_stablehlo` reads it.
+        """
+        return _on_jax.stablehlo_as_traced(self._executable, debug_info)
+
     def compile(self, compiler_options: Any = None, *,
                 device_assignment: Sequence[Device] | None = None, engine: str | None = None,
                 devices: int | None = None) -> Compiled:
@@ -237,6 +247,14 @@ class Compiled(_Placed):
         ["c = lax.psum(b, ('x',))"]
         """
         return _on_jax.jax_source(self._executable)
+
+    def as_stablehlo(self, *, debug_info: bool = False) -> str:
+        """The per-device program in StableHLO: one `sdy.manual_computation` over all mesh axes,
+        with the collectives of this partition and no others.
+
+        Needs JAX, and no devices. debug_info: with the lines of `as_jax_source`.
+        """
+        return _on_jax.stablehlo(self._executable, debug_info)
 
     def collectives(self) -> list[CollectiveRecord]:
         """What the per-device program exchanges, in order; see `CollectiveRecord` for the fields.

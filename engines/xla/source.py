@@ -35,7 +35,8 @@ _MODULES = {
     "jax": "import jax", "jnp": "import jax.numpy as jnp", "ml_dtypes": "import ml_dtypes",
     "np": "import numpy as np", "lax": "from jax import lax",
     "primitives": "from jax.extend.core import primitives", "linalg": "from jax.lax import linalg",
-    "Mesh": "from jax.sharding import Mesh, PartitionSpec as P"}
+    "Mesh": "from jax.sharding import Mesh, PartitionSpec as P",
+    "AbstractMesh": "from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P"}
 _RESERVED = frozenset(_MODULES) | {"P", "mesh", "step", "run", "constants", "callbacks",
                                    "in_specs", "out_specs", "base64", "zlib"}
 _MOST_TEXT = 64             # characters of a user's line
@@ -45,11 +46,12 @@ class Source:
     """Writes a program. After `text()`, constants: the captured arrays; calls: the equations that
     call the host, in the order of `callbacks`.
 
-    mesh: None to write a program of whole values, for one device.
+    mesh: None to write a program of whole values, for one device. abstract: on a mesh of no
+    devices, to be lowered.
     """
 
-    def __init__(self, program: Program, mesh: AbstractMesh | None) -> None:
-        self.program = program
+    def __init__(self, program: Program, mesh: AbstractMesh | None, abstract: bool = False) -> None:
+        self.program, self._abstract = program, abstract
         self.constants: list[np.ndarray] = []
         self.calls: list[Equation] = []
         self._names: dict[Var, str] = {}
@@ -282,11 +284,20 @@ class Source:
                   tuple(devices) != tuple(range(count)) else f"jax.devices()[:{count}]")
         ins = [self._spec_text(t) for t in program.global_in or program.in_avals]
         outs = [self._spec_text(t) for t in program.global_out or program.out_avals]
-        return [f"mesh = Mesh(np.array({chosen}).reshape({shape}), {tuple(self.sizes)})",
+        mesh = (f"AbstractMesh({shape}, {tuple(self.sizes)})" if self._abstract else
+                f"Mesh(np.array({chosen}).reshape({shape}), {tuple(self.sizes)})")
+        return [f"mesh = {mesh}",
                 f"in_specs = {tuple_of(ins)}", f"out_specs = {tuple_of(outs)}",
                 f"step = jax.shard_map({name}, mesh=mesh, in_specs=in_specs, "
                 "out_specs=out_specs, check_vma=False)",
                 f"run = jax.jit(step{donate})"]
+
+    def argument_shardings(self, namespace: dict[str, Any]) -> list[Any]:
+        """Of the arguments, in the names that the text defined; None for one device."""
+        if not self.sizes:
+            return [None] * len(self.program.invars)
+        jax = namespace["jax"]
+        return [jax.sharding.NamedSharding(namespace["mesh"], s) for s in namespace["in_specs"]]
 
     def _spec_text(self, t: ArrayType) -> str:
         entries = [repr(a[0]) if len(a) == 1 else repr(a) if a else "None" for a in self.spec(t)]
