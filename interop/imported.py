@@ -30,6 +30,10 @@ class Source(Protocol):
     origin: Any
     donated: tuple[int, ...]
 
+    def hlo(self, structs: Sequence[ShapeDtypeStruct], results: Sequence[Any]) -> str:
+        """XLA's optimised program of it, for arguments and results that lie so."""
+        ...
+
     def replayed(self, leaves: Sequence[Any], mesh: Mesh | AbstractMesh | None) -> list[Any]:
         """The results for leaves of ours, under our tracing."""
         ...
@@ -52,13 +56,17 @@ class Imported(Jitted):
         arguments.names = source.names
         asked = list(results) if any([s is not None for s in results]) else None
         super().__init__(flat, Boundary(None, asked, arguments), False, False)
-        self._source, self.args = source, tuple(structs)
+        self._source, self.args, self._results = source, tuple(structs), tuple(results)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = self._leaves(args, kwargs)
         results = super().__call__(*[_placed(x, s) for x, s in zip(leaves, self.args, strict=True)])
         form = self._source.out_tree
         return results if form is None else jax.tree_util.tree_unflatten(form, results)
+
+    def hlo(self) -> str:
+        """What XLA's own partitioner makes of the program, on JAX's devices."""
+        return self._source.hlo(self.args, self._results)
 
     @property
     def origin(self) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.api_boundary import bound_class
 from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.location import Location
 from ...ir.program import Program
 from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.formats import Format, default_layout, reported_layout
@@ -164,6 +165,12 @@ class Lowered(_Placed):
         JAX, and no devices. debug_info: with the user's lines. `interop.from_stablehlo` reads it.
         """
         return _on_jax.stablehlo_as_traced(self._executable, debug_info)
+
+    def xla_hlo(self) -> tuple[str, dict[int, Location]]:
+        """What XLA's own partitioner makes of the program on JAX's devices: its optimised text, and
+        where the lines of the source that its metadata names stand. See `interop.xla_report`.
+        """
+        return _on_jax.hlo_as_traced(self._executable)
 
     def compile(self, compiler_options: Any = None, *,
                 device_assignment: Sequence[Device] | None = None, engine: str | None = None,

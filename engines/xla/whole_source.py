@@ -12,7 +12,7 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.types import ArrayType
 from ...runtime.axes import mesh_atoms
-from .literals import identifier, tuple_of
+from .literals import tuple_of
 from .source import Source
 
 _CONSTRAINTS = {"sharding_constraint": "sharding", "reshard": "dst_sharding"}
@@ -22,13 +22,14 @@ class WholeSource(Source):
     """Writes a traced program for a mesh whose axes are all Auto in JAX: what Explicit types say is
     said by constraints.
 
-    in_specs, out_specs: of the arguments and results; None says nothing.
+    in_specs, out_specs: of the arguments and results; None says nothing. abstract: on a mesh of no
+    devices.
     """
 
     def __init__(self, program: Program, mesh: AbstractMesh,
                  in_specs: Sequence[PartitionSpec | None],
-                 out_specs: Sequence[PartitionSpec | None]) -> None:
-        super().__init__(program, None)
+                 out_specs: Sequence[PartitionSpec | None], abstract: bool = True) -> None:
+        super().__init__(program, None, abstract)
         self._atoms = mesh_atoms(mesh, ())
         self.sizes = dict(mesh.shape)
         self._specs = in_specs, out_specs
@@ -87,15 +88,12 @@ class WholeSource(Source):
                              for s in specs])
         ins, outs = self._specs
         result = f", out_shardings={shardings(outs)}" if any(s is not None for s in outs) else ""
-        return [self._mesh_line(),
+        return [f"mesh = {self._mesh(devices)}",
                 f"run = jax.jit({name}, in_shardings={shardings(ins)}{result})"]
 
     def argument_shardings(self, namespace: dict[str, Any]) -> list[Any]:
         return [None] * len(self.program.invars)           # `run` has them
 
-    def _mesh_line(self) -> str:
-        sizes, names = tuple(self.sizes.values()), tuple(map(identifier, self.sizes))
-        return f"mesh = AbstractMesh({sizes}, {names})"
 
 
 def _names(entry: Any) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ir.diagnostics.extras import need_jax
 from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.sharding import Sharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
@@ -19,7 +20,7 @@ from ..imported import Imported
 from ..stablehlo.module import Module
 from . import control, special  # noqa: F401  (they enter their rules)
 from .equations import Replay
-from .values import dtype_of, is_key, mesh_of, sharding_of, struct_of
+from .values import dtype_of, is_key, mesh_of, sharding_of, struct_of, theirs_of
 
 jax = lazy_import("jax")
 core = lazy_import("jax.extend.core")
@@ -117,6 +118,15 @@ class _Jaxpr:
         whole = _only_call(closed)
         return closed if whole is None else whole.params["jaxpr"]
 
+
+    def hlo(self, structs: Sequence[ShapeDtypeStruct], results: Sequence[Any]) -> str:
+        """XLA's optimised program of it, for arguments and results that lie so."""
+        given = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, sharding=theirs_of(s.sharding))
+                 for v, s in zip(self.closed.jaxpr.invars, structs, strict=True)]
+        asked = [theirs_of(s) for s in results]
+        run = jax.jit(core.jaxpr_as_fun(self.closed), donate_argnums=self.donated,
+                      out_shardings=asked if any([s is not None for s in asked]) else None)
+        return run.lower(*given).compile().as_text()
 
     def replayed(self, leaves: Sequence[Any], mesh: Mesh | AbstractMesh | None) -> list[Any]:
         """The results for leaves of ours, under our tracing."""

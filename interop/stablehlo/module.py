@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...engines.xla.engine import check_devices
 from ...ir.context import enable_x64
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.extras import need_jax
@@ -20,6 +21,8 @@ from .shardy import laid_out, mesh_of, sharding_of
 
 ir = lazy_import("jaxlib.mlir.ir")
 jax_mlir = lazy_import("jax.interpreters.mlir")
+jax, jaxlib = lazy_import("jax"), lazy_import("jaxlib._jax")
+compiler = lazy_import("jax._src.compiler")
 
 
 def from_stablehlo(text: str | Path, *, mesh: Mesh | AbstractMesh | None = None) -> Imported:
@@ -104,6 +107,17 @@ class Module:
 
     def _replay(self) -> Replay:
         return Replay(self._functions, self._meshes)
+
+    def hlo(self, structs: Sequence[ShapeDtypeStruct], results: Sequence[Any]) -> str:
+        """XLA's optimised program of the text, with the shardings that stand in it."""
+        count = max([m.size for m in self._meshes.values()], default=1)
+        check_devices(count)
+        devices = jax.devices()[:count]
+        options = compiler.get_compile_options(num_replicas=1, num_partitions=count)
+        with self._context:
+            made = devices[0].client.compile_and_load(
+                str(self._module).encode(), jaxlib.DeviceList(tuple(devices)), options)
+        return made.hlo_modules()[0].to_string()
 
     def replayed(self, leaves: Sequence[Any], mesh: Any) -> list[Any]:
         """The results for arguments of ours, under our tracing."""
