@@ -52,7 +52,8 @@ def from_stablehlo(text: str | Path, *, mesh: Mesh | AbstractMesh | None = None)
     """
     need_jax("from_stablehlo")
     ours = None if mesh is None else mesh_like(mesh)
-    source = Module(text.read_text(encoding="utf-8") if isinstance(text, Path) else text, ours)
+    source = (Module(text.read_text(encoding="utf-8"), ours, str(text.parent))
+              if isinstance(text, Path) else Module(text, ours))
     return Imported(source, source.leaves, source.results, ours)
 
 
@@ -63,7 +64,8 @@ class Module:
     said of these and of results, which is nothing.
     """
 
-    def __init__(self, text: str, mesh: Mesh | AbstractMesh | None) -> None:
+    def __init__(self, text: str, mesh: Mesh | AbstractMesh | None, folder: str = "") -> None:
+        self._folder = folder
         self._context = jax_mlir.make_ir_context()
         with self._context:
             try:
@@ -106,7 +108,7 @@ class Module:
         self.origin: Any = None
 
     def _replay(self) -> Replay:
-        return Replay(self._functions, self._meshes)
+        return Replay(self._functions, self._meshes, self._folder)
 
     def hlo(self, structs: Sequence[ShapeDtypeStruct], results: Sequence[Any]) -> str:
         """XLA's optimised program of the text, with the shardings that stand in it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.location import Location
+from ...ir.diagnostics.location import Location, ToldLocation
 from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.support.caches import cached
 from ...tracer.staging.tracer import typeof
@@ -34,12 +34,13 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 class Replay:
     """Replays the operations of a module.
 
-    functions: by name. meshes: by name; axes that are manual where the replay is. place: the
-    location of what has none.
+    functions, meshes: by name. folder: of the text, "" where it is not in a file. manual: the axes
+    that are, where the replay is. place: the location of what has none.
     """
 
-    def __init__(self, functions: dict[str, Any], meshes: dict[str, Mesh | AbstractMesh]) -> None:
-        self.functions, self.meshes = functions, meshes
+    def __init__(self, functions: dict[str, Any], meshes: dict[str, Mesh | AbstractMesh],
+                 folder: str = "") -> None:
+        self.functions, self.meshes, self.folder = functions, meshes, folder
         self.manual: tuple[str, ...] = ()
         self.place: Location | None = None
         self._env: dict[Any, Any] = {}
@@ -70,7 +71,7 @@ class Replay:
     def operation(self, op: Any, operands: list[Any]) -> Sequence[Any]:
         """The results of an operation, which stands at its place in the user's source."""
         outer = self.place
-        self.place = place = location_of(op.location) or outer
+        self.place = place = location_of(op.location, self.folder) or outer
         interpreter: Any = STATE.interpreter
         has_place = hasattr(interpreter, "location")
         if has_place:
@@ -118,17 +119,18 @@ def _check(op: Any, value: Any, x: Any, place: Location | None) -> None:
              code="stablehlo-type", location=place)
 
 
-def location_of(location: Any) -> Location | None:
-    """The innermost frame of the user's own source in a location of MLIR."""
-    return _location(str(location))
+def location_of(location: Any, folder: str) -> Location | None:
+    """The innermost frame of the user's own source in a location of MLIR. folder: of the text."""
+    return _location(str(location), folder)
 
 
 @cached(16384, "places in the source of StableHLO")
-def _location(text: str) -> Location | None:
+def _location(text: str, folder: str) -> Location | None:
     first = None
     for function, file, line, column, end_line, end_column in _FRAME.findall(text):
-        found = Location.at(file, int(line), int(column), int(end_line or line),
-                            int(end_column or column), function or "<module>")
+        found = ToldLocation.at(file, int(line), int(column), int(end_line or line),
+                                int(end_column or column), function or "<module>")
+        found.folder = folder
         if not is_library(file):
             return found
         first = first or found

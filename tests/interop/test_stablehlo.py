@@ -285,6 +285,21 @@ def test_what_cannot_be_read_says_why(text: str, error: type, message: str) -> N
         interop.from_stablehlo(text).trace()
 
 
+def test_no_file_is_shown_that_a_text_names_elsewhere(tmp_path: Any, monkeypatch: Any) -> None:
+    (tmp_path / "secret").write_text("the secret\n")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "own.py").write_text("y = mystery(x)\n")
+    monkeypatch.chdir(tmp_path / "here")
+    text = module("""%y = stablehlo.custom_call @mystery(%x) : (tensor<3xf32>) -> tensor<3xf32>
+        loc("FILE":1:0 to :10)
+      return %y : tensor<3xf32>""")
+    for file, shown in (("../secret", False), (f"{tmp_path}/secret", False), ("own.py", True)):
+        with pytest.raises(NotImplementedError) as caught:
+            interop.from_stablehlo(text.replace("FILE", file)).trace()
+        assert ("the secret" in str(caught.value), "y = mystery(x)" in str(caught.value)) == (
+            False, shown)
+
+
 def test_an_unknown_operation_can_be_registered() -> None:
     interop.register("twice", lambda x, **attributes: x * 2)
     read = interop.from_stablehlo(module("""%y = stablehlo.custom_call @twice(%x)
