@@ -20,16 +20,12 @@ from .inline_calls import CALLS, inline_calls
 from .rematerialize import rematerialize
 from .rematerialize_scans import rematerialize_scans
 
-_part_exchanges = lazy_import(".part_exchanges", __package__)
 _join_slices = lazy_import(".join_slices", __package__)
 _peepholes = lazy_import(".peepholes", __package__)
 
 EXECUTION: tuple[Pass, ...] = (
     Pass("inline-calls", "inlined-calls", inline_calls,
          "equations of called programs stand where the call stood", CALLS),
-    Pass("part-exchanges", "parted-exchanges", lambda p: _part_exchanges.part_exchanges(p),
-         "exchanges that the partitioner joined are done part by part: here none has to start",
-         frozenset({"concatenate"})),
     Pass("narrow-updates", "narrowed-updates", lambda p: _peepholes.NARROW_UPDATES(p),
          "what is chosen between an array and the same updated is chosen for the part alone",
          frozenset({"dynamic_update_slice"})),
