@@ -31,18 +31,11 @@ from .precomputed import Precomputed, all_counts, counted, with_rank
 
 
 def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
-    """What a loop is given, by slot; as numbers what is reckoned with as such."""
+    """What a loop is given, by slot."""
     if not slots:
         return
     w.line(f"{lines.unpack(slots)}= {source}")
-    numbers: set[int] = set()
-    for call in lines.calls:
-        recording = call.recording
-        if recording is not None and not any([shape for shape, _ in recording.values]):
-            numbers.update(call.inputs)
     for s in slots:
-        if s in numbers and s not in lines.constants:
-            w.line(f"{lines.slot(s)} = {lines.slot(s)}[()]")
         if s in lines.used:                             # carried, and written over
             w.line(f"{lines.slot(s)} = {lines.slot(s)}.copy('K')")
 
@@ -132,7 +125,7 @@ def _write_ahead(w: Writer, lines: Lines, precomputed: Precomputed, numbers: Map
             w.line(f"u{call.outputs[0]} = {operands[0]}")
             continue
         assert call.kernel is not None and call.kernel.recording is not None
-        inline(w, call.kernel.recording, operands, f"u{call.outputs[0]}", call.eqn, many=True)
+        inline(w, call.kernel.recording, operands, f"u{call.outputs[0]}", call.eqn)
 
 
 def _write_given(w: Writer, lines: Lines, precomputed: Precomputed, outputs: Sequence[int]

@@ -11,7 +11,7 @@ from ...ir.passes import Pass
 from ..calls.call import Call, kernels, without_unread
 from ..calls.rows import by_index
 from . import blocks
-from .destinations import WRITE_INTO_MEMORY, WRITE_OVER, read_first
+from .destinations import WRITE_INTO_MEMORY, WRITE_OVER
 from .draft import Draft, Traits, is_listening, run_passes
 from .products import ordered
 
@@ -64,13 +64,6 @@ def _fused(d: Draft) -> Draft:
     return d.of(blocks.fused(d.calls, d.outputs)) if d.traits.large else d
 
 
-def _read_first(d: Draft) -> Draft:
-    if not d.carried:
-        return d
-    calls, outputs = read_first(list(d.calls), list(d.outputs), d.owned, d.new_slot)
-    return d.of(calls, outputs=outputs)
-
-
 PLANNED: tuple[Pass, ...] = (
     Pass("leave-out-unread", "", _without_unread, "nobody reads what is left out"),
     Pass("hoist-invariants", "", _hoisted,
@@ -79,6 +72,4 @@ PLANNED: tuple[Pass, ...] = (
     Pass("order-products", "", _ordered,
          "a product and the transpose that reads it are one product"),
     Pass("fuse", "", _fused, "calls on large arrays are made block by block"),
-    Pass("read-first", "", _read_first,
-         "what reads an array that a loop changes in part does so before"),
     WRITE_INTO_MEMORY, WRITE_OVER)

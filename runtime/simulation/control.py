@@ -311,8 +311,6 @@ def plan_cond(p: Any, eqn: Equation) -> None:
             results = new if results is None else selected(mine, new, results, shapes)
         return results or []
 
-    if not masks:
-        one.branches = plans  # type: ignore[attr-defined]
     if mask_slot and mask != outer:
         mask_slot = [p.view(p.mask, mask, ())]
     choice = p.view(index, mask, ()) if splits else index.slot

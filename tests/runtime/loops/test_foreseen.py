@@ -1,7 +1,5 @@
-"""Scalars of loops: computed for all iterations at once, or as numbers, as numpy computes them."""
+"""Scalars of loops: computed for all iterations at once."""
 from __future__ import annotations
-
-import operator
 
 import numpy as np
 import pytest
@@ -157,25 +155,3 @@ def test_indices_are_computed_before_the_loop(monkeypatch):
     (loop,) = [s for s in sources if "for i," in s]
     before, inside = loop.split("for i,")
     assert len(inside.splitlines()) <= 6 <= len(before.splitlines()) and ".tolist()" in inside
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint32, np.int64, np.float32])
-def test_operators_on_numbers_are_ufuncs(dtype):
-    info = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
-    values = [dtype(v) for v in (0, 1, 3, 100, info.min, info.max)]
-    signs = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-             "==": operator.eq, "!=": operator.ne, "&": operator.and_, "|": operator.or_,
-             "^": operator.xor, "+": operator.add, "-": operator.sub, "*": operator.mul,
-             "//": operator.floordiv}
-    tables = [generated._COMPARED]
-    if np.dtype(dtype).kind != "f":
-        tables += [generated._BITS, generated._COUNTED]
-    with np.errstate(all="ignore"):
-        for table in tables:
-            for ufunc, sign in table.items():
-                for a in values:
-                    for b in values:
-                        want = ufunc(np.array(a), np.array(b))
-                        for x in (a, np.array(a)):
-                            got = signs[sign](x, b)
-                            assert got == want and got.dtype == want.dtype, (a, sign, b)
