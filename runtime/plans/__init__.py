@@ -1,7 +1,7 @@
 """Plans: a program as a straight line of numpy calls.
 
 `plan.py` makes one and runs it; `generated.py` writes one that runs often as a Python function.
-Before that it is a draft (`draft.py`) that goes through the passes of `passes.py` and `steps.py`:
+Before that it is a draft (`draft.py`) that goes through the passes of `passes.py`:
 `blocks.py` fuses calls on large arrays, `products.py` gives products the order in which their
 results are read, `destinations.py` finds results that may be written in place. The plan
 of `tanh(x @ w) + b` over slots:

@@ -42,8 +42,7 @@ from ..calls.recording import (
     Recording,
 )
 from ..threads import in_parallel, share_count
-from .generated import Lines, Writer
-from .steps import inlined
+from .generated import Lines, Writer, inlined
 
 Shape = tuple[int, ...]
 BLOCK = 1 << 16                 # elements of the largest value in a block

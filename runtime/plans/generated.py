@@ -27,6 +27,7 @@ import numpy as np
 
 from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.reductions import adder_of
+from ...ir.passes import Pass
 from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ..calls.call import Call, last_reads
@@ -45,10 +46,18 @@ from ..calls.recording import (
 from ..calls.rows import is_written, written
 from ..layout import Reshaped
 from ..storage import settled
+from .destinations import WRITE_INTO_MEMORY, WRITE_OVER
 from .draft import Draft, Traits, run_passes
-from .steps import WRITTEN
 
 Run = Callable[[Sequence[Any]], list[Any]]
+
+WRITTEN: tuple[Pass, ...] = (WRITE_INTO_MEMORY, WRITE_OVER)
+"""The passes over the calls of a plan that is written out as a function."""
+
+
+def inlined(*arrays: Any) -> Any:
+    """The function of calls that are written out, which is never called."""
+    raise AssertionError("the numpy calls stand in its place")
 
 
 def repeated(x: Any, shape: tuple[int, ...]) -> Any:

@@ -11,8 +11,8 @@ from shardtrace.ir.program import Level
 from shardtrace.ir.support.environment import OPTIMIZE, SKIPPABLE, skipped
 from shardtrace.partitioner.passes import PIPELINE
 from shardtrace.runtime.plans import plan
+from shardtrace.runtime.plans.generated import WRITTEN
 from shardtrace.runtime.plans.passes import PLANNED
-from shardtrace.runtime.plans.steps import WRITTEN
 from shardtrace.runtime.rewrites.pipeline import EXECUTION, prepared
 
 MB = 1 << 18            # floats
