@@ -29,7 +29,7 @@ OBJECTIVES = ("time", "bytes", "memory", "xla")
 SKIPPABLE = ("arrange", "pad-uneven", *OPTIMIZE, "narrow-updates", "join-slices",
              "round-integers", "rematerialize-scans", "rematerialize",
              "leave-out-unread", "hoist-invariants", "index-parts", "order-products", "fuse",
-             "write-into-memory", "write-over")
+             "write-over", "write-into-memory")
 """The passes that may be left out, in their order."""
 
 

@@ -197,7 +197,7 @@ class Blocked:
     """
 
     __slots__ = ("_bodies", "_calls", "_forms", "_kernels", "_operands", "_overwritten", "_results",
-                 "_rows", "_size", "_threads", "_written", "equations")
+                 "_rows", "_size", "_threads", "equations")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
                  results: Sequence[int], rows: int) -> None:
@@ -209,23 +209,15 @@ class Blocked:
         self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
         if len(calls) == self._threads == 1:
             self._size = rows               # nothing to keep in the cache
-        self._written: tuple[int, ...] = ()         # results whose memory is given
         self._overwritten: dict[int, int] = {}      # result to the operand it is written over
         self._bodies: dict[int, Any] = {}           # by rows of a block
         self.equations: tuple[Equation, ...] = tuple(dict.fromkeys(
             [call.eqn for call in calls if call.eqn is not None]))
 
-    def writing(self, results: Sequence[int]) -> Blocked:
-        """The function that writes these results, by number, into arrays given last."""
-        return self._with(tuple(results), self._overwritten)
-
-    def over(self, operands: Sequence[int]) -> Blocked:
+    def overwriting(self, operands: Sequence[int]) -> Blocked:
         """The function that may write results over these operands, by number."""
-        return self._with(self._written, self._replaceable(operands))
-
-    def _with(self, written: tuple[int, ...], overwritten: dict[int, int]) -> Blocked:
         other = copy.copy(self)
-        other._written, other._overwritten = written, overwritten
+        other._overwritten = self._replaceable(operands)
         return other
 
     def _replaceable(self, operands: Sequence[int]) -> dict[int, int]:
@@ -237,7 +229,7 @@ class Blocked:
             last, place = self._kernels[reads[-1]], self._calls[reads[-1]].inputs.index(o)
             for j, s in enumerate(self._results):
                 kernel = self._kernels[makers[s]]
-                if j not in found and j not in self._written and self._operands[o].is_rows and (
+                if j not in found and self._operands[o].is_rows and (
                         makers[s] >= reads[-1] and not _reads_late(self._calls[makers[s]], o)
                         and kernel.shapes[-1] == last.shapes[place]
                         and kernel.dtypes[-1] == last.dtypes[place]):
@@ -248,16 +240,11 @@ class Blocked:
     def __call__(self, *arrays: Any) -> list[Any]:
         rows, count = self._rows, len(self._operands)
         given = [x.reshape(form.of(rows)) if form.shape or form.is_rows else x
-                 for x, form in zip(arrays, self._operands, strict=False)]
-        out = dict(zip(self._written, arrays[count:], strict=True))
-        for j, o in self._overwritten.items():
-            if j not in out and arrays[o].flags.carray:
-                out[j] = arrays[o]
-        kernels = self._kernels
-        for j, s in enumerate(self._results):
-            if j not in out:
-                out[j] = empty(kernels[s - count].shapes[-1], kernels[s - count].dtypes[-1])
-        results = [out[j] for j in range(len(self._results))]
+                 for x, form in zip(arrays, self._operands, strict=True)]
+        over = {j: arrays[o] for j, o in self._overwritten.items() if arrays[o].flags.carray}
+        made = [self._kernels[s - count] for s in self._results]
+        results = [over[j] if j in over else empty(kernel.shapes[-1], kernel.dtypes[-1])
+                   for j, kernel in enumerate(made)]
         threads, size = self._threads, self._size
         memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
         starts = iter(range(0, rows, size))
@@ -273,9 +260,6 @@ class Blocked:
             in_parallel([work] * threads)
         else:
             work()
-        for j in self._written:
-            if not np.may_share_memory(results[j], memory[j]):      # it does not lie by rows
-                results[j][...] = memory[j].reshape(results[j].shape)
         return results
 
     def _by_rows(self, s: int, x: Any) -> Any:

@@ -1,7 +1,6 @@
-"""Results that are written where they belong: into memory of a loop, or over an operand that dies.
+"""Results that are written into memory that is there: an operand's that dies, or a block's results.
 
-What an iteration of a scan gives is a row of a large array. A call that can write there does, and
-nothing is copied. What is read for the last time lends its memory to the result, if it was computed
+What is read for the last time lends its memory to the result, if it was computed
 here and nothing is left that is a view of it: an array that is changed in part is changed where it
 is, and what a chain of small calls touches stays in the cache. A buffer that a loop carries is the
 loop's own from the first iteration on, before which it is copied.
@@ -34,17 +33,10 @@ def into_memory(calls: Sequence[Call], wanted: Iterable[int], new_slot: Callable
     for i, call in enumerate(calls):
         if open_slots.isdisjoint(call[2]):
             continue
-        here = [s for s in call.outputs if s in open_slots]
-        if is_group(call):
-            slots = [new_slot() for _ in here]
-            function = call.function.writing([call.outputs.index(s) for s in here])
-            out[i] = call._replace(function=function, inputs=(*call.inputs, *slots), changes=True)
-            memory.update(zip(here, slots, strict=True))
-            continue
         made = _writer(call)
         if made is not None:
             function, inputs = made
-            (s,), slot = here, new_slot()
+            (s,), slot = call.outputs, new_slot()
             out[i] = call._replace(function=function, inputs=(*inputs, slot), kernel=None,
                                    changes=True)
             memory[s] = slot
@@ -100,7 +92,7 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
         if is_group(call):
             dying = [k for k, s in enumerate(call[1]) if s not in owned and memory.is_free(s, i)]
             if dying:
-                out[i] = new_call((call.function.over(dying), *call[1:6], True))
+                out[i] = new_call((call.function.overwriting(dying), *call[1:6], True))
             continue
         changed = _changed(call)
         if changed is None:
@@ -181,8 +173,8 @@ class _Memory:
 
 
 def is_group(call: Call) -> bool:
-    """Is it one of fused calls, which can write any of its results to memory that is given?"""
-    return hasattr(call.function, "writing")
+    """Is it one of fused calls, which can write its results over operands?"""
+    return hasattr(call.function, "overwriting")
 
 
 def is_fresh(call: Call) -> bool:
@@ -191,7 +183,7 @@ def is_fresh(call: Call) -> bool:
     if call.changes:
         return True
     if kernel is None:
-        return hasattr(function, "over") or hasattr(function, "into")
+        return is_group(call) or hasattr(function, "over") or hasattr(function, "into")
     if kernel.fresh is None:
         recording = kernel.recording
         kernel.fresh = hasattr(function, "over") or hasattr(function, "into") or (
@@ -207,16 +199,14 @@ def _computes(recording: Recording) -> bool:
 def _into_memory(d: Draft) -> Draft:
     if not d.wanted:
         return d
-    calls, memory = into_memory(d.calls, dict.fromkeys([d.outputs[i] for i in d.wanted]),
-                                d.new_slot)
+    calls, memory = into_memory(d.calls, d.outputs, d.new_slot)
     return d.of(calls, memory=memory)
 
 
 def _over_operands(d: Draft) -> Draft:
     if not (d.carried or d.small or d.traits.changes or d.traits.large):
         return d
-    owned = {x: o for x, o in d.owned.items() if o not in d.memory}
-    calls, used = over_operands(d.calls, d.outputs, owned, d.small)
+    calls, used = over_operands(d.calls, d.outputs, d.owned, d.small)
     return d.of(calls, used=used)
 
 

@@ -41,8 +41,8 @@ class Draft(NamedTuple):
     """Calls, and what of their slots matters outside.
 
     new_slot: a slot that is not used yet. traits: of the calls as they were at first. carried: of a
-    loop's body, inputs that the first outputs become in the next iteration. wanted: numbers of
-    outputs that there is memory for. loop: of a loop's body, the inputs that do not change, and
+    loop's body, inputs that the first outputs become in the next iteration. wanted: whether there
+    is memory for the outputs. loop: of a loop's body, the inputs that do not change, and
     whether a call must be made in every iteration all the same. has_unread: whether nobody reads
     what some calls give. small: whether memory of small arrays is used again, too.
 
@@ -55,7 +55,7 @@ class Draft(NamedTuple):
     new_slot: Callable[[], int]
     traits: Traits
     carried: Sequence[int] = ()
-    wanted: Sequence[int] = ()
+    wanted: bool = False
     loop: tuple[Sequence[int], Callable[[Call], bool]] | None = None
     has_unread: bool = False
     small: bool = False

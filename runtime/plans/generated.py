@@ -136,7 +136,7 @@ class Lines:
         new_slot = itertools.count(max(known, default=-1) + 1).__next__
         draft = run_passes(WRITTEN, Draft(
             calls, outputs, constants, new_slot, Traits(True, True, True), carried,
-            range(len(outputs)) if wanted else (), small=True))
+            wanted, small=True))
         self.calls, self.constants = draft.calls, draft.constants
         self.memory, self.used = draft.memory, draft.used
         self.fixed = {*self.constants, *fixed}

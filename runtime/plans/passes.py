@@ -11,7 +11,7 @@ from ...ir.passes import Pass
 from ..calls.call import Call, kernels, without_unread
 from ..calls.rows import by_index
 from . import blocks
-from .destinations import WRITE_INTO_MEMORY, WRITE_OVER
+from .destinations import WRITE_OVER
 from .draft import Draft, Traits, is_listening, run_passes
 from .products import ordered
 
@@ -72,4 +72,4 @@ PLANNED: tuple[Pass, ...] = (
     Pass("order-products", "", _ordered,
          "a product and the transpose that reads it are one product"),
     Pass("fuse", "", _fused, "calls on large arrays are made block by block"),
-    WRITE_INTO_MEMORY, WRITE_OVER)
+    WRITE_OVER)

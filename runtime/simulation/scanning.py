@@ -27,14 +27,13 @@ class Body(NamedTuple):
     """A loop's body: `before` computes once, from the arguments first:last, what `plan` takes last.
 
     own: what is carried (by number) that `plan` writes over, and which is therefore copied before
-    the first iteration. written: results that it writes into memory, given behind the arguments.
+    the first iteration.
     """
     before: Plan | None
     plan: Plan
     first: int
     last: int
     own: tuple[int, ...] = ()
-    written: tuple[int, ...] = ()
 
     def made(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """What `before` gives, when the body is about to run."""
@@ -59,11 +58,9 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
     passed: (carry, result, result), where the one result is the carry that an iteration is given
     and the other one that which it gives: all but one of their items are the same memory.
     """
-    written = [i - nk for i in body.written]
     twice = {a for _, a, _ in passed}
     pairs = {k for _, *both in passed for k in both}
-    numbers = [i for i in range(len(results)) if i not in written and i not in twice]
-    taken = len(depths) + len(written)
+    numbers = [i for i in range(len(results)) if i not in twice]
     scalars: list[int] = []             # numbers of items that are such
     iterations = 0
     loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
@@ -89,7 +86,6 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
                  for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
         places = [np.moveaxis(y, depth, 0) if depth else y
                   for y, (_, _, depth) in zip(ys, results, strict=True)]
-        items.extend(places[i][::-1] if reverse else places[i] for i in written)
         rest = [(places[i], nk + i) for i in numbers]
         order = range(length - 1, -1, -1) if reverse else range(length)
         each = zip(*items, strict=True) if items else itertools.repeat(())
@@ -98,7 +94,7 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
             given = arrays[masks + nc + nk:]
             if not loops:
                 scalars[:] = [n for n, x in enumerate(given) if x.ndim == 1]
-                loops.append(scan_function(body.plan, len(head), nk, taken,
+                loops.append(scan_function(body.plan, len(head), nk, len(depths),
                                            [nk + i for i in numbers], scalars, length))
             loop = loops[0]
             if loop is not None:
