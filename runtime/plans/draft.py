@@ -42,9 +42,9 @@ class Draft(NamedTuple):
 
     new_slot: a slot that is not used yet. traits: of the calls as they were at first. carried: of a
     loop's body, inputs that the first outputs become in the next iteration. wanted: whether there
-    is memory for the outputs. loop: of a loop's body, the inputs that do not change, and
-    whether a call must be made in every iteration all the same. has_unread: whether nobody reads
-    what some calls give. small: whether memory of small arrays is used again, too.
+    is memory for the outputs. loop: of a loop's body, the inputs that do not change, and whether a
+    call must be made in every iteration all the same. small: whether memory of small arrays is used
+    again, too.
 
     By passes: before: the calls that are made once. memory: by slots of results, those of their
     memory. used: those of `carried` that are written over.
@@ -57,7 +57,6 @@ class Draft(NamedTuple):
     carried: Sequence[int] = ()
     wanted: bool = False
     loop: tuple[Sequence[int], Callable[[Call], bool]] | None = None
-    has_unread: bool = False
     small: bool = False
     before: Draft | None = None
     memory: Mapping[int, int] = {}

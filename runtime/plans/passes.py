@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.passes import Pass
-from ..calls.call import Call, kernels, without_unread
+from ..calls.call import Call, kernels
 from ..calls.rows import by_index
 from . import blocks
 from .destinations import WRITE_OVER
@@ -24,10 +24,6 @@ def traits(calls: Sequence[Call]) -> Traits:
         permutes |= kernel.permutes
         large |= kernel.elements >= blocks.LARGE
     return Traits(changes, permutes, large)
-
-
-def _without_unread(d: Draft) -> Draft:
-    return d.of(without_unread(d.calls, d.outputs)) if d.has_unread else d
 
 
 def _hoisted(d: Draft) -> Draft:
@@ -65,7 +61,6 @@ def _fused(d: Draft) -> Draft:
 
 
 PLANNED: tuple[Pass, ...] = (
-    Pass("leave-out-unread", "", _without_unread, "nobody reads what is left out"),
     Pass("hoist-invariants", "", _hoisted,
          "what all iterations of a loop compute alike is computed before the first"),
     Pass("index-parts", "", _indexed, "parts of arrays at starts are indexed by numbers"),

@@ -41,11 +41,9 @@ TIMED = _Timed()
 
 
 class PlanBuilder:
-    """Collects calls; `finish` computes liveness. has_unread: whether some are not to be made, as
-    nobody reads their results."""
+    """Collects calls; `finish` computes liveness."""
 
     def __init__(self) -> None:
-        self.has_unread = False
         self.calls: list[Call] = []
         self.slots = 0
         self.inputs: list[int] = []
@@ -87,9 +85,8 @@ class PlanBuilder:
 
         read_only: whether the results are to be, as somebody may keep them (storage.settled).
         """
-        draft = Draft(self.calls, outputs, self.constants, self.new_slot, traits(self.calls),
-                      has_unread=self.has_unread)
-        if self.has_unread or True in draft.traits:
+        draft = Draft(self.calls, outputs, self.constants, self.new_slot, traits(self.calls))
+        if True in draft.traits:
             draft = run_passes(PLANNED, draft)
         return self._plan(draft, self.inputs, read_only)
 
@@ -103,7 +100,7 @@ class PlanBuilder:
         """
         draft = run_passes(PLANNED, Draft(
             self.calls, outputs, self.constants, self.new_slot, traits(self.calls), carried,
-            loop=(fixed, again), has_unread=self.has_unread))
+            loop=(fixed, again)))
         first = draft.before
         inputs = [*self.inputs, *(first.outputs if first else ())]
         return LoopPlans(None if first is None else self._plan(first, fixed),

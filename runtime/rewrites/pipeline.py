@@ -20,12 +20,16 @@ from .inline_calls import CALLS, inline_calls
 from .rematerialize import rematerialize
 from .rematerialize_scans import rematerialize_scans
 
+_masked_gathers = lazy_import(".masked_gathers", __package__)
 _join_slices = lazy_import(".join_slices", __package__)
 _peepholes = lazy_import(".peepholes", __package__)
 
 EXECUTION: tuple[Pass, ...] = (
     Pass("inline-calls", "inlined-calls", inline_calls,
          "equations of called programs stand where the call stood", CALLS),
+    Pass("masked-gathers", "whole-gathers", lambda p: _masked_gathers.MASKED_GATHERS(p),
+         "rows that devices look up where they hold them and sum are looked up in the whole array",
+         frozenset({"gather"})),
     Pass("narrow-updates", "narrowed-updates", lambda p: _peepholes.NARROW_UPDATES(p),
          "what is chosen between an array and the same updated is chosen for the part alone",
          frozenset({"dynamic_update_slice"})),

@@ -34,6 +34,10 @@ def gelu(x):
 
 # Of each pass a program that it changes. (The partitioner has inlined calls already.)
 CASES = {
+    "masked-gathers": (
+        lambda table, rows: table[rows] * 2,
+        st.device_put(np.ones((8192, 64), np.float32), st.NamedSharding(
+            st.make_mesh((8,), ("x",)), st.P("x"))), np.arange(1024, dtype=np.int32)),
     "narrow-updates": (lambda x, i: jnp.where(i > 2, lax.dynamic_update_slice(x, x[:1], (i,)), x),
                        np.ones(8, np.float32), np.int32(3)),
     "join-slices": (st.grad(lambda w: sum(jnp.sin(w[i]).sum() for i in range(4))),
@@ -137,8 +141,8 @@ def test_all_stages_are_dumped_in_order_and_run(tmp_path):
     assert [n for n in names if n.startswith("whole_weeks")] == [
         "whole_weeks.00-traced.st", "whole_weeks.01-inlined.st", "whole_weeks.02-resolved.st",
         "whole_weeks.03-resharded.st", "whole_weeks.04-local.st", "whole_weeks.05-optimized.st",
-        "whole_weeks.09-rounded-integers.st"]
-    last = st.parse_program((tmp_path / "whole_weeks.09-rounded-integers.st").read_text())
+        "whole_weeks.10-rounded-integers.st"]
+    last = st.parse_program((tmp_path / "whole_weeks.10-rounded-integers.st").read_text())
     assert [e.op.name for e in last.eqns] == ["floor_div", "mul"]
     np.testing.assert_array_equal(got, np.arange(32) // 7 * 2)
 
