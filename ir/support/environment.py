@@ -27,7 +27,7 @@ OBJECTIVES = ("time", "bytes", "memory", "xla")
 """What plans can be judged by; "xla": the plan that XLA makes, whatever it costs."""
 
 SKIPPABLE = ("arrange", "pad-uneven", *OPTIMIZE, "masked-gathers", "narrow-updates", "join-slices",
-             "round-integers", "rematerialize-scans", "rematerialize",
+             "round-integers", "induction-variables", "rematerialize-scans", "rematerialize",
              "hoist-invariants", "index-parts", "order-products", "fuse",
              "write-over", "write-into-memory")
 """The passes that may be left out, in their order."""

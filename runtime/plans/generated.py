@@ -17,7 +17,6 @@ small arrays that halves the time of a run. The source has no names or texts of 
 """
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from types import CodeType
@@ -141,7 +140,6 @@ class Lines:
         self.memory, self.used = draft.memory, draft.used
         self.fixed = {*self.constants, *fixed}
         self.dead = last_reads(self.calls, (*outputs, *self.fixed))
-        self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
 
     def slot(self, s: int) -> str:
         """What the value in a slot is called."""
@@ -161,8 +159,7 @@ class Lines:
             if recording is not None:
                 inline(w, recording, operands, self.slot(call.outputs[0]), call.eqn)
             elif is_written(call):
-                written(w, call, operands, self.slot(call.outputs[0]),
-                        functools.partial(self._start, call.inputs))
+                written(w, call, operands, self.slot(call.outputs[0]), self.constants)
             elif type(call.function) is Reshaped:
                 w.line(f"{self.slot(call.outputs[0])} = {operands[0]}.reshape("
                        f"{call.function.shape})", call.eqn)
@@ -172,13 +169,6 @@ class Lines:
                 w.line(f"{targets} = {w.name(call.function, 'f')}({', '.join(operands)})",
                        call.eqn)
             self.drop([s for s in ends if s not in self.fixed])
-
-    def _start(self, inputs: Sequence[int], i: int, last: int | None) -> str | None:
-        """What a start is called that is a number, moved inside; None if that is to be computed."""
-        value = self.constants.get(inputs[i])
-        if value is None:
-            return self.indices.get((inputs[i], last))
-        return str(value.item() if last is None else min(max(value.item(), 0), last))
 
     def drop(self, slots: Sequence[int]) -> None:
         """Behind the last line: nobody reads these any more."""

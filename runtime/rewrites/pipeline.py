@@ -21,6 +21,7 @@ from .rematerialize import rematerialize
 from .rematerialize_scans import rematerialize_scans
 
 _masked_gathers = lazy_import(".masked_gathers", __package__)
+_induction = lazy_import(".induction", __package__)
 _join_slices = lazy_import(".join_slices", __package__)
 _peepholes = lazy_import(".peepholes", __package__)
 
@@ -39,6 +40,10 @@ EXECUTION: tuple[Pass, ...] = (
     Pass("round-integers", "rounded-integers", lambda p: _peepholes.ROUND_INTEGERS(p),
          "quotients rounded down, and integer parts of floats, are one equation",
          frozenset({"ceil", "rem"})),
+    Pass("induction-variables", "precomputed-induction",
+         lambda p: _induction.precompute_induction(p),
+         "what scans compute of their counters is computed before the first iteration",
+         frozenset({"scan"})),
     Pass("rematerialize-scans", "rematerialized-scans", rematerialize_scans,
          "what the scan of a derivative can compute cheaply is not stacked for it",
          frozenset({"scan"})),

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
-from ..loops.source import scan_function, while_function
 from ..masks import Guard
 from ..plans import plan as plans
 from ..plans.destinations import copied
+from ..plans.loops import scan_function, while_function
 from ..plans.plan import TIMED, Plan
 
 Arrays = list[Any]
@@ -61,7 +61,6 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
     twice = {a for _, a, _ in passed}
     pairs = {k for _, *both in passed for k in both}
     numbers = [i for i in range(len(results)) if i not in twice]
-    scalars: list[int] = []             # numbers of items that are such
     iterations = 0
     loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
 
@@ -91,15 +90,12 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
         each = zip(*items, strict=True) if items else itertools.repeat(())
         iterations += length
         if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
-            given = arrays[masks + nc + nk:]
             if not loops:
-                scalars[:] = [n for n, x in enumerate(given) if x.ndim == 1]
                 loops.append(scan_function(body.plan, len(head), nk, len(depths),
-                                           [nk + i for i in numbers], scalars, length))
+                                           [nk + i for i in numbers]))
             loop = loops[0]
             if loop is not None:
-                carry = loop(head, made, carry, order, each, [y for y, _ in rest],
-                             [given[n][::-1] if reverse else given[n] for n in scalars])
+                carry = loop(head, made, carry, order, each, [y for y, _ in rest])
                 return [*carry, *ys]
         step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.call_by_call
         for i, here in zip(order, each, strict=False):

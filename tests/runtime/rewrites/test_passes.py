@@ -43,6 +43,8 @@ CASES = {
     "join-slices": (st.grad(lambda w: sum(jnp.sin(w[i]).sum() for i in range(4))),
                     np.ones((4, 3), np.float32)),
     "round-integers": (lambda x: x // 7, np.arange(-8, 8, dtype=np.int32)),
+    "induction-variables": (lambda x: lax.fori_loop(0, 8, lambda i, s: s + x[7 - i], x[0]),
+                            np.ones((8, 3), np.float32)),
     "rematerialize-scans": (st.grad(layers), np.full((8, 256, 256), 0.01, np.float32),
                             np.ones((1024, 256), np.float32)),
     "rematerialize": (st.grad(lambda x: gelu(gelu(x) * x)), np.ones(8 * MB, np.float32)),

@@ -8,7 +8,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.kernels.dynamic_slices import part_taken, part_updated
-from shardtrace.runtime.plans import generated, plan
+from shardtrace.runtime.plans import plan
+from shardtrace.runtime.rewrites.pipeline import prepared
 from shardtrace.sharding import PartitionSpec as P
 
 RNG = np.random.default_rng(0)
@@ -146,12 +147,11 @@ def test_rows_are_read_and_written_where_they_are():
     np.testing.assert_array_equal(given, X)
 
 
-def test_indices_are_computed_before_the_loop(monkeypatch):
-    monkeypatch.setattr(plan, "FEW", 0)
-    sources, write = [], generated.Writer.function
-    monkeypatch.setattr(generated.Writer, "function", lambda self, parameters: (
-        sources.append("\n".join(self.lines)), write(self, parameters))[1])
-    st.jit(lambda x: lax.fori_loop(0, len(x), lambda i, s: s + x[i], x[0]))(X)
-    (loop,) = [s for s in sources if "for i," in s]
-    before, inside = loop.split("for i,")
-    assert len(inside.splitlines()) <= 6 <= len(before.splitlines()) and ".tolist()" in inside
+def test_what_is_computed_of_counters_stands_before_the_scan():
+    def f(x):
+        return lax.fori_loop(0, 12, lambda i, s: s + x[(i * 7) % 12], x[0])
+    program = prepared(st.jit(f).lower(X).compile().program)
+    (scan,) = [e for e in program.eqns if e.op.name == "scan"]
+    body = scan.params["jaxpr"]
+    assert [e.op.name for e in body.eqns] == ["dynamic_slice", "squeeze", "add"]
+    assert scan.params["num_carry"] == 1 and body.invars[-1].aval.shape == ()
