@@ -20,7 +20,6 @@ same numbers, written out as a function (runtime/plans/generated.py).
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,24 +29,13 @@ from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ..calls.call import Call, new_call, read_counts
-from ..calls.recording import (
-    CALL,
-    CAST,
-    NOT_ASKED,
-    REDUCE,
-    REPEAT,
-    RESHAPE,
-    WHERE,
-    Kernel,
-    Recording,
-)
+from ..calls.recording import CALL, REDUCE, Kernel
 from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
+from .row_forms import Form, Forms, cuts
 
-Shape = tuple[int, ...]
 BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
-LONGEST_ROW = 1 << 16           # elements
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single call to be evaluated in blocks
 
@@ -55,120 +43,6 @@ SINGLE = 4                      # times LARGE, for a single call to be evaluated
 # A plan for a hundred equal leaves has a hundred equal groups.
 _BODIES = module_table("runtime.plans.blocks._BODIES",
                        "functions of fused calls, by what these compute of how many rows", 1024)
-
-
-class Form:
-    """What a block holds of a value: rows of this shape, or the same array, in this shape, always.
-    """
-
-    __slots__ = ("is_rows", "shape")
-
-    def __init__(self, is_rows: bool, shape: Shape) -> None:
-        self.is_rows, self.shape = is_rows, shape
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Form) and (
-            self.is_rows == other.is_rows and self.shape == other.shape)
-
-    def __hash__(self) -> int:
-        return hash((self.is_rows, self.shape))
-
-    def of(self, rows: int) -> Shape:
-        """The shape that so many rows have."""
-        return (rows, *self.shape) if self.is_rows else self.shape
-
-
-Forms = tuple[Form | None, ...]         # of each value of a recording; None of one that is not read
-
-
-def leading(shape: Shape, rows: int) -> int:
-    """How many dimensions in front have `rows` elements together; 0 if there is no such place.
-
-    >>> from shardtrace.runtime.plans.blocks import leading
-    >>> leading((4, 8, 3), 32), leading((32,), 32), leading((4, 6), 8)
-    (2, 1, 0)
-    """
-    count = 1
-    for d, n in enumerate(shape):
-        count *= n
-        if count == rows:
-            return d + 1
-    return 0
-
-
-def forms_of(recording: Recording, rows: int) -> Forms | None:
-    """What a block of rows holds of each value, from the result backwards; None if the call does
-    not treat so many rows apart."""
-    values = recording.values
-    forms: list[Form | None] = [None] * len(values)
-
-    def ask(v: Any, form: Form) -> bool:
-        if type(v) is not int:                  # a constant
-            return True
-        if forms[v] is None:
-            forms[v] = form
-        return forms[v] == form
-
-    def by_rows(shape: Shape) -> Form | None:
-        k = leading(shape, rows)
-        return Form(True, shape[k:]) if k else None
-
-    def beside(shape: Shape, out: Shape) -> Form | None:
-        """Of an operand that numpy repeats to the shape `out`."""
-        k = leading(out, rows)
-        if not shape or len(shape) != len(out):
-            return None if shape else Form(False, ())
-        if shape[:k] == out[:k]:
-            return Form(True, shape[k:])
-        return Form(False, (1, *shape[k:])) if all([n == 1 for n in shape[:k]]) else None
-
-    whole = by_rows(values[recording.result][0])
-    if whole is None:
-        return None
-    forms[recording.result] = whole
-    for step in reversed(recording.steps):
-        out, shape = forms[step.result], values[step.result][0]
-        if out is None:
-            return None
-        for v in step.operands:
-            if type(v) is not int:
-                continue
-            given, form = values[v][0], None
-            if step.kind in (CALL, WHERE, CAST, REPEAT):
-                form = beside(given, shape) if out.is_rows else None
-            elif step.kind == RESHAPE:
-                form = by_rows(given) if out.is_rows else Form(False, given)
-            elif step.kind == REDUCE and out.is_rows and leading(given, rows) <= min(step.axes):
-                form = by_rows(given)
-            if form is None or not ask(v, form):
-                return None
-    return tuple(forms)
-
-
-class Cuts:
-    """Into which numbers of rows the call of a kernel can be cut. forms: for each of them."""
-
-    __slots__ = ("forms", "is_view")
-
-    def __init__(self, kernel: Kernel) -> None:
-        recording = kernel.recording
-        self.forms: dict[int, Forms] = {}
-        self.is_view = recording is not None and recording.is_view
-        if recording is None:
-            return
-        widest = max(recording.values, key=lambda value: math.prod(value[0]))[0]
-        for k in range(1, len(widest) + 1):
-            rows = math.prod(widest[:k])
-            if rows > 1 and kernel.elements <= rows * LONGEST_ROW and rows not in self.forms:
-                forms = forms_of(recording, rows)
-                if forms is not None:
-                    self.forms[rows] = forms
-
-
-def _cuts(kernel: Kernel) -> Cuts:
-    if kernel.cut is NOT_ASKED:
-        kernel.cut = Cuts(kernel)
-    return kernel.cut
 
 
 def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
@@ -318,12 +192,12 @@ class _Group:
 
     def join(self, call: Call, kernel: Kernel) -> bool:
         """Add a call, if it treats rows apart as the others do."""
-        cuts = _cuts(kernel)
+        found = cuts(kernel).forms
         if not self.calls:
-            self.rows = list(cuts.forms)
-        rows = [n for n in self.rows if n in cuts.forms and all(
+            self.rows = list(found)
+        rows = [n for n in self.rows if n in found and all(
             [form is None or form.is_rows for s, form in
-             zip(call.inputs, cuts.forms[n], strict=False) if s in self.made])]
+             zip(call.inputs, found[n], strict=False) if s in self.made])]
         if not rows:
             return False
         self.rows = rows
@@ -371,7 +245,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
             if (kernel.elements >= LARGE or is_read_here) and group.join(call, kernel):
                 continue
             if not is_read_here and (
-                    kernel.elements < LARGE or _cuts(kernel).is_view):
+                    kernel.elements < LARGE or cuts(kernel).is_view):
                 out.append(call)                # may as well be done before
                 continue
             if kernel.elements >= LARGE:
@@ -395,7 +269,7 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     read: set[int] = set()
     for call in reversed(calls):
         s = call.outputs[0]
-        if s in needed and _cuts(call.kernel).is_view:          # type: ignore[arg-type]
+        if s in needed and cuts(call.kernel).is_view:          # type: ignore[arg-type]
             views.append(call)
             needed.update(call.inputs)
             needed.discard(s)
@@ -406,7 +280,7 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
             read.update(call.inputs)
     kept.reverse()
     views.reverse()
-    computed = [call for call in kept if not _cuts(call.kernel).is_view]   # type: ignore[arg-type]
+    computed = [call for call in kept if not cuts(call.kernel).is_view]   # type: ignore[arg-type]
     large = computed[0].kernel.elements if computed else 0      # type: ignore[union-attr]
     if not computed or len(computed) == 1 and large < SINGLE * LARGE:
         return list(calls)
@@ -423,7 +297,7 @@ def _best(rows: Sequence[int], calls: Sequence[Call]) -> int:
 def _fused(calls: Sequence[Call], needed: set[int], rows: int) -> Call:
     """One call in place of these. Slots are numbered anew: operands, one for each form in which
     they are read, then what each call computes; so equal groups have equal source."""
-    forms = [_cuts(call.kernel).forms[rows] for call in calls]     # type: ignore[arg-type]
+    forms = [cuts(call.kernel).forms[rows] for call in calls]     # type: ignore[arg-type]
     made = {call.outputs[0] for call in calls}
     operands: dict[tuple[int, Form], int] = {}
     for call, its in zip(calls, forms, strict=True):
