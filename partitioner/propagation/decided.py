@@ -23,16 +23,11 @@ from ..regions import has_region, region_of, with_programs
 from .graph import boundary_entries
 from .origins import WHEN_ASKED, Origins
 from .propagate import check_ends, solve
-from .resolve import (
-    CAPTURED,
-    asked_reason,
+from .resolve import CAPTURED, asked_reason, defined_at, grows, layout_reason, slices_reason
+from .resolved_types import (
     bare_literal,
     brought,
-    defined_at,
     frozen_mesh,
-    grows,
-    layout_reason,
-    slices_reason,
     typed,
     typed_literals,
     without_sharding,

@@ -10,7 +10,7 @@ from ...ir.types import ArrayType, Entries
 from ..choice.local_rule import LocalRule
 from ..cost.prices import Prices
 from ..factors import rule_info
-from ..propagation.resolve import typed
+from ..propagation.resolved_types import typed
 from ..redistribution.steps_of_xla import steps
 from ..regions import inside
 from .reshards import resharded

@@ -21,8 +21,8 @@ from ...ir.rewriting.unread import without_unread
 from ...ir.types import ArrayType
 from ..choice.sinking import Sunk, sunk
 from ..cost.prices import Prices
-from ..propagation.resolve import name_of_form, reshard_equation
-from .reshards import fold_reshards, takes
+from ..propagation.resolved_types import name_of_form, reshard_equation
+from .folding import fold_reshards, takes
 
 # What is preferred among plans that cost the same is cheaper by one unit of the prices.
 _LITTLE = 1

@@ -13,7 +13,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
-from ..propagation.resolve import reshard_equation, typed
+from ..propagation.resolved_types import reshard_equation, typed
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .carry_layouts import lay_out_carries
 from .delay import Delay, delayed, joined_reasons
