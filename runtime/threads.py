@@ -38,19 +38,19 @@ def share_count(elements: int) -> int:
     return CORES if elements >= ENOUGH else 1
 
 
-def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
+def in_parallel(jobs: Sequence[Callable[[], None]]) -> None:
     """Do all tasks, the first of them here, and raise what one of them raised.
 
     Each does what there is to do until nothing is left, so tasks that have not begun when the first
     is done are dropped.
     """
     others = []
-    for task in tasks[1:]:
-        held = [task]
+    for job_function in jobs[1:]:
+        held = [job_function]
         others.append((held, _threads().submit(_quietly, held)))
     errors = []
     try:
-        tasks[0]()
+        jobs[0]()
     finally:
         for held, job in others:
             if job.cancel():

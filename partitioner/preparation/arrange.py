@@ -65,10 +65,10 @@ def _update(m: Match) -> Atom | None:
              and (*shape[:d], rows[d], *shape[d + 1:]) == rows and rows[d] > 0
              and 0 <= low <= shape[d] - rows[d])
     source = updates.aval
-    alike = (base.sharding is result.sharding and base.weak_type == result.weak_type
+    same_type = (base.sharding is result.sharding and base.weak_type == result.weak_type
              and base.dtype == source.dtype and base.manual == source.manual == result.manual
              and not any(source.entries) and not source.sharding.spec.unreduced)
-    if not known or not alike:
+    if not known or not same_type:
         return None
     if rows != source.shape:
         updates = m.emit(broadcast_in_dim_p, updates, shape=rows, broadcast_dimensions=tuple(

@@ -12,17 +12,17 @@ def drop_unread(program: Program) -> Program:
     sees.
     """
     read: set[Atom] = {*program.outvars}
-    kept: list[Equation] = []
+    live: list[Equation] = []
     for eqn in reversed(program.eqns):
         if not eqn.effects:
             if eqn.outvars and read.isdisjoint(eqn.outvars):
                 continue
             if eqn.op.name == "scan":
                 eqn = _scan(eqn, read)
-        kept.append(eqn)
+        live.append(eqn)
         read.update(eqn.invars)
-    kept.reverse()
-    return program.replace(eqns=kept)
+    live.reverse()
+    return program.replace(eqns=live)
 
 
 def _scan(eqn: Equation, read: set[Atom]) -> Equation:

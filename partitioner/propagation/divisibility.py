@@ -30,13 +30,13 @@ def warnings_given() -> int:
     return _given[0]
 
 
-def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, kept: Axes,
+def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, divides: Axes,
                      size: Any) -> None:
     """A constraint that does not divide is not an error in Auto mode; it must not go unsaid."""
     _given[0] += 1
     parts = math.prod(map(size, axes))
     n = aval.shape[dim]
-    lost = ", ".join(axes[len(kept):])
+    lost = ", ".join(axes[len(divides):])
     warn(Diagnostic(
         f"with_sharding_constraint: dimension {dim} of size {n} is not divisible by {parts} "
         f"(axes {', '.join(axes)}); it is left replicated over {lost}",
@@ -48,9 +48,9 @@ def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, kept:
 
 def dividing(axes: Axes, n: int, size: Any) -> Axes:
     """The leading axes that divide a dimension of size n."""
-    kept: Axes = ()
+    divides: Axes = ()
     for a in axes:
-        if n % math.prod(map(size, (*kept, a))):
+        if n % math.prod(map(size, (*divides, a))):
             break
-        kept += (a,)
-    return kept
+        divides += (a,)
+    return divides

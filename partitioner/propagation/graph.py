@@ -181,10 +181,10 @@ class Graph:
             others = len(tensors) - 1
             self.link(tensors, equation, "... -> ..." + ", ..." * (others - 1))
 
-    def stack_edge(self, outer: int, inner: int, equation: Equation) -> None:
+    def stack_edge(self, outer: int, body_atoms: int, equation: Equation) -> None:
         """A value and its slices along a first dimension that is not split."""
-        if outer >= 0 and inner >= 0:
-            self.link((outer, inner), equation, "n ... -> ... | n!:replicate")
+        if outer >= 0 and body_atoms >= 0:
+            self.link((outer, body_atoms), equation, "n ... -> ... | n!:replicate")
 
     def link(self, tensors: tuple[int, ...], equation: Equation | None, text: str) -> None:
         """A node by the text of its rule, of the first tensor."""
@@ -243,11 +243,11 @@ class Graph:
             for slot in region.slots:
                 outer = [eqn.invars[slot.operand]] if slot.operand >= 0 else []
                 outer += [eqn.outvars[slot.result]] if slot.result >= 0 else []
-                inner = [self.of(a) for a in region.inner(slot)]
+                body_atoms = [self.of(a) for a in region.body_atoms(slot)]
                 if slot.stacked:
-                    self.stack_edge(self.of(outer[0]), inner[0], eqn)
+                    self.stack_edge(self.of(outer[0]), body_atoms[0], eqn)
                 else:
-                    self.edge([*inner, *map(self.of, outer)], eqn)
+                    self.edge([*body_atoms, *map(self.of, outer)], eqn)
         else:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
             if max(tensors, default=-1) >= 0:
@@ -303,10 +303,10 @@ class Graph:
             if axes is not UNCONSTRAINED:
                 axes = own + tuple(a for a in axes if a not in own)
                 n = self.layouts[result].shape[len(entries)]
-                kept = dividing(axes, n, self.size)
-                if kept != axes and not self.uneven:
-                    warn_indivisible(eqn, aval, len(entries), axes, kept, self.size)
-                axes = kept
+                divides = dividing(axes, n, self.size)
+                if divides != axes and not self.uneven:
+                    warn_indivisible(eqn, aval, len(entries), axes, divides, self.size)
+                axes = divides
             entries.append(axes)
         root = Root("`with_sharding_constraint`", eqn.location)
         self.constrain(result, entries, root)
@@ -339,7 +339,7 @@ class Graph:
         body: Program = eqn.params["jaxpr"]
         inside = manual | frozenset(eqn.params["manual_axes"])
         self.add_program(body, inside)
-        for outer, inner, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
+        for outer, body_atoms, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
                                       strict=True):
             # the operand as the region takes it: led by the manual axes
             if outer.aval.shape:
@@ -347,8 +347,8 @@ class Graph:
                 t = self.tensor(outer.aval, manual | inside, eqn.location)
                 self.lead(t, prefix, Root("the in_specs of this `shard_map`", eqn.location))
                 self.edge((self.of(outer), t), eqn)
-                self.cross(t, self.of(inner), prefix, eqn)
-        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+                self.cross(t, self.of(body_atoms), prefix, eqn)
+        for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
                                       strict=True):
             t = self.of(outer)
             if t >= 0:
@@ -356,7 +356,7 @@ class Graph:
                 self.lead(t, prefix, Root("the out_specs of this `shard_map`", eqn.location))
                 old = self.layouts[t]
                 self.layouts[t] = Layout(old.shape, old.entries, old.open, old.blocked | inside)
-                self.cross(t, self.of(inner), prefix, eqn)
+                self.cross(t, self.of(body_atoms), prefix, eqn)
 
     def lead(self, t: int, prefix: Entries, root: Root) -> None:
         old = self.layouts[t]
@@ -369,10 +369,10 @@ class Graph:
         self.roots[t] = {(d, a): root if a in leading else self.root(t, d, a) or root
                          for d, axes in enumerate(entries) for a in axes}
 
-    def cross(self, outer: int, inner: int, prefix: Entries, equation: Equation) -> None:
-        if outer >= 0 and inner >= 0:
+    def cross(self, outer: int, body_atoms: int, prefix: Entries, equation: Equation) -> None:
+        if outer >= 0 and body_atoms >= 0:
             self.prefixes[len(self.kinds)] = prefix
-            self.add(_BOUNDARY, (outer, inner), equation)
+            self.add(_BOUNDARY, (outer, body_atoms), equation)
 
 
 def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:

@@ -260,31 +260,31 @@ class _Resolver:
     def shard_map(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
         body: Program = eqn.params["jaxpr"]
         manual = frozenset(eqn.params["manual_axes"]) | frozenset(mesh.manual_axes)
-        inner_mesh = frozen_mesh(self.graph.mesh, manual)
+        body_mesh = frozen_mesh(self.graph.mesh, manual)
         operands = []
-        for i, (outer, inner, spec) in enumerate(
+        for i, (outer, body_atoms, spec) in enumerate(
                 zip(eqn.invars, body.invars, eqn.params["in_specs"], strict=True)):
             new = self.atom(outer)
             if outer.aval.shape:
                 prefix = boundary_entries(spec, outer.aval.ndim)
-                tail = self.type_of(inner, inner_mesh).entries
+                tail = self.type_of(body_atoms, body_mesh).entries
                 entries = tuple(p + t for p, t in zip(prefix, tail, strict=True))
                 pending = new.aval.sharding.spec.unreduced
                 new = brought(new, typed(outer.aval, mesh, entries, pending), eqn.location,
                               f"`shard_map` takes operand {i} as {spec}", eqns)
             operands.append(new)
         targets: list[ArrayType | None] = []
-        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+        for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
                                       strict=True):
-            if not outer.aval.shape or isinstance(inner, Literal):
+            if not outer.aval.shape or isinstance(body_atoms, Literal):
                 targets.append(None)
                 continue
             prefix = boundary_entries(spec, outer.aval.ndim)
             whole = self.type_of(outer, mesh).entries
             tail = tuple(e[len(p):] for e, p in zip(whole, prefix, strict=True))
-            targets.append(typed(inner.aval, inner_mesh, tail,
-                                 self.graph.pending[self.graph.of(inner)]))
-        new_body = self.program(body, inner_mesh, targets,
+            targets.append(typed(body_atoms.aval, body_mesh, tail,
+                                 self.graph.pending[self.graph.of(body_atoms)]))
+        new_body = self.program(body, body_mesh, targets,
                                 ["the result leaves `shard_map` in this layout"] * len(targets))
         params = {**eqn.params, "jaxpr": new_body, "mesh": mesh}
         outvars = [self.bind(v, mesh) for v in eqn.outvars]
@@ -298,17 +298,17 @@ class _Resolver:
         targets: dict[tuple[int, int], ArrayType] = {}
         arrivals: dict[Var, tuple[ArrayType, Location, str]] = {}
         for slot in region.slots:
-            inner = region.inner(slot)
-            leader = inner[0]
+            body_atoms = region.body_atoms(slot)
+            leader = body_atoms[0]
             if slot.result >= 0 and not slot.inputs and not slot.stacked:
                 leader = eqn.outvars[slot.result]
             if not leader.aval.shape and not slot.stacked:
                 continue
             leading = self.type_of(leader, mesh)
             entries = leading.entries
-            for atom in inner[:len(slot.inputs)]:
+            for atom in body_atoms[:len(slot.inputs)]:
                 self.set_entries(atom, entries)
-            for at, atom in zip(slot.outputs, inner[len(slot.inputs):], strict=True):
+            for at, atom in zip(slot.outputs, body_atoms[len(slot.inputs):], strict=True):
                 targets[at] = typed(atom.aval, mesh, entries, leading.sharding.spec.unreduced)
             outer = ((), *entries) if slot.stacked else entries
             if slot.result >= 0:

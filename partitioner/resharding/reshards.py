@@ -16,11 +16,11 @@ from ...ir.phases import phase
 from ...ir.program import REPEATS, Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
-from ..choice.comparisons import ASKED, CHOSEN, NEEDED
+from ..choice.comparisons import ASKED, NEEDED, PREFERRED
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
 from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
 from ..choice.lookahead import LookaheadSearch, LoopTrips
-from ..choice.reasons import joined, operand_reason, result_reason
+from ..choice.reasons import all_reasons, operand_reason, result_reason
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
@@ -189,7 +189,7 @@ class _Chooser:
         if source in self.produced and (source.aval.sharding.spec.unreduced or not reason):
             location, why = self.why(source)
             moved = source.aval.entries != need[0]
-            reason = joined([why, reason if moved else ""])
+            reason = all_reasons([why, reason if moved else ""])
         move = reshard_equation(source, self.laid_out(v.aval, *need), location, reason,
                                 name or v.name)
         self.eqns.append(move)
@@ -308,7 +308,7 @@ class _Chooser:
         if own:
             reason = self.opened(planned, ~k)
         where = before[0][0] if before else asked or eqn.location
-        return where, joined([*[why for _, why in before], reason] if before else [reason])
+        return where, all_reasons([*[why for _, why in before], reason] if before else [reason])
 
     def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
                   ) -> list[tuple[Location, str]]:
@@ -340,16 +340,16 @@ class _Chooser:
                 for c in clauses:
                     if c[:1] == _OPEN and c not in found:
                         found[c] = self.said(eqn, self.open[int(c[1:])])
-                eqn.reason = joined([found.get(c, c) for c in clauses])
+                eqn.reason = all_reasons([found.get(c, c) for c in clauses])
 
     def said(self, where: Equation, why: _Open) -> str:
         planned, at = why.planned, why.at
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         kind, said = self.kinds.verdict(planned, at, why.more)
-        if self.search.types_stay and kind == CHOSEN:
+        if self.search.types_stay and kind == PREFERRED:
             said = ", as in XLA"                # nobody looked at what else it could be
         if where.op is not reshard_p:           # it exchanges something itself
-            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
+            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == PREFERRED else ""
         if at < 0:
             return result_reason(eqn.op, info, spec, ~at, eqn.outvars[~at].aval,
                                  kind == ASKED) + said

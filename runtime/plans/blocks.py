@@ -104,7 +104,8 @@ class Blocked:
             for j, s in enumerate(self._results):
                 kernel = self._kernels[makers[s]]
                 if j not in found and self._operands[o].is_rows and (
-                        makers[s] >= reads[-1] and not _reads_late(self._calls[makers[s]], o)
+                        makers[s] >= reads[-1]
+                        and not _reads_while_writing(self._calls[makers[s]], o)
                         and kernel.shapes[-1] == last.shapes[place]
                         and kernel.dtypes[-1] == last.dtypes[place]):
                     found[j] = o
@@ -177,7 +178,7 @@ def _ends_in_call(call: Call) -> bool:
         recording.steps[-1].result == recording.result)                         # type: ignore
 
 
-def _reads_late(call: Call, o: int) -> bool:
+def _reads_while_writing(call: Call, o: int) -> bool:
     """Does the call read an operand after it has begun to write its result, or elsewhere in it?"""
     return o in call.inputs and not _ends_in_call(call)
 
@@ -265,7 +266,7 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     inside = read_counts(calls)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
     views: list[Call] = []
-    kept: list[Call] = []
+    needed_calls: list[Call] = []
     read: set[int] = set()
     for call in reversed(calls):
         s = call.outputs[0]
@@ -276,15 +277,15 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
             if s not in read:
                 continue
         if s in needed or s in read:
-            kept.append(call)
+            needed_calls.append(call)
             read.update(call.inputs)
-    kept.reverse()
+    needed_calls.reverse()
     views.reverse()
-    computed = [call for call in kept if not cuts(call.kernel).is_view]   # type: ignore[arg-type]
+    computed = [call for call in needed_calls if not cuts(call.kernel).is_view]   # type: ignore[arg-type]
     large = computed[0].kernel.elements if computed else 0      # type: ignore[union-attr]
     if not computed or len(computed) == 1 and large < SINGLE * LARGE:
         return list(calls)
-    return [_fused(kept, needed, _best(rows, computed)), *views]
+    return [_fused(needed_calls, needed, _best(rows, computed)), *views]
 
 
 def _best(rows: Sequence[int], calls: Sequence[Call]) -> int:

@@ -70,11 +70,11 @@ def _minimum(x: Any, y: Any, out: Any) -> Any:
 _NAMED = {np.maximum: _maximum, np.minimum: _minimum}   # numpy warns of an `out` that has no name
 
 
-def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[int, int],
+def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int],
                   small: bool = False) -> tuple[Sequence[Call], list[int]]:
     """The calls, those that can writing their result over an operand that nobody else reads.
 
-    owned: parameters that may be written over, and what they are in the next iteration. small:
+    writable: parameters that may be written over, and what they are in the next iteration. small:
     whether calls are looked at that compute small arrays, too. Gives also those parameters that
     are.
     """
@@ -82,15 +82,15 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
     able = [i for i, call in enumerate(calls)
             if call.kernel is not None and (
                 call.kernel.changes or small and call.kernel.sizes[-1] >= FEWEST)
-            or owned and not owned.keys().isdisjoint(call.inputs) or is_group(call)]
+            or writable and not writable.keys().isdisjoint(call.inputs) or is_group(call)]
     if not able:
         return calls, used
-    memory = _Memory(calls, outputs, owned)
+    memory = _Memory(calls, outputs, writable)
     out = list(calls)
     for i in able:
         call = calls[i]
         if is_group(call):
-            dying = [k for k, s in enumerate(call[1]) if s not in owned and memory.is_free(s, i)]
+            dying = [k for k, s in enumerate(call[1]) if s not in writable and memory.is_free(s, i)]
             if dying:
                 out[i] = new_call((call.function.overwriting(dying), *call[1:6], True))
             continue
@@ -103,7 +103,7 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
         if x is not None:
             out[i] = call._replace(function=function, kernel=None, changes=True,
                                    inputs=(*inputs, x) if elementwise else inputs)
-            if x in owned:
+            if x in writable:
                 used.append(x)
     return out, used
 
@@ -130,10 +130,10 @@ def _changed(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | None:
 class _Memory:
     """Which values of calls lie in memory that may be written over.
 
-    owned: parameters whose memory is this plan's, as far as what they are next is.
+    writable: parameters whose memory is this plan's, as far as what they are next is.
     """
 
-    def __init__(self, calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[int, int]
+    def __init__(self, calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int]
                  ) -> None:
         self.calls = calls
         self.makers = {s: call for call in calls for s in call[2]}
@@ -142,13 +142,13 @@ class _Memory:
         for i, call in enumerate(calls):
             for s in call[1]:
                 self.readers.setdefault(s, []).append(i)
-        self.owned = {x for x, o in owned.items() if outputs.count(o) == 1 and self._is_new(o)
+        self.writable = {x for x, o in writable.items() if outputs.count(o) == 1 and self._is_new(o)
                       and not any([s in self.given for s, _ in self._views(o) if s != o])}
 
     def is_free(self, x: int, i: int, often: bool = False) -> bool:
         """Is it an array of its own here, of which nobody reads anything once the call at i, which
         reads it once and no view of it, has been made? often: whether it may be read more often."""
-        if not (x in self.owned or self._is_new(x)) or self.readers[x][-1] != i:
+        if not (x in self.writable or self._is_new(x)) or self.readers[x][-1] != i:
             return False
         return (often or self.readers[x].count(i) == 1) and all(
             [s not in self.given and (not at or at[-1] < i or s == x)
@@ -206,7 +206,7 @@ def _into_memory(d: Draft) -> Draft:
 def _over_operands(d: Draft) -> Draft:
     if not (d.carried or d.small or d.traits.changes or d.traits.large):
         return d
-    calls, used = over_operands(d.calls, d.outputs, d.owned, d.small)
+    calls, used = over_operands(d.calls, d.outputs, d.next_values, d.small)
     return d.of(calls, used=used)
 
 

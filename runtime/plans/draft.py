@@ -63,7 +63,7 @@ class Draft(NamedTuple):
     used: Sequence[int] = ()
 
     @property
-    def owned(self) -> dict[int, int]:
+    def next_values(self) -> dict[int, int]:
         """What is carried, and what it is in the next iteration."""
         return dict(zip(self.carried, self.outputs, strict=False))
 

@@ -113,7 +113,7 @@ class Writer:
                 error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
 
         names = {**self.names, "note": note}
-        exec(_code(source) if len(source) < LONGEST_KEPT else _compiled(source), names)
+        exec(_code(source) if len(source) < LONGEST_CACHED else _compiled(source), names)
         return names["run"]
 
 
@@ -213,7 +213,7 @@ def _compiled(source: str) -> CodeType:
 
 # To compile takes three quarters of the time; plans of equal calls have equal sources.
 _code = cached(1024, "code of plans, by source")(_compiled)
-LONGEST_KEPT = 1 << 16
+LONGEST_CACHED = 1 << 16
 
 
 def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,

@@ -89,8 +89,8 @@ def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
     gone = {e for e in scan.ahead if e.outvars[0] in scan.varying}
     if not gone or scan.length > MOST:
         return (eqn,)
-    kept = [k for k in range(last - first) if k not in scan.steps]
-    outvars = [body.outvars[k] for k in (*kept, *range(last - first, len(body.outvars)))]
+    carried = [k for k in range(last - first) if k not in scan.steps]
+    outvars = [body.outvars[k] for k in (*carried, *range(last - first, len(body.outvars)))]
     rest = [e for e in body.eqns if e not in gone]
     read = {a for e in rest for a in e.invars}.union(outvars)
     given = [v for v in (*scan.counters, *[e.outvars[0] for e in scan.ahead if e in gone])
@@ -100,17 +100,17 @@ def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
     counts = [vectors.last(k) for k in scan.steps]
     names = {v: Var(v.aval, v.name) for v in given}
     small = drop_dead(body.replace(
-        invars=[*body.invars[:first], *[body.invars[first + k] for k in kept],
+        invars=[*body.invars[:first], *[body.invars[first + k] for k in carried],
                 *body.invars[last:], *names.values()],
         eqns=[e.on([names.get(a, a) for a in e.invars], e.outvars)          # type: ignore
               for e in rest],
         outvars=[names.get(a, a) for a in outvars],                         # type: ignore
         arg_names=(), result_names=()))
     return [*without_unread(vectors.builder.eqns, (*items, *counts)), Equation(
-        eqn.op, [*eqn.invars[:first], *[eqn.invars[first + k] for k in kept],
+        eqn.op, [*eqn.invars[:first], *[eqn.invars[first + k] for k in carried],
                  *eqn.invars[last:], *items],
         [v for k, v in enumerate(eqn.outvars) if k not in scan.steps],
-        {**eqn.params, "jaxpr": small, "num_carry": len(kept)}, eqn.location, eqn.reason)]
+        {**eqn.params, "jaxpr": small, "num_carry": len(carried)}, eqn.location, eqn.reason)]
 
 
 class _Vectors:

@@ -1,8 +1,8 @@
-"""Arrays that are put together piece by piece: one concatenation instead of a copy for each piece.
+"""Arrays that are put together slice by slice: one concatenation instead of a copy for each.
 
 The gradient of `w[i]` for many i is a sum of arrays that are zero but for one row each, and a
 concatenation of slices is a chain of ops that each write some rows over a copy of the rest
-(ir/ops/movement/placing.py). One after the other, n pieces take n times as long as all at once. (A
+(ir/ops/movement/placing.py). One after the other, n slices take n times as long as all together. (A
 pass, not a rewrite: which rows an array has of which others is followed along chains of any
 length.)
 """
@@ -23,37 +23,37 @@ from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import array_type, unsharded
 from .equations import makes_zeros, of_shape, repeating
 
-MOST = 1024             # pieces of one array
+MOST = 1024             # slices of one array
 
 
-class Piece(NamedTuple):
+class Rows(NamedTuple):
     """Rows from `low` up to `high`: those of `source` from `start` on; zeros if it is None."""
     low: int
     high: int
     source: Atom | None
     start: int
 
-    def part(self, low: int, high: int) -> Piece:
-        return Piece(low, high, self.source, self.start + low - self.low)
+    def part(self, low: int, high: int) -> Rows:
+        return Rows(low, high, self.source, self.start + low - self.low)
 
 
-class Pieces(NamedTuple):
+class RowMap(NamedTuple):
     """What an array has along a dimension, in order. many: whether it takes several equations."""
     dim: int
-    rows: list[Piece]
+    rows: list[Rows]
     many: bool
 
 
 def join_slices(program: Program) -> Program:
-    """Concatenate at once what the program puts together piece by piece."""
+    """Let the program concatenate what it puts together slice by slice."""
     reads = Counter([a for e in program.eqns for a in e.invars if type(a) is Var])
     reads.update([a for a in program.outvars if type(a) is Var])
-    known: dict[Atom, Pieces] = {}
+    known: dict[Atom, RowMap] = {}
     blank: set[Atom] = set()
-    merged: set[Atom] = set()           # whose pieces are among those of another one
+    merged: set[Atom] = set()           # whose rows are among those of another one
     for eqn in program.eqns:
         name = eqn.op.name
-        found: Pieces | None = None
+        found: RowMap | None = None
         if eqn.op is pad_p:
             found = _padded(eqn)
         elif eqn.op is place_p:
@@ -86,7 +86,7 @@ def join_slices(program: Program) -> Program:
     return drop_dead(program.replace(eqns=eqns))
 
 
-def _padded(eqn: Equation) -> Pieces | None:
+def _padded(eqn: Equation) -> RowMap | None:
     """Of a `pad` with zeros at the ends of one dimension."""
     x, fill = eqn.invars
     config = eqn.params["padding_config"]
@@ -98,49 +98,49 @@ def _padded(eqn: Equation) -> Pieces | None:
     n = x.aval.shape[d]
     if inside or low < 0 or high < 0:
         return None
-    rows = [Piece(0, low, None, 0), Piece(low, low + n, x, 0),
-            Piece(low + n, low + n + high, None, 0)]
-    return Pieces(d, [r for r in rows if r.low < r.high], False)
+    rows = [Rows(0, low, None, 0), Rows(low, low + n, x, 0),
+            Rows(low + n, low + n + high, None, 0)]
+    return RowMap(d, [r for r in rows if r.low < r.high], False)
 
 
-def _placed(eqn: Equation, below: Pieces | None, blank: bool) -> Pieces:
-    """Of rows that are written over an array, which has pieces or is one."""
+def _placed(eqn: Equation, below: RowMap | None, blank: bool) -> RowMap:
+    """Of rows that are written over an array, whose rows are known or are its own."""
     source, base = eqn.invars
     d, start, limit, low = (eqn.params[k] for k in ("dimension", "start", "limit", "low"))
     high = low + limit - start
     rows = below.rows if below is not None and below.dim == d else [
-        Piece(0, base.aval.shape[d], None if blank else base, 0)]
+        Rows(0, base.aval.shape[d], None if blank else base, 0)]
     cut = [p.part(a, b) for p in rows for a, b in (
         (p.low, min(p.high, low)), (max(p.low, high), p.high)) if a < b]
     if low < high:
-        cut.append(Piece(low, high, source, start))
-    return Pieces(d, sorted(cut, key=lambda p: p.low), True)
+        cut.append(Rows(low, high, source, start))
+    return RowMap(d, sorted(cut, key=lambda p: p.low), True)
 
 
-def _added(a: Pieces, b: Pieces) -> Pieces | None:
+def _added(a: RowMap, b: RowMap) -> RowMap | None:
     """Of a sum of arrays of which all rows but those of one are zero."""
     if a.dim != b.dim:
         return None
     full = sorted([p for p in (*a.rows, *b.rows) if p.source is not None], key=lambda p: p.low)
-    rows: list[Piece] = []
+    rows: list[Rows] = []
     at, end = 0, a.rows[-1].high
     for p in full:
         if p.low < at:
             return None                 # both have something there
         if p.low > at:
-            rows.append(Piece(at, p.low, None, 0))
+            rows.append(Rows(at, p.low, None, 0))
         rows.append(p)
         at = p.high
     if at < end:
-        rows.append(Piece(at, end, None, 0))
-    return Pieces(a.dim, rows, True)
+        rows.append(Rows(at, end, None, 0))
+    return RowMap(a.dim, rows, True)
 
 
-def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
-    """Append what computes the result of the equation from its pieces."""
+def _concatenate(eqns: list[Equation], eqn: Equation, row_map: RowMap) -> None:
+    """Append what computes the result of the equation from its rows."""
     (out,) = eqn.outvars
-    d, parts = pieces.dim, []
-    for p in pieces.rows:
+    d, parts = row_map.dim, []
+    for p in row_map.rows:
         shape = _resized(out.aval.shape, d, p.high - p.low)
         if p.source is None:
             t = array_type(shape, out.aval.dtype, out.aval.weak_type,

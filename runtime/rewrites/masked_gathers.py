@@ -53,7 +53,9 @@ def _from_whole(m: Match) -> Atom:
     (d,) = m.dimension_numbers.start_index_map
     whole = m.emit(all_gather_invariant_p, m.table, all_gather_dimension=d, axis_name=m.axis_name,
                    axis_size=_count(m), tiled=True)
-    return m.emit(gather_p, whole, m.places, **m.maker(m.found).params)
+    lookup = m.maker(m.found)
+    assert lookup is not None
+    return m.emit(gather_p, whole, m.places, **lookup.params)
 
 
 def _filled_from_whole(m: Match) -> Atom | None:

@@ -36,8 +36,8 @@ MUCH = 1 << 62         # bytes of what cannot be kept
 
 class Choice(NamedTuple):
     """kept: the values to keep. again: those to compute from them (and from what is free)."""
-    kept: set[Var]
-    again: set[Var]
+    saved: set[Var]
+    recomputed: set[Var]
 
 
 @cached(4096)
@@ -66,10 +66,10 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     """
     wanted = [v for v in wanted if price(v)]
     into, dear = _region(wanted, made, price)
-    kept: set[Var] = set()
-    again: set[Var] = set()
+    saved: set[Var] = set()
+    recomputed: set[Var] = set()
     if dear.issuperset(wanted):
-        return Choice(kept, again)
+        return Choice(saved, recomputed)
     parts = _parts(into) if len(wanted) > 1 else [set(into)]
     for part, mine in zip(parts, _by_part(wanted, parts), strict=True):
         if dear.issuperset(mine):
@@ -87,9 +87,9 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
         cut.update(v for v in mine if root(v) in cut)
         found = _between(mine, cut, into)
         if sum([held_bytes(v.aval) for v in found]) <= AGAIN * won:
-            kept |= cut
-            again |= found
-    return Choice(kept, again)
+            saved |= cut
+            recomputed |= found
+    return Choice(saved, recomputed)
 
 
 def _region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable[[Var], int]
@@ -150,15 +150,15 @@ def _by_part(wanted: Sequence[Var], parts: Sequence[set[Var]]) -> list[list[Var]
     return found
 
 
-def _between(wanted: Sequence[Var], kept: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
+def _between(wanted: Sequence[Var], saved: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
     """What is computed on the way from the values that are kept to those that are wanted."""
     found: set[Var] = set()
-    left = [v for v in wanted if v not in kept]
+    left = [v for v in wanted if v not in saved]
     while left:
         v = left.pop()
         if v not in found:
             found.add(v)
-            left += [a for a in into[v] if a not in kept]
+            left += [a for a in into[v] if a not in saved]
     return found
 
 

@@ -185,11 +185,11 @@ def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     copies = [a for a in group if a in layout.atoms and a not in used]
     slot = x.slot
     if copies:                                  # all the same, by type: the first is taken
-        alone = layout.without(set(copies))
-        dims = (*((a,) for a in copies), *alone.dims)
+        one_copy = layout.without(set(copies))
+        dims = (*((a,) for a in copies), *one_copy.dims)
         first = (0,) * len(copies)
         slot = p.call(lambda array: array[first], p.rearranged(x, dims))
-        x = Value(x.aval, alone, slot)
+        x = Value(x.aval, one_copy, slot)
     rest = layout.without(set(group))
     split = tuple((*have, *axes) for have, axes in zip(rest.split, source, strict=True))
     slot = p.view(x, rest.stack, split)
@@ -241,8 +241,8 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     (out,) = eqn.outvars
     others = atoms.sort(x.layout.atoms - set(group))
     count = atoms.count(group)
-    inner = tuple((d,) for d in range(len(x.aval.shape)))
-    slot = p.rearranged(x, (*((a,) for a in others), group, *inner))
+    block_dims = tuple((d,) for d in range(len(x.aval.shape)))
+    slot = p.rearranged(x, (*((a,) for a in others), group, *block_dims))
     params, lead = eqn.params, len(others) + 1
     evaluate: Callable[..., Any] = op.collective.evaluate
     dtype, arithmetic = storage_dtype(out.aval.dtype), op.arithmetic

@@ -296,10 +296,10 @@ def plan_cond(p: Any, eqn: Equation) -> None:
 
     def each(*arrays: Any) -> Arrays:
         active = arrays[0] if masks else np.ones(sizes, np.bool_)
-        chosen = np.clip(arrays[masks], 0, last)
+        branch = np.clip(arrays[masks], 0, last)
         results: Arrays | None = None
         for i, (plan, check) in enumerate(zip(plans, guards, strict=True)):
-            mine = active & (chosen == i)
+            mine = active & (branch == i)
             if not mine.any() and (results is not None or i < last):
                 continue
             if check is not None:

@@ -73,11 +73,11 @@ def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAto
         elif eqn.op.effect:                   # each place has its own results
             found |= frozenset(atoms.of_all(eqn.params.get("axes", ())))
         elif eqn.op.subprograms:              # at most what the equations inside tell apart
-            for inner in every_equation((eqn,)):
-                if inner.op.name == "axis_index" or inner.op.collective is not None:
-                    found |= group_of(inner, atoms)
-                elif inner.op.effect:
-                    found |= frozenset(atoms.of_all(inner.params.get("axes", ())))
+            for nested in every_equation((eqn,)):
+                if nested.op.name == "axis_index" or nested.op.collective is not None:
+                    found |= group_of(nested, atoms)
+                elif nested.op.effect:
+                    found |= frozenset(atoms.of_all(nested.params.get("axes", ())))
         for v in eqn.outvars:
             at[v] = found
     return at
@@ -200,8 +200,8 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
         inside = variation(program, known, atoms)
         carried = program.invars[nc:nc + nk]
         while True:
-            inner = folds(program.eqns, program.outvars, inside, atoms, sums)
-            left = [axes & inner.get(v, {"sum": axes}).get("sum", NONE)
+            nested = folds(program.eqns, program.outvars, inside, atoms, sums)
+            left = [axes & nested.get(v, {"sum": axes}).get("sum", NONE)
                     for v, axes in zip(carried, sums[:nk], strict=True)]
             if left == sums[:nk]:
                 break
