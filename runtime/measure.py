@@ -1,4 +1,4 @@
-"""Bytes on the wire, measured: a program is run device by device and every message is counted.
+"""Measured traffic: runs a program device by device and counts every message.
 
 What `compiled.collectives()` says is computed from types; what `measure` says comes from the
 per-device executor, in which a device sees another's data only through the wire (meter.py). The

@@ -1,11 +1,11 @@
-"""Large evaluations shared among threads, one per core.
+"""Large evaluations on several threads, one per core.
 
-numpy lets other threads run while a call works on more than some thousand elements. To hand work
-over takes 0.1 ms, so it pays from several million elements on. Matrix products have threads of
-their own (those of BLAS).
+numpy releases the GIL while a call works on more than some thousand elements. Handing work over
+takes 0.1 ms, so it pays from several million elements on. Matrix products have threads of their
+own (those of BLAS).
 
-Threads take pieces from one iterator: where another program has the other core, the thread that
-asked does nearly all of them, and it never waits for a thread that has not begun.
+Threads take blocks from one iterator: where another process has the other core, the calling thread
+does nearly all of them, and it never waits for a thread that has not begun.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Parts of arrays at an index: in loops, a line of source each.
+"""Slices and updates at an index, a line of source each in loops.
 
-What an iteration takes of an array, or changes in it, is often a row or an element, and to find it
-takes longer than to compute with it. Here a slice at a start and the loss of its dimension are one
-indexing, and a scatter of one window is an assignment; both take their starts as numbers.
+An iteration often reads or updates one row or element of an array, and finding it takes longer than
+the computation. Here a dynamic slice and the squeeze behind it are one indexing expression, and a
+scatter of one window is one assignment, with Python integers as indices.
 """
 from __future__ import annotations
 

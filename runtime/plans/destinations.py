@@ -1,9 +1,9 @@
-"""Results that are written into memory that is there: an operand's that dies, or a block's results.
+"""In-place results: calls write over operands that die, or into memory that is given.
 
-What is read for the last time lends its memory to the result, if it was computed
-here and nothing is left that is a view of it: an array that is changed in part is changed where it
-is, and what a chain of small calls touches stays in the cache. A buffer that a loop carries is the
-loop's own from the first iteration on, before which it is copied.
+An operand that is read for the last time lends its memory to the result, if it was computed in this
+plan and no view of it is left. So an array that is updated in part is updated in place, and a chain
+of small calls stays in the cache. What a loop carries may be overwritten from the first iteration
+on, before which it is copied.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A plan on its way from the calls that the planner appends to those that run.
+"""Drafts: plans that still go through passes.
 
-It goes through passes of one form (ir/passes.py), from draft to draft: those of plans/passes.py
-when it is planned, those of plans/generated.py when it is written out as a function.
+The planner appends calls to a draft; the passes of plans/passes.py take it from draft to draft when
+it is planned, those of plans/generated.py when it is written out as a function.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The passes over the calls of a plan, in the order in which they are made.
+"""The passes over the calls of a plan, in order.
 
-What is known of a loop's body before its first iteration leaves it first; large calls are fused
-before it is said whose memory a result is written to. None is needed for right results.
+Loop invariants are hoisted first; large calls are fused before results are assigned to the memory
+of operands. None of the passes is needed for correct results.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes over programs ask of equations, and the types that they make."""
+"""Equations and types that several passes make or look for."""
 from __future__ import annotations
 
 from ...ir.diagnostics.location import UNKNOWN, Location

@@ -1,11 +1,10 @@
-"""What to keep of what is computed early and read late: that from which the rest is soon computed.
+"""Which values to save for later and which to recompute: a minimum cut.
 
-A derivative reads much of what was computed on the way forward: of a gelu the operand, its square,
-a tanh, one minus its square and so on, each as large as the activations. Most of these are a few
-additions and products away from one another, and to compute them again where they are read takes
-less time than to write them to memory and read them back. Which values to keep so that all others
-follow from them by such cheap equations, at the fewest bytes, is a minimum cut: between what is
-dear to compute (products, exponentials, sums) and what is read late.
+A derivative reads many values of the forward pass: of a gelu its operand, the square, a tanh, one
+minus its square and so on, each as large as the activations. Most of them are a few additions and
+products apart, and recomputing them takes less time than writing them to memory and reading them
+back. The cheapest set of values from which all others follow by such cheap equations is a minimum
+cut between what is expensive to compute (products, exponentials, sums) and what is read later.
 """
 from __future__ import annotations
 

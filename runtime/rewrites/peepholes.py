@@ -1,8 +1,8 @@
-"""Shapes of a few equations that numpy has something better for.
+"""Peephole rewrites: a few equations for which numpy has one.
 
 `where(here, dynamic_update_slice(x, part, i), x)`, as stages of a pipeline write it, copies all of
-`x` twice. It is `dynamic_update_slice(x, where(here, part, x[i]), i)`, which changes `x` in place.
-`x // 7` of integers is traced as a quotient truncated and a remainder that says whether to subtract
+`x` twice. It is `dynamic_update_slice(x, where(here, part, x[i]), i)`, which updates `x` in place.
+`x // 7` of integers is traced as a truncated quotient and a remainder that says whether to subtract
 one; the integer part of a float as its floor or its ceiling, by its sign.
 """
 from __future__ import annotations

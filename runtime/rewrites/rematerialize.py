@@ -1,8 +1,8 @@
-"""Rematerialisation: what is far from where it is read is computed where it is read.
+"""Rematerialisation: values with long live ranges are recomputed where they are read.
 
-Only by equations that cost next to nothing, on the same numbers: results do not change. Which
-values to keep is a minimum cut (min_cut.py). Scans, whose results would be stacked for another scan
-to read, are in rematerialize_scans.py.
+Only by equations that cost next to nothing, on the same operands, so results do not change. Which
+values are saved and which are recomputed is decided by a minimum cut (min_cut.py). Values that one
+scan stacks for another are in rematerialize_scans.py.
 """
 from __future__ import annotations
 

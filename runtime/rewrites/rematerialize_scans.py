@@ -1,7 +1,7 @@
-"""Scans that stack less for another scan to read, as those of a derivative do.
+"""Rematerialisation between scans: a scan stacks less for the scan that reads it.
 
-What the second scan can compute by cheap equations from other values that it is given is not
-stacked: the equations stand in its body then.
+The scan of a derivative reads what the scan of the forward pass stacked. What its body can compute
+by cheap equations from other values that it is given is recomputed there instead.
 """
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """The simulated executor: a per-device program on numpy, all devices at once.
 
 A value of all devices is one array. For every axis over which the devices' values differ, the
-planner decides equation by equation whether it is in place in a dimension or stacked as a leading
-one (runtime/layout.py, runtime/simulation/inplace.py); values that do not differ are held and
-computed once. So a program costs about what the unsharded program costs, whatever the number of
+planner decides equation by equation whether the axis is in place in a dimension or stacked as a
+leading one (runtime/layout.py, runtime/simulation/inplace.py); values that do not differ are held
+and computed once. So a program costs about what the unsharded program costs, whatever the number of
 devices, and most collectives cost nothing. The result is a straight-line plan
 (runtime/plans/plan.py).
 
-Plans follow the data, not the types: what a program forgets to exchange stays different.
+Plans follow the data, not the types: a value that the program fails to exchange stays different.
 """
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Which values need never exist per device, because only their sum over devices is looked at.
+"""Folding: values of which only the sum over devices is read are stored as that sum.
 
-Before a plan is made, two sweeps over the program:
+Two sweeps over the program, before a plan is made:
 
 - forward, over which axes each value differs (`variation`): from the arguments and from the ops
   that tell devices apart, never from what types claim;
-- backward, over which axes it is *folded* (`folds`): every use of the value either combines it
-  over the axis (psum, reduce_scatter, pmax) or is an op that is linear in it (one that only moves
-  its elements, where their maximum is taken), whose result is folded too. A value that is a result
-  of the program, or that anything else looks at, is not.
+- backward, over which axes it is *folded* (`folds`): every reader either combines it over the axis
+  (psum, reduce_scatter, pmax) or is linear in it (for maxima: only moves its elements) with a
+  result that is folded too. A value that is a result of the program, or that anything else reads,
+  is not folded.
 
 A contraction whose contracted dimension is in place over a folded axis is then one product over the
-whole dimension, and the N partial results are never made. Nothing here applies unless the program
+whole dimension, and the N partial results are never made. Nothing is folded unless the program
 contains the collective: where it was forgotten, devices keep their own wrong values.
 """
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Running a scan: the body's plan for each item, with the results of iterations put in place.
+"""Runs scans and while loops: the plan of the body for each iteration.
 
-What an iteration costs beside the body's calls is taken care of here: constants of the body are
-computed once, items are views that numpy's iteration gives, and results are written where they
-belong.
+Loop invariants are computed before the first iteration; items are views that numpy's iteration
+gives; results of iterations are written into preallocated arrays.
 """
 from __future__ import annotations
 

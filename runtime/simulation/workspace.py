@@ -1,7 +1,7 @@
-"""Values while a plan is made: which array holds each, in which layout, and how to get another.
+"""The planner's values: which array holds each, in which layout, and how to convert it.
 
-A value has one primary form, as it was computed. Other forms are made when an equation asks for
-them, as calls of the plan, and kept: most are views, and a copy is made at most once.
+A value has one primary form, in which it was computed. Other forms are calls of the plan, made when
+an equation asks for them and then reused: most are views, and a copy is made at most once.
 """
 from __future__ import annotations
 
