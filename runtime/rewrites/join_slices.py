@@ -52,7 +52,8 @@ def _rows(m: Match, x: Atom, d: int) -> list[Rows]:
         found, low = [], 0
         for a in eqn.invars:
             high = low + a.aval.shape[d]
-            found.append(_slice(m, a, d).part(0, high - low)._replace(low=low, high=high))
+            _, _, source, start = _slice(m, a, d)
+            found.append(Rows(low, high, source, start))
             low = high
         return found
     if eqn is not None and eqn.op is pad_p and _dimension(m, x) == d:
@@ -65,7 +66,9 @@ def _rows(m: Match, x: Atom, d: int) -> list[Rows]:
 def _slice(m: Match, x: Atom, d: int) -> Rows:
     """The rows of an array as those that it is a slice of, or as zeros."""
     eqn, shape = m.maker(x), x.aval.shape
-    if eqn is not None and eqn.op is slice_p and eqn.params["strides"] is None:
+    if eqn is None or eqn.op not in (slice_p, pvary_p, broadcast_in_dim_p):
+        return Rows(0, shape[d], x)
+    if eqn.op is slice_p and eqn.params["strides"] is None:
         (source,) = eqn.invars
         if all([k == d or n == shape[k] for k, n in enumerate(source.aval.shape)]):
             return Rows(0, shape[d], source, eqn.params["start_indices"][d])
