@@ -45,12 +45,13 @@ from ..calls.recording import (
 from ..calls.rows import is_written, written
 from ..layout import Reshaped
 from ..storage import settled
+from .constants import FOLD_CONSTANTS
 from .destinations import WRITE_INTO_MEMORY, WRITE_OVER
 from .draft import Draft, Traits, run_passes
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
-WRITTEN: tuple[Pass, ...] = (WRITE_INTO_MEMORY, WRITE_OVER)
+WRITTEN: tuple[Pass, ...] = (FOLD_CONSTANTS, WRITE_INTO_MEMORY, WRITE_OVER)
 """The passes over the calls of a plan that is written out as a function."""
 
 
