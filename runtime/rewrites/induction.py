@@ -25,10 +25,9 @@ from ...ir.rewriting.unread import drop_dead, without_unread
 from ...ir.types import ArrayType
 from .inline_calls import inline_calls
 
-# Element by element, the same for one number and for many, to the last bit. (`clamp` says where a
-# slice lies; masked_gathers.py looks for it in the body.)
+# Element by element, the same for one number and for many, to the last bit.
 EXACT = frozenset({
-    "abs", "add", "and", "convert_element_type", "div", "eq", "ge", "gt", "le", "lt",
+    "abs", "add", "and", "clamp", "convert_element_type", "div", "eq", "ge", "gt", "le", "lt",
     "max", "min", "mul", "ne", "neg", "not", "or", "rem", "select_n", "sign", "square", "sub",
     "xor"})
 MOST = 1 << 18          # iterations of which it is worth to hold what they compute
