@@ -45,7 +45,7 @@ def _of_padding(m: Match) -> Atom | None:
 def _of_operands(m: Match) -> Atom | None:
     start, limit, low = m.starts[m.d], m.limits[m.d], 0
     parts: list[tuple[Atom, tuple, tuple]] = []
-    for atom in m.pieces:
+    for atom in m.operands:
         n = atom.aval.shape[m.d]
         a, b = max(start - low, 0), min(limit - low, n)
         low += n
@@ -102,8 +102,8 @@ COMPOSE = (
         out = slice whole {start_indices=starts, limit_indices=limits, strides}
         """, _of_padding, where=_takes_all_between,
             why="the padded array has a size that no mesh may divide"),
-    Rewrite("slice-of-pieces", """
-        whole = concatenate *pieces {dimension=d}
+    Rewrite("slice-of-concatenation", """
+        whole = concatenate *operands {dimension=d}
         out = slice whole {start_indices=starts, limit_indices=limits, strides}
         """, _of_operands, where=_takes_all_between,
             why="the joined array has a size that no mesh may divide"),
