@@ -100,9 +100,9 @@ def collectives(program: Program) -> list[CollectiveRecord]:
     out.
     """
     return [CollectiveRecord(
-        use.kind, use.equation.op.name, use.operand_bytes, use.group_size, use.count,
-        use.mesh_axes, use.received_bytes, use.equation.location, use.equation.reason,
-        use.conditional, use.equation) for use in each_collective(program)]
+        e.kind, e.equation.op.name, e.operand_bytes, e.group_size, e.count, e.mesh_axes,
+        e.received_bytes, e.equation.location, e.equation.reason, e.conditional, e.equation)
+        for e in each_collective(program)]
 
 
 def bytes_received(program: Program) -> int:

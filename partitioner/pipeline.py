@@ -29,7 +29,7 @@ from .cost.prices import Objective
 from .dumps import Dump
 from .passes import PIPELINE, Job
 from .plans import planned
-from .propagation.resolve import frozen_mesh, typed
+from .propagation.resolved_types import frozen_mesh, typed
 from .stages import noting
 
 

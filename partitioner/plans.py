@@ -94,7 +94,7 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
 
     taken = usual = plan(objective, first)
     if repeats:
-        taken = _once_or_more(plan(objective._replace(once=True)), usual)
+        taken = _repeating_where_faster(plan(objective._replace(no_repeats=True)), usual)
     if large:
         taken = min(taken, plan(objective._replace(name="xla")), key=_Plan.seconds)
     found, limit = [taken], objective.memory_limit
@@ -110,11 +110,11 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
     return dict(staged(program, job._replace(objective=taken.objective), passes, dump))
 
 
-def _once_or_more(once: _Plan, repeating: _Plan) -> _Plan:
+def _repeating_where_faster(no_repeats: _Plan, repeating: _Plan) -> _Plan:
     """Of a plan that repeats no computation and one that does, the one to take."""
-    ratio = repeating.seconds() / max(once.seconds(), 1e-18)
-    fits = repeating.peak <= HOLDS * once.peak
-    return repeating if ratio <= FASTER or ratio <= 1 and fits else once
+    ratio = repeating.seconds() / max(no_repeats.seconds(), 1e-18)
+    fits = repeating.peak <= HOLDS * no_repeats.peak
+    return repeating if ratio <= FASTER or ratio <= 1 and fits else no_repeats
 
 
 def _lighter(objective: Objective) -> Iterator[Objective]:
@@ -122,8 +122,8 @@ def _lighter(objective: Objective) -> Iterator[Objective]:
     if objective.name == "xla":
         return
     for weight in WEIGHTS:
-        yield objective._replace(name="time", weight=weight, once=True)
-    yield objective._replace(name="memory", once=True)
+        yield objective._replace(name="time", weight=weight, no_repeats=True)
+    yield objective._replace(name="memory", no_repeats=True)
 
 
 def _refuse(least: _Plan, limit: int) -> NoReturn:

@@ -40,7 +40,7 @@ class Region(NamedTuple):
     programs: tuple[tuple[str, int, Program], ...]
     slots: tuple[Slot, ...]
 
-    def inner(self, slot: Slot) -> tuple[Atom, ...]:
+    def body_atoms(self, slot: Slot) -> tuple[Atom, ...]:
         """What the programs call the value: their parameters, then their results."""
         programs = self.programs
         return (*[programs[p][2].invars[i] for p, i in slot.inputs],

@@ -7,7 +7,7 @@ from typing import Any
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.cost.figures import Figures, figures
 from ..partitioner.cost.memory import Memory
-from ..partitioner.cost.schedule import Times, use_seconds
+from ..partitioner.cost.schedule import Times, exchange_seconds
 from ..partitioner.cost.timeline import Event, timeline
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
@@ -45,7 +45,7 @@ class Analysis:
         if cause.move is not None:
             before, after = cause.move.invars[0].aval, cause.move.outvars[0].aval
             bound = min(bound, reshard_bound(before, after))
-        return ExplainedCollective(record, cause, use_seconds(self.topology, record), bound,
+        return ExplainedCollective(record, cause, exchange_seconds(self.topology, record), bound,
                                    self._suggestions, self.reasons.vetoes)
 
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:

@@ -1,9 +1,9 @@
-"""Per-device program to values on simulated or real devices. Imports `ir` only.
+"""Runs per-device programs, on simulated or real devices. Imports `ir` only.
 
-Two executors: simulation/ plans a program on numpy for all devices at once, per_device/ runs it for
-each device alone. The calls of a plan are in calls/, the plan in plans/, with its loops
-in loops/; before it is planned a program goes through the passes of rewrites/pipeline.py.
-The arrays that users hold are in arrays/, several processes in processes/, files in checkpoint/.
+There are two executors: simulation/ plans a program on numpy for all devices at once, per_device/
+runs it on each device alone. Before it is planned, a program goes through the passes of rewrites/;
+a plan (plans/) consists of calls of numpy (calls/). The arrays that users hold are in arrays/,
+several processes in processes/, files in checkpoint/.
 
 `as_process` and `run_processes` stand here for programs that say `runtime.as_process`; `measure`
 counts what a program moves, `profile` and `profiling` say where the time of a run goes.

@@ -1,6 +1,6 @@
-"""Between whole values, as they are stored, and the blocks of devices.
+"""Converts between whole values, as they are stored, and the blocks of devices.
 
-The per-device executor begins and ends with this, and so does every engine that is given blocks.
+The per-device executor uses it at both ends, and so does every engine that is given blocks.
 """
 from __future__ import annotations
 

@@ -148,14 +148,14 @@ def using_default_device(device: Device | str | None) -> Any:
 
 def default_device() -> Device:
     """The device that an array without a sharding of its own lives on."""
-    chosen = config.read("jax_default_device")
-    if isinstance(chosen, Device):
-        return chosen
-    if chosen is None:
+    selected = config.read("jax_default_device")
+    if isinstance(selected, Device):
+        return selected
+    if selected is None:
         who = process_identity()
         if not who.index and not who.owners:            # all devices are its own
             return _global_devices()[0]
-    return local_devices(backend=chosen)[0]
+    return local_devices(backend=selected)[0]
 
 
 def make_mesh(axis_shapes: Sequence[int], axis_names: str | Sequence[Any],
@@ -194,6 +194,6 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: str | Sequence[Any],
         default = config.read("default_axis_types")
         kind = AxisType.Explicit if default == "explicit" else AxisType.Auto
         axis_types = (kind,) * len(names)
-    chosen = np.empty(count, dtype=object)
-    chosen[:] = grid[:count]
-    return Mesh(chosen.reshape(sizes), names, axis_types)
+    selected = np.empty(count, dtype=object)
+    selected[:] = grid[:count]
+    return Mesh(selected.reshape(sizes), names, axis_types)

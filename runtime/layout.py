@@ -107,18 +107,18 @@ def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
     target = [x for d in want for x in d]
     present = set(source)
     wanted = set(target)
-    kept = [x for x in target if x in present]
-    source_kept = [x for x in source if x in wanted]
+    common = [x for x in target if x in present]
+    source_common = [x for x in source if x in wanted]
     if any(size[x] != 1 for x in source if x not in wanted):
         raise ValueError(f"labels {[x for x in source if x not in wanted]} have no place in {want}")
     final = tuple(math.prod([size[x] for x in d]) for d in want)
     if 0 in final:
         return lambda x: np.empty(final, x.dtype)
     start = tuple(math.prod([size[x] for x in d]) for d in have)
-    split = tuple(size[x] for x in source_kept)
-    place = {x: i for i, x in enumerate(source_kept)}
-    order = tuple(place[x] for x in kept)
-    missing = len(kept) < len(target) and any(size[x] != 1 for x in target if x not in present)
+    split = tuple(size[x] for x in source_common)
+    place = {x: i for i, x in enumerate(source_common)}
+    order = tuple(place[x] for x in common)
+    missing = len(common) < len(target) and any(size[x] != 1 for x in target if x not in present)
     if not missing:
         moving = [i for i in order if split[i] != 1]
         if moving == sorted(moving):

@@ -1,8 +1,8 @@
-"""Masks: which devices are at work in a loop or branch whose predicate differs between them.
+"""Masks: which devices are active in a loop or branch whose predicate differs between them.
 
-A mask is an array of truth values, one dimension for each axis along which devices may go different
-ways. All devices compute; those outside of the mask keep what they had, and a collective must find
-its whole group inside or outside: otherwise hardware would wait for ever.
+A mask is a boolean array, with a dimension for each axis along which the predicate differs. All
+devices compute; inactive ones keep their old values, and the whole group of a collective must be
+active or inactive: hardware would deadlock otherwise.
 """
 from __future__ import annotations
 

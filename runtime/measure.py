@@ -1,4 +1,4 @@
-"""Bytes on the wire, measured: a program is run device by device and every message is counted.
+"""Measured traffic: runs a program device by device and counts every message.
 
 What `compiled.collectives()` says is computed from types; what `measure` says comes from the
 per-device executor, in which a device sees another's data only through the wire (meter.py). The
@@ -76,9 +76,9 @@ def measured(run: Any) -> list[Measured]:
         received[key] = traffic.received if before is None else before + traffic.received
         runs[key] = runs.get(key, 0) + 1
     nothing = np.zeros(devices, np.int64)
-    return [Measured(use.kind, received.get(id(use.equation), nothing),
-                     runs.get(id(use.equation), 0), use.equation.location, use.equation)
-            for use in _kinds.each_collective(run.program)]
+    return [Measured(e.kind, received.get(id(e.equation), nothing), runs.get(id(e.equation), 0),
+                     e.equation.location, e.equation)
+            for e in _kinds.each_collective(run.program)]
 
 
 def stored_values(program: Program, values: Sequence[Any]) -> list[Stored]:

@@ -36,12 +36,12 @@ def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device] | No
     Mesh(axis_sizes=(4, 2), axis_names=('x', 'y'), axis_types=(Auto, Auto))
     """
     shape = _sizes(mesh_shape)
-    chosen = list(all_devices() if devices is None else devices)
-    if len(chosen) != math.prod(shape):
-        raise ValueError(f"Number of devices {len(chosen)} must equal the product of mesh_shape "
+    selected = list(all_devices() if devices is None else devices)
+    if len(selected) != math.prod(shape):
+        raise ValueError(f"Number of devices {len(selected)} must equal the product of mesh_shape "
                          f"{shape}")
-    grid = np.empty(len(chosen), dtype=object)
-    grid[:] = chosen
+    grid = np.empty(len(selected), dtype=object)
+    grid[:] = selected
     return grid.reshape(shape)
 
 
@@ -61,21 +61,21 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
     >>> mesh_utils.create_hybrid_device_mesh((2, 4), (1, 1), process_is_granule=True).shape
     (2, 4)
     """
-    chosen = list(all_devices() if devices is None else devices)
+    selected = list(all_devices() if devices is None else devices)
     attribute = "process_index" if process_is_granule else "slice_index"
-    if not hasattr(chosen[0], attribute):
-        raise ValueError(f"Device {chosen[0]} does not have attribute {attribute}. See "
+    if not hasattr(selected[0], attribute):
+        raise ValueError(f"Device {selected[0]} does not have attribute {attribute}. See "
                          "`process_is_granule` option.")
     groups: dict[int, list[Device]] = {}
-    for device in chosen:
+    for device in selected:
         groups.setdefault(getattr(device, attribute), []).append(device)
     keys = sorted(groups) if should_sort_granules_by_key else list(groups)
-    inner, outer = _sizes(mesh_shape), _sizes(dcn_mesh_shape)
+    per_group, outer = _sizes(mesh_shape), _sizes(dcn_mesh_shape)
     if math.prod(outer) != len(groups):
         raise ValueError(f"Number of slices {len(groups)} must equal the product of "
                          f"dcn_mesh_shape {outer}")
-    grid = np.empty([a * b for a, b in zip(inner, outer, strict=True)], dtype=object)
+    grid = np.empty([a * b for a, b in zip(per_group, outer, strict=True)], dtype=object)
     for key, place in zip(keys, np.ndindex(*outer), strict=True):
-        at = tuple([slice(p * n, (p + 1) * n) for p, n in zip(place, inner, strict=True)])
-        grid[at] = create_device_mesh(inner, groups[key])
+        at = tuple([slice(p * n, (p + 1) * n) for p, n in zip(place, per_group, strict=True)])
+        grid[at] = create_device_mesh(per_group, groups[key])
     return grid

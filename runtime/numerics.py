@@ -1,7 +1,8 @@
-"""In which precision evaluators compute, and that they keep their promise about the result.
+"""The precision in which evaluators compute, and the check of what they return.
 
-bfloat16, float16 and the 8-bit floats are storage: an op that does arithmetic gets them as float32
-and its result is rounded once to the declared dtype. Both executors call evaluators through here.
+bfloat16, float16 and the 8-bit floats are storage formats: an op that does arithmetic gets them as
+float32, and its result is rounded once to the declared dtype. Both executors call evaluators
+through here.
 """
 from __future__ import annotations
 

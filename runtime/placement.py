@@ -144,13 +144,13 @@ def _named(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
            ) -> Iterator[tuple[Callable[[], str], tuple[Device, ...], Mesh | None]]:
     """Everything that names devices: (says what it is, the devices in order, its mesh).
 
-    Of arguments that lie alike the first.
+    Of arguments with one sharding the first.
     """
-    alike: dict[Sharding | None, Placed] = {}
+    by_sharding: dict[Sharding | None, Placed] = {}
     for a in args:
-        if a.sharding not in alike and a.used:
-            alike[a.sharding] = a
-    for s, a in alike.items():
+        if a.sharding not in by_sharding and a.used:
+            by_sharding[a.sharding] = a
+    for s, a in by_sharding.items():
         if s is not None:
             mesh = s.mesh if isinstance(s, NamedSharding) else None
             yield (functools.partial(_argument, a, function),

@@ -162,12 +162,12 @@ class Profile:
                           for key, eqn in equations.items())
         self.other = max(0.0, seconds - sum(r.seconds for r in self.rows))
 
-    def _row(self, eqn: Equation, recorder: Recorder, use: Any, exchanges: bool) -> Row:
+    def _row(self, eqn: Equation, recorder: Recorder, exchange: Any, exchanges: bool) -> Row:
         """exchanges: whether the equation is an exchange of the program, if its op is one."""
         key = id(eqn)
         seconds, runs = recorder.seconds.get(key, 0.0), recorder.runs.get(key, 0)
-        if use is not None and not use.conditional:
-            runs = max(runs, use.count)
+        if exchange is not None and not exchange.conditional:
+            runs = max(runs, exchange.count)
         kind: str = (_kinds.equation_kind(eqn) or "") if exchanges else ""
         aval = eqn.outvars[0].aval if eqn.outvars else None
         name = (eqn.outvars[0].name if eqn.outvars else "") or ""
@@ -242,12 +242,12 @@ class Profile:
         out = _table.Table(title=plain(self._heading()), caption_justify="left",
                            caption=plain("\n".join(closing)) if closing else None)
         rows = self._cells(count)
-        kept = _prose.columns_that_fit([_COLUMNS, *rows], width, _DROPPED, gap=3)
-        for i in kept:
+        shown = _prose.columns_that_fit([_COLUMNS, *rows], width, _DROPPED, gap=3)
+        for i in shown:
             out.add_column(_COLUMNS[i], justify="right" if i in _RIGHT else "left",
                            overflow="fold")
         for cells in rows:
-            out.add_row(*(plain(cells[i]) for i in kept))
+            out.add_row(*(plain(cells[i]) for i in shown))
         return out
 
     def text(self, width: int = 100) -> str:

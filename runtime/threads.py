@@ -1,11 +1,11 @@
-"""Large evaluations shared among threads, one per core.
+"""Large evaluations on several threads, one per core.
 
-numpy lets other threads run while a call works on more than some thousand elements. To hand work
-over takes 0.1 ms, so it pays from several million elements on. Matrix products have threads of
-their own (those of BLAS).
+numpy releases the GIL while a call works on more than some thousand elements. Handing work over
+takes 0.1 ms, so it pays from several million elements on. Matrix products have threads of their
+own (those of BLAS).
 
-Threads take pieces from one iterator: where another program has the other core, the thread that
-asked does nearly all of them, and it never waits for a thread that has not begun.
+Threads take blocks from one iterator: where another process has the other core, the calling thread
+does nearly all of them, and it never waits for a thread that has not begun.
 """
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def share_count(elements: int) -> int:
     return CORES if elements >= ENOUGH else 1
 
 
-def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
+def in_parallel(jobs: Sequence[Callable[[], None]]) -> None:
     """Do all tasks, the first of them here, and raise what one of them raised.
 
     Each does what there is to do until nothing is left, so tasks that have not begun when the first
     is done are dropped.
     """
     others = []
-    for task in tasks[1:]:
-        held = [task]
+    for job_function in jobs[1:]:
+        held = [job_function]
         others.append((held, _threads().submit(_quietly, held)))
     errors = []
     try:
-        tasks[0]()
+        jobs[0]()
     finally:
         for held, job in others:
             if job.cancel():

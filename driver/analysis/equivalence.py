@@ -25,7 +25,7 @@ from ...ir.types import ArrayType, Entries, array_type
 from ...partitioner.factors import RuleInfo, rule_info
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.preparation.inline import inline
-from ...partitioner.propagation.resolve import reshard_equation, typed
+from ...partitioner.propagation.resolved_types import reshard_equation, typed
 from ...runtime.simulation.executor import compile_simulated
 from ...runtime.storage import Stored, settled
 from ..execution.programs import further

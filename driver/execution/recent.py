@@ -17,7 +17,7 @@ from ...ir.support.collector import collector_paused
 from ...ir.support.program_cache import ProgramCache
 from ...partitioner.dumps import Dump
 from ...partitioner.pipeline import Options, Partitioned, partition
-from ...partitioner.propagation.graph import warnings_given
+from ...partitioner.propagation.divisibility import warnings_given
 from ...runtime.plans.draft import plans_told
 from ...runtime.rewrites.pipeline import EXECUTION, prepared, tell_of_bodies
 

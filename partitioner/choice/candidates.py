@@ -221,13 +221,13 @@ class CandidateTable:
         found = known.given[m, held] = has, lacks, together
         return found
 
-    def enumerated(self, known: _KnownAxes, has: int, lacks: int, kept: Pending,
+    def enumerated(self, known: _KnownAxes, has: int, lacks: int, summed: Pending,
                    given: Sequence[_FactorAxes]) -> tuple[list[Candidate], tuple[Pair, ...]]:
         """The candidates for the (axis, factor) pairs that layouts assign (`has`), and that some of
         them do not (`lacks`); and the orders of axes on which the result depends, where axes may
-        share a factor. kept: axes over which operands are partial sums.
+        share a factor. summed: axes over which operands are partial sums.
         """
-        key = has, lacks, kept
+        key = has, lacks, summed
         if key in self.found:
             found = self.found[key]
         else:
@@ -247,7 +247,7 @@ class CandidateTable:
             shared.by_orders[orders] = candidates
         return shared.by_orders[orders], orders
 
-    def _enumerate(self, known: _KnownAxes, has: int, lacks: int, kept: Pending
+    def _enumerate(self, known: _KnownAxes, has: int, lacks: int, summed: Pending
                    ) -> list[Candidate] | _Shared:
         """One factor or none for each axis. An axis that every tensor that could have it has on the
         same pass-through factor stays; it is also tried without where a tensor lacks it, or where
@@ -258,7 +258,7 @@ class CandidateTable:
         choices: list[tuple[int, int, bool]] = []       # (place, factors, is none tried)
         for a, place in known.order:
             mine = has >> place * width
-            if mine & (every << 1 | 1) and a not in kept:
+            if mine & (every << 1 | 1) and a not in summed:
                 factors = mine & every
                 none = not factors or factors & factors - 1 or lacks >> place * width & factors
                 if factors & other:

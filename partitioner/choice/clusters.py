@@ -27,16 +27,16 @@ Row = tuple[LayoutIds, ...]
 class SearchBudget(NamedTuple):
     """How widely is searched.
 
-    kept: number of rows kept by cost plus the whole expected cost, plus half of it, and by cost
-    alone; each taken from the first `compared`. transitions: of one equation per row. joined: rows
-    when clusters are joined. all_preferences: whether to try also what readers prefer without a
+    limits: number of rows kept by cost plus the whole expected cost, plus half of it, and by cost
+    alone; each taken from the first `compared`. transitions: of one equation per row. merged: rows
+    when clusters are merged. all_preferences: whether to try also what readers prefer without a
     gain over resharding back. doubt: by how many quarters an expected cost may be wrong; rows that
     cost more even so are dropped, none if 0.
     """
-    kept: tuple[int, int, int]
+    limits: tuple[int, int, int]
     compared: int
     transitions: int
-    joined: int
+    merged: int
     all_preferences: bool
     doubt: int
 
@@ -104,7 +104,7 @@ def step(layouts: LayoutTable, decision: Decision, context: StepContext) -> Step
             if (c, place) not in read_at:
                 places.append((c, place))
                 values.append(value)
-    kept = tuple(places)
+    limits = tuple(places)
     living = [i for i, ends in enumerate(context.ends) if not ends]
     for i in living:
         c, place = sources[i]
@@ -121,12 +121,12 @@ def step(layouts: LayoutTable, decision: Decision, context: StepContext) -> Step
     found: dict[Row, tuple[int, tuple[int, ...], Strategy | None]] = {}
     outs = transitions(layouts, decision, context.preferences, context.repeats, context.ends,
                        budget.transitions)
-    for cost, parents in _joined(contents, budget.joined):
+    for cost, parents in _merged(contents, budget.merged):
         held: tuple[LayoutIds, ...] = ()
         for c, place in sources:
             held += (contents[c].rows[parents[c]][place] if c >= 0 else place,)     # type: ignore
         stay: Row = ()
-        for c, place in kept:
+        for c, place in limits:
             stay += (contents[c].rows[parents[c]][place],)
         for more, strategy, operands, results in outs[held]:
             row = stay
@@ -140,7 +140,7 @@ def step(layouts: LayoutTable, decision: Decision, context: StepContext) -> Step
     return _settled(layouts, places, values, found, budget)
 
 
-def _joined(contents: Sequence[ClusterTable], most: int) -> list[tuple[int, tuple[int, ...]]]:
+def _merged(contents: Sequence[ClusterTable], most: int) -> list[tuple[int, tuple[int, ...]]]:
     """(cost, row of each) of the product of clusters, the most promising first."""
     if not contents:
         return [(0, ())]
@@ -240,7 +240,7 @@ def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Seq
     selected: list[int] = []
     dropped: set[int] = set()       # as dear as it is to come to them from one that is taken
     numbers = range(len(rows))
-    for weight, count in zip(_WEIGHTS, budget.kept, strict=True):
+    for weight, count in zip(_WEIGHTS, budget.limits, strict=True):
         if not count:
             continue
         ranks = [2 * cost + weight * ahead for cost, ahead in zip(costs, expected_costs,

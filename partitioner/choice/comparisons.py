@@ -2,7 +2,7 @@
 
 *Requested* (`ASKED`): the equation has a strategy without any exchange, and only the sharding that
 the user wrote for its result needs one. *Required* (`NEEDED`): no strategy does without it.
-*Preferred* (`CHOSEN`): some strategy does without it but costs more; the cheapest of these is named
+*Preferred* (`PREFERRED`): some strategy does without it but costs more; the cheapest is named
 in the reason with its cost, in the unit by which plans are judged (cost/prices.py).
 """
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .reasons import WRITTEN
 from .strategies import Strategy
 
 _EMPTY: Pending = frozenset()
-ASKED, NEEDED, CHOSEN = "asked", "needed", "chosen"
+ASKED, NEEDED, PREFERRED = "asked", "needed", "chosen"
 
 
 class Alternative(NamedTuple):
@@ -95,7 +95,7 @@ def kind_of(clause: str) -> str:
     """The kind of one reason; without any, the user wrote the exchange."""
     if not clause or _ASKED.search(clause):
         return ASKED
-    return CHOSEN if _ALTERNATIVE.search(clause) else NEEDED
+    return PREFERRED if _ALTERNATIVE.search(clause) else NEEDED
 
 
 def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternative | None]:
@@ -114,26 +114,26 @@ def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternat
         if kind in kinds:
             return kind, None
     found = [a for a in map(parse_alternative, clauses) if a is not None]
-    return CHOSEN, found[0]
+    return PREFERRED, found[0]
 
 
 class CostedStrategy(NamedTuple):
     """One strategy of an equation. cost: including the reshards of operands to it and of results to
     where they are wanted. moved: variables that need an exchange, other than finishing
     a sum in place; after: results that do. summed: axes over which it leaves partial sums of its
-    own; inner: whether its blocks exchange something.
+    own; exchanges_inside: whether its blocks exchange something.
     """
     strategy: Strategy
     cost: int
     moved: tuple[int, ...]
     after: tuple[int, ...]
     summed: Pending
-    inner: bool
+    exchanges_inside: bool
 
     @property
     def ends(self) -> bool:
         """Does it exchange nothing but perhaps its operands and results as they are?"""
-        return not (self.summed or self.inner)
+        return not (self.summed or self.exchanges_inside)
 
     @property
     def stays(self) -> bool:
@@ -189,7 +189,7 @@ class Comparison:
         if asked and self.only_ends:
             return ASKED, None
         stay = [r for r in self.rows if p not in r.moved]
-        return (CHOSEN, _cheapest(stay)) if stay else (NEEDED, None)
+        return (PREFERRED, _cheapest(stay)) if stay else (NEEDED, None)
 
     def of_sum(self) -> tuple[str, CostedStrategy | None]:
         """Why results are partial sums to be finished, or why blocks exchange something."""
@@ -197,7 +197,7 @@ class Comparison:
         without = [r for r in self.rows if r.ends]
         if not without or (in_place and not any([r.ends for r in in_place])):
             return NEEDED, None
-        return CHOSEN, _cheapest(without)
+        return PREFERRED, _cheapest(without)
 
     def of_result(self, k: int, asked: bool) -> tuple[str, CostedStrategy | None]:
         """Why result k is brought to another layout than it was made in."""
@@ -205,7 +205,7 @@ class Comparison:
             return ASKED, None
         without = [r for r in self.rows if k not in r.after]
         if without:
-            return CHOSEN, _cheapest(without)
+            return PREFERRED, _cheapest(without)
         return (ASKED if asked else NEEDED), None
 
     @property
@@ -236,7 +236,7 @@ class Comparison:
         passed = {a for sums in strategy.sums for a in sums}
         if passed - {a for sums in self.taken.strategy.sums for a in sums}:
             yield f"passing on the sum over {', '.join(spelled.names(passed))}"
-        if row.inner:
+        if row.exchanges_inside:
             yield "exchanging blocks"
         if row.summed:
             yield f"summing its result over {', '.join(spelled.names(row.summed))}"
@@ -248,7 +248,7 @@ class Comparison:
         own = {a for axes in strategy.candidate.axes_of.values() for a in axes}
         if mine - own and decision.repeats(strategy):
             yield f"computing it alike over {', '.join(spelled.names(mine - own))}"
-        elif not (row.moved or passed or row.inner or row.summed or row.after):
+        elif not (row.moved or passed or row.exchanges_inside or row.summed or row.after):
             yield "no exchange at all"
 
     @property

@@ -267,7 +267,7 @@ class DecisionBuilder:
             if t.sharding.spec.unreduced:
                 waiting, sums = True, declared_sums(types, len(places))
                 if self.layouts.joint is not None:
-                    sums = tuple([self.layouts.joint.joined((), s)[1] for s in sums])
+                    sums = tuple([self.layouts.joint.in_joint_axes((), s)[1] for s in sums])
                 break
         if waiting or True not in free:
             pinned, linear = (True,) * len(free), ()

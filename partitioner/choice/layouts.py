@@ -16,7 +16,7 @@ from ...ir.support.caches import Cache, cached
 from ...ir.types import ArrayType, Entries, Shape
 from ..cost.prices import Price, Prices
 from ..factors import Axes
-from ..redistribution.joint_axes import Joined, Row, joint_axes
+from ..redistribution.joint_axes import JointAxes, Row, joint_axes
 from .costs import Layout, Transfer, sum_cost, transfer
 
 LayoutIds = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
@@ -34,7 +34,7 @@ _LOCK = threading.RLock()        # while a number is given
 
 # What is found out about programs is kept for the next one on the same mesh, but not for ever:
 # while there are not more answers than this, and of no longer program.
-_KEPT = Cache("partitioner.choice.layouts.LayoutTable.memo",
+_TABLES = Cache("partitioner.choice.layouts.LayoutTable.memo",
               "answers about the equations of programs on one mesh", 8192)
 
 
@@ -43,10 +43,10 @@ def layouts_for(program: Program, prices: Prices) -> LayoutTable:
     if prices.mesh is not program.mesh:
         prices = prices.on(program.mesh)
     rows = joint_axes(program)
-    if len(program.eqns) > _KEPT.most:
+    if len(program.eqns) > _TABLES.most:
         return LayoutTable(prices, rows)
     found = _shared(prices, rows)
-    if len(found.memo) > _KEPT.most:
+    if len(found.memo) > _TABLES.most:
         _shared.cache_clear()
         return _shared(prices, rows)
     return found
@@ -69,7 +69,7 @@ class LayoutTable:
 
     def __init__(self, prices: Prices, rows: tuple[Row, ...] = ()) -> None:
         self.prices = prices
-        self.joint = Joined(prices.mesh, rows) if rows else None
+        self.joint = JointAxes(prices.mesh, rows) if rows else None
         self.mesh = prices.mesh if self.joint is None else self.joint.mesh
         self.table: list[Layout] = []
         self.waiting: set[int] = set()              # layouts that are unfinished sums
@@ -91,7 +91,8 @@ class LayoutTable:
     def named(self, entries: Entries, pending: frozenset[str]) -> int:
         """The number of a layout by the names that the program has for axes."""
         joint = self.joint
-        return self.numbers[(entries, pending) if joint is None else joint.joined(entries, pending)]
+        layout = (entries, pending)
+        return self.numbers[layout if joint is None else joint.in_joint_axes(*layout)]
 
     def price(self, kind: str, axes: Axes) -> Price:
         """The price of a collective over axes of `mesh`."""

@@ -42,7 +42,7 @@ def _taken(decision: Decision) -> Strategy | Decision:
              for m, home in zip(table.maps, decision.homes, strict=True)]
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
         return decision
-    axes_of = (_product if info.is_product else _followed)(info, parts)
+    axes_of = (_product if info.is_product else _elementwise)(info, parts)
     _move(decision, axes_of, whole, parts)
     while True:
         found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
@@ -107,7 +107,7 @@ def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
     return found
 
 
-def _followed(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
+def _elementwise(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
     """The factors of what is no product: those of the result; of what operands are summed over,
     those of the operands first.
     """

@@ -70,15 +70,15 @@ def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
 
 class _Cluster:
     """A cluster of this program: which variables its table is about, and what led to its rows: part
-    `part` of the program, which made `after` of the clusters `joined`.
+    `part` of the program, which made `after` of the clusters `merged`.
     """
 
-    __slots__ = ("after", "content", "joined", "part", "variables")
+    __slots__ = ("after", "content", "merged", "part", "variables")
 
     content: ClusterTable
 
-    def __init__(self, part: int, joined: list[_Cluster], after: Step) -> None:
-        self.part, self.joined, self.after = part, joined, after
+    def __init__(self, part: int, merged: list[_Cluster], after: Step) -> None:
+        self.part, self.merged, self.after = part, merged, after
         self.content = after.content        # type: ignore[assignment]  # none once all is decided
         self.variables: list[Var] = []
 
@@ -291,7 +291,7 @@ class LookaheadSearch:
         decision, read, made = self.parts[k]
         wanted, _, later = self.reader_preferences[k]
         base, last, clusters = self.base, self.last, self.clusters
-        joined: list[_Cluster] = []
+        merged: list[_Cluster] = []
         sources: tuple[tuple[int, LayoutIds | int], ...] = ()
         ends: tuple[bool, ...] = ()
         for v, own in zip(read, decision.at_home):  # noqa: B905 (speed)
@@ -300,16 +300,16 @@ class LookaheadSearch:
             if v in clusters:
                 cluster, place = clusters[v]
                 del clusters[v]
-                if cluster not in joined:
-                    joined.append(cluster)
-                sources += ((joined.index(cluster), place),)
+                if cluster not in merged:
+                    merged.append(cluster)
+                sources += ((merged.index(cluster), place),)
             elif v in base:
                 sources += ((READ, base[v]),)
                 if end:
                     del base[v]
             else:
                 sources += ((READ, own),)
-        key = (decision, tuple([c.content for c in joined]), sources, ends,
+        key = (decision, tuple([c.content for c in merged]), sources, ends,
                tuple([v not in last for v in made]), later or decision.no_preferences, wanted
                or decision.no_result_preferences, self._repeats(read) if self.repeats else (),
                self.budget)
@@ -319,16 +319,16 @@ class LookaheadSearch:
             after = memo[key] = step(self.layouts, decision, StepContext(*key[1:]))
         for (c, place), held in after.agreed:
             v = (read[place] if c == READ else made[place] if c == MADE
-                 else joined[c].variables[place])
+                 else merged[c].variables[place])
             if v in clusters:
                 del clusters[v]
             base[v] = held
-        cluster = _Cluster(k, joined, after)
+        cluster = _Cluster(k, merged, after)
         if after.content is None:
             self._take(cluster, 0)
             return
         for place, (c, at) in enumerate(after.values):
-            v = read[at] if c == READ else made[at] if c == MADE else joined[c].variables[at]
+            v = read[at] if c == READ else made[at] if c == MADE else merged[c].variables[at]
             cluster.variables.append(v)
             if v in base:
                 del base[v]
@@ -341,7 +341,7 @@ class LookaheadSearch:
             at, i = stack.pop()
             after = at.after
             found[at.part] = after.strategies[i]
-            stack += zip(at.joined, after.parents[i])  # noqa: B905 (speed)
+            stack += zip(at.merged, after.parents[i])  # noqa: B905 (speed)
 
     def _finish(self) -> None:
         """Decide what is left, by the cost of bringing results to where they must be."""

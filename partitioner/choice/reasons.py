@@ -18,7 +18,7 @@ _MOST = 8
 WRITTEN = "`reshard` is written here"
 
 
-def joined(reasons: Sequence[str]) -> str:
+def all_reasons(reasons: Sequence[str]) -> str:
     """One text for a reshard that exists for several reasons."""
     if reasons and len(reasons) < 2 and "; " not in reasons[0]:
         return reasons[0]

@@ -25,7 +25,7 @@ from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..factors import Axes, AxisSize, RuleInfo, project, rule_info, tensor_entries
-from ..propagation.resolve import typed
+from ..propagation.resolved_types import typed
 from ..redistribution.redistribute import plan
 
 _EMPTY: frozenset[str] = frozenset()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries
 from ..factors import Axes, RuleInfo, tensor_entries
-from ..redistribution.joint_axes import Joined
+from ..redistribution.joint_axes import JointAxes
 from .candidates import Candidate, candidates_of
 from .costs import TIE, Pending, can_split_into, compute_cost, parts_of
 from .layouts import LayoutIds, LayoutTable
@@ -118,8 +118,8 @@ class StrategyTable:
         wanted = has, has & lacks, sums
         if wanted in self.found:
             return self.found[wanted]
-        kept = _EMPTY if sums == self.whole else _EMPTY.union(*sums)
-        enumerated, orders = candidates.enumerated(known, has, has & lacks, kept, [
+        summed = _EMPTY if sums == self.whole else _EMPTY.union(*sums)
+        enumerated, orders = candidates.enumerated(known, has, has & lacks, summed, [
             given[m, hints[t]] for t, m in self.ranked])
         by_orders = (*wanted, orders) if orders else wanted
         if by_orders in self.found:
@@ -187,7 +187,7 @@ class StrategyTable:
         return legal_strategy(self, candidate.axes_of, sums)
 
 
-def _in_program_axes(spec: StrategySpec, joint: Joined | None) -> StrategySpec:
+def _in_program_axes(spec: StrategySpec, joint: JointAxes | None) -> StrategySpec:
     """A strategy by the axes that the program names, where the search took some of them as one."""
     if joint is None:
         return spec

@@ -39,6 +39,6 @@ class Figures:
 
 def figures(program: Program, topology: Topology, donated: Sequence[bool] = ()) -> Figures:
     """The figures of a LOCAL program."""
-    received = sum(use.received_bytes * use.count for use in each_collective(program))
+    received = sum(e.received_bytes * e.count for e in each_collective(program))
     return Figures(received, times(program, topology), memory(program, donated),
                    program_work(program))

@@ -95,11 +95,11 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         inside = _inside(eqn)
         copied = [held.of(a) for n, a in enumerate(eqn.invars)
                   if eqn.op.name == "dot_general" and not grouped(eqn, n)]
-        kept = sum(nbytes(v.aval) for v in copied if v in alive and v not in ending)
+        copies = sum(nbytes(v.aval) for v in copied if v in alive and v not in ending)
         if eqn.op.name == "all_to_all":
-            kept += nbytes(eqn.invars[0].aval)      # packed by receiver
+            copies += nbytes(eqn.invars[0].aval)      # packed by receiver
         if eqn.op.name in CUMULATIVE and eqn.invars[0].aval.shape[eqn.params["axis"]] > BLOCK:
-            kept += nbytes(eqn.outvars[0].aval)     # of the blocks, before they are put together
+            copies += nbytes(eqn.outvars[0].aval)     # of the blocks, before they are put together
         if eqn.op.subprograms or in_place(eqn, held.elementwise[i]):
             # a loop writes what it carries where it was
             for v in made:
@@ -111,7 +111,7 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         for v in made:
             alive[v] = (nbytes(v.aval), eqn.location)
             live += nbytes(v.aval)
-        most = live + kept + inside.peak
+        most = live + copies + inside.peak
         if timeline is not None:
             timeline.append(Moment(eqn.op.name, eqn.location, most))
         if most > best.peak:
@@ -133,17 +133,17 @@ def _label(where: Location) -> str:
 def _inside(eqn) -> _Sweep:
     """What the programs of an equation hold besides what they are given."""
     best = _Sweep(0, UNKNOWN, [])
-    for inner in bodies(eqn):
-        given, carried = set(inner.invars), set[Var]()
+    for body in bodies(eqn):
+        given, carried = set(body.invars), set[Var]()
         # what a loop carries is written anew by each step, where it was; slices that a scan hands
         # to its body are buffers of their own
         if eqn.op.name == "scan":
             first = eqn.params["num_consts"]
-            given = set(inner.invars[:first + eqn.params["num_carry"]])
-            carried = set(inner.invars[first:first + eqn.params["num_carry"]])
-        elif eqn.op.name == "while" and inner is eqn.params["body_jaxpr"]:
-            carried = set(inner.invars[eqn.params["body_nconsts"]:])
-        found = _sweep(inner, carried)
+            given = set(body.invars[:first + eqn.params["num_carry"]])
+            carried = set(body.invars[first:first + eqn.params["num_carry"]])
+        elif eqn.op.name == "while" and body is eqn.params["body_jaxpr"]:
+            carried = set(body.invars[eqn.params["body_nconsts"]:])
+        found = _sweep(body, carried)
         own = sum(nbytes(v.aval) for v in given)
         peak = max(0, found.peak - own)
         if peak > best.peak:

@@ -66,8 +66,9 @@ def equation_flops(eqn: Equation) -> float:
         return float(made * max(1, y.bit_length() + y.bit_count() - 2 + (eqn.params["y"] < 0)))
     info = info_of(eqn)
     if info.is_product:
-        kept = {f for place in info.places[info.operands:] for f, _, _ in place}
-        return 2.0 * made * math.prod(f.size for i, f in enumerate(info.factors) if i not in kept)
+        in_result = {f for place in info.places[info.operands:] for f, _, _ in place}
+        return 2.0 * made * math.prod([
+            f.size for i, f in enumerate(info.factors) if i not in in_result])
     if name in ("argmax", "argmin"):            # a value, its place, and whether it is a number
         return float((read - made) * (7 if eqn.invars[0].aval.dtype.kind in "iub" else 9))
     return float(read - made if read > made else made)

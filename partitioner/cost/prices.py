@@ -54,13 +54,13 @@ class Objective(NamedTuple):
     once; 0: any.
 
     Of plans that are tried for these (see plans.py): weight, by which bytes of blocks count more;
-    once: whether computation is repeated nowhere.
+    no_repeats: whether computation is repeated nowhere.
     """
     name: str
     hardware: Hardware
     memory_limit: int = 0
     weight: int = 1
-    once: bool = False
+    no_repeats: bool = False
 
     @staticmethod
     @cached(32, "what plans are judged by")
@@ -84,7 +84,7 @@ class Objective(NamedTuple):
     def prices(self, mesh: AbstractMesh) -> Prices:
         """The prices of a mesh."""
         return _prices(mesh, self.name, self.hardware if self.name in ("time", "xla") else None,
-                       self.weight, self.once)
+                       self.weight, self.no_repeats)
 
 
 class Prices:
@@ -100,8 +100,8 @@ class Prices:
                  "topology", "traffic", "unit")
 
     def __init__(self, mesh: AbstractMesh, name: str, device: Hardware | None, weight: int,
-                 once: bool) -> None:
-        self.mesh, self.made_of = mesh, (name, device, weight, once)
+                 no_repeats: bool) -> None:
+        self.mesh, self.made_of = mesh, (name, device, weight, no_repeats)
         self._exchanges: dict[tuple[str, tuple[str, ...]], Price] = {}
         self.topology = None if device is None else Topology.of(device, mesh.shape)
         self.received = BYTE
@@ -116,7 +116,7 @@ class Prices:
             self.unit, self.scale, self.margin = "ns", SECOND // 10 ** 9, 2
             self.traffic = weight * SECOND / device.hbm
             self.flops = {n: SECOND / device.peak_of(dtype) for n, dtype in _DTYPES.items()}
-        if once:
+        if no_repeats:
             self.margin = NEVER
 
     def on(self, mesh: AbstractMesh) -> Prices:

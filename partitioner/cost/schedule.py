@@ -53,17 +53,17 @@ class Exchange(Protocol):
     def received_bytes(self) -> int: ...
 
 
-def use_seconds(topology: Topology, use: Exchange) -> float:
+def exchange_seconds(topology: Topology, exchange: Exchange) -> float:
     """Seconds of one run of a collective."""
-    eqn = use.equation
+    eqn = exchange.equation
     pairs = eqn.params.get("perm") if eqn.op.name == "ppermute" else None
-    return collective_seconds(topology, use.kind, use.mesh_axes, use.group_size,
-                              use.operand_bytes, use.received_bytes, pairs)
+    return collective_seconds(topology, exchange.kind, exchange.mesh_axes, exchange.group_size,
+                              exchange.operand_bytes, exchange.received_bytes, pairs)
 
 
 def times(program: Program, topology: Topology) -> Times:
     """The times of a LOCAL program on a topology."""
-    uses = {id(use.equation): use for use in each_collective(program)}
+    uses = {id(exchange.equation): exchange for exchange in each_collective(program)}
     run = _Run(topology, uses)
     end = run.program(program, [0.0] * len(program.invars), _State())
     return Times(max([end.clock, end.compute, *end.links.values()]), run.total(program, False),
@@ -91,9 +91,9 @@ class _Run:
     def cost(self, eqn: Equation, program: Program) -> float:
         found = self.seconds.get(id(eqn))
         if found is None:
-            use = self.uses.get(id(eqn))
-            if use is not None:
-                found = use_seconds(self.topology, use)
+            exchange = self.uses.get(id(eqn))
+            if exchange is not None:
+                found = exchange_seconds(self.topology, exchange)
             elif eqn.op.collective is not None:
                 found = 0.0
             else:
@@ -104,8 +104,8 @@ class _Run:
     def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
         """Called with when an equation runs; see timeline.py."""
 
-    def links(self, use: Use) -> list[str]:
-        spans = self.topology.spans(use.mesh_axes)
+    def links(self, exchange: Use) -> list[str]:
+        spans = self.topology.spans(exchange.mesh_axes)
         return ["network" if s.dim == NETWORK else f"links {s.dim}" for s in spans] or ["links 0"]
 
     def program(self, program: Program, given: list[float], state: _State) -> _State:
@@ -114,9 +114,9 @@ class _Run:
         for eqn in program.eqns:
             at = max((ready.get(a, 0.0) for a in eqn.invars if not isinstance(a, Literal)),
                      default=0.0)
-            use = self.uses.get(id(eqn))
-            if use is not None:
-                names = self.links(use)
+            exchange = self.uses.get(id(eqn))
+            if exchange is not None:
+                names = self.links(exchange)
                 start = max([at, *(state.links.get(n, 0.0) for n in names)])
                 end = start + self.cost(eqn, program)
                 for n in names:
@@ -150,12 +150,12 @@ class _Run:
         return end
 
     def loop(self, eqn: Equation) -> tuple[float, float]:
-        inner = bodies(eqn)
+        nested = bodies(eqn)
         if eqn.op.name == "cond":
-            return max(self.alone(p) for p in inner), 0.0
+            return max(self.program_seconds(p) for p in nested), 0.0
         if eqn.op.name != "scan":
-            return sum(self.alone(p) for p in inner) * trips(eqn), 0.0
-        body, length = inner[0], trips(eqn)
+            return sum(self.program_seconds(p) for p in nested) * trips(eqn), 0.0
+        body, length = nested[0], trips(eqn)
         first, carried = eqn.params["num_consts"], eqn.params["num_carry"]
         state, ends = _State(), []
         carry = [0.0] * carried
@@ -170,7 +170,7 @@ class _Run:
         period = ends[-1] - ends[-2]
         return ends[-1] + period * (length - len(ends)), period
 
-    def alone(self, program: Program) -> float:
+    def program_seconds(self, program: Program) -> float:
         end = self.program(program, [0.0] * len(program.invars), _State())
         return max([end.clock, end.compute, *end.links.values()])
 
@@ -182,9 +182,9 @@ class _Run:
             add: Callable[..., float] = self.total
             found = 0.0
             for eqn in program.eqns:
-                inner = bodies(eqn)
-                if inner:
-                    each = [add(p, communication) for p in inner]
+                nested = bodies(eqn)
+                if nested:
+                    each = [add(p, communication) for p in nested]
                     found += max(each) if eqn.op.name == "cond" else sum(each) * trips(eqn)
                 elif (eqn.op.collective is not None) == communication:
                     found += self.cost(eqn, program)

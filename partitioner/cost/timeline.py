@@ -26,7 +26,7 @@ class Event:
 
 def timeline(program: Program, topology: Topology) -> tuple[Event, ...]:
     """The events of one run of a LOCAL program, by when they start."""
-    uses = {id(use.equation): use for use in each_collective(program)}
+    uses = {id(exchange.equation): exchange for exchange in each_collective(program)}
     run = _Written(topology, uses)
     run.program(program, [0.0] * len(program.invars), _State())
     return tuple(sorted(run.events, key=lambda e: (e.start, -e.seconds)))

@@ -78,19 +78,19 @@ class Topology:
                slices: int | None) -> Topology:
         total = math.prod(mesh.values())
         for count in _slice_counts(device, total, shape, slices):
-            outer, inner = _across(mesh, count)
+            outer, within = _across(mesh, count)
             if device.kind == "switch":
-                found = (math.prod(inner.values()),)
-                placed = _row_major(inner, found)
+                found = (math.prod(within.values()),)
+                placed = _row_major(within, found)
             elif shape is not None:
                 found = shape
-                if math.prod(found) != math.prod(inner.values()):
+                if math.prod(found) != math.prod(within.values()):
                     raise ValueError(
                         f"a slice of shape {found} has {math.prod(found)} devices, the mesh "
-                        f"{mesh} has {math.prod(inner.values())} a slice")
-                placed = _on_shape(inner, found)
+                        f"{mesh} has {math.prod(within.values())} a slice")
+                placed = _on_shape(within, found)
             else:
-                best = _shaped(inner, device)
+                best = _shaped(within, device)
                 if best is None:
                     continue               # no torus of these sizes: more and smaller slices
                 found, placed = best
@@ -119,28 +119,28 @@ class Topology:
     def _spans_of(self, mesh_axes: tuple[str, ...]):
         by_dim: dict[int, list[Piece]] = {}
         for a in mesh_axes:
-            for piece in self._pieces(a):
+            for piece in self._parts(a):
                 by_dim.setdefault(piece.dim, []).append(piece)
-        for dim, pieces in sorted(by_dim.items()):
-            size = math.prod(p.size for p in pieces)
-            stride = min(p.stride for p in pieces)
+        for dim, parts in sorted(by_dim.items()):
+            size = math.prod(p.size for p in parts)
+            stride = min(p.stride for p in parts)
             ring = (dim != NETWORK and self.hardware.kind == "torus" and size == self.shape[dim]
                     and self.hardware.wraps(size))
             yield Span(dim, size, stride, ring)
 
-    def _pieces(self, axis: Any) -> Sequence[Piece]:
+    def _parts(self, axis: Any) -> Sequence[Piece]:
         """The pieces of an axis, or of a part of one."""
         whole = self.axes.get(str(axis))
         if whole is not None:
             return whole
         base, _, _ = parse_axis(axis)
-        pieces = self.axes.get(str(base), ())
-        sizes = {str(base): math.prod(p.size for p in pieces)}
-        if not pieces:
+        parts = self.axes.get(str(base), ())
+        sizes = {str(base): math.prod(p.size for p in parts)}
+        if not parts:
             return ()
         _, _, size, skip = axis_factor(str(axis), sizes)
         found: list[Piece] = []
-        for p in reversed(pieces):             # from the minor end: what is skipped, then the part
+        for p in reversed(parts):             # from the minor end: what is skipped, then the part
             k = math.gcd(skip, p.size)
             skip //= k
             n = math.gcd(size, p.size // k)
@@ -227,14 +227,14 @@ def _slice_counts(device: Hardware, total: int, shape: Sequence[int] | None, sli
 
 def _across(mesh: Mapping[str, int], slices: int) -> tuple[dict[str, int], dict[str, int]]:
     """Split the major-most axes off for the network: (sizes between, sizes inside slices)."""
-    outer, inner, left = {}, {}, slices
+    outer, within, left = {}, {}, slices
     for name, n in mesh.items():
         k = math.gcd(left, n)
-        outer[name], inner[name] = k, n // k
+        outer[name], within[name] = k, n // k
         left //= k
     if left > 1:
         raise ValueError(f"the axes of mesh {dict(mesh)} cannot be cut into {slices} slices")
-    return outer, inner
+    return outer, within
 
 
 def _shaped(mesh: Mapping[str, int], device: Hardware
@@ -247,9 +247,9 @@ def _shaped(mesh: Mapping[str, int], device: Hardware
         except ValueError:
             continue
         score = 0.0
-        for pieces in placed.values():
+        for parts in placed.values():
             rate = sum((2 if p.size == shape[p.dim] and device.wraps(p.size) else 1) / p.stride
-                       for p in pieces)
+                       for p in parts)
             score += math.log(rate) if rate else 0.0
         key = (round(score, 9), -max(shape), tuple(sorted(shape, reverse=True)) == shape)
         if best is None or key > best[0]:
@@ -276,15 +276,15 @@ def _on_shape(mesh: Mapping[str, int], shape: tuple[int, ...]) -> dict[str, tupl
         left = list(order)
         placed: dict[str, tuple[Piece, ...]] = {}
         for a in names:
-            pieces, size = [], 1
+            parts, size = [], 1
             while left and size < mesh[a]:
                 d = left.pop(0)
                 size *= shape[d]
                 if shape[d] > 1:
-                    pieces.append(Piece(d, shape[d], 1))
+                    parts.append(Piece(d, shape[d], 1))
             if size != mesh[a]:
                 break
-            placed[a] = tuple(pieces)
+            placed[a] = tuple(parts)
         else:
             return placed
     return _row_major(mesh, shape)

@@ -140,11 +140,11 @@ def _over(program: Program, own: Callable[[Equation], Any], inside: Callable[[Pr
           more: Callable[[Any, Any], Any], total: Any) -> Any:
     """A figure over the equations of a program, loops multiplied, the dearest of branches taken."""
     for eqn in program.eqns:
-        inner = bodies(eqn)
-        if not inner:
+        nested = bodies(eqn)
+        if not nested:
             total = total + own(eqn)
             continue
-        each = [inside(p) for p in inner]
+        each = [inside(p) for p in nested]
         found = functools.reduce(more if eqn.op.name == "cond" else operator.add, each)
         n = trips(eqn)
         total = total + (found.times(n) if isinstance(found, Work) else found * n)

@@ -14,7 +14,7 @@ from ...ir.ops.control.user_partitioned import custom_partitioning_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
-from ..propagation.resolve import frozen_mesh, typed
+from ..propagation.resolved_types import frozen_mesh, typed
 from ..redistribution.moves import emit_moves
 from ..redistribution.redistribute import plan
 from ..regions import has_region

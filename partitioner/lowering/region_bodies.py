@@ -45,8 +45,8 @@ def localize_manual_region(out: Lowering, eqn: Equation) -> None:
     out.manual = was
     out.location = eqn.location
     around = eqn.params["mesh"].manual_axes      # of an enclosing region, which says for itself
-    for outer, inner in zip(eqn.outvars, body.outvars, strict=True):
-        atom = out.atom(inner)
+    for outer, body_result in zip(eqn.outvars, body.outvars, strict=True):
+        atom = out.atom(body_result)
         claimed = outer.aval.sharding.spec.unreduced.union(
             around, *outer.aval.entries)
         extra = out.mesh.sort_axes(axes_without(atom.aval.varying, claimed, out.mesh))

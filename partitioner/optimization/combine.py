@@ -35,7 +35,7 @@ from ...ir.ops.movement.shape import transpose_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
 from ..cost.prices import Prices
-from ..resharding.delay import joined_reasons
+from ..resharding.delay import merged_reasons
 
 # of each device's block one part for every device, and the other way round: by their dimension
 _SCATTERED = {reduce_scatter_p: "scatter_dimension"}
@@ -253,9 +253,9 @@ class _Combining:
                 for e, x in zip(group, flat, strict=True)]
         if dimension:
             params = {**params, dimension: 0}
-        joined = self.emit(first, concatenate_p, flat, {"dimension": flat[0].aval.ndim - 1})
-        reason = joined_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group])
-        done = self.emit(first, op, [joined], params, reason=reason)
+        merged = self.emit(first, concatenate_p, flat, {"dimension": flat[0].aval.ndim - 1})
+        reason = merged_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group])
+        done = self.emit(first, op, [merged], params, reason=reason)
         start = 0
         for eqn, part in zip(group, flat, strict=True):
             size = part.aval.shape[-1]

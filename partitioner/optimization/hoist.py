@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ..resharding.delay import joined_reasons
+from ..resharding.delay import merged_reasons
 
 NOTHING_MOVED = frozenset(("all_slice", "assume_invarying"))
 
@@ -58,7 +58,7 @@ def _hoisted(eqn: Equation) -> Sequence[Equation]:
         new = [Var(v.aval, v.name) for v in e.outvars]
         reason = e.reason
         if exchanges(e):
-            reason = joined_reasons((reason, f"the same in every iteration of `{eqn.op.name}`"))
+            reason = merged_reasons((reason, f"the same in every iteration of `{eqn.op.name}`"))
         out.append(e.replace(invars=[outer.get(a, a) for a in e.invars], outvars=new,
                              reason=reason))
         outer.update(zip(e.outvars, new, strict=True))
@@ -66,22 +66,22 @@ def _hoisted(eqn: Equation) -> Sequence[Equation]:
     rest = [e for e in body.eqns if e not in gone]
     read = {a for e in rest for a in e.invars} | set(body.outvars)
     made = [v for e in leaving for v in e.outvars if v in read]
-    kept = [i for i in range(count) if body.invars[i] in read]
-    inner = [*(body.invars[i] for i in kept), *(Var(v.aval, v.name) for v in made)]
-    become: dict[Atom, Atom] = dict(zip(made, inner[len(kept):], strict=True))
+    remaining = [i for i in range(count) if body.invars[i] in read]
+    parameters = [*(body.invars[i] for i in remaining), *(Var(v.aval, v.name) for v in made)]
+    become: dict[Atom, Atom] = dict(zip(made, parameters[len(remaining):], strict=True))
     if become:
         rest = [e.replace(invars=[become.get(a, a) for a in e.invars])
                 if any(a in become for a in e.invars) else e for e in rest]
     names = body.arg_names
     if len(names) == len(body.invars):
-        names = (*(names[i] for i in kept), *("" for _ in made), *names[count:])
-    new_body = body.replace(invars=[*inner, *body.invars[count:]], eqns=rest, arg_names=names,
+        names = (*(names[i] for i in remaining), *("" for _ in made), *names[count:])
+    new_body = body.replace(invars=[*parameters, *body.invars[count:]], eqns=rest, arg_names=names,
                             outvars=[become.get(a, a) for a in body.outvars])
-    operands = [*eqn.invars[:first], *(eqn.invars[first + i] for i in kept),
+    operands = [*eqn.invars[:first], *(eqn.invars[first + i] for i in remaining),
                 *(outer[v] for v in made), *eqn.invars[first + count:]]
     number = "num_consts" if eqn.op.name == "scan" else "body_nconsts"
     out.append(eqn.replace(invars=operands, params={
-        **params, name: new_body, number: len(inner)}))
+        **params, name: new_body, number: len(parameters)}))
     return out
 
 

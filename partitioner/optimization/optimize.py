@@ -16,7 +16,7 @@ from ...ir.ops.movement.shape import transpose_p
 from ...ir.program import Atom, Equation, Program
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ..redistribution.moves import group_size
-from ..resharding.delay import joined_reasons
+from ..resharding.delay import merged_reasons
 
 
 def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
@@ -44,7 +44,7 @@ def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
                 now.update(zip(eqn.outvars, first.outvars, strict=True))
                 if eqn.reason and eqn.reason != first.reason:
                     eqns[number] = first.replace(
-                        reason=joined_reasons((*first.reason.split("; "), eqn.reason)))
+                        reason=merged_reasons((*first.reason.split("; "), eqn.reason)))
                 continue
         eqns.append(eqn)
     if not now:
@@ -75,8 +75,8 @@ def _turned_block(m: Match) -> Atom:
 
 def _is_sum_of_one(m: Match) -> bool:
     """Is a value summed along nothing but the dimensions of size 1 that it was given for that?"""
-    kept = [d for d in range(m.wide.aval.ndim) if d not in m.summed]
-    return kept == [*m.dims] and m.x.aval.shape == m.eqn.outvars[0].aval.shape and all(
+    other_dims = [d for d in range(m.wide.aval.ndim) if d not in m.summed]
+    return other_dims == [*m.dims] and m.x.aval.shape == m.eqn.outvars[0].aval.shape and all(
         [m.wide.aval.shape[d] == 1 for d in m.summed])
 
 

@@ -12,9 +12,9 @@ from ...ir.ops.communication.exchange_rows import exchange_rows_p
 from ...ir.ops.communication.row_exchange_plan import lacking
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
-from ..resharding.delay import joined_reasons
+from ..resharding.delay import merged_reasons
 
-_ALIKE = ("axis_name", "axis_size", "dimension", "parts")
+_SHARED = ("axis_name", "axis_size", "dimension", "parts")
 
 
 def share_rows(program: Program) -> Program:
@@ -22,7 +22,7 @@ def share_rows(program: Program) -> Program:
     groups: dict[tuple, list[Equation]] = {}
     for eqn in program.eqns:
         if eqn.op is exchange_rows_p:
-            key = (eqn.invars[0], *(eqn.params[name] for name in _ALIKE))
+            key = (eqn.invars[0], *(eqn.params[name] for name in _SHARED))
             groups.setdefault(key, []).append(eqn)
     shared = {e: group for group in groups.values() if len(group) > 1 and _saves(group)
               for e in group}
@@ -40,9 +40,9 @@ def share_rows(program: Program) -> Program:
 
 def _saves(group: list[Equation]) -> bool:
     devices, parts = group[0].params["axis_size"], group[0].params["parts"]
-    alone = [e.params["wanted"] for e in group]
-    return lacking(devices, parts, tuple(w for one in alone for w in one)) < sum(
-        lacking(devices, parts, wanted) for wanted in alone)
+    separate = [e.params["wanted"] for e in group]
+    return lacking(devices, parts, tuple(w for one in separate for w in one)) < sum(
+        lacking(devices, parts, wanted) for wanted in separate)
 
 
 def _together(group: list[Equation], program: Program) -> list[Equation]:
@@ -52,7 +52,7 @@ def _together(group: list[Equation], program: Program) -> list[Equation]:
     params = {**first.params, "wanted": tuple(w for e in group for w in e.params["wanted"])}
     (aval,) = infer(first.op, tuple(a.aval for a in operands), params, program.mesh)
     whole = Var(aval)
-    out = [first.replace(outvars=(whole,), params=params, reason=joined_reasons(
+    out = [first.replace(outvars=(whole,), params=params, reason=merged_reasons(
         [f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group]))]
     start = 0
     for eqn in group:

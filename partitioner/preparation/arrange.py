@@ -65,10 +65,10 @@ def _update(m: Match) -> Atom | None:
              and (*shape[:d], rows[d], *shape[d + 1:]) == rows and rows[d] > 0
              and 0 <= low <= shape[d] - rows[d])
     source = updates.aval
-    alike = (base.sharding is result.sharding and base.weak_type == result.weak_type
+    same_type = (base.sharding is result.sharding and base.weak_type == result.weak_type
              and base.dtype == source.dtype and base.manual == source.manual == result.manual
              and not any(source.entries) and not source.sharding.spec.unreduced)
-    if not known or not alike:
+    if not known or not same_type:
         return None
     if rows != source.shape:
         updates = m.emit(broadcast_in_dim_p, updates, shape=rows, broadcast_dimensions=tuple(
@@ -92,17 +92,17 @@ def _shifts(m: Match) -> bool:
     """Is a piece a slice of something as long as the whole?"""
     aval = m.eqn.outvars[0].aval
     total = aval.shape[m.dimension]
-    if (len(m.pieces) < 2 or not total or aval.sharding.spec.unreduced
+    if (len(m.operands) < 2 or not total or aval.sharding.spec.unreduced
             or aval.manual.unreduced or aval.manual.reduced):
         return False
-    return any([_source(m, a)[0].aval.shape[m.dimension] == total for a in m.pieces])
+    return any([_source(m, a)[0].aval.shape[m.dimension] == total for a in m.operands])
 
 
 def _rolled(m: Match) -> Atom | None:
     """The end of an array in front of its beginning."""
-    if len(m.pieces) != 2:
+    if len(m.operands) != 2:
         return None
-    (x, start, limit), (y, first, last) = [_source(m, a) for a in m.pieces]
+    (x, start, limit), (y, first, last) = [_source(m, a) for a in m.operands]
     n = x.aval.shape[m.dimension]
     if (x is not y or (start, limit) != (last, n) or first != 0
             or x.aval != m.eqn.outvars[0].aval):
@@ -121,14 +121,14 @@ def _constant(m: Match, atom: Atom) -> Literal | None:
 def _largest(m: Match) -> int:
     """The piece that is most of a whole which divides where its pieces do not; -1: none is."""
     d, aval = m.dimension, m.eqn.outvars[0].aval
-    counts, total = [a.aval.shape[d] for a in m.pieces], aval.shape[d]
+    counts, total = [a.aval.shape[d] for a in m.operands], aval.shape[d]
     pending = aval.sharding.spec.unreduced or aval.manual.unreduced or aval.manual.reduced
     if (len(counts) < 2 or not isinstance(aval.dtype, np.dtype) or aval.has_explicit_mesh()
             or pending or aval.varying):
         return -1
     k = max(range(len(counts)), key=counts.__getitem__)
     odd = any(total % n == 0 and any(c % n for c in counts) for n in splitting_sizes(m.mesh))
-    return k if odd and 2 * counts[k] > total and _constant(m, m.pieces[k]) is None else -1
+    return k if odd and 2 * counts[k] > total and _constant(m, m.operands[k]) is None else -1
 
 
 def _over_largest(m: Match) -> Atom | None:
@@ -139,7 +139,7 @@ def _over_largest(m: Match) -> Atom | None:
 def _placed(m: Match, largest: int = -1) -> Atom:
     """Piece after piece written over one value, or over the largest piece with edges."""
     dimension, aval = m.dimension, m.eqn.outvars[0].aval
-    constants = [_constant(m, a) for a in m.pieces]
+    constants = [_constant(m, a) for a in m.operands]
     fill = next((c for c in constants if c is not None), None)
     if fill is None:
         zero = np.zeros((), aval.dtype)[()] if isinstance(aval.dtype, np.dtype) else None
@@ -148,7 +148,7 @@ def _placed(m: Match, largest: int = -1) -> Atom:
     fill = Literal(fill.val, array_type((), aval.dtype, aval.weak_type))
     whole = False                                  # does the largest piece leave fill around it?
     if largest >= 0:
-        x, start, limit = _source(m, m.pieces[largest])
+        x, start, limit = _source(m, m.operands[largest])
         whole = (start, limit) == (0, x.aval.shape[dimension])
         base = _edged(m, largest, fill)
     else:
@@ -157,7 +157,7 @@ def _placed(m: Match, largest: int = -1) -> Atom:
     if aval.varying:
         base = m.emit(pvary_p, base, axes=tuple(sorted(aval.varying)))
     low = 0
-    for k, (atom, constant) in enumerate(zip(m.pieces, constants, strict=True)):
+    for k, (atom, constant) in enumerate(zip(m.operands, constants, strict=True)):
         n = atom.aval.shape[dimension]
         filled = constant is not None and _same(constant, fill) and (largest < 0 or whole)
         if n and k != largest and not filled:
@@ -172,14 +172,14 @@ def _placed(m: Match, largest: int = -1) -> Atom:
 def _edged(m: Match, largest: int, fill: Literal) -> Atom:
     """The padding that puts a piece in its place, with whatever around it."""
     d = m.dimension
-    x, start, limit = _source(m, m.pieces[largest])
+    x, start, limit = _source(m, m.operands[largest])
 
-    def rows(pieces: Sequence[Atom]) -> int:
-        return sum([a.aval.shape[d] for a in pieces])
+    def rows(operands: Sequence[Atom]) -> int:
+        return sum([a.aval.shape[d] for a in operands])
 
     config = [(0, 0, 0)] * x.aval.ndim
-    config[d] = (rows(m.pieces[:largest]) - start,
-                 rows(m.pieces[largest + 1:]) - (x.aval.shape[d] - limit), 0)
+    config[d] = (rows(m.operands[:largest]) - start,
+                 rows(m.operands[largest + 1:]) - (x.aval.shape[d] - limit), 0)
     return m.emit(pad_p, x, fill, padding_config=tuple(config))
 
 
@@ -187,7 +187,7 @@ def _same(a: Literal, b: Literal) -> bool:
     return np.asarray(a.val).tobytes() == np.asarray(b.val).tobytes()
 
 
-_CONCATENATION = "out = concatenate *pieces {dimension}"
+_CONCATENATION = "out = concatenate *operands {dimension}"
 
 _MOVED = (
     Rewrite("split", "*parts = split x {axis, sizes}", _slices,

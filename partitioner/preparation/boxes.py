@@ -59,7 +59,7 @@ def _is_plain(m: Match) -> bool:
             and not base.sharding.spec.unreduced and not updates.sharding.spec.unreduced)
 
 
-def _chosen(m: Match) -> Atom | None:
+def _selected(m: Match) -> Atom | None:
     shape, n = m.base.aval.shape, m.numbers
     sizes = slice_sizes_of(shape, m.updates.aval.shape, n)
     found = known_starts(m, m.indices)
@@ -104,5 +104,5 @@ def _between(m: Match, count: int, first: int, end: int) -> Atom:
 
 CHOOSE_BOXES = Rewrites(Rewrite(
     "box-at-a-known-place",
-    f"out = {'|'.join(BOXES)} base indices updates {{dimension_numbers=numbers}}", _chosen,
+    f"out = {'|'.join(BOXES)} base indices updates {{dimension_numbers=numbers}}", _selected,
     where=_is_plain, why="the update is split as the array is, and no index is looked at"))

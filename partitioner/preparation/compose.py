@@ -15,7 +15,7 @@ from ...ir.rewriting.rewrite import Match, Rewrite
 from ...ir.types import ArrayType
 from .splitting import may_be_split
 
-_MOST_PIECES = 3
+_MOST_OPERANDS = 3
 
 
 def _takes_all_between(m: Match) -> bool:
@@ -31,21 +31,21 @@ def _pending(aval: ArrayType) -> bool:
 
 def _of_padding(m: Match) -> Atom | None:
     config = []
-    for n, (low, high, inner), start, limit in zip(
+    for n, (low, high, between), start, limit in zip(
             m.whole.aval.shape, m.config, m.starts, m.limits, strict=True):
-        if inner and (start or limit != n):
+        if between and (start or limit != n):
             return None
-        config.append((low - start, high - (n - limit), inner))
+        config.append((low - start, high - (n - limit), between))
     if any(low + n <= 0 or high + n <= 0 for n, (low, high, _) in zip(
             m.x.aval.shape, config, strict=True)):
         return None                                # nothing of x is left: as it was
     return m.emit(pad_p, m.x, m.fill, padding_config=tuple(config))
 
 
-def _of_pieces(m: Match) -> Atom | None:
+def _of_operands(m: Match) -> Atom | None:
     start, limit, low = m.starts[m.d], m.limits[m.d], 0
     parts: list[tuple[Atom, tuple, tuple]] = []
-    for atom in m.pieces:
+    for atom in m.operands:
         n = atom.aval.shape[m.d]
         a, b = max(start - low, 0), min(limit - low, n)
         low += n
@@ -53,7 +53,7 @@ def _of_pieces(m: Match) -> Atom | None:
             parts.append((atom, tuple([a if k == m.d else s for k, s in enumerate(m.starts)]),
                           tuple([b if k == m.d else s for k, s in enumerate(m.limits)])))
     weak = all([atom.aval.weak_type for atom, _, _ in parts])
-    if not 0 < len(parts) <= _MOST_PIECES or weak != m.eqn.outvars[0].aval.weak_type:
+    if not 0 < len(parts) <= _MOST_OPERANDS or weak != m.eqn.outvars[0].aval.weak_type:
         return None
     return m.emit(concatenate_p, *[
         m.emit(slice_p, atom, start_indices=own, limit_indices=stop, strides=None)
@@ -63,11 +63,11 @@ def _of_pieces(m: Match) -> Atom | None:
 
 def _apart(m: Match) -> Atom | None:
     inside, edges = [], []
-    for low, high, inner in m.config:
-        own = min(max(low, 0), inner)
-        inside.append((own, inner - own, inner))
-        edges.append((low - own, high - (inner - own), 0))
-    if not any(inner for _, _, inner in inside) or not any(map(any, edges)):
+    for low, high, between in m.config:
+        own = min(max(low, 0), between)
+        inside.append((own, between - own, between))
+        edges.append((low - own, high - (between - own), 0))
+    if not any(between for _, _, between in inside) or not any(map(any, edges)):
         return None
     if any(not within_blocks(c) and c != (0, 0, 0) for c in inside):
         return None
@@ -102,10 +102,10 @@ COMPOSE = (
         out = slice whole {start_indices=starts, limit_indices=limits, strides}
         """, _of_padding, where=_takes_all_between,
             why="the padded array has a size that no mesh may divide"),
-    Rewrite("slice-of-pieces", """
-        whole = concatenate *pieces {dimension=d}
+    Rewrite("slice-of-concatenation", """
+        whole = concatenate *operands {dimension=d}
         out = slice whole {start_indices=starts, limit_indices=limits, strides}
-        """, _of_pieces, where=_takes_all_between,
+        """, _of_operands, where=_takes_all_between,
             why="the joined array has a size that no mesh may divide"),
     Rewrite("padding-between-elements", "out = pad x fill {padding_config=config}", _apart,
             where=lambda m: may_be_split(m) and not m.mesh.explicit_axes,

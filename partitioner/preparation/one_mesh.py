@@ -77,10 +77,10 @@ class _Restated:
         stated = tuple([() if e is UNCONSTRAINED else e for e in entries])
         tiling = NamedSharding(own, spec_from_entries(stated)).tiling(len(entries))
         found = spec_for_tiling(self.mesh, tiling, loose=True) or PartitionSpec()
-        kept = found.padded(len(entries)).entries
+        on_mesh = found.padded(len(entries)).entries
         return named_sharding_abstract(self.mesh, spec_from_entries(tuple(
             [UNCONSTRAINED if _is_open(was, now) else now
-             for was, now in zip(entries, kept, strict=True)])))
+             for was, now in zip(entries, on_mesh, strict=True)])))
 
 
 def _is_open(was: Any, now: Any) -> bool:

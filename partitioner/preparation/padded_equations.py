@@ -150,10 +150,10 @@ class _Context:
         if x.size(d) == size:
             return x
         new = filler(x.atom.aval.dtype)
-        kept = new if size > x.size(d) and x.holds(d, new) else None
+        fill = new if size > x.size(d) and x.holds(d, new) else None
         if size < x.size(d):
-            kept = x.fills[d] if size > x.shape[d] else None
-        return Padded(self.moved(x, d, 0, size, new), x.shape, _with(x.fills, d, kept))
+            fill = x.fills[d] if size > x.shape[d] else None
+        return Padded(self.moved(x, d, 0, size, new), x.shape, _with(x.fills, d, fill))
 
     def cut(self, x: Padded, d: int) -> Padded:
         if not x.is_padded(d):

@@ -138,8 +138,8 @@ class _Writer:
         shapes = [v.aval.shape for v in eqn.outvars]
         for slot in region.slots:
             first = slot.stacked
-            inner = region.inner(slot)
-            sizes = [self.wanted.sizes(a) for a in inner if isinstance(a, Var)]
+            body_atoms = region.body_atoms(slot)
+            sizes = [self.wanted.sizes(a) for a in body_atoms if isinstance(a, Var)]
             front: Shape = ()
             if slot.operand >= 0:
                 x = operands[slot.operand]

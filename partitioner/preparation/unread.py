@@ -5,28 +5,20 @@ Removed before propagation, what is dead does not ask for layouts either.
 from __future__ import annotations
 
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rewriting.unread import without_unread
 
 
 def drop_unread(program: Program) -> Program:
     """The program without what nothing reads, in the bodies of scans too, but for what the host
     sees.
     """
-    read: set[Atom] = {*program.outvars}
-    kept: list[Equation] = []
-    for eqn in reversed(program.eqns):
-        if not eqn.effects:
-            if eqn.outvars and read.isdisjoint(eqn.outvars):
-                continue
-            if eqn.op.name == "scan":
-                eqn = _scan(eqn, read)
-        kept.append(eqn)
-        read.update(eqn.invars)
-    kept.reverse()
-    return program.replace(eqns=kept)
+    return program.replace(eqns=without_unread(program.eqns, program.outvars, narrowed=_narrowed))
 
 
-def _scan(eqn: Equation, read: set[Atom]) -> Equation:
-    """The loop with those of its results that are read, and what these need."""
+def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
+    """A loop with those of its results that are read, and what these need."""
+    if eqn.op.name != "scan" or eqn.effects:
+        return eqn
     params = eqn.params
     body: Program = params["jaxpr"]
     consts, carries = params["num_consts"], params["num_carry"]

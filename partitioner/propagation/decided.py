@@ -23,16 +23,11 @@ from ..regions import has_region, region_of, with_programs
 from .graph import boundary_entries
 from .origins import WHEN_ASKED, Origins
 from .propagate import check_ends, solve
-from .resolve import (
-    CAPTURED,
-    asked_reason,
+from .resolve import CAPTURED, asked_reason, defined_at, grows, layout_reason, slices_reason
+from .resolved_types import (
     bare_literal,
     brought,
-    defined_at,
     frozen_mesh,
-    grows,
-    layout_reason,
-    slices_reason,
     typed,
     typed_literals,
     without_sharding,
@@ -64,8 +59,8 @@ def _is_decided(program: Program, mesh: AbstractMesh, own: AbstractMesh) -> bool
 def _is_decided_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> bool:
     """Is each value that has names in and outside of this equation laid out alike by all types?"""
     if eqn.op.name == "shard_map":
-        inner = _mesh_inside(eqn, mesh, own)
-        return _is_decided(eqn.params["jaxpr"], mesh, inner) and all([
+        body_atoms = _mesh_inside(eqn, mesh, own)
+        return _is_decided(eqn.params["jaxpr"], mesh, body_atoms) and all([
             all([axes[:len(p)] == p for axes, p in zip(
                 v.aval.entries, boundary_entries(spec, v.aval.ndim), strict=True)])
             for v, spec in zip(eqn.outvars, eqn.params["out_specs"], strict=True) if v.aval.shape])
@@ -73,7 +68,7 @@ def _is_decided_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> 
         return True
     region = region_of(eqn)
     for slot in region.slots:
-        names = region.inner(slot)
+        names = region.body_atoms(slot)
         if slot.result >= 0 and not slot.stacked:
             names = (*names, eqn.outvars[slot.result])
         first = names[0].aval
@@ -85,7 +80,7 @@ def _is_decided_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> 
         if slot.stacked and slot.result >= 0 and (
                 eqn.outvars[slot.result].aval.entries != ((), *entries)):
             return False
-    return all([_is_decided(inner, mesh, own) for _, _, inner in region.programs])
+    return all([_is_decided(body_atoms, mesh, own) for _, _, body_atoms in region.programs])
 
 
 def _mesh_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> AbstractMesh:
@@ -343,8 +338,8 @@ class _Writer:
             operands[slot.operand] = brought(operands[slot.operand], aval, eqn.location,
                                              layout_reason(eqn), eqns)
         return with_programs(eqn.params, {
-            (name, place): self.nested(inner, mesh, (), arrivals)
-            for name, place, inner in region.programs})
+            (name, place): self.nested(body_atoms, mesh, (), arrivals)
+            for name, place, body_atoms in region.programs})
 
 
 def _resolved(old: Program, mesh: AbstractMesh, invars: Sequence[Var],

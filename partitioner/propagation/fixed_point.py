@@ -299,12 +299,12 @@ class _Propagation:
 
     def cross(self, i: int) -> Growing:
         """What grows between the two sides of a shard_map: the same axes after the manual ones."""
-        outer_t, inner_t = self.graph.tensors[i]
+        outer_t, body_t = self.graph.tensors[i]
         table = self.tables.table
-        outer, inner = table[self.state[outer_t]], table[self.state[inner_t]]
-        out_entries, in_entries = list(outer.entries), list(inner.entries)
+        outer, in_body = table[self.state[outer_t]], table[self.state[body_t]]
+        out_entries, in_entries = list(outer.entries), list(in_body.entries)
         out_used = {a for axes in outer.entries for a in axes} | outer.blocked
-        in_used = {a for axes in inner.entries for a in axes} | inner.blocked
+        in_used = {a for axes in in_body.entries for a in axes} | in_body.blocked
         out_new: list[tuple[int, str, int, int]] = []
         in_new: list[tuple[int, str, int, int]] = []
         for d, prefix in enumerate(self.graph.prefixes[i]):
@@ -314,7 +314,7 @@ class _Propagation:
                 continue
             for axis in tail[common:]:
                 parts = math.prod(map(self.size, (*in_entries[d], axis)))
-                if not inner.open[d] or axis in in_used or inner.shape[d] % parts:
+                if not in_body.open[d] or axis in in_used or in_body.shape[d] % parts:
                     break
                 in_entries[d] += (axis,)
                 in_used.add(axis)
@@ -328,7 +328,7 @@ class _Propagation:
                 out_new.append((d, axis, 1, d))
         growing: Growing = ()
         for at, layout, entries, new in ((0, outer, out_entries, out_new),
-                                         (1, inner, in_entries, in_new)):
+                                         (1, in_body, in_entries, in_new)):
             if new:
                 x = Extension(at, tuple(entries), tuple(new))
                 growing += ((x, self.tables.number(self.grown(layout, x.entries))),)

@@ -8,13 +8,10 @@ dimensions inside than outside.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.diagnostics.diagnostic import Diagnostic
 from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.diagnostics.wording import warn
 from ...ir.mesh import AbstractMesh, AxisType
 from ...ir.op_instance import OpInstance
 from ...ir.ops.communication.sharding import sharding_constraint_p
@@ -22,11 +19,11 @@ from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rule import ELEMENTWISE, make_rule
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
-from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.types import ArrayType, Entries, Shape
-from ..factors import Axes, RuleInfo, rule_info
+from ...ir.types import ArrayType, Entries
+from ..factors import RuleInfo, rule_info
 from ..regions import has_region, region_of
+from .divisibility import dividing, roomy, warn_indivisible
 from .step import Layout
 
 _EMPTY: frozenset[str] = frozenset()
@@ -184,10 +181,10 @@ class Graph:
             others = len(tensors) - 1
             self.link(tensors, equation, "... -> ..." + ", ..." * (others - 1))
 
-    def stack_edge(self, outer: int, inner: int, equation: Equation) -> None:
+    def stack_edge(self, outer: int, body_atoms: int, equation: Equation) -> None:
         """A value and its slices along a first dimension that is not split."""
-        if outer >= 0 and inner >= 0:
-            self.link((outer, inner), equation, "n ... -> ... | n!:replicate")
+        if outer >= 0 and body_atoms >= 0:
+            self.link((outer, body_atoms), equation, "n ... -> ... | n!:replicate")
 
     def link(self, tensors: tuple[int, ...], equation: Equation | None, text: str) -> None:
         """A node by the text of its rule, of the first tensor."""
@@ -246,11 +243,11 @@ class Graph:
             for slot in region.slots:
                 outer = [eqn.invars[slot.operand]] if slot.operand >= 0 else []
                 outer += [eqn.outvars[slot.result]] if slot.result >= 0 else []
-                inner = [self.of(a) for a in region.inner(slot)]
+                body_atoms = [self.of(a) for a in region.body_atoms(slot)]
                 if slot.stacked:
-                    self.stack_edge(self.of(outer[0]), inner[0], eqn)
+                    self.stack_edge(self.of(outer[0]), body_atoms[0], eqn)
                 else:
-                    self.edge([*inner, *map(self.of, outer)], eqn)
+                    self.edge([*body_atoms, *map(self.of, outer)], eqn)
         else:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
             if max(tensors, default=-1) >= 0:
@@ -306,10 +303,10 @@ class Graph:
             if axes is not UNCONSTRAINED:
                 axes = own + tuple(a for a in axes if a not in own)
                 n = self.layouts[result].shape[len(entries)]
-                kept = dividing(axes, n, self.size)
-                if kept != axes and not self.uneven:
-                    warn_indivisible(eqn, aval, len(entries), axes, kept, self.size)
-                axes = kept
+                divides = dividing(axes, n, self.size)
+                if divides != axes and not self.uneven:
+                    warn_indivisible(eqn, aval, len(entries), axes, divides, self.size)
+                axes = divides
             entries.append(axes)
         root = Root("`with_sharding_constraint`", eqn.location)
         self.constrain(result, entries, root)
@@ -342,7 +339,7 @@ class Graph:
         body: Program = eqn.params["jaxpr"]
         inside = manual | frozenset(eqn.params["manual_axes"])
         self.add_program(body, inside)
-        for outer, inner, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
+        for outer, body_atoms, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
                                       strict=True):
             # the operand as the region takes it: led by the manual axes
             if outer.aval.shape:
@@ -350,8 +347,8 @@ class Graph:
                 t = self.tensor(outer.aval, manual | inside, eqn.location)
                 self.lead(t, prefix, Root("the in_specs of this `shard_map`", eqn.location))
                 self.edge((self.of(outer), t), eqn)
-                self.cross(t, self.of(inner), prefix, eqn)
-        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+                self.cross(t, self.of(body_atoms), prefix, eqn)
+        for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
                                       strict=True):
             t = self.of(outer)
             if t >= 0:
@@ -359,7 +356,7 @@ class Graph:
                 self.lead(t, prefix, Root("the out_specs of this `shard_map`", eqn.location))
                 old = self.layouts[t]
                 self.layouts[t] = Layout(old.shape, old.entries, old.open, old.blocked | inside)
-                self.cross(t, self.of(inner), prefix, eqn)
+                self.cross(t, self.of(body_atoms), prefix, eqn)
 
     def lead(self, t: int, prefix: Entries, root: Root) -> None:
         old = self.layouts[t]
@@ -372,55 +369,12 @@ class Graph:
         self.roots[t] = {(d, a): root if a in leading else self.root(t, d, a) or root
                          for d, axes in enumerate(entries) for a in axes}
 
-    def cross(self, outer: int, inner: int, prefix: Entries, equation: Equation) -> None:
-        if outer >= 0 and inner >= 0:
+    def cross(self, outer: int, body_atoms: int, prefix: Entries, equation: Equation) -> None:
+        if outer >= 0 and body_atoms >= 0:
             self.prefixes[len(self.kinds)] = prefix
-            self.add(_BOUNDARY, (outer, inner), equation)
-
-
-@cached(4096, "shapes that all axes divide")
-def roomy(shape: Shape, mesh: AbstractMesh) -> Shape:
-    """The shape with dimensions rounded up to what all axes divide, where some axis that is no
-    larger does not: the layouts that it may then have are those of padded blocks."""
-    sizes = [n for n in mesh.axis_sizes if n > 1]
-    return tuple([-(-n // mesh.size) * mesh.size if any([n >= k and n % k for k in sizes]) else n
-                  for n in shape])
+            self.add(_BOUNDARY, (outer, body_atoms), equation)
 
 
 def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:
     """The manual axes of each dimension, from an in_spec or out_spec."""
     return tuple(spec.padded(ndim).entries)
-
-
-_given = [0]
-
-
-def warnings_given() -> int:
-    """How many warnings there have been about programs that were partitioned."""
-    return _given[0]
-
-
-def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, kept: Axes,
-                     size: Any) -> None:
-    """A constraint that does not divide is not an error in Auto mode; it must not go unsaid."""
-    _given[0] += 1
-    parts = math.prod(map(size, axes))
-    n = aval.shape[dim]
-    lost = ", ".join(axes[len(kept):])
-    warn(Diagnostic(
-        f"with_sharding_constraint: dimension {dim} of size {n} is not divisible by {parts} "
-        f"(axes {', '.join(axes)}); it is left replicated over {lost}",
-        code="indivisible-constraint", location=eqn.location,
-        label=f"this is {aval.str_short(True)}",
-        help=(f"pad the dimension to {-(-n // parts) * parts}, or leave {lost} out of the spec",),
-    ).render())
-
-
-def dividing(axes: Axes, n: int, size: Any) -> Axes:
-    """The leading axes that divide a dimension of size n."""
-    kept: Axes = ()
-    for a in axes:
-        if n % math.prod(map(size, (*kept, a))):
-            break
-        kept += (a,)
-    return kept

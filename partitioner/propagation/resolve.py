@@ -10,104 +10,26 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
-from ...ir.op_instance import OpInstance, instance_of
+from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
-from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.signature import SIGNATURES
 from ...ir.spec import PartitionSpec, spec_from_entries
-from ...ir.support.caches import cached
-from ...ir.types import ArrayType, Entries, array_type
+from ...ir.types import ArrayType, Entries
 from ..regions import has_region, region_of, with_programs
 from .fixed_point import Solution
 from .graph import boundary_entries
 from .origins import KEY, Origins
 from .propagate import solve
+from .resolved_types import (
+    bare_literal,
+    brought,
+    frozen_mesh,
+    typed,
+    typed_literals,
+    without_sharding,
+)
 from .step import Layout
-
-
-@cached(256)
-def frozen_mesh(mesh: AbstractMesh, manual: frozenset[str] = frozenset()) -> AbstractMesh:
-    """The mesh with every axis Explicit, but for those that are Manual here."""
-    kinds = tuple(AxisType.Manual if a in manual else AxisType.Explicit for a in mesh.axis_names)
-    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, kinds,
-                        abstract_device=mesh.abstract_device)
-
-
-def typed(aval: ArrayType, mesh: AbstractMesh, entries: Entries,
-          pending: frozenset[str] = frozenset()) -> ArrayType:
-    """The value of this type on a frozen mesh, laid out by `entries`.
-
-    Axes over which the type is reduced stay so where it is whole: they say what its cotangent is.
-    """
-    own = aval.sharding
-    reduced = own.spec.reduced
-    if own.mesh is mesh and aval.entries == entries and own.spec.unreduced == pending and (
-            not reduced):
-        return aval
-    key, memo = (mesh, entries, pending), aval.memo
-    if key in memo:
-        return memo[key]
-    if reduced:
-        reduced -= pending.union(*entries)
-    sharding = named_sharding_abstract(mesh, spec_from_entries(entries, pending, reduced))
-    found = memo[key] = array_type(aval.shape, aval.dtype, aval.weak_type, sharding, aval.manual,
-                                   aval.memory_space)
-    return found
-
-
-def bare_literal(literal: Literal) -> Literal:
-    """A scalar constant knows of no mesh."""
-    aval = literal.aval
-    return literal if aval.mesh.empty else Literal(literal.val, _bare(aval))
-
-
-@cached(1024, "scalars of a type")
-def _bare(aval: ArrayType) -> ArrayType:
-    return array_type((), aval.dtype, aval.weak_type)
-
-
-def typed_literals(program: Program) -> list[Literal]:
-    """The scalar constants that equations of a program read, and that are typed over a mesh."""
-    literals = [a for e in program.eqns for a in e.invars if a.__class__ is Literal]
-    over = {t for t in {a.aval for a in literals} if t.mesh is not empty_abstract_mesh}
-    return [a for a in literals if a.aval in over] if over else []      # type: ignore[misc]
-
-
-def without_sharding(instance: OpInstance) -> OpInstance:
-    """The instance without the sharding param, if it has one: the result's type says it."""
-    known = instance.table(without_sharding)
-    if not known:
-        known[()] = instance_of(instance.op, {**instance.params, instance.op.sharding_param: None})  # type: ignore
-    return known[()]
-
-
-def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason: str,
-                     name: str | None = None) -> Equation:
-    """`operand` brought to the layout of `aval`."""
-    if name is None and isinstance(operand, Var):
-        name = name_of_form(operand, aval)
-    result = Var(aval, name)
-    return Equation(reshard_p, (operand,), (result,), {"dst_sharding": aval.sharding}, location,
-                    reason)
-
-
-def name_of_form(var: Var, aval: ArrayType) -> str | None:
-    """What a value is called in the layout of `aval`: a sum that is still pending has no name."""
-    same = aval.sharding.spec.unreduced == var.aval.sharding.spec.unreduced
-    return var.name if same else None
-
-
-def brought(atom: Atom, aval: ArrayType, location: Location, reason: str, eqns: list[Equation]
-            ) -> Atom:
-    """`atom` in the layout of `aval`, by an equation that is added where that takes one."""
-    if atom.aval.sharding is aval.sharding or isinstance(atom, Literal):
-        return atom
-    eqn = reshard_equation(atom, aval.update(manual=atom.aval.manual), location, reason)
-    eqns.append(eqn)
-    return eqn.outvars[0]
-
 
 CAPTURED = "the uses of this captured array want blocks of it"
 
@@ -338,31 +260,31 @@ class _Resolver:
     def shard_map(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
         body: Program = eqn.params["jaxpr"]
         manual = frozenset(eqn.params["manual_axes"]) | frozenset(mesh.manual_axes)
-        inner_mesh = frozen_mesh(self.graph.mesh, manual)
+        body_mesh = frozen_mesh(self.graph.mesh, manual)
         operands = []
-        for i, (outer, inner, spec) in enumerate(
+        for i, (outer, body_atoms, spec) in enumerate(
                 zip(eqn.invars, body.invars, eqn.params["in_specs"], strict=True)):
             new = self.atom(outer)
             if outer.aval.shape:
                 prefix = boundary_entries(spec, outer.aval.ndim)
-                tail = self.type_of(inner, inner_mesh).entries
+                tail = self.type_of(body_atoms, body_mesh).entries
                 entries = tuple(p + t for p, t in zip(prefix, tail, strict=True))
                 pending = new.aval.sharding.spec.unreduced
                 new = brought(new, typed(outer.aval, mesh, entries, pending), eqn.location,
                               f"`shard_map` takes operand {i} as {spec}", eqns)
             operands.append(new)
         targets: list[ArrayType | None] = []
-        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+        for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
                                       strict=True):
-            if not outer.aval.shape or isinstance(inner, Literal):
+            if not outer.aval.shape or isinstance(body_atoms, Literal):
                 targets.append(None)
                 continue
             prefix = boundary_entries(spec, outer.aval.ndim)
             whole = self.type_of(outer, mesh).entries
             tail = tuple(e[len(p):] for e, p in zip(whole, prefix, strict=True))
-            targets.append(typed(inner.aval, inner_mesh, tail,
-                                 self.graph.pending[self.graph.of(inner)]))
-        new_body = self.program(body, inner_mesh, targets,
+            targets.append(typed(body_atoms.aval, body_mesh, tail,
+                                 self.graph.pending[self.graph.of(body_atoms)]))
+        new_body = self.program(body, body_mesh, targets,
                                 ["the result leaves `shard_map` in this layout"] * len(targets))
         params = {**eqn.params, "jaxpr": new_body, "mesh": mesh}
         outvars = [self.bind(v, mesh) for v in eqn.outvars]
@@ -376,17 +298,17 @@ class _Resolver:
         targets: dict[tuple[int, int], ArrayType] = {}
         arrivals: dict[Var, tuple[ArrayType, Location, str]] = {}
         for slot in region.slots:
-            inner = region.inner(slot)
-            leader = inner[0]
+            body_atoms = region.body_atoms(slot)
+            leader = body_atoms[0]
             if slot.result >= 0 and not slot.inputs and not slot.stacked:
                 leader = eqn.outvars[slot.result]
             if not leader.aval.shape and not slot.stacked:
                 continue
             leading = self.type_of(leader, mesh)
             entries = leading.entries
-            for atom in inner[:len(slot.inputs)]:
+            for atom in body_atoms[:len(slot.inputs)]:
                 self.set_entries(atom, entries)
-            for at, atom in zip(slot.outputs, inner[len(slot.inputs):], strict=True):
+            for at, atom in zip(slot.outputs, body_atoms[len(slot.inputs):], strict=True):
                 targets[at] = typed(atom.aval, mesh, entries, leading.sharding.spec.unreduced)
             outer = ((), *entries) if slot.stacked else entries
             if slot.result >= 0:

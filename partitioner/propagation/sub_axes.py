@@ -113,14 +113,14 @@ def whole_axes(entries: Entries, cuts: Cuts, mesh: AbstractMesh) -> Entries:
     """The leading axes of each dimension that are there with all their parts."""
     out = []
     for axes in entries:
-        kept: Axes = ()
-        while len(kept) < len(axes):
-            base = axis_factor(axes[len(kept)], mesh.shape)[0]
+        whole: Axes = ()
+        while len(whole) < len(axes):
+            base = axis_factor(axes[len(whole)], mesh.shape)[0]
             parts = parts_of(base, cuts, mesh)
-            if axes[len(kept):len(kept) + len(parts)] != parts:
+            if axes[len(whole):len(whole) + len(parts)] != parts:
                 break
-            kept += parts
-        out.append(kept)
+            whole += parts
+        out.append(whole)
     return tuple(out)
 
 

@@ -186,9 +186,9 @@ class _Tails:
             last = out[-2] if len(out) > 1 else None
             if (last and last.kind == step.kind == "all_slice" and last.dim == out[-1].dim):
                 out[-2:] = [Move("all_slice", last.axes + step.axes, last.dim)]
-        return [self._joined(move) for move in out]
+        return [self._merged(move) for move in out]
 
-    def _joined(self, move: Move) -> Move:
+    def _merged(self, move: Move) -> Move:
         """With parts of an axis that follow each other as one."""
         if not move.axes or move.kind == "retile":
             return move

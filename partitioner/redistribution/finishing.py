@@ -68,8 +68,8 @@ class _Search:
 
     def run(self) -> _Way:
         """The cheapest way that is found."""
-        ways = [*map(self.way, ("nowhere", "home", "anywhere"))]
-        costs = [*map(self.cost, ways)]
+        known = [*map(self.way, ("nowhere", "home", "anywhere"))]
+        costs = [*map(self.cost, known)]
         most = min(costs)
         first, goal = (self.source, self.finish), (self.target, self.start)
         ticket = itertools.count()      # equal costs: first come, first served
@@ -91,7 +91,7 @@ class _Search:
                     if total < most:
                         heapq.heappush(queue, (total, next(ticket), new, reached,
                                                (*way, (move, reached[0]))))
-        return ways[costs.index(most)]
+        return known[costs.index(most)]
 
     def steps(self, state: _State, cost: _Cost) -> Iterator[tuple[Move, _State, _Cost]]:
         """The moves from a state, what each leads to, and what that then costs."""

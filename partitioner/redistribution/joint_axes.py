@@ -76,12 +76,12 @@ def _types(program: Program) -> set[ArrayType]:
     if program.consts:
         found.update([v.aval for v, _ in program.consts])
     if program.holds_programs:
-        for _, _, inner in program.subprograms():
-            found |= _types(inner)
+        for _, _, nested in program.subprograms():
+            found |= _types(nested)
     return found
 
 
-class Joined:
+class JointAxes:
     """A mesh with each of these rows of its axes as one axis, and its names there and back."""
 
     __slots__ = ("_sizes", "mesh", "name_of", "rows")
@@ -97,7 +97,8 @@ class Joined:
             tuple([math.prod([mesh.shape[a] for a in row]) for row in names.values()]),
             tuple(names), tuple([mesh.axis_type(row[0]) for row in names.values()]))
 
-    def joined(self, entries: Entries, pending: frozenset[str]) -> tuple[Entries, frozenset[str]]:
+    def in_joint_axes(self, entries: Entries, pending: frozenset[str]
+                      ) -> tuple[Entries, frozenset[str]]:
         """A layout by the names of `mesh`."""
         name_of = self.name_of
         return (tuple([tuple(dict.fromkeys([name_of.get(a, a) for a in axes]))

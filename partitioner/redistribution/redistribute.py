@@ -20,7 +20,7 @@ from ...ir.types import Entries, Shape
 from .between_tilings import bound, retiled
 from .effects import Move, effect, local_shape, tile_count
 from .finishing import Pending, finished
-from .joint_axes import Joined, rows_of
+from .joint_axes import JointAxes, rows_of
 
 
 @immutable
@@ -56,14 +56,14 @@ def plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
 @cached(4096, "steps from one sharding to another")
 def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
           source_pending: Pending, target_pending: Pending) -> Plan:
-    moves = _at_once(mesh, source, target, source_pending, target_pending)
+    moves = _in_one_move(mesh, source, target, source_pending, target_pending)
     if moves is None and source_pending != target_pending:
         rows = _rows(mesh, source, target, source_pending, target_pending)
         if rows:
-            joint = Joined(mesh, rows)
+            joint = JointAxes(mesh, rows)
             found = _plan(joint.mesh, shape, *itertools.chain.from_iterable(zip(
-                joint.joined(source, source_pending), joint.joined(target, target_pending),
-                strict=True)))
+                joint.in_joint_axes(source, source_pending),
+                joint.in_joint_axes(target, target_pending), strict=True)))
             with contextlib.suppress(ValueError):       # a part of a row that its axes do not have
                 return replace(found, moves=tuple([_spelled(move, joint) for move in found.moves]))
     shape = _divided(mesh, shape, source, target)
@@ -90,7 +90,7 @@ def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
                 bound(mesh, shape, source, target))
 
 
-def _at_once(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: Pending,
+def _in_one_move(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: Pending,
              target_pending: Pending) -> list[Move] | None:
     """The one move that does it, where it is plain to see that one does; None elsewhere."""
     differ = [d for d, (a, b) in enumerate(zip(source, target, strict=True)) if a != b]
@@ -108,8 +108,8 @@ def _at_once(mesh: AbstractMesh, source: Entries, target: Entries, source_pendin
         if want == have + more and more:
             if not finish:
                 return [Move("all_slice", more, d)]
-            alone = len(more) == 1 and finish == {*more}
-            return [Move("reduce_scatter", more, d)] if alone else None
+            is_single = len(more) == 1 and finish == {*more}
+            return [Move("reduce_scatter", more, d)] if is_single else None
         if have == want + less and not finish:
             return [Move("all_gather", less, d)]
     elif len(differ) == 2 and not finish:
@@ -130,7 +130,7 @@ def _rows(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: 
     return rows_of(mesh, lists, sums)
 
 
-def _spelled(move: Move, joint: Joined) -> Move:
+def _spelled(move: Move, joint: JointAxes) -> Move:
     """A move by the names that axes have by themselves."""
     return replace(move, axes=joint.spelled(move.axes),
                    source=tuple(map(joint.spelled, move.source)),

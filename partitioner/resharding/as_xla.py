@@ -10,7 +10,7 @@ from ...ir.types import ArrayType, Entries
 from ..choice.local_rule import LocalRule
 from ..cost.prices import Prices
 from ..factors import rule_info
-from ..propagation.resolve import typed
+from ..propagation.resolved_types import typed
 from ..redistribution.steps_of_xla import steps
 from ..regions import inside
 from .reshards import resharded
@@ -56,9 +56,10 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
         return
     sums: list[tuple[str, ...]] = []
     if pending != left and maker is not None and not maker.op.subprograms:
-        kept = frozenset().union(*target.entries)       # of which each device keeps its block: last
+        # of these each device keeps its block: last
+        final_axes = frozenset().union(*target.entries)
         sums = sorted([axes for axes in _summed(maker) if pending.issuperset(axes)],
-                      key=lambda axes: not kept.isdisjoint(axes))
+                      key=lambda axes: not final_axes.isdisjoint(axes))
     for axes in sums[:-1] if left.isdisjoint(pending) else ():
         pending = pending - {*axes}
         yield typed(target, mesh, layout, pending)

@@ -14,9 +14,9 @@ from ...ir.program import Atom, Equation, Program, Var
 from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import Alternative, spelled
 from ..cost.prices import Prices
-from ..propagation.resolve import reshard_equation, typed
+from ..propagation.resolved_types import reshard_equation, typed
 from ..regions import Region, Slot, region_of, trips_of, with_programs
-from .reshards import fold_reshards
+from .folding import fold_reshards
 
 
 def lay_out_carries(program: Program, prices: Prices) -> Program:

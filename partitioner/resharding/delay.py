@@ -21,8 +21,8 @@ from ...ir.rewriting.unread import without_unread
 from ...ir.types import ArrayType
 from ..choice.sinking import Sunk, sunk
 from ..cost.prices import Prices
-from ..propagation.resolve import name_of_form, reshard_equation
-from .reshards import fold_reshards, takes
+from ..propagation.resolved_types import name_of_form, reshard_equation
+from .folding import fold_reshards, takes
 
 # What is preferred among plans that cost the same is cheaper by one unit of the prices.
 _LITTLE = 1
@@ -280,7 +280,7 @@ class _Writer:
     def finish(self, v: Var) -> None:
         form = self.forms[v]
         move = reshard_equation(form, v.aval, self.where[form],
-                                joined_reasons(self.why[form]), v.name)
+                                merged_reasons(self.why[form]), v.name)
         self.eqns.append(move.replace(outvars=(v,)))
         self.finished.add(v)
 
@@ -288,7 +288,7 @@ class _Writer:
         plan = self.plan
         (x,), (y,) = eqn.invars, eqn.outvars
         held = x in self.forms
-        alone = held and x not in self.finished
+        is_last_read = held and x not in self.finished
         reasons = tuple(dict.fromkeys(filter(None, (*(self.why[self.forms[x]] if held else ()),
                                                     eqn.reason))))
         form = x if y in plan.direct else self.forms.get(x, None if x in plan.earlier else x)
@@ -300,10 +300,10 @@ class _Writer:
                 if y in plan.later:
                     return
             self.finished.add(y)
-        if alone:
+        if is_last_read:
             first = self.forms[x]
             where = self.where[first] if takes(first.aval, x.aval) else eqn.location
-            self.eqns.append(eqn.replace(invars=(first,), reason=joined_reasons(reasons),
+            self.eqns.append(eqn.replace(invars=(first,), reason=merged_reasons(reasons),
                                          location=where if where.known else eqn.location))
         else:
             self.eqns.append(eqn)
@@ -317,6 +317,6 @@ class _Writer:
         return self.brought[key]
 
 
-def joined_reasons(reasons: Iterable[str]) -> str:
+def merged_reasons(reasons: Iterable[str]) -> str:
     """One text for an exchange that exists for several reasons."""
     return "; ".join(dict.fromkeys(filter(None, reasons)))

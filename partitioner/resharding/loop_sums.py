@@ -13,13 +13,13 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
-from ..propagation.resolve import reshard_equation, typed
+from ..propagation.resolved_types import reshard_equation, typed
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .carry_layouts import lay_out_carries
-from .delay import Delay, delayed, joined_reasons
+from .delay import Delay, delayed, merged_reasons
 from .forks import share_layouts
 
-_MOST_ALONE = 8
+_MOST_SEPARATE = 8
 
 
 def move_sums(program: Program, prices: Prices) -> Program:
@@ -30,7 +30,7 @@ def move_sums(program: Program, prices: Prices) -> Program:
 def _moves(program: Program) -> bool:
     """Are there reshards in a program, or in those that it holds?"""
     return reshard_p in program.ops or (program.holds_programs and any(
-        [_moves(inner) for _, _, inner in program.subprograms()]))
+        [_moves(nested) for _, _, nested in program.subprograms()]))
 
 
 def _moved(program: Program, prices: Prices) -> Program:
@@ -43,12 +43,12 @@ def _moved(program: Program, prices: Prices) -> Program:
         if not eqn.op.subprograms:
             eqns.append(eqn)
             continue
-        inner = {}
+        nested = {}
         for name in eqn.op.subprograms:
             held = eqn.params[name]
-            inner[name] = (tuple(_moved(p, prices) for p in held) if isinstance(held, tuple)
+            nested[name] = (tuple(_moved(p, prices) for p in held) if isinstance(held, tuple)
                            else _moved(held, prices))
-        eqn = eqn.replace(params={**eqn.params, **inner})
+        eqn = eqn.replace(params={**eqn.params, **nested})
         eqns.extend(_carried(eqn, prices) if eqn.op.name in ("scan", "while") else
                     _branched(eqn, prices) if eqn.op.name == "cond" else [eqn])
     program = lay_out_carries(program.replace(eqns=eqns), prices)
@@ -71,7 +71,7 @@ def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> 
     if found is not None:
         return found
     same: set[Atom] = {program.invars[i] for i in constant}
-    each = once = 0
+    each = one_time = 0
     for eqn in program.eqns:
         fixed = bool(same) and all(a in same or isinstance(a, Literal) for a in eqn.invars)
         if fixed and not eqn.op.subprograms:
@@ -79,19 +79,19 @@ def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> 
         if eqn.op is reshard_p:
             price = prices.between(eqn.invars[0].aval, eqn.outvars[0].aval)
             if fixed:
-                once += price
+                one_time += price
             else:
                 each += price
         elif eqn.op.name in ("scan", "while"):
             region, trips = region_of(eqn), trips_of(eqn)
-            for p, (_, _, inner) in enumerate(region.programs):
-                each += _times(body_traffic(inner, prices, _constants(region, p)), trips)
+            for p, (_, _, nested) in enumerate(region.programs):
+                each += _times(body_traffic(nested, prices, _constants(region, p)), trips)
         else:
             for name in eqn.op.subprograms:
                 held = eqn.params[name]
-                for inner in held if isinstance(held, tuple) else (held,):
-                    each += traffic(inner, prices)
-    found = program.memo[key] = each, once
+                for nested in held if isinstance(held, tuple) else (held,):
+                    each += traffic(nested, prices)
+    found = program.memo[key] = each, one_time
     return found
 
 
@@ -124,7 +124,7 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     constant = _constants(region, at)
     before = _times(body_traffic(body, prices, constant), trips)
     trials = [wanted]
-    if 1 < len(wanted) <= _MOST_ALONE:
+    if 1 < len(wanted) <= _MOST_SEPARATE:
         trials += [{s: form} for s, form in wanted.items()]
     for trial in trials:
         plan = _with(body, prices, trial, at, eqn)
@@ -150,8 +150,8 @@ def _work(program: Program, prices: Prices) -> int:
 
 
 def _times(cost: tuple[int, int], trips: int) -> int:
-    each, once = cost
-    return each * trips + once
+    each, one_time = cost
+    return each * trips + one_time
 
 
 def _free(slot: Slot, region: Region, at: int, eqn: Equation) -> bool:
@@ -236,13 +236,13 @@ def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
         results[k] = Var(_formed(outer.aval, form))
         left = [plan.left[k] for plan in plans if k in plan.left]
         where = left[0][0] if left else eqn.location
-        reason = joined_reasons((*(r for _, reasons in left for r in reasons),
+        reason = merged_reasons((*(r for _, reasons in left for r in reasons),
                                  f"finished once for all branches of `{eqn.op.name}`"))
         move = reshard_equation(results[k], outer.aval, where, reason, outer.name)
         finishing.append(move.replace(outvars=(outer,)))
-    inner = {(name, place): program for (name, place, _), program in
+    nested = {(name, place): program for (name, place, _), program in
              zip(region.programs, rewritten, strict=True)}
-    return [eqn.replace(outvars=results, params=with_programs(eqn.params, inner)), *finishing]
+    return [eqn.replace(outvars=results, params=with_programs(eqn.params, nested)), *finishing]
 
 
 def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[Slot, ArrayType],
@@ -266,7 +266,7 @@ def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[S
             operands[s.operand] = move.outvars[0]
         results[s.result] = Var(waiting)
         where, reasons = plan.left.get(_output(s, at), (eqn.location, ()))
-        reason = joined_reasons((*reasons, f"finished once for all iterations of `{loop}`"))
+        reason = merged_reasons((*reasons, f"finished once for all iterations of `{loop}`"))
         move = reshard_equation(results[s.result], outer.aval, where, reason, outer.name)
         after.append(move.replace(outvars=(outer,)))
         for p, i in s.inputs:                           # a test that does not read it has it too

@@ -15,7 +15,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Demands, Equation, Literal, Program, Var
 from ...ir.rule import PASS
 from ...ir.support.named_tuple import NamedTuple
-from ..choice.comparisons import ASKED, CHOSEN, Comparison, kind_of
+from ..choice.comparisons import ASKED, PREFERRED, Comparison, kind_of
 from ..choice.decisions import Decision, EquationDecision
 from ..choice.layouts import LayoutIds
 from ..choice.lookahead import LookaheadSearch
@@ -54,7 +54,7 @@ class ReasonKinds:
         comparison, at = self.comparison(planned, at)
         if at < 0:
             result = planned.eqn.outvars[k]
-            summed = comparison.taken.summed or comparison.taken.inner
+            summed = comparison.taken.summed or comparison.taken.exchanges_inside
             kind, row = comparison.of_sum() if summed else comparison.of_result(
                 ~at, self.asked_for(result) is not None)
             if summed and self.demands.places.get(result) == planned.eqn.location:
@@ -63,7 +63,7 @@ class ReasonKinds:
                 ", asked for here" if kind == ASKED and summed else "")
         place = comparison.decision.places[at]
         if not comparison.cost_of(place):
-            return CHOSEN, ""                   # a slice: there is nothing to weigh
+            return PREFERRED, ""                   # a slice: there is nothing to weigh
         places = map(self.asked_for, planned.eqn.outvars if comparison.only_ends else ())
         asked = next((p for p in places if p is not None), None)
         kind, row = comparison.of_operand(place, asked is not None)

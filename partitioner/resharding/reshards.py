@@ -16,16 +16,18 @@ from ...ir.phases import phase
 from ...ir.program import REPEATS, Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
-from ..choice.comparisons import ASKED, CHOSEN, NEEDED
+from ..choice.comparisons import ASKED, NEEDED, PREFERRED
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
 from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
-from ..choice.lookahead import LookaheadSearch, LoopTrips, carried_sums
-from ..choice.reasons import WRITTEN, joined, operand_reason, result_reason
+from ..choice.lookahead import LookaheadSearch, LoopTrips
+from ..choice.reasons import all_reasons, operand_reason, result_reason
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
-from ..propagation.resolve import name_of_form, reshard_equation, typed
-from ..regions import Region, has_region, region_of, trips_of, with_programs
+from ..propagation.resolved_types import name_of_form, reshard_equation, typed
+from ..regions import has_region, region_of, with_programs
+from .folding import fold_reshards
+from .loop_values import carried_of, constants_of
 from .reason_kinds import PlannedEquation, ReasonKinds
 
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
@@ -187,7 +189,7 @@ class _Chooser:
         if source in self.produced and (source.aval.sharding.spec.unreduced or not reason):
             location, why = self.why(source)
             moved = source.aval.entries != need[0]
-            reason = joined([why, reason if moved else ""])
+            reason = all_reasons([why, reason if moved else ""])
         move = reshard_equation(source, self.laid_out(v.aval, *need), location, reason,
                                 name or v.name)
         self.eqns.append(move)
@@ -298,7 +300,7 @@ class _Chooser:
         own = own or not before
         asked = None
         if not before and not spec.pending:
-            asked = self.asked_at(eqn.outvars[k])
+            asked = self.demands.places.get(eqn.outvars[k])     # of the user
             if asked is None:
                 before = self.passed_on(eqn, spec.layouts[info.operands + k], k, operands)
                 own = not before
@@ -306,11 +308,7 @@ class _Chooser:
         if own:
             reason = self.opened(planned, ~k)
         where = before[0][0] if before else asked or eqn.location
-        return where, joined([*[why for _, why in before], reason] if before else [reason])
-
-    def asked_at(self, var: Var) -> Location | None:
-        """Where the user constrains a value, if he does."""
-        return self.demands.places.get(var)
+        return where, all_reasons([*[why for _, why in before], reason] if before else [reason])
 
     def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
                   ) -> list[tuple[Location, str]]:
@@ -342,16 +340,16 @@ class _Chooser:
                 for c in clauses:
                     if c[:1] == _OPEN and c not in found:
                         found[c] = self.said(eqn, self.open[int(c[1:])])
-                eqn.reason = joined([found.get(c, c) for c in clauses])
+                eqn.reason = all_reasons([found.get(c, c) for c in clauses])
 
     def said(self, where: Equation, why: _Open) -> str:
         planned, at = why.planned, why.at
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         kind, said = self.kinds.verdict(planned, at, why.more)
-        if self.search.types_stay and kind == CHOSEN:
+        if self.search.types_stay and kind == PREFERRED:
             said = ", as in XLA"                # nobody looked at what else it could be
         if where.op is not reshard_p:           # it exchanges something itself
-            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
+            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == PREFERRED else ""
         if at < 0:
             return result_reason(eqn.op, info, spec, ~at, eqn.outvars[~at].aval,
                                  kind == ASKED) + said
@@ -384,34 +382,14 @@ class _Chooser:
         programs: dict[tuple[str, int], Program] = {}
         if has_region(eqn):
             region = region_of(eqn)
-            repeats = self.constants_of(region, eqn)
+            repeats = constants_of(region, eqn, self.repeats)
             programs = {(name, place): self.nested(
-                p, repeats, functools.partial(self.carried, region, eqn, n))
+                p, repeats, functools.partial(carried_of, region, eqn, n))
                 for n, (name, place, p) in enumerate(region.programs)}
         else:
             programs = {(name, -1): self.nested(eqn.params[name], {}, dict)
                         for name in eqn.op.subprograms}
         self.eqns.append(eqn.replace(invars=operands, params=with_programs(eqn.params, programs)))
-
-    def carried(self, region: Region, eqn: Equation, p: int) -> dict[int, int]:
-        """Which results of a program of a loop may be sums until the loop has run."""
-        trips = trips_of(eqn)
-        if eqn.op.name == "cond" or trips < 2:
-            return {}
-        carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
-                   if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
-                   and s.inputs[0][0] == s.outputs[0][0] == p}
-        return dict.fromkeys(carried_sums(region.programs[p][2], carries), trips)
-
-    def constants_of(self, region: Region, eqn: Equation) -> dict[Var, int]:
-        """What the programs of a loop call values that it does not change, as `repeats`."""
-        trips = trips_of(eqn)
-        if eqn.op.name == "cond" or trips < 2:
-            return {}
-        return {region.programs[p][2].invars[i]:
-                trips * self.repeats.get(eqn.invars[slot.operand], 1)  # type: ignore[arg-type]
-                for slot in region.slots if slot.result < 0 and not slot.stacked
-                for p, i in slot.inputs}
 
 
 def _differing(one: Entries, other: Entries) -> set[str]:
@@ -419,80 +397,3 @@ def _differing(one: Entries, other: Entries) -> set[str]:
     if len(one) != len(other):
         return set()
     return {a for x, y in zip(one, other, strict=True) if x != y for a in {*x} ^ {*y}}
-
-
-def takes(before: ArrayType, after: ArrayType) -> bool:
-    """Does a change of layout gather or sum?"""
-    return bool({a for e in before.entries for a in e} - {a for e in after.entries for a in e}
-                or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
-
-
-def reason_of_both(first: Equation, second: Equation) -> str:
-    """Why one reshard is there instead of two; one without a reason was written by the user."""
-    reasons = first.reason, second.reason
-    return "; ".join(dict.fromkeys(r or WRITTEN for r in reasons)) if any(reasons) else ""
-
-
-# -- folding ---------------------------------------------------------------------------------------
-
-def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
-                  ) -> tuple[Sequence[Equation], Sequence[Atom]]:
-    """A -> B -> C becomes A -> C where nothing else reads B; A -> B -> A becomes A.
-
-    Reshards that nothing reads are dropped. What has nothing to fold is returned as it is.
-    """
-    moves = [eqn for eqn in eqns if eqn.op is reshard_p]
-    moved = {eqn.outvars[0] for eqn in moves}
-    if not moves or (moved.issubset(set(outvars).union(*[eqn.invars for eqn in eqns]))
-                     and all([eqn.invars[0] not in moved
-                              and eqn.invars[0].aval is not eqn.outvars[0].aval
-                              for eqn in moves])):
-        return eqns, outvars
-    # how many read what is moved, and what it is moved to
-    uses: dict[Atom, int] = dict.fromkeys(
-        [a for eqn in moves for a in (eqn.invars[0], eqn.outvars[0])], 0)
-    for atoms in (*[eqn.invars for eqn in eqns], outvars):
-        for atom in atoms:
-            if atom in uses:
-                uses[atom] += 1
-    made: dict[Var, Equation] = {}
-    same: dict[Atom, Atom] = {}
-    apart = same.keys().isdisjoint
-    out: list[Equation | None] = []
-    place: dict[Equation, int] = {}
-    for eqn in eqns:
-        if same and not apart(eqn.invars):
-            eqn = eqn.replace(invars=tuple([same.get(a, a) for a in eqn.invars]))
-        if eqn.op is not reshard_p:
-            out.append(eqn)
-            continue
-        (operand,), (result,) = eqn.invars, eqn.outvars
-        first = made.get(operand) if isinstance(operand, Var) else None
-        if first is not None and uses.get(operand, 0) == 1:
-            source = first.invars[0]
-            out[place[first]] = None
-            reasons = reason_of_both(first, eqn)
-            # to blame is the one that takes axes away
-            gone = takes(source.aval, operand.aval) and first.location.known
-            where = first.location if gone else eqn.location
-            eqn = eqn.replace(invars=(source,), reason=reasons, location=where)
-            operand = source
-        if operand.aval is result.aval:
-            same[result] = operand
-            uses[operand] = uses.get(operand, 0) + uses.get(result, 0) - 1
-            continue
-        made[result] = eqn
-        place[eqn] = len(out)
-        out.append(eqn)
-    found = [same.get(a, a) for a in outvars] if same else list(outvars)
-    live = {a for a in found if a in uses}          # of what is moved, what is read
-    out.reverse()
-    for at, eqn in enumerate(out):
-        if eqn is not None:
-            if eqn.op is reshard_p and eqn.outvars[0] not in live:
-                out[at] = None
-                continue
-            for a in eqn.invars:
-                if a in uses:
-                    live.add(a)
-    return [e for e in reversed(out) if e is not None], found

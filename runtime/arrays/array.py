@@ -156,11 +156,11 @@ class ArrayImpl(HostView):
         except ValueError as e:
             raise ValueError("One of jit outputs with pytree key path result is incompatible with "
                              f"its layout annotation {layout}: {e}") from None
-        kept = reported_layout(layout)
-        if kept == self.format.layout:
+        reported = reported_layout(layout)
+        if reported == self.format.layout:
             return self
         out = ArrayImpl(self.aval, self._sharding, self.storage, self._committed)
-        out._layout = None if kept == default_layout(self.aval.ndim) else kept
+        out._layout = None if reported == default_layout(self.aval.ndim) else reported
         return out
 
     @property
@@ -204,8 +204,8 @@ class ArrayImpl(HostView):
         """
         self._check_if_deleted()
         mine = process_index()
-        owned = [d for d in self._sharding.device_assignment if d.process_index == mine]
-        return self._block(owned[0 if self.is_fully_replicated else index])
+        local = [d for d in self._sharding.device_assignment if d.process_index == mine]
+        return self._block(local[0 if self.is_fully_replicated else index])
 
     def _fully_replicated_shard(self) -> ArrayImpl:
         return self.addressable_data(0)

@@ -92,8 +92,8 @@ def make_array_from_callback(
         if isinstance(sharding.layout, AutoLayout):
             raise TypeError("`Layout.AUTO` cannot be used in place of a device-local layout when "
                             f"calling `jax.make_array_from_callback`. Got {sharding}")
-        inner: Any = sharding.sharding
-        out = make_array_from_callback(shape, inner, data_callback, dtype)
+        placement: Any = sharding.sharding
+        out = make_array_from_callback(shape, placement, data_callback, dtype)
         return out if sharding.layout is None else out.with_layout(sharding.layout)
     _check_sharding(sharding)
     shape = tuple(shape)

@@ -109,8 +109,8 @@ def whole_value(storage: Storage, sharding: Sharding, aval: ArrayType) -> np.nda
     # Copies that differ: those of the first device, as elsewhere where replicas are not
     # compared; here of the first that this process owns.
     if storage.lead and not sharding.is_fully_addressable and sharding.is_fully_replicated:
-        owned = next(d for d in sharding.device_assignment if d in sharding.addressable_devices)
-        return frozen(block_of(storage, sharding, aval.shape, owned))
+        device = next(d for d in sharding.device_assignment if d in sharding.addressable_devices)
+        return frozen(block_of(storage, sharding, aval.shape, device))
     return frozen(storage.data[(0,) * len(storage.lead)])
 
 

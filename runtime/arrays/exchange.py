@@ -54,9 +54,9 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
             f"{source!r}, however copy=False. Set copy=True or copy=None to perform the requested "
             "operation.")
     data = np.from_dlpack(external_array)
-    kept = canonicalize_dtype(data.dtype, x64_enabled())
-    if copy is False and kept != data.dtype:
-        raise ValueError(f"an array of {data.dtype} becomes one of {kept}, which copy=False "
+    canonical = canonicalize_dtype(data.dtype, x64_enabled())
+    if copy is False and canonical != data.dtype:
+        raise ValueError(f"an array of {data.dtype} becomes one of {canonical}, which copy=False "
                          "forbids")
     return put(data, source if device is None else device, may_alias=copy is not True)
 

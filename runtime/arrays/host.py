@@ -1,6 +1,6 @@
-"""From what users write to the data and type of an array: Python numbers, numpy arrays, the like.
+"""Data and types of arrays from what users pass: Python numbers, numpy arrays and array-likes.
 
-Without x64, 64 bits become 32. Python numbers give weak types. A numpy array of the caller is
+Without x64, 64-bit values become 32-bit ones. Python numbers give weak types. A numpy array is
 copied unless nobody can change it.
 """
 from __future__ import annotations

@@ -183,7 +183,7 @@ def _xla_name(dtype: Any) -> str:
 
 _SLOT = 20          # words before tp_as_buffer in a type object
 _GET_BUFFER = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
-_kept: list[Any] = []       # what C holds pointers to
+_REFERENCED: list[Any] = []       # what C holds pointers to
 
 
 def _get_buffer(x: Any, request: int, flags: int) -> int:
@@ -199,7 +199,7 @@ def export_buffers(cls: type) -> None:
     if sys.implementation.name != "cpython" or sys.version_info[:2] != (3, 11):
         return
     function = _GET_BUFFER(_get_buffer)
-    _kept.append(function)
+    _REFERENCED.append(function)
     word = ctypes.sizeof(ctypes.c_void_p)
     procs = ctypes.c_void_p.from_address(id(cls) + _SLOT * word).value
     if procs:
@@ -229,8 +229,8 @@ def _is_pending(x: HostView) -> bool:
 def array_repr(x: HostView) -> str:
     aval = x.aval
     if is_extended(aval.dtype):
-        inner = key_words(x.value) if shows_value(x) else f"shape={aval.shape}"
-        return f"Array({aval.shape}, dtype={aval.dtype.name}) overlaying:\n{inner}"
+        words = key_words(x.value) if shows_value(x) else f"shape={aval.shape}"
+        return f"Array({aval.shape}, dtype={aval.dtype.name}) overlaying:\n{words}"
     tail = f"dtype={long_name(aval.dtype)}" + (", weak_type=True" if aval.weak_type else "")
     if _is_pending(x):
         return f"Array(shape={aval.shape}, {tail}, sharding={x.sharding})"

@@ -1,4 +1,4 @@
-"""What the choice of an executable depends on, of an array."""
+"""Keys of arrays: all of an array that the choice of an executable depends on."""
 from __future__ import annotations
 
 from ...ir.shardings.formats import Layout

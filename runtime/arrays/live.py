@@ -1,7 +1,7 @@
-"""Which arrays there are, without keeping any of them alive.
+"""Lists the arrays that exist, by weak references.
 
-The garbage collector could be asked for all objects instead, but then it would also hand out the
-tuples that other threads are just about to fill, which these take badly (a SystemError).
+The garbage collector could list all objects instead, but it would also hand out tuples that other
+threads are about to fill, which fails there with a SystemError.
 """
 from __future__ import annotations
 

@@ -58,15 +58,15 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
             np.asarray(x) if tiled else np.expand_dims(np.asarray(x), axis=0) for x in leaves])
     own = [x for x, s in zip(leaves, shared, strict=True) if not s]
     gathered = iter(_gather("process_allgather", own))
-    joined: Callable[..., np.ndarray]
+    combine: Callable[..., np.ndarray]
     out = []
     for x, s in zip(leaves, shared, strict=True):
         if s:
             out.append(_whole("process_allgather", x))
             continue
         rows = next(gathered)
-        joined = np.concatenate if tiled and rows[0].ndim else np.stack
-        out.append(frozen(joined(rows)))
+        combine = np.concatenate if tiled and rows[0].ndim else np.stack
+        out.append(frozen(combine(rows)))
     return unflatten(treedef, out)
 
 

@@ -1,4 +1,4 @@
-"""Arrays that computations give, made many at a time."""
+"""Arrays that computations return, made many at a time."""
 from __future__ import annotations
 
 import collections

@@ -175,14 +175,14 @@ def _move(x: ArrayImpl, sharding: Sharding, may_alias: bool | None) -> ArrayImpl
         return x
     check_fits(sharding, aval.shape, "device_put args")
     new = aval_for(aval.shape, aval.dtype, aval.weak_type, sharding)
-    kept = storage
+    moved = storage
     same_memory = sharding.memory_kind == x.sharding.memory_kind
     if not (same_memory and sharding.is_equivalent_to(x.sharding, aval.ndim)):
         if isinstance(storage, LocalBlocks) or storage.lead:
-            kept = _laid_out(x.value, sharding)
+            moved = _laid_out(x.value, sharding)
         else:
-            kept = _laid_out(storage.data, sharding, x.sharding)
-    out = ArrayImpl(new, sharding, kept, True)
+            moved = _laid_out(storage.data, sharding, x.sharding)
+    out = ArrayImpl(new, sharding, moved, True)
     return out.clone() if may_alias is False else out
 
 

@@ -41,9 +41,9 @@ def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> Counter[i
     return Counter(chain(chain.from_iterable(map(_INPUTS, calls)), outputs))
 
 
-def last_reads(calls: Sequence[Call], kept: Iterable[int]) -> list[tuple[int, ...]]:
-    """For each call the slots that nobody reads after it. kept: slots that are read at the end."""
-    seen = set(kept)
+def last_reads(calls: Sequence[Call], live: Iterable[int]) -> list[tuple[int, ...]]:
+    """For each call the slots that nobody reads after it. live: slots that are read at the end."""
+    seen = set(live)
     dead: list[tuple[int, ...]] = []
     for _, read, made, _, _, _, _ in reversed(calls):
         last: tuple[int, ...] = ()
@@ -59,13 +59,13 @@ def last_reads(calls: Sequence[Call], kept: Iterable[int]) -> list[tuple[int, ..
 def without_unread(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
     """The calls but those whose result nobody reads."""
     read = set(outputs)
-    kept: list[Call] = []
+    live: list[Call] = []
     for call in reversed(calls):
         if call.several or not read.isdisjoint(call.outputs):
-            kept.append(call)
+            live.append(call)
             read.update(call.inputs)
-    kept.reverse()
-    return kept
+    live.reverse()
+    return live
 
 
 def kernels(calls: Iterable[Call]) -> set[Kernel]:

@@ -1,7 +1,7 @@
-"""Numbers that overflow, divisions by zero, invalid operations: nobody is warned, as on a device.
+"""Silences numpy's warnings of overflow, division by zero and invalid operations.
 
-`numpy.errstate` says the same and takes longer than a small computation. numpy keeps what it says
-in a context variable, which is found here by looking what `errstate` changes.
+`numpy.errstate` does the same but takes longer than a small computation. numpy keeps the setting in
+a context variable, which is found here by looking at what `errstate` changes.
 """
 from __future__ import annotations
 

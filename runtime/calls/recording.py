@@ -66,7 +66,7 @@ class Kernel:
     """How a call computes its one result, for those who would do it in blocks.
 
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
-    of the largest. sizes: in bytes. cut: what runtime/plans/blocks.py knows of it, once asked.
+    of the largest. sizes: in bytes. cut: what runtime/plans/row_forms.py knows of it, once asked.
     orders: the same with the result's dimensions in other orders, as runtime/plans/products.py made
     them.
     permutes: whether there are such. changes: whether it can write over its first operand. fresh:

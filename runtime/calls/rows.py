@@ -1,17 +1,17 @@
-"""Parts of arrays at an index: in loops, a line of source each.
+"""Slices and updates at an index, a line of source each in loops.
 
-What an iteration takes of an array, or changes in it, is often a row or an element, and to find it
-takes longer than to compute with it. Here a slice at a start and the loss of its dimension are one
-indexing, and a scatter of one window is an assignment; both take their starts as numbers.
+An iteration often reads or updates one row or element of an array, and finding it takes longer than
+the computation. Here a dynamic slice and the squeeze behind it are one indexing expression, and a
+scatter of one window is one assignment, with Python integers as indices.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...ir.kernels.dynamic_slices import Place, Window, clamped
+from ...ir.kernels.dynamic_slices import Place, Window
 from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
 from ..layout import Reshaped
@@ -30,15 +30,6 @@ class SliceAt(NamedTuple):
         for i, d, last, size in self.places:
             at = min(max(starts[i].item(), 0), last)
             index[d] = at if self.drops else slice(at, at + size)   # type: ignore[call-overload]
-        return x[tuple(index)]
-
-    def starts(self) -> list[tuple[int, int]]:
-        """Of each start that is read: which operand it is, and the most that it is moved to."""
-        return [(1 + place.index, place.last) for place in self.places]
-
-    def all(self, x: Any, *starts: Any) -> Any:
-        """What is taken at each of many starts, elements being taken."""
-        index = [clamped(starts[i], last) for i, _, last, _ in self.places]
         return x[tuple(index)]
 
 
@@ -79,11 +70,6 @@ class UpdateAt(NamedTuple):
         x[part] = values if self.ufunc is None else self.ufunc(x[part], values)
         return x
 
-    def starts(self) -> list[tuple[int, int | None]]:
-        """Of each start that is read: which operand it is, and the most that it is moved to; None
-        if it must be known as it is."""
-        return [(1 + place.index, place.last if self.clips else None) for place in self.places]
-
 
 def is_written(call: Call) -> bool:
     """Is it `written` as lines?"""
@@ -91,28 +77,24 @@ def is_written(call: Call) -> bool:
     return type(function) is SliceAt or type(function) is UpdateAt and function.own
 
 
-def written(w: Any, call: Call, operands: Sequence[str], target: str,
-            given: Callable[[int, int | None], str | None]) -> None:
-    """Write the lines of a call of `SliceAt` or `UpdateAt`.
-
-    given: of an operand, by its number, what it is called where it is a number already and moved
-    to be this at most; None if there is no such thing.
-    """
-    function, eqn, names = call.function, call.eqn, {}
+def written(w: Any, call: Call, operands: Sequence[str], target: str, constants: Mapping[int, Any]
+            ) -> None:
+    """Write the lines of a call of `SliceAt` or `UpdateAt`. constants: by slot."""
+    function, eqn = call.function, call.eqn
     checks: list[str] = []
-    for i, last in function.starts():           # type: ignore[attr-defined]
-        name = given(i, last)
-        if name is None:
-            name = w.fresh()
-            w.line(f"{name} = {operands[i]}.item()", eqn)
-            if last is not None:
-                w.line(f"{name} = 0 if {name} < 0 else {name} if {name} < {last} else {last}")
-        names[i] = name
     index: dict[int, str] = {}
     for i, d, last, size in function.places:    # type: ignore[attr-defined]
-        name = names[i + 1]
+        start = constants.get(call.inputs[i + 1])
+        moves = type(function) is SliceAt or function.clips     # type: ignore[attr-defined]
+        if start is not None:
+            name = str(min(max(start.item(), 0), last) if moves else start.item())
+        else:
+            name = w.fresh()
+            w.line(f"{name} = {operands[i + 1]}.item()", eqn)
+            if moves:
+                w.line(f"{name} = 0 if {name} < 0 else {name} if {name} < {last} else {last}")
         index[d] = name if function.drops else f"{name}:{name} + {size}"   # type: ignore
-        if type(function) is UpdateAt and not function.clips:
+        if not moves:
             checks.append(f"0 <= {name} <= {last}")
     inside = ", ".join([index.get(d, ":") for d in range(max(index) + 1)])
     if type(function) is SliceAt:

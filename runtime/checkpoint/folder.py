@@ -178,11 +178,12 @@ def commit(path: str, index: Index) -> None:
     _remove_others(path, index.folder)
 
 
-def not_saved(path: str, generation: int, alone: bool, made: bool, problem: OSError) -> Exception:
+def not_saved(path: str, generation: int, only_writer: bool, made: bool, problem: OSError
+              ) -> Exception:
     """The error of a save that the system did not let finish; what it wrote is removed.
 
-    alone: whether no other process saves here; those may still be writing, and what they leave goes
-    with the next save. made: whether there was no such folder before.
+    only_writer: whether no other process saves here; those may still be writing, and what they
+    leave goes with the next save. made: whether there was no such folder before.
     """
     current = None
     with contextlib.suppress(OSError, ValueError):
@@ -192,7 +193,7 @@ def not_saved(path: str, generation: int, alone: bool, made: bool, problem: OSEr
         intact = ("the new checkpoint is whole, but may not be on the disk yet, or what it "
                   "replaces is still there")
     else:
-        if alone:
+        if only_writer:
             shutil.rmtree(os.path.join(path, name), ignore_errors=True)
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(path, _NEW_INDEX))

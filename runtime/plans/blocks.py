@@ -20,7 +20,6 @@ same numbers, written out as a function (runtime/plans/generated.py).
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,25 +29,13 @@ from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ..calls.call import Call, new_call, read_counts
-from ..calls.recording import (
-    CALL,
-    CAST,
-    NOT_ASKED,
-    REDUCE,
-    REPEAT,
-    RESHAPE,
-    WHERE,
-    Kernel,
-    Recording,
-)
+from ..calls.recording import CALL, REDUCE, Kernel
 from ..threads import in_parallel, share_count
-from .generated import Lines, Writer
-from .steps import inlined
+from .generated import Lines, Writer, inlined
+from .row_forms import Form, Forms, cuts
 
-Shape = tuple[int, ...]
 BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
-LONGEST_ROW = 1 << 16           # elements
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single call to be evaluated in blocks
 
@@ -56,120 +43,6 @@ SINGLE = 4                      # times LARGE, for a single call to be evaluated
 # A plan for a hundred equal leaves has a hundred equal groups.
 _BODIES = module_table("runtime.plans.blocks._BODIES",
                        "functions of fused calls, by what these compute of how many rows", 1024)
-
-
-class Form:
-    """What a block holds of a value: rows of this shape, or the same array, in this shape, always.
-    """
-
-    __slots__ = ("is_rows", "shape")
-
-    def __init__(self, is_rows: bool, shape: Shape) -> None:
-        self.is_rows, self.shape = is_rows, shape
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Form) and (
-            self.is_rows == other.is_rows and self.shape == other.shape)
-
-    def __hash__(self) -> int:
-        return hash((self.is_rows, self.shape))
-
-    def of(self, rows: int) -> Shape:
-        """The shape that so many rows have."""
-        return (rows, *self.shape) if self.is_rows else self.shape
-
-
-Forms = tuple[Form | None, ...]         # of each value of a recording; None of one that is not read
-
-
-def leading(shape: Shape, rows: int) -> int:
-    """How many dimensions in front have `rows` elements together; 0 if there is no such place.
-
-    >>> from shardtrace.runtime.plans.blocks import leading
-    >>> leading((4, 8, 3), 32), leading((32,), 32), leading((4, 6), 8)
-    (2, 1, 0)
-    """
-    count = 1
-    for d, n in enumerate(shape):
-        count *= n
-        if count == rows:
-            return d + 1
-    return 0
-
-
-def forms_of(recording: Recording, rows: int) -> Forms | None:
-    """What a block of rows holds of each value, from the result backwards; None if the call does
-    not treat so many rows apart."""
-    values = recording.values
-    forms: list[Form | None] = [None] * len(values)
-
-    def ask(v: Any, form: Form) -> bool:
-        if type(v) is not int:                  # a constant
-            return True
-        if forms[v] is None:
-            forms[v] = form
-        return forms[v] == form
-
-    def by_rows(shape: Shape) -> Form | None:
-        k = leading(shape, rows)
-        return Form(True, shape[k:]) if k else None
-
-    def beside(shape: Shape, out: Shape) -> Form | None:
-        """Of an operand that numpy repeats to the shape `out`."""
-        k = leading(out, rows)
-        if not shape or len(shape) != len(out):
-            return None if shape else Form(False, ())
-        if shape[:k] == out[:k]:
-            return Form(True, shape[k:])
-        return Form(False, (1, *shape[k:])) if all([n == 1 for n in shape[:k]]) else None
-
-    whole = by_rows(values[recording.result][0])
-    if whole is None:
-        return None
-    forms[recording.result] = whole
-    for step in reversed(recording.steps):
-        out, shape = forms[step.result], values[step.result][0]
-        if out is None:
-            return None
-        for v in step.operands:
-            if type(v) is not int:
-                continue
-            given, form = values[v][0], None
-            if step.kind in (CALL, WHERE, CAST, REPEAT):
-                form = beside(given, shape) if out.is_rows else None
-            elif step.kind == RESHAPE:
-                form = by_rows(given) if out.is_rows else Form(False, given)
-            elif step.kind == REDUCE and out.is_rows and leading(given, rows) <= min(step.axes):
-                form = by_rows(given)
-            if form is None or not ask(v, form):
-                return None
-    return tuple(forms)
-
-
-class Cuts:
-    """Into which numbers of rows the call of a kernel can be cut. forms: for each of them."""
-
-    __slots__ = ("forms", "is_view")
-
-    def __init__(self, kernel: Kernel) -> None:
-        recording = kernel.recording
-        self.forms: dict[int, Forms] = {}
-        self.is_view = recording is not None and recording.is_view
-        if recording is None:
-            return
-        widest = max(recording.values, key=lambda value: math.prod(value[0]))[0]
-        for k in range(1, len(widest) + 1):
-            rows = math.prod(widest[:k])
-            if rows > 1 and kernel.elements <= rows * LONGEST_ROW and rows not in self.forms:
-                forms = forms_of(recording, rows)
-                if forms is not None:
-                    self.forms[rows] = forms
-
-
-def _cuts(kernel: Kernel) -> Cuts:
-    if kernel.cut is NOT_ASKED:
-        kernel.cut = Cuts(kernel)
-    return kernel.cut
 
 
 def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
@@ -198,7 +71,7 @@ class Blocked:
     """
 
     __slots__ = ("_bodies", "_calls", "_forms", "_kernels", "_operands", "_overwritten", "_results",
-                 "_rows", "_size", "_threads", "_written", "equations")
+                 "_rows", "_size", "_threads", "equations")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
                  results: Sequence[int], rows: int) -> None:
@@ -210,23 +83,15 @@ class Blocked:
         self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
         if len(calls) == self._threads == 1:
             self._size = rows               # nothing to keep in the cache
-        self._written: tuple[int, ...] = ()         # results whose memory is given
         self._overwritten: dict[int, int] = {}      # result to the operand it is written over
         self._bodies: dict[int, Any] = {}           # by rows of a block
         self.equations: tuple[Equation, ...] = tuple(dict.fromkeys(
             [call.eqn for call in calls if call.eqn is not None]))
 
-    def writing(self, results: Sequence[int]) -> Blocked:
-        """The function that writes these results, by number, into arrays given last."""
-        return self._with(tuple(results), self._overwritten)
-
-    def over(self, operands: Sequence[int]) -> Blocked:
+    def overwriting(self, operands: Sequence[int]) -> Blocked:
         """The function that may write results over these operands, by number."""
-        return self._with(self._written, self._replaceable(operands))
-
-    def _with(self, written: tuple[int, ...], overwritten: dict[int, int]) -> Blocked:
         other = copy.copy(self)
-        other._written, other._overwritten = written, overwritten
+        other._overwritten = self._replaceable(operands)
         return other
 
     def _replaceable(self, operands: Sequence[int]) -> dict[int, int]:
@@ -238,8 +103,9 @@ class Blocked:
             last, place = self._kernels[reads[-1]], self._calls[reads[-1]].inputs.index(o)
             for j, s in enumerate(self._results):
                 kernel = self._kernels[makers[s]]
-                if j not in found and j not in self._written and self._operands[o].is_rows and (
-                        makers[s] >= reads[-1] and not _reads_late(self._calls[makers[s]], o)
+                if j not in found and self._operands[o].is_rows and (
+                        makers[s] >= reads[-1]
+                        and not _reads_while_writing(self._calls[makers[s]], o)
                         and kernel.shapes[-1] == last.shapes[place]
                         and kernel.dtypes[-1] == last.dtypes[place]):
                     found[j] = o
@@ -249,16 +115,11 @@ class Blocked:
     def __call__(self, *arrays: Any) -> list[Any]:
         rows, count = self._rows, len(self._operands)
         given = [x.reshape(form.of(rows)) if form.shape or form.is_rows else x
-                 for x, form in zip(arrays, self._operands, strict=False)]
-        out = dict(zip(self._written, arrays[count:], strict=True))
-        for j, o in self._overwritten.items():
-            if j not in out and arrays[o].flags.carray:
-                out[j] = arrays[o]
-        kernels = self._kernels
-        for j, s in enumerate(self._results):
-            if j not in out:
-                out[j] = empty(kernels[s - count].shapes[-1], kernels[s - count].dtypes[-1])
-        results = [out[j] for j in range(len(self._results))]
+                 for x, form in zip(arrays, self._operands, strict=True)]
+        over = {j: arrays[o] for j, o in self._overwritten.items() if arrays[o].flags.carray}
+        made = [self._kernels[s - count] for s in self._results]
+        results = [over[j] if j in over else empty(kernel.shapes[-1], kernel.dtypes[-1])
+                   for j, kernel in enumerate(made)]
         threads, size = self._threads, self._size
         memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
         starts = iter(range(0, rows, size))
@@ -274,9 +135,6 @@ class Blocked:
             in_parallel([work] * threads)
         else:
             work()
-        for j in self._written:
-            if not np.may_share_memory(results[j], memory[j]):      # it does not lie by rows
-                results[j][...] = memory[j].reshape(results[j].shape)
         return results
 
     def _by_rows(self, s: int, x: Any) -> Any:
@@ -320,7 +178,7 @@ def _ends_in_call(call: Call) -> bool:
         recording.steps[-1].result == recording.result)                         # type: ignore
 
 
-def _reads_late(call: Call, o: int) -> bool:
+def _reads_while_writing(call: Call, o: int) -> bool:
     """Does the call read an operand after it has begun to write its result, or elsewhere in it?"""
     return o in call.inputs and not _ends_in_call(call)
 
@@ -335,12 +193,12 @@ class _Group:
 
     def join(self, call: Call, kernel: Kernel) -> bool:
         """Add a call, if it treats rows apart as the others do."""
-        cuts = _cuts(kernel)
+        found = cuts(kernel).forms
         if not self.calls:
-            self.rows = list(cuts.forms)
-        rows = [n for n in self.rows if n in cuts.forms and all(
+            self.rows = list(found)
+        rows = [n for n in self.rows if n in found and all(
             [form is None or form.is_rows for s, form in
-             zip(call.inputs, cuts.forms[n], strict=False) if s in self.made])]
+             zip(call.inputs, found[n], strict=False) if s in self.made])]
         if not rows:
             return False
         self.rows = rows
@@ -388,7 +246,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
             if (kernel.elements >= LARGE or is_read_here) and group.join(call, kernel):
                 continue
             if not is_read_here and (
-                    kernel.elements < LARGE or _cuts(kernel).is_view):
+                    kernel.elements < LARGE or cuts(kernel).is_view):
                 out.append(call)                # may as well be done before
                 continue
             if kernel.elements >= LARGE:
@@ -408,26 +266,26 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     inside = read_counts(calls)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
     views: list[Call] = []
-    kept: list[Call] = []
+    needed_calls: list[Call] = []
     read: set[int] = set()
     for call in reversed(calls):
         s = call.outputs[0]
-        if s in needed and _cuts(call.kernel).is_view:          # type: ignore[arg-type]
+        if s in needed and cuts(call.kernel).is_view:          # type: ignore[arg-type]
             views.append(call)
             needed.update(call.inputs)
             needed.discard(s)
             if s not in read:
                 continue
         if s in needed or s in read:
-            kept.append(call)
+            needed_calls.append(call)
             read.update(call.inputs)
-    kept.reverse()
+    needed_calls.reverse()
     views.reverse()
-    computed = [call for call in kept if not _cuts(call.kernel).is_view]   # type: ignore[arg-type]
+    computed = [call for call in needed_calls if not cuts(call.kernel).is_view]   # type: ignore[arg-type]
     large = computed[0].kernel.elements if computed else 0      # type: ignore[union-attr]
     if not computed or len(computed) == 1 and large < SINGLE * LARGE:
         return list(calls)
-    return [_fused(kept, needed, _best(rows, computed)), *views]
+    return [_fused(needed_calls, needed, _best(rows, computed)), *views]
 
 
 def _best(rows: Sequence[int], calls: Sequence[Call]) -> int:
@@ -440,7 +298,7 @@ def _best(rows: Sequence[int], calls: Sequence[Call]) -> int:
 def _fused(calls: Sequence[Call], needed: set[int], rows: int) -> Call:
     """One call in place of these. Slots are numbered anew: operands, one for each form in which
     they are read, then what each call computes; so equal groups have equal source."""
-    forms = [_cuts(call.kernel).forms[rows] for call in calls]     # type: ignore[arg-type]
+    forms = [cuts(call.kernel).forms[rows] for call in calls]     # type: ignore[arg-type]
     made = {call.outputs[0] for call in calls}
     operands: dict[tuple[int, Form], int] = {}
     for call, its in zip(calls, forms, strict=True):

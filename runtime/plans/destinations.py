@@ -1,13 +1,9 @@
-"""Results that are written where they belong: into memory of a loop, or over an operand that dies.
+"""In-place results: calls write over operands that die, or into memory that is given.
 
-What an iteration of a scan gives is a row of a large array. A call that can write there does, and
-nothing is copied. What is read for the last time lends its memory to the result, if it was computed
-here and nothing is left that is a view of it: an array that is changed in part is changed where it
-is, and what a chain of small calls touches stays in the cache. A buffer that a loop carries is the
-loop's own from the first iteration on, before which it is copied.
-
-`x.at[i].set(x[j]).at[j].set(x[i])` reads of `x` what the first change writes over. Reads that can
-come before it do, and a part that is used after it is copied; else all of the array would be.
+An operand that is read for the last time lends its memory to the result, if it was computed in this
+plan and no view of it is left. So an array that is updated in part is updated in place, and a chain
+of small calls stays in the cache. What a loop carries may be overwritten from the first iteration
+on, before which it is copied.
 """
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call
 from ..calls.recording import CALL, VIEWS, Recording
-from ..calls.rows import UpdateAt
 from .draft import Draft
 
 FEWEST = 1 << 10                # bytes of a small array that is worth writing over
@@ -38,17 +33,10 @@ def into_memory(calls: Sequence[Call], wanted: Iterable[int], new_slot: Callable
     for i, call in enumerate(calls):
         if open_slots.isdisjoint(call[2]):
             continue
-        here = [s for s in call.outputs if s in open_slots]
-        if is_group(call):
-            slots = [new_slot() for _ in here]
-            function = call.function.writing([call.outputs.index(s) for s in here])
-            out[i] = call._replace(function=function, inputs=(*call.inputs, *slots), changes=True)
-            memory.update(zip(here, slots, strict=True))
-            continue
         made = _writer(call)
         if made is not None:
             function, inputs = made
-            (s,), slot = here, new_slot()
+            (s,), slot = call.outputs, new_slot()
             out[i] = call._replace(function=function, inputs=(*inputs, slot), kernel=None,
                                    changes=True)
             memory[s] = slot
@@ -82,11 +70,11 @@ def _minimum(x: Any, y: Any, out: Any) -> Any:
 _NAMED = {np.maximum: _maximum, np.minimum: _minimum}   # numpy warns of an `out` that has no name
 
 
-def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[int, int],
+def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int],
                   small: bool = False) -> tuple[Sequence[Call], list[int]]:
     """The calls, those that can writing their result over an operand that nobody else reads.
 
-    owned: parameters that may be written over, and what they are in the next iteration. small:
+    writable: parameters that may be written over, and what they are in the next iteration. small:
     whether calls are looked at that compute small arrays, too. Gives also those parameters that
     are.
     """
@@ -94,17 +82,17 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
     able = [i for i, call in enumerate(calls)
             if call.kernel is not None and (
                 call.kernel.changes or small and call.kernel.sizes[-1] >= FEWEST)
-            or owned and not owned.keys().isdisjoint(call.inputs) or is_group(call)]
+            or writable and not writable.keys().isdisjoint(call.inputs) or is_group(call)]
     if not able:
         return calls, used
-    memory = _Memory(calls, outputs, owned)
+    memory = _Memory(calls, outputs, writable)
     out = list(calls)
     for i in able:
         call = calls[i]
         if is_group(call):
-            dying = [k for k, s in enumerate(call[1]) if s not in owned and memory.is_free(s, i)]
+            dying = [k for k, s in enumerate(call[1]) if s not in writable and memory.is_free(s, i)]
             if dying:
-                out[i] = new_call((call.function.over(dying), *call[1:6], True))
+                out[i] = new_call((call.function.overwriting(dying), *call[1:6], True))
             continue
         changed = _changed(call)
         if changed is None:
@@ -115,7 +103,7 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
         if x is not None:
             out[i] = call._replace(function=function, kernel=None, changes=True,
                                    inputs=(*inputs, x) if elementwise else inputs)
-            if x in owned:
+            if x in writable:
                 used.append(x)
     return out, used
 
@@ -142,10 +130,10 @@ def _changed(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | None:
 class _Memory:
     """Which values of calls lie in memory that may be written over.
 
-    owned: parameters whose memory is this plan's, as far as what they are next is.
+    writable: parameters whose memory is this plan's, as far as what they are next is.
     """
 
-    def __init__(self, calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[int, int]
+    def __init__(self, calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int]
                  ) -> None:
         self.calls = calls
         self.makers = {s: call for call in calls for s in call[2]}
@@ -154,13 +142,13 @@ class _Memory:
         for i, call in enumerate(calls):
             for s in call[1]:
                 self.readers.setdefault(s, []).append(i)
-        self.owned = {x for x, o in owned.items() if outputs.count(o) == 1 and self._is_new(o)
+        self.writable = {x for x, o in writable.items() if outputs.count(o) == 1 and self._is_new(o)
                       and not any([s in self.given for s, _ in self._views(o) if s != o])}
 
     def is_free(self, x: int, i: int, often: bool = False) -> bool:
         """Is it an array of its own here, of which nobody reads anything once the call at i, which
         reads it once and no view of it, has been made? often: whether it may be read more often."""
-        if not (x in self.owned or self._is_new(x)) or self.readers[x][-1] != i:
+        if not (x in self.writable or self._is_new(x)) or self.readers[x][-1] != i:
             return False
         return (often or self.readers[x].count(i) == 1) and all(
             [s not in self.given and (not at or at[-1] < i or s == x)
@@ -185,8 +173,8 @@ class _Memory:
 
 
 def is_group(call: Call) -> bool:
-    """Is it one of fused calls, which can write any of its results to memory that is given?"""
-    return hasattr(call.function, "writing")
+    """Is it one of fused calls, which can write its results over operands?"""
+    return hasattr(call.function, "overwriting")
 
 
 def is_fresh(call: Call) -> bool:
@@ -195,7 +183,7 @@ def is_fresh(call: Call) -> bool:
     if call.changes:
         return True
     if kernel is None:
-        return hasattr(function, "over") or hasattr(function, "into")
+        return is_group(call) or hasattr(function, "over") or hasattr(function, "into")
     if kernel.fresh is None:
         recording = kernel.recording
         kernel.fresh = hasattr(function, "over") or hasattr(function, "into") or (
@@ -211,16 +199,14 @@ def _computes(recording: Recording) -> bool:
 def _into_memory(d: Draft) -> Draft:
     if not d.wanted:
         return d
-    calls, memory = into_memory(d.calls, dict.fromkeys([d.outputs[i] for i in d.wanted]),
-                                d.new_slot)
+    calls, memory = into_memory(d.calls, d.outputs, d.new_slot)
     return d.of(calls, memory=memory)
 
 
 def _over_operands(d: Draft) -> Draft:
     if not (d.carried or d.small or d.traits.changes or d.traits.large):
         return d
-    owned = {x: o for x, o in d.owned.items() if o not in d.memory}
-    calls, used = over_operands(d.calls, d.outputs, owned, d.small)
+    calls, used = over_operands(d.calls, d.outputs, d.next_values, d.small)
     return d.of(calls, used=used)
 
 
@@ -229,8 +215,6 @@ WRITE_INTO_MEMORY = Pass("write-into-memory", "", _into_memory,
 WRITE_OVER = Pass("write-over", "", _over_operands,
                   "results are written over operands that are read for the last time")
 
-
-# -- reading before writing ------------------------------------------------------------------------
 
 def copied(x: Any) -> Any:
     """The same numbers in memory of their own."""
@@ -243,75 +227,3 @@ def copied_into(x: Any, out: Any) -> Any:
 
 
 copied.into = copied_into  # type: ignore[attr-defined]
-
-
-def read_first(calls: list[Call], outputs: list[int], owned: Mapping[int, int],
-               new_slot: Callable[[], int]) -> tuple[list[Call], list[int]]:
-    """The calls and outputs of a loop's body, so that more parts can be changed in place.
-
-    owned: parameters that may be written over, each by one result only.
-    """
-    changes = {call.inputs[0]: call for call in calls if type(call.function) is UpdateAt}
-    for x, end in owned.items():
-        while x in changes and x != end:
-            change = changes[x]
-            if x not in outputs:
-                place = next(i for i, c in enumerate(calls) if c.outputs == change.outputs)
-                calls, outputs = _before(calls, outputs, place, new_slot)
-            x = change.outputs[0]
-    return calls, outputs
-
-
-def _before(calls: list[Call], outputs: list[int], place: int, new_slot: Callable[[], int]
-            ) -> tuple[list[Call], list[int]]:
-    """The same with what reads the operand of the change at `place` before it, if all can be."""
-    early, change, late = calls[:place], calls[place], calls[place + 1:]
-    x = change.inputs[0]
-    moved = _needed(late, x)
-    if moved:
-        ahead = [late[i] for i in moved]
-        after = [call for i, call in enumerate(late) if i not in moved]
-        made = {*change.outputs, *[s for call in after for s in call.outputs]}
-        if any([not made.isdisjoint(call.inputs) or _is_seen(call) for call in ahead]):
-            return calls, outputs
-        early, late = early + ahead, after
-    views = {x}
-    parts: dict[int, Call] = {}
-    for call in early:
-        if not views.isdisjoint(call.inputs) and not is_fresh(call):
-            views.update(call.outputs)
-            parts.update(dict.fromkeys(call.outputs, call))
-    read = {*outputs, *[s for call in late for s in call.inputs]}
-    names: dict[int, int] = {}
-    assert change.kernel is not None
-    whole = change.kernel.sizes[-1]
-    for s in parts.keys() & read:
-        kernel = parts[s].kernel
-        if kernel is None or 2 * kernel.sizes[-1] > whole:
-            return calls, outputs
-        names[s] = new_slot()
-    copies = [new_call((copied, (s,), (t,), False, parts[s].eqn, None, False))
-              for s, t in names.items()]
-
-    def renamed(slots: Sequence[int]) -> tuple[int, ...]:
-        return tuple([names.get(s, s) for s in slots])
-
-    change, *late = [call._replace(inputs=renamed(call.inputs)) for call in (change, *late)]
-    return [*early, *copies, change, *late], list(renamed(outputs))
-
-
-def _needed(calls: list[Call], x: int) -> dict[int, None]:
-    """The places of the calls that read x, and of those that compute what they read besides; in
-    order."""
-    slots: set[int] = set()
-    found = []
-    for i in range(len(calls) - 1, -1, -1):
-        if x in calls[i].inputs or not slots.isdisjoint(calls[i].outputs):
-            slots.update(calls[i].inputs)
-            found.append(i)
-    return dict.fromkeys(reversed(found))
-
-
-def _is_seen(call: Call) -> bool:
-    """May somebody outside see in which order this and other calls run?"""
-    return call.several or call.eqn is not None and bool(call.eqn.op.effect)

@@ -1,7 +1,7 @@
-"""A plan on its way from the calls that the planner appends to those that run.
+"""Drafts: plans that still go through passes.
 
-It goes through passes of one form (ir/passes.py), from draft to draft: those of plans/passes.py
-when it is planned, those of plans/generated.py when it is written out as a function.
+The planner appends calls to a draft; the passes of plans/passes.py take it from draft to draft when
+it is planned, those of plans/generated.py when it is written out as a function.
 """
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Draft(NamedTuple):
     """Calls, and what of their slots matters outside.
 
     new_slot: a slot that is not used yet. traits: of the calls as they were at first. carried: of a
-    loop's body, inputs that the first outputs become in the next iteration. wanted: numbers of
-    outputs that there is memory for. loop: of a loop's body, the inputs that do not change, and
-    whether a call must be made in every iteration all the same. has_unread: whether nobody reads
-    what some calls give. small: whether memory of small arrays is used again, too.
+    loop's body, inputs that the first outputs become in the next iteration. wanted: whether there
+    is memory for the outputs. loop: of a loop's body, the inputs that do not change, and whether a
+    call must be made in every iteration all the same. small: whether memory of small arrays is used
+    again, too.
 
     By passes: before: the calls that are made once. memory: by slots of results, those of their
     memory. used: those of `carried` that are written over.
@@ -55,16 +55,15 @@ class Draft(NamedTuple):
     new_slot: Callable[[], int]
     traits: Traits
     carried: Sequence[int] = ()
-    wanted: Sequence[int] = ()
+    wanted: bool = False
     loop: tuple[Sequence[int], Callable[[Call], bool]] | None = None
-    has_unread: bool = False
     small: bool = False
     before: Draft | None = None
     memory: Mapping[int, int] = {}
     used: Sequence[int] = ()
 
     @property
-    def owned(self) -> dict[int, int]:
+    def next_values(self) -> dict[int, int]:
         """What is carried, and what it is in the next iteration."""
         return dict(zip(self.carried, self.outputs, strict=False))
 

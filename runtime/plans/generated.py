@@ -17,7 +17,6 @@ small arrays that halves the time of a run. The source has no names or texts of 
 """
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from types import CodeType
@@ -27,6 +26,7 @@ import numpy as np
 
 from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.reductions import adder_of
+from ...ir.passes import Pass
 from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ..calls.call import Call, last_reads
@@ -45,10 +45,19 @@ from ..calls.recording import (
 from ..calls.rows import is_written, written
 from ..layout import Reshaped
 from ..storage import settled
+from .constants import FOLD_CONSTANTS
+from .destinations import WRITE_INTO_MEMORY, WRITE_OVER
 from .draft import Draft, Traits, run_passes
-from .steps import WRITTEN
 
 Run = Callable[[Sequence[Any]], list[Any]]
+
+WRITTEN: tuple[Pass, ...] = (FOLD_CONSTANTS, WRITE_INTO_MEMORY, WRITE_OVER)
+"""The passes over the calls of a plan that is written out as a function."""
+
+
+def inlined(*arrays: Any) -> Any:
+    """The function of calls that are written out, which is never called."""
+    raise AssertionError("the numpy calls stand in its place")
 
 
 def repeated(x: Any, shape: tuple[int, ...]) -> Any:
@@ -70,8 +79,7 @@ class Writer:
         self.names: dict[str, Any] = {}
         self.indent = " " * 8                       # within `def` and `try`
         self._of: dict[int, str] = {}
-        self._eqns: dict[int, tuple[Equation, ...]] = {}    # by line number
-        self.around: tuple[Equation, ...] = ()      # of branches, the equations that choose them
+        self._eqns: dict[int, Equation] = {}        # by line number
         self._fresh = 0
 
     def name(self, value: Any, letter: str = "c") -> str:
@@ -84,7 +92,7 @@ class Writer:
     def line(self, text: str, eqn: Equation | None = None) -> None:
         self.lines.append(self.indent + text)
         if eqn is not None:
-            self._eqns[len(self.lines) + 2] = (eqn, *self.around)
+            self._eqns[len(self.lines) + 2] = eqn
 
     def fresh(self) -> str:
         self._fresh += 1
@@ -101,11 +109,12 @@ class Writer:
             trace = error.__traceback__
             while trace is not None and trace.tb_frame.f_code is not code:
                 trace = trace.tb_next
-            for eqn in () if trace is None else eqns.get(trace.tb_lineno, ()):
+            eqn = None if trace is None else eqns.get(trace.tb_lineno)
+            if eqn is not None:
                 error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
 
         names = {**self.names, "note": note}
-        exec(_code(source) if len(source) < LONGEST_KEPT else _compiled(source), names)
+        exec(_code(source) if len(source) < LONGEST_CACHED else _compiled(source), names)
         return names["run"]
 
 
@@ -127,28 +136,17 @@ class Lines:
         new_slot = itertools.count(max(known, default=-1) + 1).__next__
         draft = run_passes(WRITTEN, Draft(
             calls, outputs, constants, new_slot, Traits(True, True, True), carried,
-            range(len(outputs)) if wanted else (), small=True))
+            wanted, small=True))
         self.calls, self.constants = draft.calls, draft.constants
         self.memory, self.used = draft.memory, draft.used
         self.fixed = {*self.constants, *fixed}
         self.dead = last_reads(self.calls, (*outputs, *self.fixed))
-        self._numbers: dict[int, Any] = {}
-        self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
 
     def slot(self, s: int) -> str:
         """What the value in a slot is called."""
         if s in self.constants:
             return self.writer.name(self.constants[s], "k")
         return f"{self.letter}{s}"
-
-    def number(self, s: int) -> str:
-        """The same where it is a scalar: numbers of numpy, not arrays, among the constants."""
-        value = self.constants.get(s)
-        if type(value) is not np.ndarray:
-            return self.slot(s)
-        if s not in self._numbers:
-            self._numbers[s] = value[()]
-        return self.writer.name(self._numbers[s], "k")
 
     def unpack(self, slots: Sequence[int]) -> str:
         """The targets of an assignment of several values."""
@@ -158,16 +156,11 @@ class Lines:
         w = self.writer
         for call, ends in zip(self.calls, self.dead, strict=True):
             recording = call.recording
-            name = self.slot if recording is None or any(
-                [shape for shape, _ in recording.values]) else self.number
-            operands = [name(s) for s in call.inputs]
+            operands = list(map(self.slot, call.inputs))
             if recording is not None:
                 inline(w, recording, operands, self.slot(call.outputs[0]), call.eqn)
             elif is_written(call):
-                written(w, call, operands, self.slot(call.outputs[0]),
-                        functools.partial(self._start, call.inputs))
-            elif _branches(call) is not None:
-                self._branch(call, operands)
+                written(w, call, operands, self.slot(call.outputs[0]), self.constants)
             elif type(call.function) is Reshaped:
                 w.line(f"{self.slot(call.outputs[0])} = {operands[0]}.reshape("
                        f"{call.function.shape})", call.eqn)
@@ -178,51 +171,10 @@ class Lines:
                        call.eqn)
             self.drop([s for s in ends if s not in self.fixed])
 
-    def _start(self, inputs: Sequence[int], i: int, last: int | None) -> str | None:
-        """What a start is called that is a number, moved inside; None if that is to be computed."""
-        value = self.constants.get(inputs[i])
-        if value is None:
-            return self.indices.get((inputs[i], last))
-        return str(value.item() if last is None else min(max(value.item(), 0), last))
-
-    def _branch(self, call: Call, operands: Sequence[str]) -> None:
-        """The lines of a choice between plans, which the first operand numbers."""
-        w, around = self.writer, self.writer.around
-        choice, *given = operands
-        targets = self.unpack(call.outputs)
-        plans = _branches(call) or ()
-        for k, plan in enumerate(plans):
-            word = "else" if k and k == len(plans) - 1 else (
-                f"{'el' if k else ''}if {choice} {'==' if k else '<='} {k}")
-            w.line(f"{word}:", call.eqn)
-            indent, w.indent = w.indent, w.indent + "    "
-            w.around = around if call.eqn is None else (call.eqn, *around)
-            inside = Lines(w, plan.calls, plan.outputs, plan.constants,
-                           f"{self.letter}{call.outputs[0]}b{k}_")
-            if given:
-                w.line(f"{inside.unpack(plan.inputs)}= {', '.join(given)},")
-            inside.write()
-            w.line(f"{targets}= {''.join([inside.slot(s) + ', ' for s in plan.outputs])}")
-            inside.drop([s for s in dict.fromkeys((*plan.inputs, *plan.outputs))
-                         if s not in inside.fixed])
-            w.indent, w.around = indent, around
-        w.line("pass")              # what is dropped here is dropped whatever was chosen
-
     def drop(self, slots: Sequence[int]) -> None:
         """Behind the last line: nobody reads these any more."""
         if slots:
             self.writer.lines[-1] += "; " + " = ".join(map(self.slot, slots)) + " = None"
-
-
-FEW_LINES = 64          # calls of branches that are written where they are chosen
-
-
-def _branches(call: Call) -> Sequence[Any] | None:
-    """The plans that a call chooses between, if they are few and short."""
-    plans = getattr(call.function, "branches", None)
-    if plans is None or not call.outputs or sum([len(plan.calls) for plan in plans]) > FEW_LINES:
-        return None
-    return plans if len(plans) > 1 else None
 
 
 def generate(calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
@@ -262,62 +214,25 @@ def _compiled(source: str) -> CodeType:
 
 # To compile takes three quarters of the time; plans of equal calls have equal sources.
 _code = cached(1024, "code of plans, by source")(_compiled)
-LONGEST_KEPT = 1 << 16
+LONGEST_CACHED = 1 << 16
 
 
 def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
-           eqn: Equation | None, many: bool = False) -> None:
-    """The numpy calls of an op, one a line. many: whether they are done on arrays of what the
-    operands are."""
+           eqn: Equation | None) -> None:
+    """The numpy calls of an op, one a line."""
     at: dict[int, str] = dict(enumerate(operands))
     for step in recording.steps:
         out = at[step.result] = target if step.result == recording.result else w.fresh()
         args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
-        w.line(f"{out} = {_expression(w, step, args, recording, many)}", eqn)
+        w.line(f"{out} = {_expression(w, step, args, recording)}", eqn)
     if recording.result < recording.operands:
         w.line(f"{target} = {at[recording.result]}", eqn)
 
 
-def _of_numbers(step: Any, args: Sequence[str], recording: Recording) -> str | None:
-    """A ufunc of scalars as an operator, which takes a tenth of the time; None if there is none."""
-    values = [recording.values[v] for v in step.operands if type(v) is int]
-    kind = values[0][1] if values else np.dtype(object)
-    if any([x or dtype != kind or dtype.isbuiltin != 1 for x, dtype in values]):
-        return None
-    for signs, kinds in ((_COMPARED, "iubf"), (_BITS, "iub"), (_COUNTED, "iu"), (_COMPUTED, "f")):
-        if step.function in signs and kind.kind in kinds:
-            return f"{args[0]} {signs[step.function]} {args[1]}"
-    if step.function in _SIGNS and kind.kind in "if":
-        return f"{_SIGNS[step.function]}({args[0]})"
-    if step.function in _CHOSEN and kind.kind in "iu" and len(values) == 2:
-        return f"{args[0]} if {args[0]} {_CHOSEN[step.function]} {args[1]} else {args[1]}"
-    return None
-
-
-@cached(1024)
-def _counts(kind: type) -> tuple[Any, Any]:
-    """0 and 1 as numbers of a kind."""
-    return kind(0), kind(1)
-
-
-_COMPARED = {np.less: "<", np.less_equal: "<=", np.greater: ">", np.greater_equal: ">=",
-             np.equal: "==", np.not_equal: "!="}
-_BITS = {np.bitwise_and: "&", np.bitwise_or: "|", np.bitwise_xor: "^"}
-_COUNTED = {np.add: "+", np.subtract: "-", np.multiply: "*", np.floor_divide: "//"}
-_COMPUTED = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
-_SIGNS = {np.negative: "-", np.absolute: "abs"}
-_CHOSEN = {np.maximum: ">", np.minimum: "<"}
-
-
-def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording, many: bool
-                ) -> str:
+def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording) -> str:
     shape, dtype = recording.values[step.result]
     listed = ", ".join(args)
     if step.kind == CALL:
-        if not many and shape == ():
-            written = _of_numbers(step, args, recording)
-            if written is not None:
-                return written
         return f"{w.name(step.function, 'f')}({listed})"
     if step.kind == REDUCE:
         reduce = adder_of(step.axes, *recording.values[step.operands[0]]) if (
@@ -327,10 +242,6 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording,
         axes = step.axes if len(step.axes) > 1 else step.axes[0]
         return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)})"
     if step.kind == CAST:
-        if not many and shape == () and recording.values[step.operands[0]][1] == np.bool_ and (
-                dtype.kind in "iu"):
-            none, one = _counts(dtype.type)
-            return f"{w.name(one)} if {listed} else {w.name(none)}"
         return f"{listed}.astype({w.name(dtype)})"
     if step.kind == RESHAPE:
         if may_repeat(recording.values[step.operands[0]][0], shape):
@@ -342,6 +253,4 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording,
         return f"{listed}.transpose({step.function})"
     if step.kind == INDEX:
         return f"{listed}[{w.name(step.function)}]"
-    if not many and all([type(v) is int and not recording.values[v][0] for v in step.operands]):
-        return f"{args[1]} if {args[0]} else {args[2]}"
     return f"{w.name(np.where, 'f')}({listed})"

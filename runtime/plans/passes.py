@@ -1,17 +1,17 @@
-"""The passes over the calls of a plan, in the order in which they are made.
+"""The passes over the calls of a plan, in order.
 
-What is known of a loop's body before its first iteration leaves it first; large calls are fused
-before it is said whose memory a result is written to. None is needed for right results.
+Loop invariants are hoisted first; large calls are fused before results are assigned to the memory
+of operands. None of the passes is needed for correct results.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ...ir.passes import Pass
-from ..calls.call import Call, kernels, without_unread
+from ..calls.call import Call, kernels
 from ..calls.rows import by_index
 from . import blocks
-from .destinations import WRITE_INTO_MEMORY, WRITE_OVER, read_first
+from .destinations import WRITE_OVER
 from .draft import Draft, Traits, is_listening, run_passes
 from .products import ordered
 
@@ -24,10 +24,6 @@ def traits(calls: Sequence[Call]) -> Traits:
         permutes |= kernel.permutes
         large |= kernel.elements >= blocks.LARGE
     return Traits(changes, permutes, large)
-
-
-def _without_unread(d: Draft) -> Draft:
-    return d.of(without_unread(d.calls, d.outputs)) if d.has_unread else d
 
 
 def _hoisted(d: Draft) -> Draft:
@@ -64,21 +60,11 @@ def _fused(d: Draft) -> Draft:
     return d.of(blocks.fused(d.calls, d.outputs)) if d.traits.large else d
 
 
-def _read_first(d: Draft) -> Draft:
-    if not d.carried:
-        return d
-    calls, outputs = read_first(list(d.calls), list(d.outputs), d.owned, d.new_slot)
-    return d.of(calls, outputs=outputs)
-
-
 PLANNED: tuple[Pass, ...] = (
-    Pass("leave-out-unread", "", _without_unread, "nobody reads what is left out"),
     Pass("hoist-invariants", "", _hoisted,
          "what all iterations of a loop compute alike is computed before the first"),
     Pass("index-parts", "", _indexed, "parts of arrays at starts are indexed by numbers"),
     Pass("order-products", "", _ordered,
          "a product and the transpose that reads it are one product"),
     Pass("fuse", "", _fused, "calls on large arrays are made block by block"),
-    Pass("read-first", "", _read_first,
-         "what reads an array that a loop changes in part does so before"),
-    WRITE_INTO_MEMORY, WRITE_OVER)
+    WRITE_OVER)

@@ -41,11 +41,9 @@ TIMED = _Timed()
 
 
 class PlanBuilder:
-    """Collects calls; `finish` computes liveness. has_unread: whether some are not to be made, as
-    nobody reads their results."""
+    """Collects calls; `finish` computes liveness."""
 
     def __init__(self) -> None:
-        self.has_unread = False
         self.calls: list[Call] = []
         self.slots = 0
         self.inputs: list[int] = []
@@ -87,30 +85,26 @@ class PlanBuilder:
 
         read_only: whether the results are to be, as somebody may keep them (storage.settled).
         """
-        draft = Draft(self.calls, outputs, self.constants, self.new_slot, traits(self.calls),
-                      has_unread=self.has_unread)
-        if self.has_unread or True in draft.traits:
+        draft = Draft(self.calls, outputs, self.constants, self.new_slot, traits(self.calls))
+        if True in draft.traits:
             draft = run_passes(PLANNED, draft)
         return self._plan(draft, self.inputs, read_only)
 
     def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int], carried: Sequence[int],
-                    wanted: Sequence[int], again: Callable[[Call], bool]) -> LoopPlans:
+                    again: Callable[[Call], bool]) -> LoopPlans:
         """The plan of a loop's body, and before it one of what all iterations compute alike.
 
         fixed: inputs that do not change. carried: inputs that are the first outputs of the
-        iteration before. wanted: outputs, by number, that there is memory for. again: whether a
-        call must run in every iteration all the same. The first plan takes the fixed inputs; the
-        second takes all, then memory, then the first's results.
+        iteration before. again: whether a call must run in every iteration all the same. The first
+        plan takes the fixed inputs; the second takes all, then the first's results.
         """
         draft = run_passes(PLANNED, Draft(
-            self.calls, outputs, self.constants, self.new_slot, traits(self.calls), carried, wanted,
-            (fixed, again), self.has_unread))
+            self.calls, outputs, self.constants, self.new_slot, traits(self.calls), carried,
+            loop=(fixed, again)))
         first = draft.before
-        numbers = {draft.outputs[i]: i for i in reversed(wanted)}
-        inputs = [*self.inputs, *draft.memory.values(), *(first.outputs if first else ())]
+        inputs = [*self.inputs, *(first.outputs if first else ())]
         return LoopPlans(None if first is None else self._plan(first, fixed),
-                         self._plan(draft, inputs), tuple(map(carried.index, draft.used)),
-                         tuple([numbers[s] for s in draft.memory]))
+                         self._plan(draft, inputs), tuple(map(carried.index, draft.used)))
 
     def _plan(self, draft: Draft, inputs: Sequence[int], read_only: bool = False) -> Plan:
         dead = last_reads(draft.calls, (*draft.outputs, *self.constants))
@@ -121,13 +115,11 @@ class PlanBuilder:
 class LoopPlans(NamedTuple):
     """The plans of a loop's body: see `PlanBuilder.finish_loop`.
 
-    own: numbers of what is carried that `body` writes over. written: outputs that it writes into
-    memory that it is given, in the order in which it takes them.
+    own: numbers of what is carried that `body` writes over.
     """
     before: Plan | None
     body: Plan
     own: tuple[int, ...]
-    written: tuple[int, ...]
 
 
 class Plan:

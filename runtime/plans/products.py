@@ -1,7 +1,7 @@
-"""How products get their operands and give their results.
+"""Transposed products: a matrix product and the transpose that reads it are one product.
 
-A gradient is often a product and its transpose. With the operands exchanged the product gives it at
-once, and in row-major order, in which all that follows reads it faster.
+A gradient is often a product and its transpose. With its operands exchanged the product gives the
+transpose directly, in row-major order, which later calls read faster.
 """
 from __future__ import annotations
 

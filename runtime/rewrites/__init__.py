@@ -1,4 +1,4 @@
 """Rewrites of a per-device program for the simulated executor, a pass each, in `pipeline.py`.
 
-Each has equal results; `equations.py` is what they are written with.
+Each gives equal results: shapes of a few equations are declared rewrites, the others passes.
 """

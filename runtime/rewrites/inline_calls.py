@@ -1,4 +1,4 @@
-"""A program without calls: equations of called programs stand where the call stood."""
+"""Inlines calls: equations of called programs stand where the call stood."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence

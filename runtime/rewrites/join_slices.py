@@ -1,180 +1,143 @@
-"""Arrays that are put together piece by piece: one concatenation instead of a copy for each piece.
+"""Arrays that are put together slice by slice: one concatenation instead of a copy for each.
 
 The gradient of `w[i]` for many i is a sum of arrays that are zero but for one row each, and a
 concatenation of slices is a chain of ops that each write some rows over a copy of the rest
-(ir/ops/movement/placing.py). One after the other, n pieces take n times as long as all at once. (A
-pass, not a rewrite: which rows an array has of which others is followed along chains of any
-length.)
+(ir/ops/movement/placing.py). One after the other, n slices take n times as long as all together.
 """
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from ...ir.ops.communication.collective import pvary_p
 from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.padding import pad_p
-from ...ir.ops.movement.placing import place_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.movement.slicing import slice_p
-from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.rewriting.unread import drop_dead
+from ...ir.program import Atom, Equation, Literal
+from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import array_type, unsharded
-from .equations import makes_zeros, of_shape, repeating
 
-MOST = 1024             # pieces of one array
+MOST = 1024             # slices of one array
 
 
-class Piece(NamedTuple):
+class Rows(NamedTuple):
     """Rows from `low` up to `high`: those of `source` from `start` on; zeros if it is None."""
     low: int
     high: int
     source: Atom | None
-    start: int
+    start: int = 0
 
-    def part(self, low: int, high: int) -> Piece:
-        return Piece(low, high, self.source, self.start + low - self.low)
-
-
-class Pieces(NamedTuple):
-    """What an array has along a dimension, in order. many: whether it takes several equations."""
-    dim: int
-    rows: list[Piece]
-    many: bool
+    def part(self, low: int, high: int) -> Rows:
+        return Rows(low, high, self.source, self.start + low - self.low)
 
 
-def join_slices(program: Program) -> Program:
-    """Concatenate at once what the program puts together piece by piece."""
-    reads = Counter([a for e in program.eqns for a in e.invars if type(a) is Var])
-    reads.update([a for a in program.outvars if type(a) is Var])
-    known: dict[Atom, Pieces] = {}
-    blank: set[Atom] = set()
-    merged: set[Atom] = set()           # whose pieces are among those of another one
-    for eqn in program.eqns:
-        name = eqn.op.name
-        found: Pieces | None = None
-        if eqn.op is pad_p:
-            found = _padded(eqn)
-        elif eqn.op is place_p:
-            base = eqn.invars[1]
-            below = known.get(base) if reads[base] == 1 else None     # type: ignore[index]
-            found = _placed(eqn, below, base in blank)
-            if below is not None and found is not None and found.dim == below.dim:
-                merged.add(base)
-        elif name in ("add", "add_any"):
-            a, b = eqn.invars
-            if a in known and b in known and a is not b and (
-                    reads[a] == 1 == reads[b]):                       # type: ignore[index]
-                found = _added(known[a], known[b])
-                if found is not None:
-                    merged |= {a, b}
-        elif makes_zeros(eqn) or name == "pvary" and eqn.invars[0] in blank:
-            blank.add(eqn.outvars[0])
-        if found is not None and len(found.rows) <= MOST:
-            known[eqn.outvars[0]] = found
-    roots = {v for v, x in known.items() if x.many and v not in merged}
-    if not roots:
-        return program
-    eqns: list[Equation] = []
-    for eqn in program.eqns:
-        out = eqn.outvars[0] if eqn.outvars else None
-        if out in roots:
-            _concatenate(eqns, eqn, known[out])                       # type: ignore[index]
-        else:
-            eqns.append(eqn)
-    return drop_dead(program.replace(eqns=eqns))
-
-
-def _padded(eqn: Equation) -> Pieces | None:
-    """Of a `pad` with zeros at the ends of one dimension."""
-    x, fill = eqn.invars
-    config = eqn.params["padding_config"]
-    dims = [d for d, c in enumerate(config) if any(c)]
-    if type(fill) is not Literal or fill.val != 0 or len(dims) != 1:
+def _dimension(m: Match, x: Atom) -> int | None:
+    """Along which an array is a concatenation, or padded with zeros."""
+    eqn = m.maker(x)
+    if eqn is None or eqn.op is concatenate_p:
+        return None if eqn is None else eqn.params["dimension"]
+    if eqn.op is not pad_p or not _is_zero(eqn.invars[1]):
         return None
-    (d,) = dims
-    low, high, inside = config[d]
-    n = x.aval.shape[d]
-    if inside or low < 0 or high < 0:
+    padded = [(d, c) for d, c in enumerate(eqn.params["padding_config"]) if any(c)]
+    (d, (low, high, inside)), *others = padded or [(0, (-1, 0, 0))]
+    return None if others or inside or low < 0 or high < 0 else d
+
+
+def _rows(m: Match, x: Atom, d: int) -> list[Rows]:
+    """What an array has along a dimension, in order."""
+    eqn, n = m.maker(x), x.aval.shape[d]
+    if eqn is not None and eqn.op is concatenate_p and eqn.params["dimension"] == d:
+        found, low = [], 0
+        for a in eqn.invars:
+            high = low + a.aval.shape[d]
+            _, _, source, start = _slice(m, a, d)
+            found.append(Rows(low, high, source, start))
+            low = high
+        return found
+    if eqn is not None and eqn.op is pad_p and _dimension(m, x) == d:
+        low = eqn.params["padding_config"][d][0]
+        high = low + eqn.invars[0].aval.shape[d]
+        return [Rows(0, low, None), Rows(low, high, eqn.invars[0]), Rows(high, n, None)]
+    return [_slice(m, x, d)]
+
+
+def _slice(m: Match, x: Atom, d: int) -> Rows:
+    """The rows of an array as those that it is a slice of, or as zeros."""
+    eqn, shape = m.maker(x), x.aval.shape
+    if eqn is None or eqn.op not in (slice_p, pvary_p, broadcast_in_dim_p):
+        return Rows(0, shape[d], x)
+    if eqn.op is slice_p and eqn.params["strides"] is None:
+        (source,) = eqn.invars
+        if all([k == d or n == shape[k] for k, n in enumerate(source.aval.shape)]):
+            return Rows(0, shape[d], source, eqn.params["start_indices"][d])
+    while eqn is not None and eqn.op is pvary_p:
+        eqn = m.maker(eqn.invars[0])
+    return Rows(0, shape[d], None if eqn is not None and _repeats_zero(eqn) else x)
+
+
+def _is_zero(x: Atom) -> bool:
+    return isinstance(x, Literal) and not x.aval.shape and bool(x.val == 0)
+
+
+def _repeats_zero(eqn: Equation) -> bool:
+    return eqn.op is broadcast_in_dim_p and _is_zero(eqn.invars[0])
+
+
+def _sum(m: Match) -> Atom | None:
+    """Of arrays of which each is zero where the other is not."""
+    d = _dimension(m, m.x)
+    if d is None or d != _dimension(m, m.y):
         return None
-    rows = [Piece(0, low, None, 0), Piece(low, low + n, x, 0),
-            Piece(low + n, low + n + high, None, 0)]
-    return Pieces(d, [r for r in rows if r.low < r.high], False)
+    both = [r for x in (m.x, m.y) for r in _rows(m, x, d) if r.source is not None]
+    return _concatenated(m, d, both)
 
 
-def _placed(eqn: Equation, below: Pieces | None, blank: bool) -> Pieces:
-    """Of rows that are written over an array, which has pieces or is one."""
-    source, base = eqn.invars
-    d, start, limit, low = (eqn.params[k] for k in ("dimension", "start", "limit", "low"))
-    high = low + limit - start
-    rows = below.rows if below is not None and below.dim == d else [
-        Piece(0, base.aval.shape[d], None if blank else base, 0)]
-    cut = [p.part(a, b) for p in rows for a, b in (
-        (p.low, min(p.high, low)), (max(p.low, high), p.high)) if a < b]
-    if low < high:
-        cut.append(Piece(low, high, source, start))
-    return Pieces(d, sorted(cut, key=lambda p: p.low), True)
+def _placed(m: Match) -> Atom | None:
+    """Of rows that are written over those of an array."""
+    d, low = m.dimension, m.low
+    high = low + m.limit - m.start
+    rows = _rows(m, m.base, d) if m.alone(("base",)) else [_slice(m, m.base, d)]
+    rest = [r.part(a, b) for r in rows if r.source is not None
+            for a, b in ((r.low, min(r.high, low)), (max(r.low, high), r.high)) if a < b]
+    return _concatenated(m, d, [*rest, Rows(low, high, m.source, m.start)])
 
 
-def _added(a: Pieces, b: Pieces) -> Pieces | None:
-    """Of a sum of arrays of which all rows but those of one are zero."""
-    if a.dim != b.dim:
+def _concatenated(m: Match, d: int, rows: Iterable[Rows]) -> Atom | None:
+    """The array with these rows and zeros between them; None if two have the same place."""
+    (out,), parts, at = m.eqn.outvars, [], 0
+    shape, t = out.aval.shape, out.aval
+    full = sorted([r for r in rows if r.low < r.high], key=lambda r: r.low)
+    if len(full) > MOST or any([a.high > b.low for a, b in zip(full, full[1:], strict=False)]):
         return None
-    full = sorted([p for p in (*a.rows, *b.rows) if p.source is not None], key=lambda p: p.low)
-    rows: list[Piece] = []
-    at, end = 0, a.rows[-1].high
-    for p in full:
-        if p.low < at:
-            return None                 # both have something there
-        if p.low > at:
-            rows.append(Piece(at, p.low, None, 0))
-        rows.append(p)
-        at = p.high
-    if at < end:
-        rows.append(Piece(at, end, None, 0))
-    return Pieces(a.dim, rows, True)
-
-
-def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
-    """Append what computes the result of the equation from its pieces."""
-    (out,) = eqn.outvars
-    d, parts = pieces.dim, []
-    for p in pieces.rows:
-        shape = _resized(out.aval.shape, d, p.high - p.low)
-        if p.source is None:
-            t = array_type(shape, out.aval.dtype, out.aval.weak_type,
-                           unsharded(len(shape), out.aval.mesh),
-                           memory_space=out.aval.memory_space)
-            part = Var(t)
-            zero = Literal(t.dtype.type(0), array_type((), t.dtype, t.weak_type,
-                                                       unsharded(0, t.mesh),
-                                                       memory_space=t.memory_space))
-            eqns.append(repeating(zero, part, eqn.location))
-            parts.append(part)
-        elif p.source.aval.shape[d] == p.high - p.low:
-            parts.append(p.source)
-        else:
-            part = Var(of_shape(p.source.aval, shape))
+    for r in [*full, Rows(shape[d], shape[d], None)]:
+        if r.low > at:
+            zero = Literal(t.dtype.type(0), array_type(
+                (), t.dtype, t.weak_type, unsharded(0, t.mesh), memory_space=t.memory_space))
+            parts.append(m.emit(
+                broadcast_in_dim_p, zero, shape=(*shape[:d], r.low - at, *shape[d + 1:]),
+                broadcast_dimensions=(), sharding=None))
+        at, source = r.high, r.source
+        if source is not None and source.aval.shape[d] != r.high - r.low:
             begin, end = [0] * len(shape), list(shape)
-            begin[d], end[d] = p.start, p.start + p.high - p.low
-            eqns.append(Equation(slice_p, (p.source,), (part,), {
-                "start_indices": tuple(begin), "limit_indices": tuple(end), "strides": None},
-                eqn.location))
-            parts.append(part)
-    if not out.aval.weak_type and all([part.aval.weak_type for part in parts]):
-        cast = Var(parts[0].aval.update(weak_type=False))       # what was written over was strong
-        eqns.append(Equation(convert_element_type_p, (parts[0],), (cast,), {
-            "new_dtype": cast.aval.dtype, "weak_type": False, "sharding": None}, eqn.location))
-        parts[0] = cast
-    missing = out.aval.varying.difference(*[part.aval.varying for part in parts])
-    if missing:                             # of what was written over
-        cast = Var(of_shape(out.aval, parts[0].aval.shape))
-        eqns.append(Equation(pvary_p, (parts[0],), (cast,), {"axes": tuple(sorted(missing))},
-                             eqn.location))
-        parts[0] = cast
-    eqns.append(Equation(concatenate_p, parts, (out,), {"dimension": d}, eqn.location))
+            begin[d], end[d] = r.start, r.start + r.high - r.low
+            source = m.emit(slice_p, source, start_indices=tuple(begin), limit_indices=tuple(end),
+                            strides=None)
+        if source is not None:
+            parts.append(source)
+    if not t.weak_type and all([part.aval.weak_type for part in parts]):
+        parts[0] = m.emit(convert_element_type_p, parts[0], new_dtype=t.dtype, weak_type=False,
+                          sharding=None)            # what was written over was strong
+    missing = t.varying.difference(*[part.aval.varying for part in parts])
+    if missing:                                     # of what was written over
+        parts[0] = m.emit(pvary_p, parts[0], axes=tuple(sorted(missing)))
+    return m.emit(concatenate_p, *parts, dimension=d)
 
 
-def _resized(shape: Sequence[int], d: int, n: int) -> tuple[int, ...]:
-    return (*shape[:d], n, *shape[d + 1:])
+JOIN_SLICES = Rewrites(
+    Rewrite("sum-of-padded", "out = add|add_any x y", _sum, once=("x", "y"),
+            why="arrays that are zero elsewhere are concatenated, which copies each of them once"),
+    Rewrite("placed-rows", "out = place source base {dimension, start, limit, low}", _placed,
+            why="rows are concatenated with the rest, which is then copied once for all of them"),
+    looks_at=(broadcast_in_dim_p, concatenate_p, pad_p, pvary_p, slice_p))

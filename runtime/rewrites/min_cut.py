@@ -1,11 +1,10 @@
-"""What to keep of what is computed early and read late: that from which the rest is soon computed.
+"""Which values to save for later and which to recompute: a minimum cut.
 
-A derivative reads much of what was computed on the way forward: of a gelu the operand, its square,
-a tanh, one minus its square and so on, each as large as the activations. Most of these are a few
-additions and products away from one another, and to compute them again where they are read takes
-less time than to write them to memory and read them back. Which values to keep so that all others
-follow from them by such cheap equations, at the fewest bytes, is a minimum cut: between what is
-dear to compute (products, exponentials, sums) and what is read late.
+A derivative reads many values of the forward pass: of a gelu its operand, the square, a tanh, one
+minus its square and so on, each as large as the activations. Most of them are a few additions and
+products apart, and recomputing them takes less time than writing them to memory and reading them
+back. The cheapest set of values from which all others follow by such cheap equations is a minimum
+cut between what is expensive to compute (products, exponentials, sums) and what is read later.
 """
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ MUCH = 1 << 62         # bytes of what cannot be kept
 
 class Choice(NamedTuple):
     """kept: the values to keep. again: those to compute from them (and from what is free)."""
-    kept: set[Var]
-    again: set[Var]
+    saved: set[Var]
+    recomputed: set[Var]
 
 
 @cached(4096)
@@ -66,10 +65,10 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     """
     wanted = [v for v in wanted if price(v)]
     into, dear = _region(wanted, made, price)
-    kept: set[Var] = set()
-    again: set[Var] = set()
+    saved: set[Var] = set()
+    recomputed: set[Var] = set()
     if dear.issuperset(wanted):
-        return Choice(kept, again)
+        return Choice(saved, recomputed)
     parts = _parts(into) if len(wanted) > 1 else [set(into)]
     for part, mine in zip(parts, _by_part(wanted, parts), strict=True):
         if dear.issuperset(mine):
@@ -87,9 +86,9 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
         cut.update(v for v in mine if root(v) in cut)
         found = _between(mine, cut, into)
         if sum([held_bytes(v.aval) for v in found]) <= AGAIN * won:
-            kept |= cut
-            again |= found
-    return Choice(kept, again)
+            saved |= cut
+            recomputed |= found
+    return Choice(saved, recomputed)
 
 
 def _region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable[[Var], int]
@@ -150,15 +149,15 @@ def _by_part(wanted: Sequence[Var], parts: Sequence[set[Var]]) -> list[list[Var]
     return found
 
 
-def _between(wanted: Sequence[Var], kept: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
+def _between(wanted: Sequence[Var], saved: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
     """What is computed on the way from the values that are kept to those that are wanted."""
     found: set[Var] = set()
-    left = [v for v in wanted if v not in kept]
+    left = [v for v in wanted if v not in saved]
     while left:
         v = left.pop()
         if v not in found:
             found.add(v)
-            left += [a for a in into[v] if a not in kept]
+            left += [a for a in into[v] if a not in saved]
     return found
 
 

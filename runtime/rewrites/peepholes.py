@@ -1,8 +1,8 @@
-"""Shapes of a few equations that numpy has something better for.
+"""Peephole rewrites: a few equations for which numpy has one.
 
 `where(here, dynamic_update_slice(x, part, i), x)`, as stages of a pipeline write it, copies all of
-`x` twice. It is `dynamic_update_slice(x, where(here, part, x[i]), i)`, which changes `x` in place.
-`x // 7` of integers is traced as a quotient truncated and a remainder that says whether to subtract
+`x` twice. It is `dynamic_update_slice(x, where(here, part, x[i]), i)`, which updates `x` in place.
+`x // 7` of integers is traced as a truncated quotient and a remainder that says whether to subtract
 one; the integer part of a float as its floor or its ceiling, by its sign.
 """
 from __future__ import annotations
@@ -31,6 +31,28 @@ NARROW_UPDATES = Rewrites(*[
         out = select_n which {cases}
         """, _by_part, where=_is_small, why="x is changed in place instead of copied twice")
     for order, cases in (("or-not", "updated x"), ("if", "x updated"))])
+
+
+def _of_part(m: Match) -> Atom | None:
+    """The exchange of the part that a slice cuts out of an exchange of parts end to end."""
+    done, d, begin = m.done, m.d, 0
+    exchange, shape = m.maker(done), done.aval.shape
+    place, cut = (m.start_indices[d], m.limit_indices[d]), m.eqn.outvars[0].aval.shape
+    if exchange is None or shape[:d] != cut[:d] or shape[d + 1:] != cut[d + 1:]:
+        return None
+    for part in m.parts:
+        end = begin + part.aval.shape[d]
+        if place == (begin, end):
+            return m.emit(exchange.op, part, like=exchange, **exchange.params)
+        begin = end
+    return None
+
+
+PART_EXCHANGES = Rewrites(Rewrite("part-exchanges", """
+    packed = concatenate *parts {dimension=d}
+    done = psum_invariant|pmax|pmin|pprod|ppermute|reduce_scatter|all_gather_invariant packed
+    out = slice done {start_indices, limit_indices, strides=None}
+    """, _of_part, why="no exchange has to start here, and laying parts end to end is a copy"))
 
 
 def _is_number(m: Match) -> bool:

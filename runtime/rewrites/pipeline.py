@@ -20,25 +20,33 @@ from .inline_calls import CALLS, inline_calls
 from .rematerialize import rematerialize
 from .rematerialize_scans import rematerialize_scans
 
-_part_exchanges = lazy_import(".part_exchanges", __package__)
+_masked_gathers = lazy_import(".masked_gathers", __package__)
+_induction = lazy_import(".induction", __package__)
 _join_slices = lazy_import(".join_slices", __package__)
 _peepholes = lazy_import(".peepholes", __package__)
 
 EXECUTION: tuple[Pass, ...] = (
     Pass("inline-calls", "inlined-calls", inline_calls,
          "equations of called programs stand where the call stood", CALLS),
-    Pass("part-exchanges", "parted-exchanges", lambda p: _part_exchanges.part_exchanges(p),
-         "exchanges that the partitioner joined are done part by part: here none has to start",
+    Pass("part-exchanges", "parted-exchanges", lambda p: _peepholes.PART_EXCHANGES(p),
+         "exchanges that the partitioner merged are done part by part: here none has to start",
          frozenset({"concatenate"})),
+    Pass("masked-gathers", "whole-gathers", lambda p: _masked_gathers.gather_from_whole(p),
+         "rows that devices look up where they hold them and sum are looked up in the whole array",
+         frozenset({"gather"}), inside=True),
     Pass("narrow-updates", "narrowed-updates", lambda p: _peepholes.NARROW_UPDATES(p),
          "what is chosen between an array and the same updated is chosen for the part alone",
          frozenset({"dynamic_update_slice"})),
-    Pass("join-slices", "joined-slices", lambda p: _join_slices.join_slices(p),
+    Pass("join-slices", "joined-slices", lambda p: _join_slices.JOIN_SLICES(p),
          "an array put together slice by slice is one concatenation",
          frozenset({"pad", "place"})),
     Pass("round-integers", "rounded-integers", lambda p: _peepholes.ROUND_INTEGERS(p),
          "quotients rounded down, and integer parts of floats, are one equation",
          frozenset({"ceil", "rem"})),
+    Pass("induction-variables", "precomputed-induction",
+         lambda p: _induction.precompute_induction(p),
+         "what scans compute of their counters is computed before the first iteration",
+         frozenset({"scan"})),
     Pass("rematerialize-scans", "rematerialized-scans", rematerialize_scans,
          "what the scan of a derivative can compute cheaply is not stacked for it",
          frozenset({"scan"})),

@@ -1,8 +1,8 @@
-"""Rematerialisation: what is far from where it is read is computed where it is read.
+"""Rematerialisation: values with long live ranges are recomputed where they are read.
 
-Only by equations that cost next to nothing, on the same numbers: results do not change. Which
-values to keep is a minimum cut (min_cut.py). Scans, whose results would be stacked for another scan
-to read, are in rematerialize_scans.py.
+Only by equations that cost next to nothing, on the same operands, so results do not change. Which
+values are saved and which are recomputed is decided by a minimum cut (min_cut.py). Values that one
+scan stacks for another are in rematerialize_scans.py.
 """
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def rematerialize(program: Program) -> Program:
     prices.update({v: MUCH if r in made and r not in stay else 0 for v, r in roots.items()})
     choice = choose([v for v in made if v in last and last[v] > peak], made,
                     prices.__getitem__, LEAST // 16, root)
-    if not choice.again:
+    if not choice.recomputed:
         return program
-    before = without(eqns[:peak + 1], choice.again)
-    return program.replace(eqns=[*before, *late(eqns[peak + 1:], choice.again, made,
+    before = without_recomputed(eqns[:peak + 1], choice.recomputed)
+    return program.replace(eqns=[*before, *with_recomputed(eqns[peak + 1:], choice.recomputed, made,
                                                 {v for e in before for v in e.outvars})])
 
 
@@ -77,23 +77,23 @@ def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, i
     return held.index(most), most
 
 
-def without(eqns: Sequence[Equation], again: set[Var], outvars: Sequence[Any] = ()
+def without_recomputed(eqns: Sequence[Equation], recomputed: set[Var], outvars: Sequence[Any] = ()
             ) -> list[Equation]:
     """The equations but those that compute, for no other one, what is computed again.
 
     outvars: what is read at the end.
     """
-    kept: list[Equation] = []
+    remaining: list[Equation] = []
     needed: set[Any] = set(outvars)
     for eqn in reversed(eqns):
-        if again.isdisjoint(eqn.outvars) or not needed.isdisjoint(eqn.outvars):
-            kept.append(eqn)
+        if recomputed.isdisjoint(eqn.outvars) or not needed.isdisjoint(eqn.outvars):
+            remaining.append(eqn)
             needed.update(eqn.invars)
-    kept.reverse()
-    return kept
+    remaining.reverse()
+    return remaining
 
 
-def late(eqns: Sequence[Equation], again: set[Var], made: Mapping[Var, Equation],
+def with_recomputed(eqns: Sequence[Equation], recomputed: set[Var], made: Mapping[Var, Equation],
          there: set[Var], outvars: Sequence[Any] = ()) -> list[Equation]:
     """The equations with what is computed again before those that read it first.
 
@@ -104,11 +104,11 @@ def late(eqns: Sequence[Equation], again: set[Var], made: Mapping[Var, Equation]
     out: list[Equation] = []
 
     def compute(wanted: Sequence[Any]) -> None:
-        left = [v for v in wanted if v in again and v not in names]
+        left = [v for v in wanted if v in recomputed and v not in names]
         while left:
             v = left[-1]
             eqn = made[v]
-            more = [a for a in eqn.invars if a in again and a not in names]
+            more = [a for a in eqn.invars if a in recomputed and a not in names]
             if more:
                 left += more                    # type: ignore[arg-type]
                 continue
@@ -122,7 +122,7 @@ def late(eqns: Sequence[Equation], again: set[Var], made: Mapping[Var, Equation]
             out.append(eqn)
 
     for eqn in eqns:
-        if not again.isdisjoint(eqn.invars):    # type: ignore[arg-type]
+        if not recomputed.isdisjoint(eqn.invars):    # type: ignore[arg-type]
             compute(eqn.invars)
             eqn = eqn.on([names.get(a, a) for a in eqn.invars], eqn.outvars)  # type: ignore
         out.append(eqn)

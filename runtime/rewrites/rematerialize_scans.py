@@ -1,7 +1,7 @@
-"""Scans that stack less for another scan to read, as those of a derivative do.
+"""Rematerialisation between scans: a scan stacks less for the scan that reads it.
 
-What the second scan can compute by cheap equations from other values that it is given is not
-stacked: the equations stand in its body then.
+The scan of a derivative reads what the scan of the forward pass stacked. What its body can compute
+by cheap equations from other values that it is given is recomputed there instead.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Equation, Program, Var
 from .inline_calls import inline_calls
 from .min_cut import LEAST, choose, held_bytes
-from .rematerialize import late, without
+from .rematerialize import with_recomputed, without_recomputed
 
 
 def rematerialize_scans(program: Program) -> Program:
@@ -41,8 +41,8 @@ def _readers(program: Program, i: int) -> dict[Var, int | None]:
                  if other.op.name == "scan" else len(other.invars))
         for place, a in enumerate(other.invars):
             if a in mine:
-                alone = place >= first and found.get(a, j) == j     # type: ignore[arg-type]
-                found[a] = j if alone else None                     # type: ignore[index]
+                is_only_reader = place >= first and found.get(a, j) == j     # type: ignore[arg-type]
+                found[a] = j if is_only_reader else None                     # type: ignore[index]
     for a in program.outvars:
         if a in mine:
             found[a] = None                                         # type: ignore[index]
@@ -86,28 +86,28 @@ def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -
         return 0 if v in free else held_bytes(v.aval)
 
     choice = choose(wanted, made, price, max(LEAST // 4 // length, 1))
-    if not choice.again and all(v not in free for v in mine.values()) and (
+    if not choice.recomputed and all(v not in free for v in mine.values()) and (
             len(set(mine.values())) == len(mine)):
         return program
-    return _rewrite(program, i, j, a, b, mine, free, choice.again)
+    return _rewrite(program, i, j, a, b, mine, free, choice.recomputed)
 
 
 def _rewrite(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Var, Any],
-             free: dict[Any, Any], again: set[Var]) -> Program:
+             free: dict[Any, Any], recomputed: set[Var]) -> Program:
     made = {v: e for e in a.flat.eqns for v in e.outvars}
-    chain = [e for e in a.flat.eqns if not again.isdisjoint(e.outvars)]
+    chain = [e for e in a.flat.eqns if not recomputed.isdisjoint(e.outvars)]
     # The first scan: stacks of what is kept for the second.
     outer = {v: x for x, v in reversed(a.stacks.items())}
-    gone = {x for x, v in mine.items() if v in again or v in free or outer[v] is not x}
+    gone = {x for x, v in mine.items() if v in recomputed or v in free or outer[v] is not x}
     stacks = {x: v for x, v in a.stacks.items() if x not in gone}
     outer = {v: x for x, v in stacks.items()}
     needed = [v for v in dict.fromkeys(
-        v for e in chain for v in e.invars) if isinstance(v, Var) and v not in again]
+        v for e in chain for v in e.invars) if isinstance(v, Var) and v not in recomputed]
     for v in needed:
         if v not in free and v not in outer:
             outer[v] = Var(stacked_type(v.aval, a.eqn.params["length"]))
             stacks[outer[v]] = v
-    eqns = without(a.flat.eqns, again, [*a.flat.outvars[:a.nk], *stacks.values()])
+    eqns = without_recomputed(a.flat.eqns, recomputed, [*a.flat.outvars[:a.nk], *stacks.values()])
     first = _program(a, a.flat.invars, eqns, [*a.flat.outvars[:a.nk], *stacks.values()],
                      a.flat.consts)
     # The second one: parameters for what the equations read, then these where they are needed.
@@ -117,7 +117,7 @@ def _rewrite(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Va
     more_items: dict[Var, Any] = {}
     captured = list(b.flat.consts)
     values = dict(a.flat.consts)
-    for v in (*needed, *(v for x, v in mine.items() if x in gone and v not in again)):
+    for v in (*needed, *(v for x, v in mine.items() if x in gone and v not in recomputed)):
         if v in names:
             continue
         names[v] = Var(v.aval, v.name)
@@ -133,16 +133,16 @@ def _rewrite(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Va
                 more_items[names[v]] = x
     rest = [(x, p) for x, p in zip(b.eqn.invars[b.first:], b.flat.invars[b.first:], strict=True)
             if x not in gone]
-    renamed = {v: Var(v.aval, v.name) for v in again}
+    renamed = {v: Var(v.aval, v.name) for v in recomputed}
     where: dict[Any, Any] = {**names, **renamed}
     formulas = {renamed[v]: made[v].on([where.get(x, x) for x in made[v].invars], (renamed[v],))
-                for v in again}
+                for v in recomputed}
     reads: dict[Any, Any] = {p: where[a.stacks[x]] for x, p in zip(  # type: ignore[index]
         b.eqn.invars[b.first:], b.flat.invars[b.first:], strict=True) if x in gone}
     body = [e if reads.keys().isdisjoint(e.invars) else
             e.on([reads.get(x, x) for x in e.invars], e.outvars) for e in b.flat.eqns]
     results = [reads.get(x, x) for x in b.flat.outvars]
-    body = late(body, set(renamed.values()), formulas, set(), results)
+    body = with_recomputed(body, set(renamed.values()), formulas, set(), results)
     invars = [*b.flat.invars[:b.nc], *more_consts, *b.flat.invars[b.nc:b.first],
               *(p for _, p in rest), *more_items]
     second = _program(b, invars, body, results, captured)

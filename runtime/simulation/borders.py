@@ -1,7 +1,7 @@
-"""How arguments come into a plan, and how results leave it: whole arrays, with their leading axes.
+"""Arguments and results of plans: whole arrays, with leading dimensions for stacked axes.
 
-What is to be done to them hangs on their types alone, and is kept beside the atoms of the mesh. So
-are the numbers that stand in a program.
+How an argument or result is converted depends on its type alone and is cached with the mesh; so are
+literals.
 """
 from __future__ import annotations
 

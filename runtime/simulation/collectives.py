@@ -1,9 +1,9 @@
-"""Collectives of the simulated executor: mostly a change of description.
+"""Collectives of the simulated executor: mostly a change of layout.
 
-With every axis in place, an all-gather forgets an axis, "take my own block" introduces one, an
-all-to-all hands it from one dimension to another: the array stays as it is. What has to be done is
-getting the axis to the right place first, and a reduction is a sum over its dimension. Collectives
-without a strategy here go through the exchange that the op declares, on a stacked array.
+With every axis in place, an all-gather drops an axis, "take my own block" adds one, an all-to-all
+moves it to another dimension: the array stays as it is. What has to be done is to bring the axis to
+the right place first, and to sum over its dimension in a reduction. Collectives without a strategy
+here go through the exchange that the op declares, on a stacked array.
 """
 from __future__ import annotations
 
@@ -185,11 +185,11 @@ def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     copies = [a for a in group if a in layout.atoms and a not in used]
     slot = x.slot
     if copies:                                  # all the same, by type: the first is taken
-        alone = layout.without(set(copies))
-        dims = (*((a,) for a in copies), *alone.dims)
+        one_copy = layout.without(set(copies))
+        dims = (*((a,) for a in copies), *one_copy.dims)
         first = (0,) * len(copies)
         slot = p.call(lambda array: array[first], p.rearranged(x, dims))
-        x = Value(x.aval, alone, slot)
+        x = Value(x.aval, one_copy, slot)
     rest = layout.without(set(group))
     split = tuple((*have, *axes) for have, axes in zip(rest.split, source, strict=True))
     slot = p.view(x, rest.stack, split)
@@ -241,8 +241,8 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     (out,) = eqn.outvars
     others = atoms.sort(x.layout.atoms - set(group))
     count = atoms.count(group)
-    inner = tuple((d,) for d in range(len(x.aval.shape)))
-    slot = p.rearranged(x, (*((a,) for a in others), group, *inner))
+    block_dims = tuple((d,) for d in range(len(x.aval.shape)))
+    slot = p.rearranged(x, (*((a,) for a in others), group, *block_dims))
     params, lead = eqn.params, len(others) + 1
     evaluate: Callable[..., Any] = op.collective.evaluate
     dtype, arithmetic = storage_dtype(out.aval.dtype), op.arithmetic

@@ -74,19 +74,17 @@ class PlannedBody:
         """The plan, giving its results in these layouts."""
         return self.planner.plan.finish(self._outputs(layouts))
 
-    def finish_loop(self, layouts: Sequence[Layout], fixed: int, carried: int,
-                    wanted: Sequence[int] = ()) -> Body:
+    def finish_loop(self, layouts: Sequence[Layout], fixed: int, carried: int) -> Body:
         """The plan of a body whose first `fixed` operands are the same in every iteration.
 
-        carried: how many operands follow that are results of the iteration before. wanted: results
-        that there is memory for, where they can be written into it.
+        carried: how many operands follow that are results of the iteration before.
         """
         plan = self.planner.plan
         masks = 0 if self.planner.mask is None else 1
         first, last = masks, masks + fixed
         made = plan.finish_loop(self._outputs(layouts), plan.inputs[first:last],
-                                plan.inputs[last:last + carried], wanted, _runs_again)
-        return Body(made.before, made.body, first, last, made.own, made.written)
+                                plan.inputs[last:last + carried], _runs_again)
+        return Body(made.before, made.body, first, last, made.own)
 
     def _outputs(self, layouts: Sequence[Layout]) -> list[int]:
         q = self.planner
@@ -163,8 +161,7 @@ def plan_scan(p: Any, eqn: Equation) -> None:
             break
         layouts, first = grown, False
     outs = [r.layout for r in planned.results[nk:]]
-    wanted = [nk + i for i, t in enumerate(outs) if not t.stack]    # rows that are one piece
-    body, check = planned.finish_loop([*layouts, *outs], nc, nk, wanted), planned.guard
+    body, check = planned.finish_loop([*layouts, *outs], nc, nk), planned.guard
     made = [Layout(t.stack, ((), *t.split), t.folded) for t in outs]
     types = [v.aval for v in eqn.outvars[nk:]]
     shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
@@ -299,10 +296,10 @@ def plan_cond(p: Any, eqn: Equation) -> None:
 
     def each(*arrays: Any) -> Arrays:
         active = arrays[0] if masks else np.ones(sizes, np.bool_)
-        chosen = np.clip(arrays[masks], 0, last)
+        branch = np.clip(arrays[masks], 0, last)
         results: Arrays | None = None
         for i, (plan, check) in enumerate(zip(plans, guards, strict=True)):
-            mine = active & (chosen == i)
+            mine = active & (branch == i)
             if not mine.any() and (results is not None or i < last):
                 continue
             if check is not None:
@@ -311,8 +308,6 @@ def plan_cond(p: Any, eqn: Equation) -> None:
             results = new if results is None else selected(mine, new, results, shapes)
         return results or []
 
-    if not masks:
-        one.branches = plans  # type: ignore[attr-defined]
     if mask_slot and mask != outer:
         mask_slot = [p.view(p.mask, mask, ())]
     choice = p.view(index, mask, ()) if splits else index.slot

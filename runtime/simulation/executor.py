@@ -1,13 +1,13 @@
 """The simulated executor: a per-device program on numpy, all devices at once.
 
 A value of all devices is one array. For every axis over which the devices' values differ, the
-planner decides equation by equation whether it is in place in a dimension or stacked as a leading
-one (runtime/layout.py, runtime/simulation/inplace.py); values that do not differ are held and
-computed once. So a program costs about what the unsharded program costs, whatever the number of
+planner decides equation by equation whether the axis is in place in a dimension or stacked as a
+leading one (runtime/layout.py, runtime/simulation/inplace.py); values that do not differ are held
+and computed once. So a program costs about what the unsharded program costs, whatever the number of
 devices, and most collectives cost nothing. The result is a straight-line plan
 (runtime/plans/plan.py).
 
-Plans follow the data, not the types: what a program forgets to exchange stays different.
+Plans follow the data, not the types: a value that the program fails to exchange stays different.
 """
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ from ..axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
 from ..calls.call import new_call
 from ..layout import Layout, whole
 from ..plans.plan import Plan
-from ..rewrites.equations import makers
 from ..rewrites.inline_calls import every_equation, telling
 from ..rewrites.pipeline import prepared
 from ..storage import Stored, new_stored
-from . import collectives, control, inplace, masked_gather
+from . import collectives, control, inplace
 from .borders import Given, given, global_types, number, result, usual_lead
 from .decisions import decide, decided, local_rule
 from .folding import Folds, folds, linear_set, may_combine, variation
@@ -145,7 +144,6 @@ class Planner(Workspace):
         self.literals: dict[tuple, Value] = {}
         self.folds: dict[Var, Folds] = {}
         self.planned_bodies: dict[tuple, control.PlannedBody] = {}     # of loops and branches
-        self.makers: Mapping[Var, Equation] | None = None
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
@@ -236,12 +234,6 @@ class Planner(Workspace):
 
     def collective(self, eqn: Equation) -> None:
         collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
-
-    def maker(self, atom: Atom) -> Equation | None:
-        """What computes a value, if that is an equation."""
-        if self.makers is None:
-            self.makers = makers(self.program.eqns)
-        return self.makers.get(atom)        # type: ignore[arg-type]
 
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
@@ -358,7 +350,7 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
 
 # Ops that are planned in their own way, by name.
 STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "axis_index": _axis_index, **control.STRATEGIES, **masked_gather.STRATEGIES}
+    "axis_index": _axis_index, **control.STRATEGIES}
 
 
 @cached(1024)

@@ -1,16 +1,16 @@
-"""Which values need never exist per device, because only their sum over devices is looked at.
+"""Folding: values of which only the sum over devices is read are stored as that sum.
 
-Before a plan is made, two sweeps over the program:
+Two sweeps over the program, before a plan is made:
 
 - forward, over which axes each value differs (`variation`): from the arguments and from the ops
   that tell devices apart, never from what types claim;
-- backward, over which axes it is *folded* (`folds`): every use of the value either combines it
-  over the axis (psum, reduce_scatter, pmax) or is an op that is linear in it (one that only moves
-  its elements, where their maximum is taken), whose result is folded too. A value that is a result
-  of the program, or that anything else looks at, is not.
+- backward, over which axes it is *folded* (`folds`): every reader either combines it over the axis
+  (psum, reduce_scatter, pmax) or is linear in it (for maxima: only moves its elements) with a
+  result that is folded too. A value that is a result of the program, or that anything else reads,
+  is not folded.
 
 A contraction whose contracted dimension is in place over a folded axis is then one product over the
-whole dimension, and the N partial results are never made. Nothing here applies unless the program
+whole dimension, and the N partial results are never made. Nothing is folded unless the program
 contains the collective: where it was forgotten, devices keep their own wrong values.
 """
 from __future__ import annotations
@@ -73,11 +73,11 @@ def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAto
         elif eqn.op.effect:                   # each place has its own results
             found |= frozenset(atoms.of_all(eqn.params.get("axes", ())))
         elif eqn.op.subprograms:              # at most what the equations inside tell apart
-            for inner in every_equation((eqn,)):
-                if inner.op.name == "axis_index" or inner.op.collective is not None:
-                    found |= group_of(inner, atoms)
-                elif inner.op.effect:
-                    found |= frozenset(atoms.of_all(inner.params.get("axes", ())))
+            for nested in every_equation((eqn,)):
+                if nested.op.name == "axis_index" or nested.op.collective is not None:
+                    found |= group_of(nested, atoms)
+                elif nested.op.effect:
+                    found |= frozenset(atoms.of_all(nested.params.get("axes", ())))
         for v in eqn.outvars:
             at[v] = found
     return at
@@ -200,8 +200,8 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
         inside = variation(program, known, atoms)
         carried = program.invars[nc:nc + nk]
         while True:
-            inner = folds(program.eqns, program.outvars, inside, atoms, sums)
-            left = [axes & inner.get(v, {"sum": axes}).get("sum", NONE)
+            nested = folds(program.eqns, program.outvars, inside, atoms, sums)
+            left = [axes & nested.get(v, {"sum": axes}).get("sum", NONE)
                     for v, axes in zip(carried, sums[:nk], strict=True)]
             if left == sums[:nk]:
                 break

@@ -1,17 +1,17 @@
-"""Which axes an equation may keep in place: one evaluation for all devices along them.
+"""Which axes stay in place in an equation, so that one evaluation serves all devices along them.
 
-An op treats the elements along a pass-through factor alike and apart, so a dimension that carries
-the factor may just as well be longer: if along an axis X the operands hold their blocks of a
-factor in place, the op on the whole arrays gives the blocks of the result in place, at the price of
-the unsharded program. That holds if
+An op treats the elements along a pass-through factor independently, so a dimension with that factor
+may be longer than a block: where operands hold their blocks of a factor in place along an axis X,
+the op on the whole arrays gives the blocks of the result in place, for the price of the unsharded
+program. That holds if
 
 - the factor is the major part of every dimension that carries it, in operands and results;
 - every operand with the factor has the same axes there, major to minor in the same order (or is
-  the same along it, and is lengthened); an operand without it does not differ over them.
+  uniform along it, and is lengthened); an operand without it does not differ over them.
 
 A reduction factor qualifies for axes over which the result is folded
-(runtime/simulation/folding.py). All other axes are stacked, which is always right: evaluators take
-leading device dimensions.
+(runtime/simulation/folding.py). All other axes are stacked, which is always correct: evaluators
+take leading device dimensions.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ppermute` in the simulated executor: blocks change places, often in the description alone."""
+"""`ppermute` in the simulated executor: blocks move, often by a new layout alone."""
 from __future__ import annotations
 
 import itertools

@@ -1,8 +1,7 @@
-"""Running a scan: the body's plan for each item, with the results of iterations put in place.
+"""Runs scans and while loops: the plan of the body for each iteration.
 
-What an iteration costs beside the body's calls is taken care of here: constants of the body are
-computed once, items are views that numpy's iteration gives, and results are written where they
-belong.
+Loop invariants are computed before the first iteration; items are views that numpy's iteration
+gives; results of iterations are written into preallocated arrays.
 """
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ import numpy as np
 
 from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
-from ..loops.source import scan_function, while_function
 from ..masks import Guard
 from ..plans import plan as plans
 from ..plans.destinations import copied
+from ..plans.loops import scan_function, while_function
 from ..plans.plan import TIMED, Plan
 
 Arrays = list[Any]
@@ -27,14 +26,13 @@ class Body(NamedTuple):
     """A loop's body: `before` computes once, from the arguments first:last, what `plan` takes last.
 
     own: what is carried (by number) that `plan` writes over, and which is therefore copied before
-    the first iteration. written: results that it writes into memory, given behind the arguments.
+    the first iteration.
     """
     before: Plan | None
     plan: Plan
     first: int
     last: int
     own: tuple[int, ...] = ()
-    written: tuple[int, ...] = ()
 
     def made(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """What `before` gives, when the body is about to run."""
@@ -59,12 +57,9 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
     passed: (carry, result, result), where the one result is the carry that an iteration is given
     and the other one that which it gives: all but one of their items are the same memory.
     """
-    written = [i - nk for i in body.written]
     twice = {a for _, a, _ in passed}
     pairs = {k for _, *both in passed for k in both}
-    numbers = [i for i in range(len(results)) if i not in written and i not in twice]
-    taken = len(depths) + len(written)
-    scalars: list[int] = []             # numbers of items that are such
+    numbers = [i for i in range(len(results)) if i not in twice]
     iterations = 0
     loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
 
@@ -89,21 +84,17 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
                  for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
         places = [np.moveaxis(y, depth, 0) if depth else y
                   for y, (_, _, depth) in zip(ys, results, strict=True)]
-        items.extend(places[i][::-1] if reverse else places[i] for i in written)
         rest = [(places[i], nk + i) for i in numbers]
         order = range(length - 1, -1, -1) if reverse else range(length)
         each = zip(*items, strict=True) if items else itertools.repeat(())
         iterations += length
         if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
-            given = arrays[masks + nc + nk:]
             if not loops:
-                scalars[:] = [n for n, x in enumerate(given) if x.ndim == 1]
-                loops.append(scan_function(body.plan, len(head), nk, taken,
-                                           [nk + i for i in numbers], scalars, length))
+                loops.append(scan_function(body.plan, len(head), nk, len(depths),
+                                           [nk + i for i in numbers]))
             loop = loops[0]
             if loop is not None:
-                carry = loop(head, made, carry, order, each, [y for y, _ in rest],
-                             [given[n][::-1] if reverse else given[n] for n in scalars])
+                carry = loop(head, made, carry, order, each, [y for y, _ in rest])
                 return [*carry, *ys]
         step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.call_by_call
         for i, here in zip(order, each, strict=False):

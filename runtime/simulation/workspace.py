@@ -1,7 +1,7 @@
-"""Values while a plan is made: which array holds each, in which layout, and how to get another.
+"""The planner's values: which array holds each, in which layout, and how to convert it.
 
-A value has one primary form, as it was computed. Other forms are made when an equation asks for
-them, as calls of the plan, and kept: most are views, and a copy is made at most once.
+A value has one primary form, in which it was computed. Other forms are calls of the plan, made when
+an equation asks for them and then reused: most are views, and a copy is made at most once.
 """
 from __future__ import annotations
 
@@ -190,11 +190,11 @@ class Workspace:
         have = value.dims
         flat = [x for d in have for x in d]
         rest = tuple(tuple(x for x in d if x not in there) for d in have)
-        kept = tuple(d for d, before in zip(rest, have, strict=True) if d or not before)
+        remaining = tuple(d for d, before in zip(rest, have, strict=True) if d or not before)
         size = dict(self.sizes(value, have))
         full = tuple(size[x] for x in flat)
         gone = tuple(i for i, x in enumerate(flat) if x in there)
-        final = tuple(math.prod([size[x] for x in d]) for d in kept)
+        final = tuple(math.prod([size[x] for x in d]) for d in remaining)
         function = _reduction(operator, storage_dtype(value.aval.dtype), full, gone, final, times)
         layout = layout.without(there)._replace(folded=layout.folded | left)
         return function, layout, kind_of(value.aval, layout, value.uniform)

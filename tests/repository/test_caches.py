@@ -34,8 +34,9 @@ REGISTRIES = {
     "ir/manual_state.py": {"_states"}, "ir/mesh.py": {"_ABSTRACT_MESHES", "_MESHES"},
     "ir/op.py": {"OPS"}, "ir/param_types.py": {"PARAM_TYPES"}, "ir/process.py": {"_IDENTITIES"},
     "ir/shardings/sharding.py": {"_NAMED", "_SINGLE"}, "ir/spec.py": {"_TABLE"},
-    "ir/types.py": {"_types", "_no_sharding"}, "partitioner/propagation/graph.py": {"_given"},
-    "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/host_view.py": {"_kept"},
+    "ir/types.py": {"_types", "_no_sharding"},
+    "partitioner/propagation/divisibility.py": {"_given"},
+    "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/host_view.py": {"_REFERENCED"},
     "runtime/arrays/live.py": {"_known"}, "runtime/threads.py": {"_POOL"},
     "tracer/autodiff/nested/rules.py": {"CALLS"},
 }

@@ -13,7 +13,7 @@ from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.redistribution import finishing
 from shardtrace.partitioner.redistribution.effects import Move
-from shardtrace.partitioner.redistribution.joint_axes import Joined, joint_axes, rows_of
+from shardtrace.partitioner.redistribution.joint_axes import JointAxes, joint_axes, rows_of
 from shardtrace.partitioner.redistribution.redistribute import plan
 
 from .. import lockstep
@@ -41,12 +41,12 @@ def test_rows(lists, sums, rows):
 
 
 def test_names_go_there_and_back():
-    joint = Joined(MESH, (("x", "y"),))
+    joint = JointAxes(MESH, (("x", "y"),))
     assert joint.mesh.shape_tuple == (("(x,y)", 4), ("z", 4))
-    layout = joint.joined((("x", "y"), ("z",)), frozenset())
+    layout = joint.in_joint_axes((("x", "y"), ("z",)), frozenset())
     assert layout == ((("(x,y)",), ("z",)), frozenset())
     assert [joint.spelled(axes) for axes in layout[0]] == [("x", "y"), ("z",)]
-    assert joint.joined(((), ()), frozenset("xyz")) == (((), ()), frozenset(("(x,y)", "z")))
+    assert joint.in_joint_axes(((), ()), frozenset("xyz")) == (((), ()), frozenset(("(x,y)", "z")))
 
 
 def step(mesh: AbstractMesh, batch: tuple[str, ...]):

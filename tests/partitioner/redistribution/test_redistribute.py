@@ -11,7 +11,7 @@ import pytest
 from shardtrace.ir.axes import axis_factor
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.shardings.tiling import tile_index
-from shardtrace.partitioner.redistribution.joint_axes import Joined
+from shardtrace.partitioner.redistribution.joint_axes import JointAxes
 from shardtrace.partitioner.redistribution.redistribute import Plan, plan
 
 from ...specs import specs
@@ -291,10 +291,10 @@ def test_a_rotation_of_axes_on_many_devices_is_one_exchange():
 
 
 def test_parts_of_joint_axes_are_named_by_their_own_axes():
-    joint = Joined(AbstractMesh((2, 4, 3), ("x", "y", "z")), (("x", "y"),))
+    joint = JointAxes(AbstractMesh((2, 4, 3), ("x", "y", "z")), (("x", "y"),))
     assert joint.spelled(("(x,y)", "z")) == ("x", "y", "z")
     assert joint.spelled(("(x,y):(1)2", "(x,y):(2)2", "(x,y):(4)2")) == ("x", "y:(1)2", "y:(2)2")
     assert joint.spelled(("(x,y):(1)4", "z:(1)3")) == ("x", "y:(1)2", "z:(1)3")
-    odd = Joined(AbstractMesh((3, 2), ("x", "y")), (("x", "y"),))
+    odd = JointAxes(AbstractMesh((3, 2), ("x", "y")), (("x", "y"),))
     with pytest.raises(ValueError, match="no parts"):
         odd.spelled(("(x,y):(1)2",))

@@ -271,13 +271,13 @@ def test_what_iterations_share_is_computed_once():
     const, carry = plan.input(), plan.input()
     wide = plan.call(counted("wide", lambda x: x * 2), [const])
     result = plan.call(counted("step", lambda c, w: c + w), [carry, wide])
-    before, body, _, _ = plan.finish_loop([result], [const], [carry], [], lambda call: False)
+    before, body, _ = plan.finish_loop([result], [const], [carry], lambda call: False)
     (made,) = before.run([3])
     value = 0
     for _ in range(4):
         (value,) = body.run([3, value, made])
     assert value == 24 and calls == ["wide", *["step"] * 4]
-    assert plan.finish_loop([result], [const], [carry], [], lambda call: True)[0] is None
+    assert plan.finish_loop([result], [const], [carry], lambda call: True)[0] is None
 
 
 def test_untracked_types_change_no_value(executor):

@@ -17,7 +17,7 @@ from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.runtime import threads
 from shardtrace.runtime.calls.recording import record
 from shardtrace.runtime.plans import blocks, generated
-from shardtrace.runtime.plans.blocks import forms_of
+from shardtrace.runtime.plans.row_forms import forms_of
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

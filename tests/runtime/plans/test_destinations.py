@@ -7,7 +7,6 @@ import shardtrace.lax as lax
 import shardtrace.numpy as jnp
 from shardtrace.runtime.calls.call import Call
 from shardtrace.runtime.calls.recording import Kernel
-from shardtrace.runtime.plans.blocks import Blocked
 from shardtrace.runtime.plans.destinations import into_memory, over_operands
 from shardtrace.runtime.plans.products import ordered
 from shardtrace.runtime.rewrites import peepholes
@@ -21,7 +20,7 @@ def call(function, inputs, output, shape=(3, 4), kernel=True):
     return Call(function, tuple(inputs), (output,), False, None, made if kernel else None)
 
 
-def test_a_ufunc_and_a_group_write_into_memory():
+def test_a_ufunc_writes_into_memory():
     slots = iter(range(10, 20))
     calls = [call(np.tanh, [0], 1), call(lambda x: x.transpose(1, 0), [1], 2, (4, 3))]
     made, memory = into_memory(calls, [1, 2], lambda: next(slots))
@@ -32,22 +31,22 @@ def test_a_ufunc_and_a_group_write_into_memory():
 
 
 def test_only_what_nobody_else_reads_is_written_over():
-    def over(*calls, outputs=(9,), owned=None):
-        made, used = over_operands(calls, outputs, owned or {})
+    def over(*calls, outputs=(9,), writable=None):
+        made, used = over_operands(calls, outputs, writable or {})
         return [m is not c for m, c in zip(made, calls, strict=True)], used
 
     add = call(np.add, [0, 1], 9)
-    assert over(add, owned={0: 9}) == ([True], [0])
+    assert over(add, writable={0: 9}) == ([True], [0])
     assert over(add) == ([False], [])                                   # an argument of others
-    assert over(add, owned={0: 8}) == ([False], [])                     # not what is carried on
-    assert over(add, outputs=(9, 0), owned={0: 9}) == ([False], [])     # read at the end
-    assert over(add, outputs=(9, 9), owned={0: 9}) == ([False], [])     # given twice
-    assert over(add, call(np.tanh, [0], 8), owned={0: 9}) == ([False, True], [0])   # the last one
+    assert over(add, writable={0: 8}) == ([False], [])                     # not what is carried on
+    assert over(add, outputs=(9, 0), writable={0: 9}) == ([False], [])     # read at the end
+    assert over(add, outputs=(9, 9), writable={0: 9}) == ([False], [])     # given twice
+    assert over(add, call(np.tanh, [0], 8), writable={0: 9}) == ([False, True], [0])   # last
     view = call(lambda x: x.transpose(1, 0), [9], 8, (4, 3))
-    assert over(add, view, outputs=(9, 8), owned={0: 9}) == ([False, False], [])    # a view stays
-    assert over(add, view, owned={0: 9}) == ([True, False], [0])        # but not here
-    assert over(call(np.add, [0, 0], 9), owned={0: 9}) == ([True], [0])
-    assert over(call(np.maximum, [0, 1], 9), owned={0: 9}) == ([True], [0])
+    assert over(add, view, outputs=(9, 8), writable={0: 9}) == ([False, False], [])
+    assert over(add, view, writable={0: 9}) == ([True, False], [0])        # but not here
+    assert over(call(np.add, [0, 0], 9), writable={0: 9}) == ([True], [0])
+    assert over(call(np.maximum, [0, 1], 9), writable={0: 9}) == ([True], [0])
     assert over(call(np.tanh, [0], 1), call(np.add, [1, 2], 3), outputs=(3,)) == ([False] * 2, [])
 
     def update(x, y):
@@ -174,7 +173,6 @@ def test_large_groups_write_rows_of_a_scan():
     np.testing.assert_allclose(z, want / want.sum(-1, keepdims=True), rtol=1e-5)
     np.testing.assert_allclose(t, want.transpose(0, 2, 1) * 2, rtol=1e-5)
     np.testing.assert_allclose(total, 3 * 256, rtol=1e-4)
-    assert Blocked([], [], [], [], 1).writing([0])._written == (0,)
 
 
 def test_what_has_been_read_before_is_written_over():

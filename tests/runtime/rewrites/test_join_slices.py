@@ -24,9 +24,9 @@ def normal(*shape):
 def run(f, *args):
     """What both executors give, and the ops of programs after their pieces were joined."""
     flats = []
-    join = join_slices.join_slices
+    join = join_slices.JOIN_SLICES
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(join_slices, "join_slices", lambda p: flats.append(join(p)) or flats[-1])
+        patch.setattr(join_slices, "JOIN_SLICES", lambda p: flats.append(join(p)) or flats[-1])
         st.clear_caches()
         got = np.asarray(st.jit(lambda *xs: f(*xs))(*args))
     before = config.shardtrace_executor

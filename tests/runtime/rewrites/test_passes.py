@@ -11,10 +11,9 @@ from shardtrace.ir.program import Level
 from shardtrace.ir.support.environment import OPTIMIZE, SKIPPABLE, skipped
 from shardtrace.partitioner.passes import PIPELINE
 from shardtrace.runtime.plans import plan
+from shardtrace.runtime.plans.generated import WRITTEN
 from shardtrace.runtime.plans.passes import PLANNED
-from shardtrace.runtime.plans.steps import WRITTEN
 from shardtrace.runtime.rewrites.pipeline import EXECUTION, prepared
-from shardtrace.sharding import PartitionSpec as P
 
 MB = 1 << 18            # floats
 
@@ -32,7 +31,7 @@ def layers(w, xs):
 def two_sums(x):
     mesh = st.make_mesh((8,), ("x",))
     sums = st.shard_map(lambda x: (lax.psum(x, "x"), lax.psum(x[:1] * x, "x")), mesh=mesh,
-                        in_specs=P("x"), out_specs=P())
+                        in_specs=st.P("x"), out_specs=st.P())
     return jnp.add(*sums(x))
 
 
@@ -43,11 +42,17 @@ def gelu(x):
 # Of each pass a program that it changes. (The partitioner has inlined calls already.)
 CASES = {
     "part-exchanges": (two_sums, np.arange(16, dtype=np.float32)),
+    "masked-gathers": (
+        lambda table, rows: table[rows] * 2,
+        st.device_put(np.ones((8192, 64), np.float32), st.NamedSharding(
+            st.make_mesh((8,), ("x",)), st.P("x"))), np.arange(1024, dtype=np.int32)),
     "narrow-updates": (lambda x, i: jnp.where(i > 2, lax.dynamic_update_slice(x, x[:1], (i,)), x),
                        np.ones(8, np.float32), np.int32(3)),
     "join-slices": (st.grad(lambda w: sum(jnp.sin(w[i]).sum() for i in range(4))),
                     np.ones((4, 3), np.float32)),
     "round-integers": (lambda x: x // 7, np.arange(-8, 8, dtype=np.int32)),
+    "induction-variables": (lambda x: lax.fori_loop(0, 8, lambda i, s: s + x[7 - i], x[0]),
+                            np.ones((8, 3), np.float32)),
     "rematerialize-scans": (st.grad(layers), np.full((8, 256, 256), 0.01, np.float32),
                             np.ones((1024, 256), np.float32)),
     "rematerialize": (st.grad(lambda x: gelu(gelu(x) * x)), np.ones(8 * MB, np.float32)),
@@ -146,8 +151,8 @@ def test_all_stages_are_dumped_in_order_and_run(tmp_path):
     assert [n for n in names if n.startswith("whole_weeks")] == [
         "whole_weeks.00-traced.st", "whole_weeks.01-inlined.st", "whole_weeks.02-resolved.st",
         "whole_weeks.03-resharded.st", "whole_weeks.04-local.st", "whole_weeks.05-optimized.st",
-        "whole_weeks.10-rounded-integers.st"]
-    last = st.parse_program((tmp_path / "whole_weeks.10-rounded-integers.st").read_text())
+        "whole_weeks.11-rounded-integers.st"]
+    last = st.parse_program((tmp_path / "whole_weeks.11-rounded-integers.st").read_text())
     assert [e.op.name for e in last.eqns] == ["floor_div", "mul"]
     np.testing.assert_array_equal(got, np.arange(32) // 7 * 2)
 

@@ -84,14 +84,14 @@ def test_what_is_kept_is_the_cut_with_the_fewest_bytes():
     def price(v):
         return held_bytes(v.aval)
     choice = choose(others, made, price, 1)
-    assert choice.kept == {t, others[2]}                # nearer to where it is read than x
+    assert choice.saved == {t, others[2]}                # nearer to where it is read than x
     choice = choose([x, *others], made, price, 1)
-    assert choice.kept == {t, x}
-    assert set(others) <= choice.again and t not in choice.again
+    assert choice.saved == {t, x}
+    assert set(others) <= choice.recomputed and t not in choice.recomputed
     # Where the operand is there anyway the tanh still is not computed twice.
-    assert choose(others, made, lambda v: 0 if v is x else price(v), 1).kept == {t}
+    assert choose(others, made, lambda v: 0 if v is x else price(v), 1).saved == {t}
     # What would win too little is left alone.
-    assert not choose(others, made, price, 4 * price(t)).again
+    assert not choose(others, made, price, 4 * price(t)).recomputed
 
 
 def stacked(monkeypatch):

@@ -1,0 +1,56 @@
+"""Axes and the sizes that they divide: a constraint whose axes do not is cut, with a warning."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...ir.diagnostics.diagnostic import Diagnostic
+from ...ir.diagnostics.wording import warn
+from ...ir.mesh import AbstractMesh
+from ...ir.program import Equation
+from ...ir.support.caches import cached
+from ...ir.types import ArrayType, Shape
+from ..factors import Axes
+
+
+@cached(4096, "shapes that all axes divide")
+def roomy(shape: Shape, mesh: AbstractMesh) -> Shape:
+    """The shape with dimensions rounded up to what all axes divide, where some axis that is no
+    larger does not: the layouts that it may then have are those of padded blocks."""
+    sizes = [n for n in mesh.axis_sizes if n > 1]
+    return tuple([-(-n // mesh.size) * mesh.size if any([n >= k and n % k for k in sizes]) else n
+                  for n in shape])
+
+
+_given = [0]
+
+
+def warnings_given() -> int:
+    """How many warnings there have been about programs that were partitioned."""
+    return _given[0]
+
+
+def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, divides: Axes,
+                     size: Any) -> None:
+    """A constraint that does not divide is not an error in Auto mode; it must not go unsaid."""
+    _given[0] += 1
+    parts = math.prod(map(size, axes))
+    n = aval.shape[dim]
+    lost = ", ".join(axes[len(divides):])
+    warn(Diagnostic(
+        f"with_sharding_constraint: dimension {dim} of size {n} is not divisible by {parts} "
+        f"(axes {', '.join(axes)}); it is left replicated over {lost}",
+        code="indivisible-constraint", location=eqn.location,
+        label=f"this is {aval.str_short(True)}",
+        help=(f"pad the dimension to {-(-n // parts) * parts}, or leave {lost} out of the spec",),
+    ).render())
+
+
+def dividing(axes: Axes, n: int, size: Any) -> Axes:
+    """The leading axes that divide a dimension of size n."""
+    divides: Axes = ()
+    for a in axes:
+        if n % math.prod(map(size, (*divides, a))):
+            break
+        divides += (a,)
+    return divides

@@ -1,0 +1,84 @@
+"""Reshards behind reshards: two that follow each other are one, those that undo each other none."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.ops.communication.sharding import reshard_p
+from ...ir.program import Atom, Equation, Var
+from ...ir.types import ArrayType
+from ..choice.reasons import WRITTEN
+
+
+def takes(before: ArrayType, after: ArrayType) -> bool:
+    """Does a change of layout gather or sum?"""
+    return bool({a for e in before.entries for a in e} - {a for e in after.entries for a in e}
+                or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
+
+
+def reason_of_both(first: Equation, second: Equation) -> str:
+    """Why one reshard is there instead of two; one without a reason was written by the user."""
+    reasons = first.reason, second.reason
+    return "; ".join(dict.fromkeys(r or WRITTEN for r in reasons)) if any(reasons) else ""
+
+
+def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
+                  ) -> tuple[Sequence[Equation], Sequence[Atom]]:
+    """A -> B -> C becomes A -> C where nothing else reads B; A -> B -> A becomes A.
+
+    Reshards that nothing reads are dropped. What has nothing to fold is returned as it is.
+    """
+    moves = [eqn for eqn in eqns if eqn.op is reshard_p]
+    moved = {eqn.outvars[0] for eqn in moves}
+    if not moves or (moved.issubset(set(outvars).union(*[eqn.invars for eqn in eqns]))
+                     and all([eqn.invars[0] not in moved
+                              and eqn.invars[0].aval is not eqn.outvars[0].aval
+                              for eqn in moves])):
+        return eqns, outvars
+    # how many read what is moved, and what it is moved to
+    uses: dict[Atom, int] = dict.fromkeys(
+        [a for eqn in moves for a in (eqn.invars[0], eqn.outvars[0])], 0)
+    for atoms in (*[eqn.invars for eqn in eqns], outvars):
+        for atom in atoms:
+            if atom in uses:
+                uses[atom] += 1
+    made: dict[Var, Equation] = {}
+    same: dict[Atom, Atom] = {}
+    apart = same.keys().isdisjoint
+    out: list[Equation | None] = []
+    place: dict[Equation, int] = {}
+    for eqn in eqns:
+        if same and not apart(eqn.invars):
+            eqn = eqn.replace(invars=tuple([same.get(a, a) for a in eqn.invars]))
+        if eqn.op is not reshard_p:
+            out.append(eqn)
+            continue
+        (operand,), (result,) = eqn.invars, eqn.outvars
+        first = made.get(operand) if isinstance(operand, Var) else None
+        if first is not None and uses.get(operand, 0) == 1:
+            source = first.invars[0]
+            out[place[first]] = None
+            reasons = reason_of_both(first, eqn)
+            # to blame is the one that takes axes away
+            gone = takes(source.aval, operand.aval) and first.location.known
+            where = first.location if gone else eqn.location
+            eqn = eqn.replace(invars=(source,), reason=reasons, location=where)
+            operand = source
+        if operand.aval is result.aval:
+            same[result] = operand
+            uses[operand] = uses.get(operand, 0) + uses.get(result, 0) - 1
+            continue
+        made[result] = eqn
+        place[eqn] = len(out)
+        out.append(eqn)
+    found = [same.get(a, a) for a in outvars] if same else list(outvars)
+    live = {a for a in found if a in uses}          # of what is moved, what is read
+    out.reverse()
+    for at, eqn in enumerate(out):
+        if eqn is not None:
+            if eqn.op is reshard_p and eqn.outvars[0] not in live:
+                out[at] = None
+                continue
+            for a in eqn.invars:
+                if a in uses:
+                    live.add(a)
+    return [e for e in reversed(out) if e is not None], found

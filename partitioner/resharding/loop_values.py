@@ -1,0 +1,31 @@
+"""What the programs of a loop are given in every iteration, and what they hand on."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...ir.program import Equation, Var
+from ..choice.lookahead import carried_sums
+from ..regions import Region, trips_of
+
+
+def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
+    """Which results of a program of a loop may be sums until the loop has run."""
+    trips = trips_of(eqn)
+    if eqn.op.name == "cond" or trips < 2:
+        return {}
+    carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
+               if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
+               and s.inputs[0][0] == s.outputs[0][0] == p}
+    return dict.fromkeys(carried_sums(region.programs[p][2], carries), trips)
+
+
+def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> dict[Var, int]:
+    """By what the programs of a loop call values that it does not change, how often these are
+    read. repeats: the same of the values around it."""
+    trips = trips_of(eqn)
+    if eqn.op.name == "cond" or trips < 2:
+        return {}
+    return {region.programs[p][2].invars[i]: trips * repeats.get(eqn.invars[slot.operand], 1)
+            for slot in region.slots if slot.result < 0 and not slot.stacked
+            for p, i in slot.inputs}

@@ -1,1 +1,0 @@
-"""Loops of plans, written out as source, and what is known before the first iteration."""

@@ -1,0 +1,58 @@
+"""Constant folding: what calls compute of constants alone is computed once."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.passes import Pass
+from ..calls.call import Call
+from ..calls.float_errors import silently
+from .draft import Draft
+
+MOST = 1 << 16                  # bytes of a constant that is computed once
+
+
+def folded(calls: Sequence[Call], constants: dict[int, Any]) -> tuple[dict[int, Any], list[Call]]:
+    """The constants, with what calls compute of constants alone, as far as it takes no memory; and
+    the other calls."""
+    found, left = dict(constants), []
+    changed = {s for call in calls if call.changes for s in call.inputs}
+    for call in calls:
+        if all(s in found for s in call.inputs) and changed.isdisjoint(call.outputs):
+            given = [found[s] for s in call.inputs]
+            if _is_small(call, given):
+                value = silently(lambda f, given=given: f(*given), call.function)
+                if _held(value) <= MOST:
+                    found[call.outputs[0]] = value
+                    continue
+        left.append(call)
+    return found, left
+
+
+def _is_small(call: Call, given: Sequence[Any]) -> bool:
+    """Does the call do nothing that is large, as far as can be known, or seen outside?"""
+    kernel = call.kernel
+    if call.several or call.changes or (call.eqn is not None and call.eqn.op.effect):
+        return False
+    if kernel is None:
+        return bool(given) and all(x.nbytes <= MOST for x in given)
+    return kernel.elements * kernel.dtypes[-1].itemsize <= MOST or (
+        kernel.recording is not None and kernel.recording.is_view)
+
+
+def _held(x: Any) -> int:
+    """Bytes of the memory that an array is a view of."""
+    while type(getattr(x, "base", None)) is np.ndarray:
+        x = x.base
+    return x.nbytes
+
+
+def _folded(d: Draft) -> Draft:
+    constants, calls = folded(d.calls, d.constants)
+    return d.of(calls, constants=constants)
+
+
+FOLD_CONSTANTS = Pass("fold-constants", "", _folded,
+                      "what depends on constants alone is one, as far as it takes no memory")

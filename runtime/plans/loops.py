@@ -1,0 +1,118 @@
+"""Loops written out as source: the calls of the body stand in a `for` or `while` of Python.
+
+So an iteration on small arrays costs the numpy calls of its body, and neither a call of a function
+nor lists of what goes in and comes out. A loop is written out after a few iterations, for which
+its body is followed call by call.
+
+    def run(head, made, carry, order, each, places):
+        try:
+            v0, = head
+            v1, v2, = carry
+            y0, = places
+            for i, (v3,) in zip(order, each):
+                v4 = f0(v1, v3)             # numpy.add
+                y0[i] = v4
+                v1, v2, = v2, v4; v4 = None
+            return [v1, v2]
+        ...
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import plan as plans
+from .generated import Lines, Writer
+from .plan import Plan
+
+
+def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
+    """What a loop is given, by slot."""
+    if not slots:
+        return
+    w.line(f"{lines.unpack(slots)}= {source}")
+    for s in slots:
+        if s in lines.used:                             # carried, and written over
+            w.line(f"{lines.slot(s)} = {lines.slot(s)}.copy('K')")
+
+
+def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
+             ended: Sequence[int]) -> None:
+    """Let what came out go into the next iteration. ended: other slots that nobody reads now."""
+    moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
+             if x != o]
+    if moved:
+        names = [(lines.slot(x), lines.slot(o)) for x, o in moved]
+        w.line(f"{', '.join([to for to, _ in names])}, = {', '.join([of for _, of in names])},")
+    gone = {*(o for _, o in moved), *ended}.difference(carry, lines.fixed)
+    if not moved:
+        w.line("pass")
+    lines.drop(sorted(gone))
+
+
+def _returned(lines: Lines, carry: Sequence[int]) -> str:
+    return f"return [{', '.join(map(lines.slot, carry))}]"
+
+
+def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence[int]
+                  ) -> Callable[..., list[Any]] | None:
+    """The function of fixed arguments, what is made of them, carry, order, items and places.
+
+    head, carry, each: how many inputs of the body are of these kinds; the rest is what was made
+    before. copied: numbers of outputs that go to places. None if the body is too long.
+    """
+    if len(plan.calls) >= plans.LONG:
+        return None
+    inputs = list(plan.inputs)
+    fixed, carried = inputs[:head], inputs[head:head + carry]
+    items, made = inputs[head + carry:head + carry + each], inputs[head + carry + each:]
+    w = Writer()
+    lines = Lines(w, plan.calls, plan.outputs, plan.constants, "v", [*fixed, *made],
+                  carried)
+    for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
+        _unpack(w, lines, slots, source)
+    if copied:
+        w.line("".join(f"y{n}, " for n in copied) + "= places")
+    w.line(f"for i, {f'({lines.unpack(items)})' if items else '_'} in zip(order, each):")
+    w.indent += "    "
+    lines.write()
+    for n in copied:
+        w.line(f"y{n}[i] = {lines.slot(plan.outputs[n])}")
+    _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied])
+    w.indent = w.indent[:-4]
+    w.line(_returned(lines, carried))
+    return w.function("head, made, carry, order, each, places")
+
+
+def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
+                   ) -> Callable[..., list[Any]] | None:
+    """The function of fixed arguments of test and body, what is made before, and the carry.
+
+    before, head: how many fixed arguments the test has, and the body. The body runs first, and
+    then again for as long as the test holds. None if they are too long.
+    """
+    if len(test.calls) + len(body.calls) >= plans.LONG:
+        return None
+    asked, fixed = list(test.inputs), list(body.inputs)
+    w = Writer()
+    carried, made = fixed[head:head + carry], fixed[head + carry:]
+    lines = Lines(w, body.calls, body.outputs, body.constants, "v", [*fixed[:head], *made],
+                  carried)
+    asking = Lines(w, test.calls, test.outputs, test.constants, "u", asked[:before])
+    for owner, slots, source in ((asking, asked[:before], "asked"), (lines, fixed[:head], "head"),
+                                 (lines, made, "made"), (lines, carried, "carry")):
+        _unpack(w, owner, slots, source)
+    w.line("while True:")
+    w.indent += "    "
+    lines.write()
+    _carried(w, lines, carried, body.outputs, ())
+    if carried:
+        w.line(f"{asking.unpack(asked[before:])}= {lines.unpack(carried)}")
+    asking.write()
+    w.line(f"if not {asking.slot(test.outputs[0])}: break")
+    left = [s for s in asked[before:] if s not in asking.constants]
+    if left:
+        w.line(" = ".join(map(asking.slot, left)) + " = None")
+    w.indent = w.indent[:-4]
+    w.line(_returned(lines, carried))
+    return w.function("asked, head, made, carry")

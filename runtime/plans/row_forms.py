@@ -1,0 +1,139 @@
+"""Which rows of its operands and result a call treats apart, so that it can compute blocks of them.
+
+Of `x.sum(-1)` for x [4096, 1024] a block holds `Form(True, (1024,))` of the operand and
+`Form(True, ())` of the result: so many rows, each of that shape. Of what is the same for all rows,
+such as a bias, it holds the array itself.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..calls.recording import (
+    CALL,
+    CAST,
+    NOT_ASKED,
+    REDUCE,
+    REPEAT,
+    RESHAPE,
+    WHERE,
+    Kernel,
+    Recording,
+)
+
+Shape = tuple[int, ...]
+LONGEST_ROW = 1 << 16           # elements
+
+
+class Form:
+    """What a block holds of a value: rows of this shape, or the same array, in this shape, always.
+    """
+
+    __slots__ = ("is_rows", "shape")
+
+    def __init__(self, is_rows: bool, shape: Shape) -> None:
+        self.is_rows, self.shape = is_rows, shape
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and (
+            self.is_rows == other.is_rows and self.shape == other.shape)
+
+    def __hash__(self) -> int:
+        return hash((self.is_rows, self.shape))
+
+    def of(self, rows: int) -> Shape:
+        """The shape that so many rows have."""
+        return (rows, *self.shape) if self.is_rows else self.shape
+
+
+Forms = tuple[Form | None, ...]         # of each value of a recording; None of one that is not read
+
+
+def leading(shape: Shape, rows: int) -> int:
+    """How many dimensions in front have `rows` elements together; 0 if there is no such place.
+
+    >>> from shardtrace.runtime.plans.row_forms import leading
+    >>> leading((4, 8, 3), 32), leading((32,), 32), leading((4, 6), 8)
+    (2, 1, 0)
+    """
+    count = 1
+    for d, n in enumerate(shape):
+        count *= n
+        if count == rows:
+            return d + 1
+    return 0
+
+
+def forms_of(recording: Recording, rows: int) -> Forms | None:
+    """What a block of rows holds of each value, from the result backwards; None if the call does
+    not treat so many rows apart."""
+    values = recording.values
+    forms: list[Form | None] = [None] * len(values)
+
+    def ask(v: Any, form: Form) -> bool:
+        if type(v) is not int:                  # a constant
+            return True
+        if forms[v] is None:
+            forms[v] = form
+        return forms[v] == form
+
+    def by_rows(shape: Shape) -> Form | None:
+        k = leading(shape, rows)
+        return Form(True, shape[k:]) if k else None
+
+    def beside(shape: Shape, out: Shape) -> Form | None:
+        """Of an operand that numpy repeats to the shape `out`."""
+        k = leading(out, rows)
+        if not shape or len(shape) != len(out):
+            return None if shape else Form(False, ())
+        if shape[:k] == out[:k]:
+            return Form(True, shape[k:])
+        return Form(False, (1, *shape[k:])) if all([n == 1 for n in shape[:k]]) else None
+
+    whole = by_rows(values[recording.result][0])
+    if whole is None:
+        return None
+    forms[recording.result] = whole
+    for step in reversed(recording.steps):
+        out, shape = forms[step.result], values[step.result][0]
+        if out is None:
+            return None
+        for v in step.operands:
+            if type(v) is not int:
+                continue
+            given, form = values[v][0], None
+            if step.kind in (CALL, WHERE, CAST, REPEAT):
+                form = beside(given, shape) if out.is_rows else None
+            elif step.kind == RESHAPE:
+                form = by_rows(given) if out.is_rows else Form(False, given)
+            elif step.kind == REDUCE and out.is_rows and leading(given, rows) <= min(step.axes):
+                form = by_rows(given)
+            if form is None or not ask(v, form):
+                return None
+    return tuple(forms)
+
+
+class Cuts:
+    """Into which numbers of rows the call of a kernel can be cut. forms: for each of them."""
+
+    __slots__ = ("forms", "is_view")
+
+    def __init__(self, kernel: Kernel) -> None:
+        recording = kernel.recording
+        self.forms: dict[int, Forms] = {}
+        self.is_view = recording is not None and recording.is_view
+        if recording is None:
+            return
+        widest = max(recording.values, key=lambda value: math.prod(value[0]))[0]
+        for k in range(1, len(widest) + 1):
+            rows = math.prod(widest[:k])
+            if rows > 1 and kernel.elements <= rows * LONGEST_ROW and rows not in self.forms:
+                forms = forms_of(recording, rows)
+                if forms is not None:
+                    self.forms[rows] = forms
+
+
+def cuts(kernel: Kernel) -> Cuts:
+    if kernel.cut is NOT_ASKED:
+        kernel.cut = Cuts(kernel)
+    return kernel.cut

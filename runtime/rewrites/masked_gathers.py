@@ -1,0 +1,139 @@
+"""Gathers by masked lookup: each device looks up the rows it holds, and the results are summed.
+
+So `embedding[tokens]` is partitioned over the vocabulary (ir/ops/indexing/gather.py), and so is a
+dynamic slice of a split dimension. Here, where all blocks lie side by side in one array, to gather
+that array costs nothing, and one lookup in it takes the time and memory of each device's.
+"""
+from __future__ import annotations
+
+import math
+
+from ...ir.ops.communication.collective import all_gather_invariant_p
+from ...ir.ops.elementwise.arithmetic import add_p
+from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.indexing.gather import gather_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.program import Atom, Equation, Literal, Program
+from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+
+_LOOKUP = """
+    places = clamp 0 wanted last
+    device = axis_index {axis_name}
+    first = mul device rows
+    offset = broadcast_in_dim first
+    here = sub places offset
+    zeros = broadcast_in_dim 0
+    low = ge here zeros
+    rest = broadcast_in_dim rows
+    high = lt here rest
+    inside = and low high
+    mine = squeeze inside
+    mask = broadcast_in_dim mine
+    found = gather table here {dimension_numbers, slice_sizes}
+    nothing = broadcast_in_dim 0
+    owned = select_n mask nothing found"""
+
+
+_SLICE = """
+    start = clamp 0 wanted last
+    device = axis_index {axis_name}
+    first = mul device rows
+    shift = sub first start
+    offset = broadcast_in_dim shift
+    steps = iota
+    here = sub steps offset
+    zeros = broadcast_in_dim 0
+    low = ge here zeros
+    rest = broadcast_in_dim rows
+    high = lt here rest
+    inside = and low high
+    bounded = clamp 0 here most
+    places = broadcast_in_dim bounded {shape, broadcast_dimensions}
+    found = gather table places {dimension_numbers, slice_sizes}
+    mask = broadcast_in_dim inside
+    nothing = broadcast_in_dim 0
+    owned = select_n mask nothing found"""
+
+
+def _is_lookup(m: Match, value: Atom, most: int = 1) -> bool:
+    """Does each place belong to one of the devices that the sum is over?
+
+    value: what places follow from, the same on these devices. most: how many rows follow each place
+    up to `m.last`.
+    """
+    numbers, axes = m.dimension_numbers, set(m.axes)
+    if len(numbers.start_index_map) != 1 or set(m.axis_name) != axes:
+        return False
+    (d,) = numbers.start_index_map
+    rows = m.table.aval.shape[d]
+    return m.slice_sizes[d] == 1 and isinstance(m.rows, Literal) and m.rows.val == rows and (
+        isinstance(m.last, Literal) and m.last.val + most <= rows * _count(m)
+        and axes.isdisjoint(value.aval.varying))
+
+
+def _is_slice(m: Match) -> bool:
+    steps, most = m.steps.aval, m.most
+    return steps.ndim == 1 and isinstance(most, Literal) and _is_lookup(
+        m, m.start, steps.size) and bool(most.val + 1 >= m.rows.val)
+
+
+def _count(m: Match) -> int:
+    return math.prod([m.mesh.axis_size(a) for a in m.axis_name])
+
+
+def _from_whole(m: Match, places: Atom | None = None) -> Atom:
+    (d,) = m.dimension_numbers.start_index_map
+    whole = m.emit(all_gather_invariant_p, m.table, all_gather_dimension=d, axis_name=m.axis_name,
+                   axis_size=_count(m), tiled=True)
+    lookup = m.maker(m.found)
+    assert lookup is not None
+    return m.emit(gather_p, whole, places or m.places, **lookup.params)
+
+
+def _filled_from_whole(m: Match) -> Atom | None:
+    found = _from_whole(m)
+    fill = m.emit(broadcast_in_dim_p, m.value, shape=found.aval.shape, broadcast_dimensions=(),
+                  sharding=None)
+    return m.emit(select_n_p, m.outside, found, fill)
+
+
+def _slice_of_whole(m: Match) -> Atom:
+    at = m.emit(broadcast_in_dim_p, m.start, shape=m.steps.aval.shape, broadcast_dimensions=(),
+                sharding=None)
+    return _from_whole(m, m.emit(
+        broadcast_in_dim_p, m.emit(add_p, m.steps, at), shape=m.shape,
+        broadcast_dimensions=m.broadcast_dimensions, sharding=None))
+
+
+MASKED_GATHERS = Rewrites(
+    Rewrite("masked-gather", f"""{_LOOKUP}
+        total = psum_invariant owned {{axes}}
+        """, _from_whole, where=lambda m: _is_lookup(m, m.places),
+            why="one gather from the whole array instead of one on each device"),
+    Rewrite("filled-masked-gather", f"""{_LOOKUP}
+        is_first = eq device 0
+        once = select_n is_first 0 value
+        fill = broadcast_in_dim once
+        filled = select_n outside owned fill
+        total = psum_invariant filled {{axes}}
+        """, _filled_from_whole, where=lambda m: (
+            _is_lookup(m, m.places) and set(m.axes).isdisjoint(m.outside.aval.varying)),
+            why="the same, for a gather that fills what lies outside"),
+    Rewrite("masked-slice", f"""{_SLICE}
+        total = psum_invariant owned {{axes}}
+        """, _slice_of_whole, where=_is_slice,
+            why="one slice of the whole array instead of one on each device"))
+
+
+def gather_from_whole(program: Program) -> Program:
+    """The program after these rewrites, and the bodies of its scans: what bounds a slice there may
+    be computed before the scan later on (induction.py)."""
+    program = MASKED_GATHERS(program)
+    eqns = [_with_body(e) if e.op.name == "scan" else e for e in program.eqns]
+    return program if eqns == list(program.eqns) else program.replace(eqns=eqns)
+
+
+def _with_body(eqn: Equation) -> Equation:
+    body = eqn.params["jaxpr"]
+    found = gather_from_whole(body)
+    return eqn if found is body else eqn.replace(params={**eqn.params, "jaxpr": found})
