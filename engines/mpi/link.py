@@ -209,6 +209,7 @@ class Link:
                     self._tell(self.now, place, missing)
                 if self.broken is None and (self._in_vain(missing, place) or
                                             now - began > self.patience):
+                    self._tell(self.now, place, missing)
                     self._gather_news()
                     found = [self._standing(i) for i in range(self.size)]
                     speaker = min(i for i, s in enumerate(found) if s.state is State.WAITING)
