@@ -1,6 +1,7 @@
 """Programs of whole values on the ranks of an MPI job, and how a job becomes processes."""
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ class MPIProgram:
     def __init__(self, local: Program, mesh: AbstractMesh) -> None:
         self.link = link()
         self.program, self.mesh = local, mesh
-        count = mesh.size
+        count = math.prod(mesh.axis_sizes)
         working = min(self.link.size, count)
         self.ranks = [d * working // count for d in range(count)]
         text = _text.print_program(local, locations=False, named=False)
