@@ -20,14 +20,15 @@ _SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1", "SHARDTRACE_NUM_DEVICES": "8"}
 
 
-def mpiexec(count: int, *program: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def mpiexec(count: int, *program: str, timeout: float = 300, cwd: pathlib.Path = ROOT / "tests"
+            ) -> subprocess.CompletedProcess[str]:
     """What `mpiexec -n count python program` gives; the test is skipped where there is no MPI."""
     beside = pathlib.Path(sys.executable).with_name("mpiexec")
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
     if importlib.util.find_spec("mpi4py") is None or launcher is None:
         pytest.skip("needs mpi4py and mpiexec")
     command = [launcher, "-n", str(count), sys.executable, *program]
-    with subprocess.Popen(command, env={**os.environ, **_SETTINGS}, cwd=ROOT / "tests", text=True,
+    with subprocess.Popen(command, env={**os.environ, **_SETTINGS}, cwd=cwd, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
         try:
             out, err = job.communicate(timeout=timeout)

@@ -25,7 +25,7 @@ STEPS = 3
 
 def _pytest(count: int, *arguments: str) -> None:
     done = mpiexec(count, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--color=no",
-                   "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), *arguments)
+                   *arguments, cwd=ROOT)
     passed = re.findall(r"^(\d+) passed", done.stdout, re.MULTILINE)
     assert done.returncode == 0 and len(passed) == count, done.stdout[-6000:] + done.stderr[-2000:]
 
