@@ -1,6 +1,5 @@
 """Training over the ranks of an MPI job: one program text for every rank, as for many hosts.
 
-    pip install 'shardtrace[mpi]'
     mpiexec -n 4 python examples/train_mpi.py
 
 The eight devices of the mesh are dealt out to the ranks: two each of four, one each of eight. Each
@@ -9,8 +8,8 @@ devices of other ranks have comes over MPI. Losses do not depend on the number o
 
 An argument names a folder for a checkpoint, of which each rank writes its part. The same text runs
 with one process, by `python examples/train_mpi.py`, and in simulated ones, by `run_processes`.
-`mpiexec` starts no more ranks than there are processor cores unless it is told
-`--oversubscribe`, and as root wants `--allow-run-as-root`.
+docs/engines.md says what to install. `mpiexec` starts no more ranks than there are processor cores
+unless it is told `--oversubscribe`, and as root wants `--allow-run-as-root`.
 """
 from __future__ import annotations
 

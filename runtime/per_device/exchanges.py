@@ -190,10 +190,9 @@ def handed_on(group: Group, values: Mapping[int, Sequence[np.ndarray]],
     those that count. types: shape and dtype of each."""
     round_ = Round()
     for to in group:
-        for value, (shape, dtype) in zip(values.get(group[0], types), types, strict=True):
-            if group[0] in values:
-                round_.send(group[0], to, value)
-            if to in values:
-                round_.want(group[0], to, shape, dtype)
+        for value in values.get(group[0], ()):
+            round_.send(group[0], to, value)
+        for shape, dtype in types if to in values else ():
+            round_.want(group[0], to, shape, dtype)
     arrived = yield round_
     return {d: arrived[group[0], d] for d in values}

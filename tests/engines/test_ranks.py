@@ -166,11 +166,13 @@ def test_losses_are_those_of_the_simulation(count: int) -> None:
     said = run(count, TRAIN, [str(STEPS), *MODELS])
     found = dict(json.loads(line[6:]) for line in said.splitlines() if line.startswith("found"))
     assert set(found) == set(MODELS)
-    with config.override(jax_num_cpu_devices=8):
-        for name in MODELS:
+    for name in MODELS:
+        with config.override(jax_num_cpu_devices=8):
             # the simulation computes blocks of all devices in one product: other roundings
             np.testing.assert_allclose(found[name], load(name).main(steps=STEPS), rtol=1e-6,
                                        err_msg=name)
+        with config.override(jax_num_cpu_devices=8, engine="per_device"):
+            assert found[name] == load(name).main(steps=STEPS), name
 
 
 def test_the_example_trains_on_ranks_as_in_simulated_processes(
