@@ -85,3 +85,8 @@ class MPIEngine:
 
 ENGINES: dict[str, Engine] = {
     e.name: e for e in (SimulatedEngine(), PerDeviceEngine(), XLAEngine(), MPIEngine())}
+
+
+def reports(engine: str) -> bool:
+    """Whether this process is the one that prints what an engine gave: the first rank of a job."""
+    return engine != "mpi" or _mpi.link().rank == 0

@@ -219,6 +219,10 @@ class Link:
         finally:
             self.now = None
 
+    def done(self, requests: Sequence[tuple[Any, int]]) -> bool:
+        """Whether all requests are done; waits for none."""
+        return MPI.Request.Testall([request for request, _ in requests])
+
     def _in_vain(self, missing: set[int], place: str) -> bool:
         """Can none of those that this rank waits for come?"""
         now = time.monotonic()

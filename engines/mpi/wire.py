@@ -11,7 +11,7 @@ from ...ir.mesh import AbstractMesh
 from ...ir.program import Equation, Program
 from ...runtime.axes import axis_names
 from ...runtime.per_device.executor import PerDeviceRun
-from ...runtime.per_device.wire import Arrived, Pair
+from ...runtime.per_device.wire import Arrived, Arriving, Pair, Sent, Wanted
 from ...runtime.processes.coordinator import Call
 from ...runtime.processes.standing import Standing, waiting
 from ...runtime.rewrites.inline_calls import every_equation
@@ -36,7 +36,8 @@ class RankRun(PerDeviceRun):
         self.everybody = tuple(sorted(set(ranks)))
         self.numbers: dict[Equation, int] = {}
         self.partners: dict[tuple[str, ...], tuple[int, ...]] = {}
-        self.rounds = self.runs = 0
+        self.runs = 0
+        self.times: dict[Equation, int] = {}         # how often each has exchanged, in this run
         self.moment = ""
         self.call: Call | None = None
         self.agreed: Callable[[], None] = lambda: None
@@ -67,7 +68,8 @@ class RankRun(PerDeviceRun):
         """Results for these blocks. The ranks compare what they run before they first exchange."""
         self.runs += 1
         self.moment = f"{call.digest} {self.runs}"
-        self.call, self.agreed, self.rounds = call, self.link.agree(call, self.moment), 0
+        self.call, self.agreed = call, self.link.agree(call, self.moment)
+        self.times.clear()
         try:
             results = self.on_blocks(blocks())
         except Exception as problem:
@@ -85,18 +87,19 @@ class RankWire:
     """A wire between ranks, for one equation: what goes from rank to rank in a round is one message
     of bytes."""
 
-    __slots__ = ("comm", "eqn", "itemsize", "members", "received", "run")
+    __slots__ = ("comm", "eqn", "itemsize", "members", "place", "received", "rounds", "run")
 
     def __init__(self, run: RankRun, eqn: Equation, itemsize: int) -> None:
         self.run, self.eqn, self.itemsize = run, eqn, itemsize
+        run.times[eqn] = run.times.get(eqn, 0) + 1
+        self.place, self.rounds = f"{run.moment} {run.numbers[eqn]} {run.times[eqn]}", 0
         self.received = np.zeros(len(run.ranks), np.int64)
         collective = eqn.op.collective
         self.members = run.everybody if collective is None else run.partners[
             axis_names(collective.axes(eqn.params))]
         self.comm: Any = None
 
-    def carry(self, sent: dict[Pair, list[np.ndarray]],
-              wanted: dict[Pair, list[tuple[tuple[int, ...], Any]]], dtype: np.dtype) -> Arrived:
+    def begin(self, sent: Sent, wanted: Wanted, dtype: np.dtype) -> Arriving:
         run, link = self.run, self.run.link
         run.agreed()
         if self.comm is None:
@@ -116,20 +119,32 @@ class RankWire:
                 sizes[rank] = sizes.get(rank, 0) + sum([
                     math.prod(shape) * (its or dtype).itemsize
                     for shape, its in wanted[source, to]])
-        place = self.members.index
+        number = self.members.index
         buffers = {r: np.empty(n, np.uint8) for r, n in sizes.items()}
         requests = []
         for r, buffer in buffers.items():
-            requests += link.receive(self.comm, buffer, place(r), r, tag)
+            requests += link.receive(self.comm, buffer, number(r), r, tag)
         for r, arrays in outgoing.items():
             data = [data_of(a) for a in arrays]
             requests += link.send(self.comm, data[0] if len(data) == 1 else np.concatenate(data),
-                                  place(r), r, tag)
-        run.rounds += 1
-        assert run.call is not None
-        what = f"`{self.eqn.op.name}` of {run.call.what}"
-        link.wait(requests, self._standing, f"{run.moment} {tag} {run.rounds}", what,
-                  self.eqn.location)
+                                  number(r), r, tag)
+        self.rounds += 1
+        place = f"{self.place} {self.rounds}"
+
+        def arriving(wait: bool) -> Arrived | None:
+            if wait:
+                assert run.call is not None
+                link.wait(requests, self._standing, place,
+                          f"`{self.eqn.op.name}` of {run.call.what}", self.eqn.location)
+            elif not link.done(requests):
+                return None
+            return self._arrived(sent, wanted, dtype, incoming, buffers)
+
+        return arriving
+
+    def _arrived(self, sent: Sent, wanted: Wanted, dtype: np.dtype,
+                 incoming: dict[int, list[Pair]], buffers: dict[int, np.ndarray]) -> Arrived:
+        """Messages, of the bytes that came from each rank and of what devices here sent."""
         arrived: Arrived = {pair: sent[pair] for pair in wanted if pair in sent}
         for r, pairs in incoming.items():
             at = 0

@@ -6,7 +6,8 @@ the algorithms that hardware uses (exchanges.py). It shares evaluators and nothi
 simulated executor, and must agree with it up to the order of sums. Its time grows with the number
 of devices.
 
-One of several processes runs the devices that it owns, and is given the wire to the others.
+One of several processes runs the devices that it owns, and is given the wire to the others. There
+an exchange is on its way while equations run that do not read its result.
 """
 from __future__ import annotations
 
@@ -27,12 +28,37 @@ from ..storage import Stored
 from . import exchanges
 from .control import CONTROL
 from .host_calls import run_callback
-from .wire import LocalWire, Meter, Traffic, Wire, even_out, together
+from .wire import Flight, LocalWire, Meter, Traffic, Wire, even_out
 
 COMBINE = {"psum": np.add, "psum_invariant": np.add, "unreduced_psum": np.add,
            "reduce_scatter": np.add, "unreduced_reduce_scatter": np.add,
            "pmax": np.maximum, "pmin": np.minimum, "pprod": np.multiply, "pand": np.bitwise_and,
            "por": np.bitwise_or, "pxor": np.bitwise_xor}
+
+
+class Late:
+    """A result that is on its way. flight: its exchange. made: its blocks, of what that brings."""
+
+    __slots__ = ("_blocks", "eqn", "flight", "made")
+
+    def __init__(self, eqn: Equation, flight: Flight, made: Callable[[], Buffers]) -> None:
+        self.eqn, self.flight, self.made = eqn, flight, made
+        self._blocks: Buffers | None = None
+
+    def blocks(self) -> Buffers:
+        """Wait for it."""
+        if self._blocks is None:
+            try:
+                self.flight.advance(True)
+            except Exception as error:
+                _note(error, self.eqn)
+                raise
+            self._blocks = self.made()
+        return self._blocks
+
+
+def _note(error: Exception, eqn: Equation) -> None:
+    error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
 
 
 def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:
@@ -82,7 +108,8 @@ class PerDeviceRun(DeviceBlocks):
     # -- equations -----------------------------------------------------------------------------
     def run(self, program: Program, arguments: Sequence[Buffers]) -> list[Buffers]:
         """Results of a program for these blocks, one equation after the other."""
-        at: dict[Var, Buffers] = dict(zip(program.invars, arguments, strict=True))
+        at: dict[Var, Buffers | Late] = dict(zip(program.invars, arguments, strict=True))
+        late: list[Late] = []
         for var, value in program.consts:
             data = np.asarray(getattr(value, "value", value), storage_dtype(var.aval.dtype))
             at[var] = [np.array(data) for _ in self.coordinates]
@@ -95,25 +122,31 @@ class PerDeviceRun(DeviceBlocks):
             if isinstance(v, Var):
                 last[v] = len(program.eqns)
         for i, eqn in enumerate(program.eqns):
+            if late:
+                late = [x for x in late if not x.flight.advance(False)]
             operands = [self.read(at, v) for v in eqn.invars]
             try:
                 results = self.equation(eqn, operands)
             except Exception as error:
-                error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+                _note(error, eqn)
                 raise
             at.update(zip(eqn.outvars, results, strict=True))
+            late += [x for x in results if type(x) is Late]
             for v in eqn.invars:
                 if isinstance(v, Var) and last[v] == i:
                     at.pop(v, None)
+        for x in late:
+            x.blocks()
         return [self.read(at, v) for v in program.outvars]
 
-    def read(self, at: dict[Var, Buffers], atom: Atom) -> Buffers:
+    def read(self, at: dict[Var, Buffers | Late], atom: Atom) -> Buffers:
         if isinstance(atom, Var):
-            return at[atom]
+            found = at[atom]
+            return found.blocks() if type(found) is Late else found  # type: ignore[return-value]
         data = np.asarray(atom.val, storage_dtype(atom.aval.dtype))
         return [data] * len(self.coordinates)
 
-    def equation(self, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+    def equation(self, eqn: Equation, operands: Sequence[Buffers]) -> Sequence[Buffers | Late]:
         op = eqn.op
         if op.name == "axis_index":
             dtype = storage_dtype(eqn.outvars[0].aval.dtype)
@@ -176,7 +209,7 @@ class PerDeviceRun(DeviceBlocks):
         self._groups[tuple(names)] = known
         return known
 
-    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers:
+    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers | Late:
         op, params = eqn.op, dict(eqn.params)
         assert op.collective is not None
         (out,) = eqn.outvars
@@ -199,16 +232,20 @@ class PerDeviceRun(DeviceBlocks):
                 if here:
                     members.append(some)
         wire = self.wire(eqn, eqn.invars[0].aval.dtype.itemsize)
-        made = together(wire, [
+        flight = Flight(wire, [
             self.exchange(eqn, params, some, {d: blocks[d] for d in some if d in self.active},
                           dtype) for some in members], storage_dtype(eqn.invars[0].aval.dtype))
-        for d, block in made.items():
-            results[d] = block
-        if op.name in COMBINE and not op.name.endswith("reduce_scatter"):
-            for some in members:
-                even_out(wire.received, some)
         self.meter.traffic.append(Traffic(eqn, wire.received))
-        return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
+
+        def made() -> Buffers:
+            for d, block in flight.results.items():
+                results[d] = block
+            if op.name in COMBINE and not op.name.endswith("reduce_scatter"):
+                for some in members:
+                    even_out(wire.received, some)
+            return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
+
+        return made() if flight.advance(False) else Late(eqn, flight, made)
 
     def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int],
                  blocks: exchanges.Blocks, dtype: np.dtype) -> exchanges.Exchange:

@@ -11,7 +11,7 @@ from ...ir.program import Equation
 from ..callbacks import HostCall
 from ..device_blocks import Buffers
 from . import exchanges
-from .wire import together
+from .wire import Flight
 
 
 def run_callback(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
@@ -34,8 +34,9 @@ def run_callback(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> l
             values[place[0]] = call([x[place[0]] for x in operands])
         if types:
             moves.append(exchanges.handed_on(place, values, types))
-    made = together(executor.wire(eqn, 0), moves, np.dtype(np.uint8))
-    for d, values in made.items():
+    flight = Flight(executor.wire(eqn, 0), moves, np.dtype(np.uint8))
+    flight.advance(True)
+    for d, values in flight.results.items():
         for held, value in zip(results, values, strict=True):
             held[d] = value
     return results

@@ -7,7 +7,7 @@ that the cost report uses can be checked against it.
 """
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,8 @@ from ...ir.program import Equation
 Pair = tuple[int, int]
 Arrived = dict[Pair, list[np.ndarray]]
 """By (source, to) what a device got from another (or itself), in the order in which it was sent."""
+Sent = dict[Pair, list[np.ndarray]]
+Wanted = dict[Pair, list[tuple[tuple[int, ...], Any]]]
 
 
 class Round:
@@ -30,14 +32,17 @@ class Round:
     __slots__ = ("sent", "wanted")
 
     def __init__(self) -> None:
-        self.sent: dict[Pair, list[np.ndarray]] = {}
-        self.wanted: dict[Pair, list[tuple[tuple[int, ...], Any]]] = {}
+        self.sent: Sent = {}
+        self.wanted: Wanted = {}
 
     def send(self, source: int, to: int, data: np.ndarray) -> None:
         self.sent.setdefault((source, to), []).append(data)
 
     def want(self, source: int, to: int, shape: tuple[int, ...], dtype: Any = None) -> None:
         self.wanted.setdefault((source, to), []).append((shape, dtype))
+
+
+Arriving = Callable[[bool], Arrived | None]
 
 
 class Wire(Protocol):
@@ -48,9 +53,9 @@ class Wire(Protocol):
 
     received: np.ndarray
 
-    def carry(self, sent: dict[Pair, list[np.ndarray]],
-              wanted: dict[Pair, list[tuple[tuple[int, ...], Any]]], dtype: np.dtype) -> Arrived:
-        """What arrives here of a round. dtype: of messages that do not say it."""
+    def begin(self, sent: Sent, wanted: Wanted, dtype: np.dtype) -> Arriving:
+        """Send a round on its way. What comes of it: given whether to wait, what arrived here, or
+        None where that is not all yet. dtype: of messages that do not say it."""
         ...
 
 
@@ -63,8 +68,7 @@ class LocalWire:
         self.received = np.zeros(devices, np.int64)
         self.itemsize = itemsize
 
-    def carry(self, sent: dict[Pair, list[np.ndarray]],
-              wanted: dict[Pair, list[tuple[tuple[int, ...], Any]]], dtype: np.dtype) -> Arrived:
+    def begin(self, sent: Sent, wanted: Wanted, dtype: np.dtype) -> Arriving:
         arrived: Arrived = {}
         for (source, to), expected in wanted.items():
             arrays = sent[source, to]
@@ -73,34 +77,49 @@ class LocalWire:
                 if source != to:
                     self.received[to] += data.size * self.itemsize
             arrived[source, to] = [np.array(data) for data in arrays]
-        return arrived
+        return lambda wait: arrived
 
 
-def together(wire: Wire, exchanges: Sequence[Generator[Round, Arrived, dict[int, Any]]],
-             dtype: np.dtype) -> dict[int, Any]:
-    """The results, by device, of exchanges that go on at the same time, round by round."""
-    results: dict[int, Any] = {}
-    going: list[tuple[Any, Round]] = []
+class Flight:
+    """Exchanges that go on at the same time, round by round.
 
-    def step(exchange: Any, arrived: Any, into: list[tuple[Any, Round]]) -> None:
-        try:
-            into.append((exchange, exchange.send(arrived)))
-        except StopIteration as end:
-            results.update(end.value)
+    results: by device, when `advance` says that all have ended.
+    """
 
-    for exchange in exchanges:
-        step(exchange, None, going)
-    while going:
-        sent: dict[Pair, list[np.ndarray]] = {}
-        wanted: dict[Pair, list[tuple[tuple[int, ...], Any]]] = {}
-        for _, r in going:
-            sent |= r.sent
-            wanted |= r.wanted
-        arrived = wire.carry(sent, wanted, dtype)
-        now, going = going, []
-        for exchange, r in now:
-            step(exchange, {pair: arrived[pair] for pair in r.wanted}, going)
-    return results
+    __slots__ = ("_arriving", "_dtype", "_going", "_wire", "results")
+
+    def __init__(self, wire: Wire, exchanges: Iterable[Generator[Round, Arrived, dict[int, Any]]],
+                 dtype: np.dtype) -> None:
+        self.results: dict[int, Any] = {}
+        self._wire, self._dtype = wire, dtype
+        self._begin([(exchange, None) for exchange in exchanges])
+
+    def _begin(self, arrived: Sequence[tuple[Any, Any]]) -> None:
+        """Give exchanges what arrived, and send their next round on its way."""
+        self._going: list[tuple[Any, Round]] = []
+        sent: Sent = {}
+        wanted: Wanted = {}
+        for exchange, messages in arrived:
+            try:
+                round_ = exchange.send(messages)
+            except StopIteration as end:
+                self.results.update(end.value)
+                continue
+            self._going.append((exchange, round_))
+            sent |= round_.sent
+            wanted |= round_.wanted
+        if self._going:
+            self._arriving = self._wire.begin(sent, wanted, self._dtype)
+
+    def advance(self, wait: bool) -> bool:
+        """Go on as far as messages are there, or to the end; whether that is reached."""
+        while self._going:
+            arrived = self._arriving(wait)
+            if arrived is None:
+                return False
+            self._begin([(exchange, {pair: arrived[pair] for pair in r.wanted})
+                         for exchange, r in self._going])
+        return True
 
 
 def even_out(received: np.ndarray, group: Sequence[int]) -> None:
