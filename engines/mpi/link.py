@@ -87,6 +87,7 @@ class Link:
         if self.size > 1:
             sys.excepthook = self._fail
             atexit.register(self._end)
+            threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
             if threading.current_thread() is threading.main_thread() and signal.getsignal(
                     signal.SIGTERM) is signal.SIG_DFL:
                 signal.signal(signal.SIGTERM, self._terminated)
@@ -344,6 +345,14 @@ class Link:
                         f"{self.now.what} at {self.now.where}\n".encode())
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+def _end_with(launcher: int) -> None:
+    """End this process, whatever it does, soon after the one that launched it."""
+    while os.getppid() == launcher:
+        time.sleep(1.0)
+    os.write(2, b"the launcher of this job is gone\n")
+    os._exit(1)
 
 
 def _standing(told: Sequence[Any]) -> Standing:

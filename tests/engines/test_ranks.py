@@ -16,6 +16,7 @@ import shardtrace as st
 from shardtrace.ir.context import config
 
 from ..paths import EXAMPLES, ROOT
+from .process_programs import PROGRAMS
 from .ranks import mpiexec, run
 from .test_models import load
 
@@ -144,6 +145,29 @@ def test_ranks_are_the_processes_that_simulated_ones_are() -> None:
     assert "wrong" not in said, said
     assert said.count("ends") == 2
     assert len(json.loads(said.split("files ")[1].splitlines()[0])) == 2
+
+
+SAME = '''
+import json, sys
+sys.path.insert(0, "..")
+import shardtrace as st
+from shardtrace.engines.mpi import link
+from tests.engines.process_programs import PROGRAMS
+link.PIECE = 96                                   # so that messages are in several pieces
+st.distributed.initialize(engine="mpi")
+for name, program in PROGRAMS.items():
+    print("found", json.dumps([name, st.process_index(), program()]), flush=True)
+'''
+
+
+def test_ranks_find_what_simulated_processes_find() -> None:
+    said = run(4, SAME)
+    found = {(name, i): value for name, i, value in (
+        json.loads(line[6:]) for line in said.splitlines() if line.startswith("found"))}
+    for name, program in PROGRAMS.items():
+        with config.override(jax_num_cpu_devices=8):
+            for i, value in enumerate(st.distributed.run_processes(program, 4)):
+                assert found[name, i] == json.loads(json.dumps(value)), (name, i)
 
 
 # -- losses ----------------------------------------------------------------------------------------
