@@ -52,13 +52,18 @@ _CALL, _VALUE = 1, 2                        # tags
 
 class _Heard:
     """What a rank said last. place: compared, of those that wait. peers: whom it waits for. since:
-    when it first said so."""
+    when it first said so. failed: that it raised in a program, and where, whatever came then."""
 
-    __slots__ = ("last", "peers", "place", "since", "standing", "token")
+    __slots__ = ("failed", "last", "peers", "place", "since", "standing", "token")
 
     def __init__(self, standing: Standing, token: int, place: str, peers: Sequence[int]) -> None:
         self.standing, self.token, self.place, self.peers = standing, token, place, set(peers)
         self.since = self.last = time.monotonic()
+        self.failed = (place, standing) if place and standing.state is State.FAILED else None
+
+    def failed_at(self, place: str) -> bool:
+        """Whether it raised in the program that this is a place of."""
+        return self.failed is not None and place.startswith(self.failed[0])
 
 
 class Link:
@@ -212,7 +217,7 @@ class Link:
                                             now - began > self.patience):
                     self._tell(self.now, place, missing)
                     self._gather_news()
-                    found = [self._standing(i) for i in range(self.size)]
+                    found = [self._standing(i, place) for i in range(self.size)]
                     speaker = min(i for i, s in enumerate(found) if s.state is State.WAITING)
                     self._break(found, speaker)
                 if self.broken is not None:
@@ -235,10 +240,12 @@ class Link:
             if p != self.rank:
                 if heard is None:
                     return False
+                if heard.failed_at(its):
+                    return True
+                if heard.standing.state in (State.ENDED, State.FAILED):
+                    return not heard.place
                 if heard.standing.state is State.RUNNING:
                     return False
-                if heard.standing.state is not State.WAITING:
-                    return its.startswith(heard.place)
                 if now - heard.last > SILENT or now - heard.since < 2 * LOOK:
                     return False
                 if heard.place == its and source in heard.peers:
@@ -270,17 +277,22 @@ class Link:
             told, token, place, peers, broken = json.loads(data.tobytes())
             known = self.heard[status.source]
             new = _Heard(_standing(told), token, place, peers)
-            if known is not None and known.token == token and known.peers == new.peers:
-                new.since = known.since
+            if known is not None:
+                new.failed = new.failed or known.failed
+                if known.token == token and known.peers == new.peers:
+                    new.since = known.since
             self.heard[status.source] = new
             if broken is not None and self.broken is None:
                 why, where, speaker = broken
                 self.broken, self.speaks = (why, tuple(where)), speaker == self.rank
 
-    def _standing(self, rank: int) -> Standing:
+    def _standing(self, rank: int, place: str = "") -> Standing:
+        """Where a rank is, for one that waits at this place."""
         if rank == self.rank:
             return self.now or Standing(State.RUNNING)
         heard = self.heard[rank]
+        if heard is not None and heard.failed is not None and heard.failed_at(place):
+            return heard.failed[1]
         if heard is None or heard.standing.state is State.WAITING and (
                 time.monotonic() - heard.last > SILENT):
             return Standing(State.RUNNING)
@@ -351,8 +363,10 @@ def _end_with(launcher: int) -> None:
     """End this process, whatever it does, soon after the one that launched it."""
     while os.getppid() == launcher:
         time.sleep(1.0)
-    os.write(2, b"the launcher of this job is gone\n")
-    os._exit(1)
+    try:
+        os.write(2, b"the launcher of this job is gone\n")
+    finally:
+        os._exit(1)
 
 
 def _standing(told: Sequence[Any]) -> Standing:
