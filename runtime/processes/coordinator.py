@@ -109,6 +109,13 @@ class Coordinator(abc.ABC):
     def all_gather(self, call: Call, value: Any) -> list[Any]:
         """What every process of the group gave (host values), in the order of the group."""
 
+    def same(self, call: Call, data: np.ndarray) -> np.ndarray | None:
+        """A value that every process of the group gives alike, bit for bit; None where one gives
+        another. Processes that share memory share the value of the first."""
+        first, *others = self.all_gather(call, data)
+        bits = first.tobytes()
+        return first if all(x is first or x.tobytes() == bits for x in others) else None
+
     @abc.abstractmethod
     def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
         """The whole of each global array, of which every process holds the blocks it owns."""

@@ -17,7 +17,9 @@ from ..paths import ROOT
 _SETTINGS = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1", "SHARDTRACE_NUM_DEVICES": "8"}
+    "OPENBLAS_NUM_THREADS": "1", "SHARDTRACE_NUM_DEVICES": "8",
+    # by memory that they share, which is found sooner than what else could be used
+    "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}
 
 
 def mpiexec(count: int, *program: str, timeout: float = 300, cwd: pathlib.Path = ROOT / "tests"

@@ -46,6 +46,15 @@ def test_an_engine_that_there_is_not():
         lowered.compile(engine="jax", devices=2)
 
 
+@pytest.mark.parametrize(("engine", "package"), [("jax", "JAX"), ("mpi", "mpi4py")])
+def test_an_engine_whose_package_is_missing_says_what_to_install(engine, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, {"JAX": "jax"}.get(package, package), None)
+    compiled = st.jit(lambda x: jnp.tanh(x) * 3).lower(X).compile(engine=engine)
+    with pytest.raises(ModuleNotFoundError, match=f"the {engine} engine needs {package}, which is "
+                       f"not installed(.|\n)*pip install 'shardtrace.{engine}.'"):
+        compiled(X)
+
+
 def test_the_environment_says_which():
     program = "import shardtrace as st; print(st.config.engine)"
     found = [subprocess.run([sys.executable, "-c", program], env={**os.environ, **more}, text=True,
