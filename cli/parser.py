@@ -95,9 +95,12 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--warnings", action="store_true",
                      help="fail on waste: silent replication, padding, repeated gathers, ...")
     sub = verb("diff", diff.diff, "What differs between two programs, two directories of dumps, "
-               "two revisions of a file, or two objectives.", costs=True)
+               "two revisions of a file, two objectives, or a program and what XLA makes of it.",
+               costs=True)
     sub.add_argument("other", nargs="?", help="the program to compare with; without one, and with "
                      "--objective, the plans by time and by that; after two revisions: the target")
+    sub.add_argument("--xla", action="store_true", help="compare the collectives of each line with "
+                     "those of XLA's own partition of the same function (needs JAX)")
     sub.add_argument("revised", nargs="?", help="FILE.py:FUNCTION, where the first two are "
                      "revisions of git")
     sub = verb("why", explain.why, "Where the axes on a dimension of a value come from.",

@@ -1,7 +1,8 @@
 """Programs that come from elsewhere: JAX functions, and what they are traced to.
 
 `from_jax` makes a jitted function of shardtrace out of a function that is written for real JAX
-(jaxpr/); `xla_report` tells what XLA made of one, and `shardtrace hlo` reads a dump of it (hlo/).
+(jaxpr/), `from_stablehlo` out of a text of StableHLO (stablehlo/); `xla_report` tells what XLA made
+of one, and `shardtrace hlo` reads a dump of it (hlo/).
 JAX is imported when it is first used, and by this room and the engines alone.
 """
 from typing import TYPE_CHECKING
@@ -10,13 +11,17 @@ from ..ir.support.lazy import late_names
 
 if TYPE_CHECKING:
     from .hlo.report import XlaReport, xla_report
-    from .jaxpr.equations import register
-    from .jaxpr.imported import Imported, from_jax
+    from .imported import Imported
+    from .jaxpr.from_jax import from_jax
+    from .registered import register
+    from .stablehlo.module import from_stablehlo
 
-__all__ = ["Imported", "XlaReport", "from_jax", "register", "xla_report"]
+__all__ = ["Imported", "XlaReport", "from_jax", "from_stablehlo", "register", "xla_report"]
 
 __getattr__, __dir__ = late_names(__name__, {
-    f"{__name__}.jaxpr.imported": ("Imported", "from_jax"),
+    f"{__name__}.imported": ("Imported",),
+    f"{__name__}.jaxpr.from_jax": ("from_jax",),
     f"{__name__}.hlo.report": ("XlaReport", "xla_report"),
-    f"{__name__}.jaxpr.equations": ("register",),
+    f"{__name__}.registered": ("register",),
+    f"{__name__}.stablehlo.module": ("from_stablehlo",),
 })

@@ -1,5 +1,5 @@
-"""`diff`: two programs, two directories of dumps, two revisions of a file, or the plans of one by
-two objectives, side by side.
+"""`diff`: two programs, two directories of dumps, two revisions of a file, the plans of one by two
+objectives, or the plan of one and what XLA makes of it, side by side.
 """
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ from typing import Any
 
 from ...ir.context import config
 from ...ir.support.environment import OBJECTIVES
+from ...ir.support.lazy import lazy_import
+from ...partitioner.cost.hardware import DEFAULT_HARDWARE
 from ...report.advice.type_changes import TypeChange, type_changes
 from ...report.difference import Difference
 from ..output import Output
-from ..problems import FINDING, Problem
+from ..problems import FINDING, Problem, failure
 from ..select import several
-from ..targets import Found, FoundExplanation, is_python, parts_of
+from ..targets import Found, FoundExplanation, FoundFunction, is_python, parts_of
 from .explain import explained
 
+_beside = lazy_import("...interop.hlo.beside", __package__)
+_imported = lazy_import("...interop.imported", __package__)
+_report = lazy_import("...interop.hlo.report", __package__)
 _DUMP = re.compile(r"(.+?)\.(\d\d)-(\w+)\.st")
 
 
 def diff(options: argparse.Namespace) -> int:
     """What differs; exit status 1 if anything does."""
+    if options.xla:
+        return _beside_xla(options)
     with tempfile.TemporaryDirectory() as folder:      # revisions lie there until all is said
         return _compared(options, Path(folder))
 
@@ -65,6 +72,34 @@ def _compared(options: argparse.Namespace, folder: Path) -> int:
     else:
         out.text("\n".join(texts))
     return FINDING if differs else 0
+
+
+def _beside_xla(options: argparse.Namespace) -> int:
+    """The collectives of each function, line by line, beside those of XLA's own partition."""
+    if options.other is not None:
+        raise Problem("--xla compares a target with what XLA makes of it; leave the other out")
+    out = Output(options)
+    found = []
+    for name, target in _by_name(options.target, options).items():
+        if not isinstance(target, FoundFunction):
+            raise Problem(f"{options.target} is a program as text, which XLA does not read; give "
+                          "FILE.py or FILE.py:FUNCTION")
+        ours = explained(target, options)
+        jitted = target.traced._jitted
+        try:
+            theirs = _report.xla_report(
+                jitted if isinstance(jitted, _imported.Imported) else target.traced.lower(),
+                hardware=options.hardware or DEFAULT_HARDWARE)
+        except Exception as error:
+            raise failure(error, f"compiling `{name}` by XLA") from error
+        found.append(_beside.Beside(name, ours, theirs))
+    if out.as_json:
+        rows = [{"differs": bool(b), **b.to_dict()} for b in found]
+        out.json(rows[0] if len(rows) == 1 else {
+            "differs": any(found), "functions": rows})
+    else:
+        out.as_it_is("\n".join([b.text(out.width) for b in found]).rstrip())
+    return FINDING if any(found) else 0
 
 
 def _text(found: Difference, types: list[TypeChange]) -> str:

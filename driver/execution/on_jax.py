@@ -6,6 +6,8 @@ from typing import Any
 
 from ...engines.xla.engine import XLAProgram
 from ...engines.xla.source import Source
+from ...engines.xla.stablehlo import hlo_of_traced, stablehlo_of_local, stablehlo_of_traced
+from ...ir.diagnostics.location import Location
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
 from ...tracer.trees import tree
@@ -23,6 +25,30 @@ def jax_source(executable: Executable) -> str:
     """The text of the program, as a file."""
     program, mesh, devices = _program(executable)
     return Source(program, mesh).file(devices)
+
+
+def stablehlo(executable: Executable, debug_info: bool) -> str:
+    """The per-device program as StableHLO."""
+    program, mesh, _ = _program(executable)
+    return stablehlo_of_local(program, mesh, debug_info)
+
+
+def stablehlo_as_traced(executable: Executable, debug_info: bool) -> str:
+    """The program as it was traced, with the shardings that the user gave."""
+    program, mesh = executable.partitioned.stages["traced"], executable.placement.abstract_mesh
+    if not mesh.axis_names:
+        return stablehlo_of_local(program, None, debug_info)
+    outs = executable.partitioned.out_specs
+    return stablehlo_of_traced(program, mesh, executable.arg_specs,
+                               outs if executable.asked else [None] * len(outs), debug_info)
+
+
+def hlo_as_traced(executable: Executable) -> tuple[str, dict[int, Location]]:
+    """What XLA's own partitioner makes of the program, and where the lines of its source stand."""
+    program, mesh = executable.partitioned.stages["traced"], executable.placement.abstract_mesh
+    outs = executable.partitioned.out_specs
+    return hlo_of_traced(program, mesh, executable.arg_specs,
+                         outs if executable.asked else [None] * len(outs))
 
 
 def function_of_jax(executable: Executable, in_tree: Any, out_tree: Any) -> Callable[..., Any]:

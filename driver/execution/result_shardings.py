@@ -31,6 +31,8 @@ def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
     """
     kind = "pinned_host" if aval.memory_space is MemorySpace.Host else None
     if not placement.abstract_mesh.axis_names:
+        if placement.mesh is not None:                       # of one device, without axes
+            return placement.sharding(PartitionSpec(), aval.ndim, memory_kind=kind)
         device = placement.device
         return SingleDeviceSharding(device, memory_kind=kind) if device else None
     mesh = placement.mesh or placement.abstract_mesh

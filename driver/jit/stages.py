@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.api_boundary import bound_class
 from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.location import Location
 from ...ir.program import Program
 from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.formats import Format, default_layout, reported_layout
@@ -155,6 +156,22 @@ class Lowered(_Placed):
                  help="leave the dialect out, or write \"shardtrace\"")
         return self.program
 
+    def as_stablehlo(self, *, debug_info: bool = False) -> str:
+        """The program as it was traced, in StableHLO with Shardy's annotations: the text that JAX
+        lowers it to, for XLA's partitioner or another.
+
+        Shardings of arguments, constraints and Explicit types are `sdy.sharding`s, shard_maps
+        `sdy.manual_computation`s; results are left open where nobody asked for a sharding. Needs
+        JAX, and no devices. debug_info: with the user's lines. `interop.from_stablehlo` reads it.
+        """
+        return _on_jax.stablehlo_as_traced(self._executable, debug_info)
+
+    def xla_hlo(self) -> tuple[str, dict[int, Location]]:
+        """What XLA's own partitioner makes of the program on JAX's devices: its optimised text, and
+        where the lines of the source that its metadata names stand. See `interop.xla_report`.
+        """
+        return _on_jax.hlo_as_traced(self._executable)
+
     def compile(self, compiler_options: Any = None, *,
                 device_assignment: Sequence[Device] | None = None, engine: str | None = None,
                 devices: int | None = None) -> Compiled:
@@ -237,6 +254,14 @@ class Compiled(_Placed):
         ["c = lax.psum(b, ('x',))"]
         """
         return _on_jax.jax_source(self._executable)
+
+    def as_stablehlo(self, *, debug_info: bool = False) -> str:
+        """The per-device program in StableHLO: one `sdy.manual_computation` over all mesh axes,
+        with the collectives of this partition and no others.
+
+        Needs JAX, and no devices. debug_info: with the lines of `as_jax_source`.
+        """
+        return _on_jax.stablehlo(self._executable, debug_info)
 
     def collectives(self) -> list[CollectiveRecord]:
         """What the per-device program exchanges, in order; see `CollectiveRecord` for the fields.

@@ -76,9 +76,8 @@ class XLAProgram:
         self.blocks = DeviceBlocks(mesh or AbstractMesh((), ()))
         writer = Source(program, mesh)
         self.source = writer.text(devices)
-        self.wide = needs_x64(program)
         self.calls = [SharedCall(e) for e in writer.calls]
-        self.namespace = _executed(self.source, {
+        self.namespace = executed(self.source, {
             "constants": writer.constants, "callbacks": self.calls})
         self.step: Callable[..., Any] = self.namespace["step"]
         self.jitted = jax.jit(self.step)
@@ -91,7 +90,7 @@ class XLAProgram:
 
     def settings(self) -> AbstractContextManager:
         """Under which JAX traces and runs the program."""
-        return jax.enable_x64(True) if self.wide else nullcontext()
+        return enabled_x64(self.program)
 
     def place(self, arguments: Sequence[Stored]) -> list[Any]:
         """Arrays of JAX's of whole values."""
@@ -147,6 +146,11 @@ class XLAProgram:
         return self.compiled().as_text()
 
 
+def enabled_x64(program: Program) -> AbstractContextManager:
+    """JAX's 64-bit dtypes, for a program that has such."""
+    return jax.enable_x64(True) if needs_x64(program) else nullcontext()
+
+
 def _jax_type(t: Any, local: Any, blocks: DeviceBlocks) -> tuple[Any, Any]:
     from_type = padded_shape(t, local, blocks)
     return from_type, (jax.random.key(0).dtype if is_extended(t.dtype) else t.dtype)
@@ -157,7 +161,7 @@ def _number(text: str) -> int:
     return hash(text) & 0xFFFFFFFF
 
 
-def _executed(text: str, namespace: dict[str, Any]) -> dict[str, Any]:
+def executed(text: str, namespace: dict[str, Any]) -> dict[str, Any]:
     """The names that the text of a program defines. Errors inside of it show its lines."""
     name = f"<program for JAX {_number(text):08x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)

@@ -34,10 +34,11 @@ from .random_ops import generator, random_expression
 _MODULES = {
     "jax": "import jax", "jnp": "import jax.numpy as jnp", "ml_dtypes": "import ml_dtypes",
     "np": "import numpy as np", "lax": "from jax import lax",
-    "primitives": "from jax.extend.core import primitives", "linalg": "from jax.lax import linalg",
-    "Mesh": "from jax.sharding import Mesh, PartitionSpec as P"}
-_RESERVED = frozenset(_MODULES) | {"P", "mesh", "step", "run", "constants", "callbacks",
-                                   "in_specs", "out_specs", "base64", "zlib"}
+    "primitives": "from jax.extend.core import primitives", "linalg": "from jax.lax import linalg"}
+_SHARDING = {"AbstractMesh": "AbstractMesh", "Mesh": "Mesh", "NamedSharding": "NamedSharding",
+             "P": "PartitionSpec as P"}
+_RESERVED = frozenset(_MODULES) | frozenset(_SHARDING) | {
+    "mesh", "step", "run", "constants", "callbacks", "in_specs", "out_specs", "base64", "zlib"}
 _MOST_TEXT = 64             # characters of a user's line
 
 
@@ -45,17 +46,19 @@ class Source:
     """Writes a program. After `text()`, constants: the captured arrays; calls: the equations that
     call the host, in the order of `callbacks`.
 
-    mesh: None to write a program of whole values, for one device.
+    mesh: None to write a program of whole values, for one device. abstract: on a mesh of no
+    devices, to be lowered.
     """
 
-    def __init__(self, program: Program, mesh: AbstractMesh | None) -> None:
-        self.program = program
+    def __init__(self, program: Program, mesh: AbstractMesh | None, abstract: bool = False) -> None:
+        self.program, self._abstract = program, abstract
         self.constants: list[np.ndarray] = []
         self.calls: list[Equation] = []
         self._names: dict[Var, str] = {}
         self._used: set[str] = set(_RESERVED) | set(helpers())
         self._counts: dict[str, int] = {}
         self._lines: list[str] = []
+        self._places: dict[int, Location] = {}         # of lines, by their number in the function
         self._depth = 1
         self._unnamed = 0
         self._tables: dict[str, str] = {}
@@ -169,6 +172,8 @@ class Source:
                 self._lines.append(f"{indent}# {' '.join(e.reason.split())}")
             remark = _remark(e.location)
         self._lines.append(f"{indent}{text}{remark}")
+        if e is not None:
+            self._places[len(self._lines)] = e.location
 
     def assign(self, e: Equation, text: str) -> None:
         names = self.bind(e.outvars)
@@ -249,8 +254,8 @@ class Source:
         parameters = [self._names[v] for v in program.invars]
         name = self.fresh(identifier(program.name) or "program")
         self.line(f"return {tuple_of(self.body(program))}")
-        head = f"def {name}({', '.join(parameters)}):"
-        function = "\n".join([head, *self._lines])
+        self._head = f"def {name}({', '.join(parameters)}):"
+        function = "\n".join([self._head, *self._lines])
         tables = [f"{known} = {text}" for text, known in self._tables.items()]
         placed = self._placed(name, devices)
         body = "\n".join([*tables, *([""] if tables else []), "", function, "", "", *placed])
@@ -262,7 +267,13 @@ class Source:
         return "\n\n\n".join(parts) + "\n"
 
     def _imports(self, text: str) -> str:
-        wanted = [line for name, line in _MODULES.items() if re.search(rf"\b{name}\b", text)]
+        def uses(name: str) -> bool:
+            return re.search(rf"(?<!\.)\b{name}\b", text) is not None
+
+        wanted = [line for name, line in _MODULES.items() if uses(name)]
+        of_sharding = [named for name, named in _SHARDING.items() if uses(name)]
+        if of_sharding:
+            wanted.append(f"from jax.sharding import {', '.join(of_sharding)}")
         if "jax.extend.random" in text:
             wanted.append("import jax.extend.random")
         if "jax.experimental" in text:
@@ -276,23 +287,40 @@ class Source:
         donate = f", donate_argnums={tuple_of(map(str, donated))}" if donated else ""
         if not self.sizes:
             return [f"step = {name}", f"run = jax.jit(step{donate})"]
-        shape = tuple(self.sizes.values())
-        count = int(np.prod(shape))
-        chosen = (f"[jax.devices()[i] for i in {list(devices)}]" if devices and
-                  tuple(devices) != tuple(range(count)) else f"jax.devices()[:{count}]")
         ins = [self._spec_text(t) for t in program.global_in or program.in_avals]
         outs = [self._spec_text(t) for t in program.global_out or program.out_avals]
-        return [f"mesh = Mesh(np.array({chosen}).reshape({shape}), {tuple(self.sizes)})",
+        return [f"mesh = {self._mesh(devices)}",
                 f"in_specs = {tuple_of(ins)}", f"out_specs = {tuple_of(outs)}",
                 f"step = jax.shard_map({name}, mesh=mesh, in_specs=in_specs, "
                 "out_specs=out_specs, check_vma=False)",
                 f"run = jax.jit(step{donate})"]
+
+    def _mesh(self, devices: Sequence[int]) -> str:
+        shape, names = tuple(self.sizes.values()), tuple(self.sizes)
+        if self._abstract:
+            return f"AbstractMesh({shape}, {names})"
+        count = int(np.prod(shape))
+        chosen = (f"[jax.devices()[i] for i in {list(devices)}]" if devices and
+                  tuple(devices) != tuple(range(count)) else f"jax.devices()[:{count}]")
+        return f"Mesh(np.array({chosen}).reshape({shape}), {names})"
+
+    def argument_shardings(self, namespace: dict[str, Any]) -> list[Any]:
+        """Of the arguments, in the names that the text defined; None for one device."""
+        if not self.sizes:
+            return [None] * len(self.program.invars)
+        jax = namespace["jax"]
+        return [jax.sharding.NamedSharding(namespace["mesh"], s) for s in namespace["in_specs"]]
 
     def _spec_text(self, t: ArrayType) -> str:
         entries = [repr(a[0]) if len(a) == 1 else repr(a) if a else "None" for a in self.spec(t)]
         while entries and entries[-1] == "None":
             entries.pop()
         return f"P({', '.join(entries)})"
+
+    def places(self, text: str) -> dict[int, Location]:
+        """By the numbers of the text's lines, where the equations stand that they are about."""
+        first = text.split("\n").index(self._head) + 1
+        return {first + i: place for i, place in self._places.items()}
 
     def file(self, devices: Sequence[int] = ()) -> str:
         """The text as a file of its own: with what it is, and the arrays that it captures."""

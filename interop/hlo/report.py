@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ...driver.jit.jitted import Jitted
+from ...driver.jit.stages import Lowered
 from ...ir.diagnostics.extras import need_jax
+from ...ir.diagnostics.location import Location
 from ...ir.support.lazy import lazy_import
 from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.hardware import hardware as find_hardware
@@ -14,6 +17,7 @@ from ...partitioner.cost.links import collective_seconds
 from ...partitioner.cost.topology import Topology
 from ...report.words import quantity
 from ...report.words import seconds as seconds_text
+from ..imported import Imported
 from .read import Exchange, Module, Place, read
 
 jax = lazy_import("jax")
@@ -127,27 +131,48 @@ def _where(place: Place) -> str:
     return f"{at} in {place.function}" if place.function else at
 
 
-def report_of(lines: Iterable[str], hardware: str | Hardware = "v5p") -> XlaReport:
-    """The report of HLO text, given by lines. Raises HloError where it is none."""
+def report_of(lines: Iterable[str], hardware: str | Hardware = "v5p",
+              places: Mapping[int, Location] | None = None) -> XlaReport:
+    """The report of HLO text, given by lines. Raises HloError where it is none.
+
+    places: where the lines of a source that was written by a program stand in the user's.
+    """
     module = read(lines)
     device = find_hardware(hardware) if isinstance(hardware, str) else hardware
-    found = tuple([_priced(*each, device) for each in _walk(module)])
-    return XlaReport(module.name, module.devices, device, found)
+    found = [_priced(*each, device) for each in _walk(module)]
+    if places is not None:
+        found = [replace(c, place=_user_place(c.place, places)) for c in found]
+    return XlaReport(module.name, module.devices, device, tuple(found))
+
+
+def _user_place(place: Place, places: Mapping[int, Location]) -> Place:
+    at = places.get(place.line)
+    return place if at is None else Place(at.file, at.line, at.function, place.scope)
 
 
 def xla_report(fun: Any, *args: Any, hardware: str | Hardware = "v5p", **kwargs: Any) -> XlaReport:
-    """What XLA makes of a JAX function: each collective by line, with bytes, time and loop count.
+    """What XLA makes of a function: each collective by line, with bytes, time and loop count.
 
     fun: a function of JAX arrays, jitted or not, or what `jax.jit(f).lower(...).compile()` gives,
-    which takes no arguments. args, kwargs: its arguments, or jax.ShapeDtypeStructs with shardings.
+      which takes no arguments; what `from_jax` or `from_stablehlo` made, which knows its own; or a
+      jitted function of shardtrace, or what its `lower` gives.
+    args, kwargs: its arguments, or jax.ShapeDtypeStructs with shardings.
     hardware: for which times are modelled; see `explain`.
+    JAX must have as many devices as the program is for.
 
     >>> import jax
     >>> print(st.interop.xla_report(lambda x: x + 1, 1.0), end="")
     jit__lambda on 1 devices (TPU v5p): 0 collectives, 0 B received per device, 0 s
     """
+    need_jax("xla_report")
+    if isinstance(fun, Imported):
+        return report_of(fun.hlo().splitlines(), hardware)
+    if isinstance(fun, Jitted):
+        fun = fun.lower(*args, **kwargs)
+    if isinstance(fun, Lowered):
+        text, places = fun.xla_hlo()
+        return report_of(text.splitlines(), hardware, places)
     if not hasattr(fun, "as_text"):
-        need_jax("xla_report")
         jitted = fun if hasattr(fun, "lower") else jax.jit(fun)
         fun = jitted.lower(*args, **kwargs).compile()
     return report_of(fun.as_text().splitlines(), hardware)

@@ -13,6 +13,7 @@ from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
+from ..registered import REGISTERED
 from .locations import location_of
 from .values import param_of, value_of
 
@@ -22,25 +23,6 @@ Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 """By the name of a primitive, what stands for its equations: (replay, equation, operands) -> the
 results. Primitives without an entry are the op of their name."""
-
-
-def register(primitive: Any, function: Callable[..., Any] | None = None) -> Any:
-    """Say how a primitive of JAX's is computed here; also as a decorator.
-
-    primitive: a primitive, or its name. function: of the operands and, by keyword, of the params;
-    it gives the result, or the list of results where the primitive has several.
-
-    >>> from shardtrace import interop
-    >>> @interop.register("my_square")
-    ... def _(x):
-    ...     return x * x
-    """
-    name = primitive if isinstance(primitive, str) else primitive.name
-
-    def enter(f: Callable[..., Any]) -> Callable[..., Any]:
-        RULES[name] = lambda replay, eqn, operands: f(*operands, **eqn.params)
-        return f
-    return enter if function is None else enter(function)
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -103,7 +85,11 @@ class Replay:
         self.place = place
         try:
             name = eqn.primitive.name
-            found = RULES[name](self, eqn, operands) if name in RULES else self.same(eqn, operands)
+            if name in REGISTERED:
+                found = REGISTERED[name](*operands, **eqn.params)
+            else:
+                found = RULES[name](self, eqn, operands) if name in RULES else self.same(
+                    eqn, operands)
         finally:
             self.place = outer
             if has_place:

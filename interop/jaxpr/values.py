@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engines.xla.engine import check_devices
 from ...ir.dtypes import KEY_DTYPES
 from ...ir.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.ops.contractions.convolution import ConvDimensionNumbers
@@ -71,6 +72,20 @@ def sharding_of(theirs: Any, mesh: Mesh | AbstractMesh | None = None) -> NamedSh
     kind = theirs.memory_kind if theirs.memory_kind in ("pinned_host", "unpinned_host") else None
     return NamedSharding(own, spec_of(theirs.spec),
                          memory_kind=kind if isinstance(own, Mesh) else None)
+
+
+def theirs_of(ours: NamedSharding | None) -> Any:
+    """A sharding of ours as JAX's, on its first devices; types of axes are kept."""
+    if ours is None or not isinstance(ours, NamedSharding):
+        return None
+    mesh, sharding = ours.mesh, jax.sharding
+    check_devices(mesh.size)
+    devices = np.array(jax.devices()[:mesh.size]).reshape(mesh.axis_sizes)
+    theirs = sharding.Mesh(devices, mesh.axis_names, axis_types=tuple([
+        sharding.AxisType[t.name] for t in mesh.axis_types]))
+    entries = [sharding.PartitionSpec.UNCONSTRAINED if e is UNCONSTRAINED else e
+               for e in ours.spec]
+    return sharding.NamedSharding(theirs, sharding.PartitionSpec(*entries))
 
 
 def is_key(dtype: Any) -> bool:

@@ -18,7 +18,8 @@ from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.support.lazy import lazy_import
 from ...tracer.staging.signature import Arguments
-from .imported import Imported, from_jax
+from ..imported import Imported
+from .from_jax import from_jax
 from .values import is_key
 
 jax = lazy_import("jax")

@@ -90,3 +90,6 @@ def end_pauses() -> None:
     me = get_ident()
     for stage in [s for s in list(_pauses.stages.values()) if s.thread == me]:
         stage.__exit__()
+    if _pauses.switched and not _pauses.stages:      # the last one's end was interrupted
+        gc.enable()
+        _pauses.switched = False

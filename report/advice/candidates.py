@@ -9,16 +9,18 @@ value comes before any second one. Whether a candidate helps is not judged here.
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...ir.diagnostics.location import Location
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.retiling import merged_axes
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Equation, Program, Var
+from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import Entries
@@ -36,6 +38,7 @@ _AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that
 _NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
 
 
+_DIGITS = re.compile(r"\d+")
 _NUMBERED = re.compile(r"(\w+?)_\d+")
 
 
@@ -103,8 +106,34 @@ class Candidates:
         rounds = itertools.chain.from_iterable(
             itertools.zip_longest(*near, *self.results(axes, cause)))
         found: dict[tuple[Change, ...], None] = dict.fromkeys(self.in_body(record, cause))
-        found.update(dict.fromkeys((c,) for c in rounds if c is not None))
+        single: list[tuple[Change, ...]] = []        # of arguments that have others like them
+        for c in rounds:
+            if c is None:
+                continue
+            group = self.alike(c)
+            found[group] = None
+            single += [(c,)] if len(group) > 1 else []
+        found.update(dict.fromkeys(single))
         return list(found)
+
+    def alike(self, change: Change) -> tuple[Change, ...]:
+        """A change of an argument or result, made to all that are like it: elements of one list,
+        parts of the same name of a tree's layers, of one shape and in one layout. A table of specs
+        says what such are in one row.
+        """
+        if not isinstance(change, Argument | Result):
+            return (change,)
+        group = self.groups[isinstance(change, Result)].get(change.index, {change.index: ""})
+        return tuple([change.of(i, name) for i, name in group.items()]) if len(group) > 1 else (
+            change,)
+
+    @functools.cached_property
+    def groups(self) -> tuple[dict[int, dict[int, str]], dict[int, dict[int, str]]]:
+        """By argument, and by result, the names of those that are like it, it included."""
+        layouts = [self.entries.get(self.graph_tensor(v)) for v in self.inlined.invars]
+        return (_groups(self.inlined.invars, self.partitioned.traced.arg_names, layouts),
+                _groups(self.inlined.outvars, [self.result_name(i) for i in range(
+                    len(self.inlined.outvars))], self.partitioned.out_specs))
 
     def in_body(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
         """Changes of the `shard_map` in which the user wrote the collective, if he did."""
@@ -303,6 +332,20 @@ class Candidates:
                      for i, (was, now) in enumerate(zip(self.partitioned.out_specs,
                                                         moved.out_specs, strict=True))
                      if was != now and not was.unreduced)
+
+
+def _groups(atoms: Sequence[Atom], names: Sequence[str], layouts: Sequence[Any]
+            ) -> dict[int, dict[int, str]]:
+    """By position, the names of the values of one type and layout that differ in a number of their
+    paths. The number of an argument (`w1`), or of a result in a tuple, is a name like others.
+    """
+    found: dict[tuple, dict[int, str]] = {}
+    for i, (atom, name, layout) in enumerate(zip(atoms, names, layouts, strict=False)):
+        t = atom.aval
+        base, bracket, steps = name.partition("[")
+        path = _DIGITS.sub("*", bracket + steps) if base or "[" in steps or "." in steps else name
+        found.setdefault((base, path, t.shape, t.dtype, layout), {})[i] = name
+    return {i: group for group in found.values() for i in group}
 
 
 def _line(eqn: Equation, index: int) -> tuple:

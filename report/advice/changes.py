@@ -7,8 +7,9 @@ and in its derivatives.
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh
@@ -31,8 +32,16 @@ class Argument:
 
     @property
     def text(self) -> str:
+        return self.text_for(f"`{self.name}`")
+
+    def of(self, index: int, name: str) -> Argument:
+        """The same change of another argument."""
+        return replace(self, index=index, name=name)
+
+    def text_for(self, name: str) -> str:
+        """The change in words, of what is called so."""
         now = f" instead of {self.was}" if self.was else ""
-        return f"pass `{self.name}` as {spec_text(self.spec)}{now}"
+        return f"pass {name} as {spec_text(self.spec)}{now}"
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,14 @@ class Result:
 
     @property
     def text(self) -> str:
-        name = f"result {self.name}" if self.name else "the result"
+        return self.text_for(f"result {self.name}" if self.name else "the result")
+
+    def of(self, index: int, name: str) -> Result:
+        """The same change of another result."""
+        return replace(self, index=index, name=name)
+
+    def text_for(self, name: str) -> str:
+        """The change in words, of what is called so."""
         if self.was == spec_text(self.spec):
             return f"keep {name} as {self.was} by out_shardings"
         now = f" instead of {self.was}" if self.was else ""
@@ -117,9 +133,59 @@ Inside = Constrain | Respec | Ungather | Unsum | Prioritize
 Change = Argument | Result | Inside
 
 
+def rows(changes: Iterable[Change]) -> list[list[Change]]:
+    """The changes as a person would write them: one row for arguments, or results, whose paths
+    differ in one place alone, and of which the same is said."""
+    found: list[list[Change]] = []
+    for c in changes:
+        row = next((row for row in found if _in_row(row, c)), None)
+        if row is None:
+            found.append([c])
+        else:
+            row.append(c)
+    return found
+
+
+def _in_row(row: Sequence[Change], c: Change) -> bool:
+    if not isinstance(c, Argument | Result):
+        return False
+    return all([isinstance(d, type(c)) and (d.spec, d.was) == (c.spec, c.was)
+                for d in row]) and pattern_of([getattr(d, "name", "") for d in (*row, c)]) != ""
+
+
+_STEPS = re.compile(r"\[[^\]]*\]|\.\w+|^\w+")
+
+
+def pattern_of(paths: Sequence[str]) -> str:
+    """`ws[*]['o']` for paths that differ in one step, or in the numbers of one; "" for others."""
+    steps = [_STEPS.findall(path) for path in paths]
+    if len({len(s) for s in steps}) != 1 or ["".join(s) for s in steps] != list(paths):
+        return ""
+    columns = [list(dict.fromkeys(c)) for c in zip(*steps, strict=True)]
+    if sum(len(c) > 1 for c in columns) > 1:
+        return ""
+    return "".join([c[0] if len(c) == 1 else _star(c) for c in columns])
+
+
+def _star(steps: Sequence[str]) -> str:
+    """`[*]` for steps into lists, `['layer_*']` for keys that differ in a number."""
+    bare = {re.sub(r"\d+", "*", step) for step in steps}
+    if len(bare) == 1:
+        return bare.pop()
+    return ".*" if all(step.startswith(".") for step in steps) else "[*]"
+
+
 def text_of(changes: Iterable[Change]) -> str:
-    """The changes in words."""
-    return ", and ".join(c.text for c in changes)
+    """The changes in words, a row of like ones once."""
+    texts = []
+    for first, *others in rows(changes):
+        if others and isinstance(first, Argument | Result):
+            pattern = pattern_of([getattr(c, "name", "") for c in (first, *others)])
+            kind = "" if isinstance(first, Argument) else "results "
+            texts.append(first.text_for(f"all {len(others) + 1} {kind}`{pattern}`"))
+        else:
+            texts += [c.text for c in (first, *others)]
+    return ", and ".join(texts)
 
 
 def edited(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> Program:

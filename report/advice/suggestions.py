@@ -28,7 +28,7 @@ from ...partitioner.cost.topology import Topology
 from ...partitioner.pipeline import Partitioned
 from ..reasons.causes import Cause
 from .candidates import Candidates
-from .changes import Argument, Change, Constrain, Respec, Result, text_of
+from .changes import Argument, Change, Constrain, Respec, Result, rows, text_of
 
 SINGLES = 48       # candidates tried for one collective, fewer of a large program
 PAIRS = 24
@@ -251,12 +251,13 @@ class Search:
 
     def rank(self, s: Suggestion) -> tuple:
         # of equals rather what is written in the function, and less rather than more of it
+        written = [row[0] for row in rows(s.changes)]
         effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
-                     else int(c.spec is not None) for c in s.changes)
+                     else int(c.spec is not None) for c in written)
         grade = 2 if not s.removes else int(s._left > 0)
         pace = math.floor(math.log(max(s.time, 1e-12)) / math.log1p(_ALIKE))
         return (grade, s.time >= self.base.time * (1 - _SAME), self.harm(s), pace, effort,
-                s.time, s.received_bytes, s.peak_bytes, len(s.changes), s.text)
+                s.time, s.received_bytes, s.peak_bytes, len(written), s.text)
 
 
 _BEST = (0, False, 0)           # removes it, lowers the time, raises nothing

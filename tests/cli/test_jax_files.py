@@ -1,6 +1,7 @@
 """`--jax`: files that are written for real JAX, which the command imports instead of running."""
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -56,10 +57,10 @@ def command(tmp_path: Any) -> Any:
     (tmp_path / "train.py").write_text(TRAIN)
     env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"JAX_PLATFORMS": "cpu"}
 
-    def run(*args: str) -> str:
+    def run(*args: str, status: int = 0) -> str:
         done = subprocess.run([sys.executable, "-m", "shardtrace", *args, "--width", "100"],
                               cwd=tmp_path, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == status, done.stderr
         return done.stdout
     return run
 
@@ -91,3 +92,41 @@ def test_without_jax_the_option_says_what_to_install(tmp_path: Any) -> None:
         cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode != 0
     assert "pip install 'shardtrace[jax]'" in done.stderr
+
+
+def test_the_plan_is_set_beside_what_xla_did(command: Any) -> None:
+    """XLA makes the same two all-reduces of this step, at the same line."""
+    found = json.loads(command("diff", "--jax", "--xla", "train.py", "--json"))
+    line = TRAIN.splitlines().index('    return jnp.mean((h @ params["down"] - x) ** 2)') + 1
+    assert not found["differs"] and found["ours"]["kinds"] == ["all-reduce"]
+    (row,) = found["lines"]
+    assert row["line"] == f"train.py:{line}" and row["ours"] == row["xla"]
+    assert row["xla"]["collectives"] == 2
+
+
+def test_functions_of_shardtrace_are_compiled_by_xla_as_well(command: Any, tmp_path: Any) -> None:
+    (tmp_path / "attend.py").write_text(ATTEND)
+    found = command("diff", "--xla", "attend.py", status=1)
+    assert re.search(r"attend.py:14 +1 all-gather .* 2 collective-permute,", found)
+
+
+ATTEND = '''
+import numpy as np
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.sharding import NamedSharding, PartitionSpec as P
+
+mesh = st.make_mesh((2, 4), ("data", "model"))
+rows = NamedSharding(mesh, P("data"))
+
+
+@st.jit
+def attend(q, k, v):
+    # the keys are gathered, then the values
+    s = q @ k.T
+    e = jnp.exp(s - s.max(-1, keepdims=True))
+    return (e / e.sum(-1, keepdims=True)) @ v
+
+
+attend(*[st.device_put(np.ones((64, 128), np.float32), rows)] * 3)
+'''

@@ -95,6 +95,7 @@ class Oracle:
 
 def _answer(asked: Any) -> None:
     jax = importlib.import_module("jax")
+    jax.config.update("jax_num_cpu_devices", st.device_count())
     names = names_of(jax)
     while True:
         try:

@@ -111,6 +111,23 @@ def test_what_jax_has_traced_is_taken_as_it_is() -> None:
         "float32[8@d,4]", "float32[4,2]"]
 
 
+def test_what_jax_has_lowered_is_read_as_stablehlo() -> None:
+    def f(x: Any, unread: Any, w: Any) -> Any:
+        return {"out": x @ w}
+
+    rows = jax.NamedSharding(MESH, jax.P("x"))
+    lowered = jax.jit(f, in_shardings=(rows, None, None)).lower(f32(8, 4), f32(3), f32(4, 2))
+    step = interop.from_jax(lowered)
+    assert [s.shape for s in step.args] == [(8, 4), (4, 2)]         # those that it reads
+    assert step.trace().lower().compile().input_shardings[0][0].spec == P("x", None)
+    np.testing.assert_allclose(step(f32(8, 4), f32(4, 2))["out"], f32(8, 4) @ f32(4, 2), rtol=1e-5)
+    (product,) = [e for e in equations(step.trace().jaxpr) if e.op.name == "dot_general"]
+    assert product.location.file == __file__
+    other = interop.from_jax(lowered, mesh=st.make_mesh((4, 2), ("x", "y")),
+                             in_shardings=[P("x", "y"), P("y")])
+    assert "all-reduce" in [c.kind for c in st.explain(other)().collectives]
+
+
 def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(TypeError, match="from_jax takes a function"):
         interop.from_jax(3)

@@ -29,7 +29,7 @@ BELOW = {
     "report": {"ir", "partitioner", "report"},
     "engines": {"ir", "runtime", "engines"},
     "driver": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver"},
-    "interop": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "interop"},
+    "interop": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop"},
     "api": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "api"},
     "cli": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop",
             "api", "cli"},

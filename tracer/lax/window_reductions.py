@@ -87,7 +87,7 @@ def _generic(flat: list[Any], inits: list[Any], treedef: Any, computation: Calla
               for n, w, s, t in zip(shape, window, spread, strides, strict=True)]
     total: list[Any] | None = None
     for place in np.ndindex(*window):
-        starts = [p * s for p, s in zip(place, spread, strict=True)]
+        starts = [p * s if c else 0 for p, s, c in zip(place, spread, counts, strict=True)]
         limits = [a + max(0, (c - 1) * t + 1) if c else a
                   for a, c, t in zip(starts, counts, strides, strict=True)]
         parts = [slice_of(x, starts, limits, strides) for x in padded]

@@ -5,7 +5,9 @@ import weakref
 import pytest
 
 from shardtrace.ir.support import collector
-from shardtrace.ir.support.collector import collector_paused
+from shardtrace.ir.support.collector import collector_paused, end_pauses
+
+from ... import interrupts
 
 
 class Node:
@@ -86,3 +88,19 @@ def test_the_collector_stays_off_where_it_was_off():
     with collector_paused(), collector_paused():
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_an_interrupt_of_a_stage_or_of_its_end_leaves_the_collector_on():
+    def stage():
+        with collector_paused():
+            pass
+
+    def ours(code):
+        return code.co_filename == collector.__file__
+
+    total = interrupts.interrupted(stage, 0, ours)[1]
+    assert total > 50
+    for n in range(1, total + 1):
+        interrupts.interrupted(stage, n, ours)
+        end_pauses()                                # what passes the interrupt on calls this
+        assert gc.isenabled(), n

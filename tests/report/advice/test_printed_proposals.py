@@ -105,6 +105,18 @@ w2 = struct((512, 256), P(None, 'Y'))
 p = {'w1': w1, 'w2': w2}
 x = struct((64, 256), P('X'))
 """,
+    "layers in a list": """
+def f(ws, x):
+    for w in ws:
+        x = x + jnp.tanh(x @ w['up']) @ w['down']
+    return x
+
+
+up = struct((256, 512), P(None, 'Y'))
+down = struct((512, 256), P(None, 'Y'))
+ws = [{'up': up, 'down': down} for _ in range(3)]
+x = struct((64, 256), P('X'))
+""",
     "functions made of several ops": """
 def f(x, gate, up, down):
     weights = nn.softmax(x @ gate)
@@ -210,7 +222,14 @@ def edited(source, text):
         assert old is None or old in lines[at], (lines[at], old)
         lines[at] = lines[at].replace(old, new) if old else new
 
-    if match := re.fullmatch(rf"pass `(.*?)` as ({SPEC})(?: instead of ({SPEC}))?", text):
+    if match := re.fullmatch(
+            rf"pass `(\w+)\[(\d+)\]\['(\w+)'\]` as ({SPEC})(?: instead of {SPEC})?", text):
+        layers, i, key, spec = match.groups()                   # of one layer alone
+        at = next(i for i, line in enumerate(lines) if line.startswith(f"{layers} = "))
+        lines.insert(at + 1, f"{layers}[{i}] = {{**{layers}[{i}], '{key}': "
+                             f"struct({key}.shape, {spec})}}")
+    elif match := re.fullmatch(
+            rf"pass (?:all \d+ )?`(.*?)` as ({SPEC})(?: instead of ({SPEC}))?", text):
         name, new, old = match.groups()
         name = re.sub(r".*\['(\w+)'\]|(\w+)", r"\1\2", name)
         at = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.context import x64_enabled
-from ....ir.dtypes import canonicalize_dtype
 from ....ir.ops.elementwise.comparison import eq_p, ne_p
 from ....ir.ops.elementwise.complex_parts import imag_p, real_p
 from ....ir.ops.elementwise.transcendental import atan2_p
@@ -19,7 +17,7 @@ from ...operands.dtype_promotion import (
     shape_of,
     strong_array,
 )
-from ...operands.scalars import LEVEL
+from ...operands.scalars import LEVEL, float_default
 from ...staging.constants import as_array
 from .arithmetic import literal_like, rad2deg
 
@@ -64,7 +62,7 @@ def angle(z, deg=False):
     re, im = promote_dtypes_inexact(re, im)
     out = atan2_p.bind(im, re)
     if number < 2 or number == 2 and not shape_of(z):
-        out = convert(out, canonicalize_dtype(out.dtype, x64_enabled()))
+        out = convert(out, float_default())
     return rad2deg(out) if deg else out
 
 

@@ -305,7 +305,7 @@ def setxor1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
     both = concatenate([a, b])
     n = both.size
     if not n:
-        return both
+        return both if size is None else filled_as((size,), convert(fill_value or 0, both.dtype))
     values, first = unique(both, return_index=True, size=None if size is None else n)
     mask = lax.ne(convert(isin(values, a), np.dtype(bool)), isin(values, b))
     if size is not None:

@@ -79,7 +79,15 @@ def _check_whole(a: Array, v: Array) -> None:
 
 
 def _before(a: Any, v: Any, side: str) -> Any:
-    """Whether an element of a belongs in front of one of v; NaN is greater than all."""
+    """Whether an element of a belongs in front of one of v; NaN is greater than all.
+
+    Complex numbers are ordered by their real parts, equal ones by their imaginary parts.
+    """
+    if issubdtype(a.dtype, np.complexfloating):
+        real_a, real_v = lax.real(a), lax.real(v)
+        equal = lax.bitwise_not(_before(real_v, real_a, "left"))
+        return lax.bitwise_or(_before(real_a, real_v, "left"),
+                              lax.bitwise_and(equal, _before(lax.imag(a), lax.imag(v), side)))
     before = lax.lt(a, v) if side == "left" else lax.le(a, v)
     if not issubdtype(a.dtype, np.inexact):
         return before

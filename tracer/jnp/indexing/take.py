@@ -82,7 +82,7 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
         elif not issubdtype(i.dtype, np.unsignedinteger):
             i = wrap_negative(convert(i, np.dtype("int32")) if i.dtype.itemsize < 4 else i, n)
     shape = shape_of(i)
-    if 0 in x.shape and 0 not in shape:
+    if not n and 0 not in shape:
         raise IndexError("Cannot do a non-empty jnp.take() from an empty axis.")
     rank = len(shape)
     index_vectors = lax.broadcast_in_dim(as_array(i), (*shape, 1), tuple(range(rank)))
@@ -166,7 +166,12 @@ def _new_only(name: str, inplace: bool) -> None:
 
 
 def put(a, ind, v, mode=None, *, inplace=True):
-    """`a` with elements of the flattened array replaced by `v`; needs `inplace=False`."""
+    """`a` with elements of the flattened array replaced by `v`; needs `inplace=False`.
+
+    mode: what of positions that are out of bounds. "wrap": they count on from the start; "clip":
+    they are the last, or, negative ones, the first; by default the same, but those from -size on
+    count from the end.
+    """
     _new_only("put", inplace)
     check_arraylike("put", a, ind, v)
     x, i, values = as_array(a), ravel(ind), ravel(v)
@@ -176,7 +181,7 @@ def put(a, ind, v, mode=None, *, inplace=True):
         values = tile_to(values, i.size)
     values, i = lax.slice_in_dim(values, 0, i.size), held(i, x.size)
     if mode is None:
-        scatter_mode = "drop"
+        scatter_mode = "clip"
     elif mode == "clip":
         i, scatter_mode = clip(i, 0, x.size - 1), "promise_in_bounds"
     elif mode == "wrap":
@@ -356,5 +361,7 @@ def ix_(*args):
                              f"{x.shape}")
         if x.dtype == BOOL:
             raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
+        if not x.size:
+            x = convert(x, int_default())
         out.append(x if n == 1 else reshape(x, [-1 if e == d else 1 for e in range(n)]))
     return tuple(out)

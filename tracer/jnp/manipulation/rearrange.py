@@ -141,6 +141,8 @@ def _repeat_each(x: Array, repeats: Any, axis: int, length: int | None) -> Array
                  f"{axis}", code="repeats", help="give one count, or one for each element")
         sizes = np.broadcast_to(sizes, (n,))
         return lax_take(x, np.repeat(np.arange(n), sizes).astype(np.int32), axis)
+    if not n:
+        return x
     counts = held(as_array(repeats), int(np.iinfo(np.int32).max))       # their sums fit
     counts = to_shape(counts, (n,)) if counts.shape != (n,) else counts
     # The element that position p repeats: as many ends of runs lie at or before p.

@@ -140,7 +140,8 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
     eps = float(finfo(real).eps)
     if n == 0 or m == 0:
         x = filled_as((n, b.shape[1]), convert(0, a.dtype))
-        residual, rank = filled_as((0,), convert(0, real)), as_array(np.int32(0))
+        columns = 0 if numpy_resid else b.shape[1]
+        residual, rank = filled_as((columns,), convert(0, real)), as_array(np.int32(0))
         s = filled_as((0,), convert(0, real))
         return (lax.squeeze(x, (1,)) if vector else x), residual, rank, s
     if rcond is None:

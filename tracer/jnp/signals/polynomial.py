@@ -30,7 +30,7 @@ from ..indexing.indexed_update import IndexUpdateRef
 from ..manipulation.diagonals import diag
 from ..manipulation.joining import concatenate
 from ..manipulation.rearrange import trim_zeros
-from ..manipulation.shaping import atleast_1d
+from ..manipulation.shaping import atleast_1d, broadcast_to
 from ..matrices.contraction import dot, outer
 from ..reductions.reduce import sum as sum_of
 from .signal import convolve
@@ -59,7 +59,16 @@ def poly(seq_of_zeros):
 def _sum(a1: Any, a2: Any, sign: int) -> Any:
     a, b = (as_array(v) for v in promote_dtypes(a1, a2))
     n = max(a.shape[0], b.shape[0])
-    a, b = (lax.pad(v, literal_like(0, v), [(n - v.shape[0], 0, 0)]) for v in (a, b))
+    longer = a if a.shape[0] == n else b
+
+    def aligned(v: Any) -> Any:
+        """With the rank of the longer one, and zeros before its first row."""
+        if v is not longer:
+            v = broadcast_to(v, (v.shape[0], *longer.shape[1:]))
+        low = [(n - v.shape[0], 0, 0)] + [(0, 0, 0)] * (v.ndim - 1)
+        return lax.pad(v, literal_like(0, v), low)
+
+    a, b = aligned(a), aligned(b)
     return add_p.bind(a, b) if sign > 0 else sub_p.bind(a, b)
 
 

@@ -7,11 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ...driver.jit.boundary import Boundary
-from ...driver.jit.jitted import Jitted
-from ...driver.jit.stages import Traced
-from ...ir.api_boundary import bound_class
-from ...ir.array import Array
 from ...ir.diagnostics.extras import need_jax
 from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.shape_struct import ShapeDtypeStruct
@@ -19,12 +14,13 @@ from ...ir.shardings.sharding import Sharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
-from ...runtime.arrays.transfer import put
 from ...tracer.staging.signature import Arguments
 from ...tracer.staging.tracer import typeof
+from ..imported import Imported
+from ..stablehlo.module import Module
 from . import control, special  # noqa: F401  (they enter their rules)
 from .equations import Replay
-from .values import array_of, dtype_of, is_key, mesh_of, sharding_of, struct_of
+from .values import dtype_of, is_key, mesh_of, sharding_of, struct_of, theirs_of
 
 jax = lazy_import("jax")
 core = lazy_import("jax.extend.core")
@@ -35,8 +31,9 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
              **kwargs: Any) -> Imported:
     """The program of a JAX function, as a jitted function of shardtrace.
 
-    fun: a function of JAX arrays, jitted or not; what `jax.jit(f).trace(...)` gives; or a
-      ClosedJaxpr. JAX traces it, and what it makes of it (derivatives, batches, loops, regions of
+    fun: a function of JAX arrays, jitted or not; what `jax.jit(f).trace(...)` gives, or
+      `.lower(...)`, which is read as StableHLO; or a ClosedJaxpr. JAX traces it, and what it makes
+      of it (derivatives, batches, loops, regions of
       shard_map) is traced again here, so that types, partition, costs and explanations are those
       of the program that runs there. Equations stand at the user's lines.
     args, kwargs: the arguments, pytrees of JAX's or numpy's arrays or of jax.ShapeDtypeStructs;
@@ -58,10 +55,11 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
     """
     need_jax("from_jax")
     ours = None if mesh is None else mesh_of(mesh)
-    if isinstance(fun, core.ClosedJaxpr | jax.stages.Traced):
+    if isinstance(fun, core.ClosedJaxpr | jax.stages.Traced | jax.stages.Lowered):
         if args or kwargs:
             raise TypeError("from_jax: a traced function has its arguments; pass it alone")
-        source = _of_traced(fun)
+        source: Module | _Jaxpr = _of_lowered(fun, ours) if isinstance(
+            fun, jax.stages.Lowered) else _of_traced(fun)
     elif callable(fun):
         source = _of_function(fun, args, kwargs, Arguments(
             inspect.unwrap(fun), static_argnums, static_argnames, None, None))
@@ -75,7 +73,7 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
     return Imported(source, structs, results, ours)
 
 
-class _Source:
+class _Jaxpr:
     """What JAX made of a function. closed: the jaxpr. leaves: what stands for its arguments, of
     JAX or numpy; names: of them. in_tree, out_tree: of the positional and keyword arguments, and
     of the result; None where these are flat. shardings, results: that jax.jit was given. again: the
@@ -121,6 +119,20 @@ class _Source:
         return closed if whole is None else whole.params["jaxpr"]
 
 
+    def hlo(self, structs: Sequence[ShapeDtypeStruct], results: Sequence[Any]) -> str:
+        """XLA's optimised program of it, for arguments and results that lie so."""
+        given = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, sharding=theirs_of(s.sharding))
+                 for v, s in zip(self.closed.jaxpr.invars, structs, strict=True)]
+        asked = [theirs_of(s) for s in results]
+        run = jax.jit(core.jaxpr_as_fun(self.closed), donate_argnums=self.donated,
+                      out_shardings=asked if any([s is not None for s in asked]) else None)
+        return run.lower(*given).compile().as_text()
+
+    def replayed(self, leaves: Sequence[Any], mesh: Mesh | AbstractMesh | None) -> list[Any]:
+        """The results for leaves of ours, under our tracing."""
+        return Replay(mesh).closed(self.jaxpr([typeof(x) for x in leaves]), leaves)
+
+
 def _asked(theirs: Any) -> Any:
     return theirs if isinstance(theirs, jax.sharding.Sharding) else None
 
@@ -148,7 +160,7 @@ class _Form(NamedTuple):
 
 
 def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], told: Arguments
-                 ) -> _Source:
+                 ) -> _Jaxpr:
     given, named, static = told.split(args, kwargs)
     paths, tree = jax.tree_util.tree_flatten_with_path((given, named))
     arrays = [_is_argument(fun, x) for _, x in paths]
@@ -171,13 +183,13 @@ def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], told: 
         closed, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
     found = [_path(told, path) for is_array, (path, _) in zip(arrays, paths, strict=True)
              if is_array]
-    source = _Source(closed, leaves, found, _Form(tree, arrays, others, told, static),
+    source = _Jaxpr(closed, leaves, found, _Form(tree, arrays, others, told, static),
                      jax.tree_util.tree_structure(shape), again, inspect.unwrap(fun))
     source.name = getattr(fun, "__name__", source.name)
     return source
 
 
-def _of_traced(traced: Any) -> _Source:
+def _of_traced(traced: Any) -> _Jaxpr:
     is_closed = isinstance(traced, core.ClosedJaxpr)
     closed = traced if is_closed else traced.jaxpr
     avals = closed.in_avals
@@ -185,13 +197,20 @@ def _of_traced(traced: Any) -> _Source:
     names = [n or f"a{i}" for i, n in enumerate(told)] if len(told) == len(avals) else [
         f"a{i}" for i in range(len(avals))]
     out_tree = None if is_closed else jax.tree_util.tree_structure(traced.out_info)
-    source = _Source(closed, avals, names, None, out_tree, None)
+    source = _Jaxpr(closed, avals, names, None, out_tree, None)
     if not is_closed:
         source.name = traced.fun_name
         params = getattr(traced, "_params", {})
         source.shardings = [_asked(s) for s in params.get("in_shardings", source.shardings)]
         source.results = [_asked(s) for s in params.get("out_shardings", source.results)]
     return source
+
+
+def _of_lowered(lowered: Any, mesh: Mesh | AbstractMesh | None) -> Module:
+    """Its arguments are those that the program reads, one after the other."""
+    module = Module(lowered.as_text(debug_info=True), mesh)
+    module.out_tree = lowered.out_tree
+    return module
 
 
 def _is_argument(fun: Any, x: Any) -> bool:
@@ -214,7 +233,7 @@ def _path(names: Arguments, path: tuple[Any, ...]) -> str:
     return base + jax.tree_util.keystr(tuple(rest))
 
 
-def _spread(asked: Any, source: _Source, is_result: bool) -> list[Any]:
+def _spread(asked: Any, source: Module | _Jaxpr, is_result: bool) -> list[Any]:
     """A tree prefix of specs or shardings, one for each leaf."""
     form = source.out_tree if is_result else source.in_tree
     if form is None:
@@ -241,75 +260,3 @@ def _broadcast(prefix: Any, whole: Any) -> list[Any]:
 _NOTHING = object()
 
 
-@bound_class
-class Imported(Jitted):
-    """A jitted function that was made from one of JAX's by `from_jax`.
-
-    args: what stands for its arguments, one a leaf. `trace`, `lower` and what explains it take
-    arguments of the same structure, these leaves, or nothing for `args`.
-    """
-
-    def __init__(self, source: _Source, structs: Sequence[ShapeDtypeStruct],
-                 results: Sequence[Any], mesh: Mesh | AbstractMesh | None) -> None:
-        def flat(*leaves: Any) -> list[Any]:
-            return Replay(mesh).closed(source.jaxpr([typeof(x) for x in leaves]), leaves)
-        flat.__name__ = flat.__qualname__ = source.name
-        arguments = Arguments(flat, None, None, source.donated or None, None)
-        arguments.names = source.names
-        asked = list(results) if any([s is not None for s in results]) else None
-        super().__init__(flat, Boundary(None, asked, arguments), False, False)
-        self._source, self.args = source, tuple(structs)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves = self._leaves(args, kwargs)
-        results = super().__call__(*[_placed(x, s) for x, s in zip(leaves, self.args, strict=True)])
-        form = self._source.out_tree
-        return results if form is None else jax.tree_util.tree_unflatten(form, results)
-
-    @property
-    def origin(self) -> Any:
-        """The function of JAX's, where there was one."""
-        return self._source.origin or self._f
-
-    def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        return super().trace(*self.spelled(args, kwargs)[0])
-
-    def spelled(self, args: tuple[Any, ...], kwargs: dict[str, Any]
-                ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """One argument a leaf, by default what was imported."""
-        if not args and not kwargs:
-            return self.args, {}
-        leaves = zip(self._leaves(args, kwargs), self.args, strict=True)
-        return tuple([struct_of(x, None, s.sharding) if isinstance(x, jax.ShapeDtypeStruct) else
-                      _placed(x, s) for x, s in leaves]), {}
-
-    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """The leaves of arguments that are structured as those that were imported, or flat."""
-        if not kwargs and len(args) == len(self.args) and all([
-                isinstance(x, ShapeDtypeStruct | Array) for x in args]):
-            return args
-        form = self._source.in_tree
-        if form is None:
-            return args
-        given, named, static = form.told.split(args, kwargs)
-        found, own = jax.tree_util.tree_flatten((given, named))
-        if own != form.tree:
-            raise TypeError(f"{self._source.name} was imported for arguments of another "
-                            f"structure.\nimported: {form.tree}\ngiven:    {own}")
-        others = zip((*found, static), (*form.others, form.static), (*form.arrays, False),
-                     strict=True)
-        for x, known, is_array in others:
-            if not is_array and x is not known and x != known:
-                raise TypeError(f"{self._source.name} was imported with {known!r} as a part of "
-                                f"the program, where {x!r} is given now; import it for that as "
-                                "well")
-        return [x for x, is_array in zip(found, form.arrays, strict=True) if is_array]
-
-
-def _placed(x: Any, struct: ShapeDtypeStruct) -> Any:
-    """A value of JAX's or numpy's as an array of ours, laid out as the struct says."""
-    if isinstance(x, ShapeDtypeStruct | Array):
-        return x
-    if isinstance(x, jax.Array):
-        x = array_of(x)
-    return x if struct.sharding is None else put(x, struct.sharding)

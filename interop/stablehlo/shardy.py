@@ -1,0 +1,261 @@
+"""Shardy's annotations and regions, and StableHLO's collectives inside of these."""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.shardings.sharding import NamedSharding
+from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from ...ir.support.lazy import lazy_import
+from ...ir.support.named_tuple import NamedTuple
+from ...runtime.devices import device_count, make_mesh
+from ...tracer import lax
+from ...tracer.lax.communication import parallel
+from ...tracer.lax.communication.manual_axes import axis_index
+from ...tracer.lax.sharding import with_sharding_constraint
+from ...tracer.shard_map.shard_map import shard_map
+from .attributes import python_of
+from .regions import known
+from .replay import Replay, rule
+
+sdy = lazy_import("jaxlib.mlir.dialects.sdy")
+
+
+def mesh_of(op: Any) -> Mesh | AbstractMesh:
+    """A mesh with the axes of a `sdy.mesh`, all Auto."""
+    attribute = sdy.MeshAttr(op.attributes["mesh"])
+    axes = [sdy.MeshAxisAttr(a) for a in attribute.axes]
+    sizes, names = tuple([a.size for a in axes]), tuple([a.name for a in axes])
+    kinds = (AxisType.Auto,) * len(axes)
+    if int(np.prod(sizes)) > device_count():
+        return AbstractMesh(sizes, names, kinds)
+    return make_mesh(sizes, names, kinds)
+
+
+def sharding_of(replay: Replay, attribute: Any) -> tuple[NamedSharding, list[tuple[str, ...]]]:
+    """What a sharding says, and the axes of each dimension. Of a dimension that is open and has no
+    axes nothing is said; that axes may be added to others is not.
+    """
+    said = sdy.TensorShardingAttr(attribute)
+    mesh = replay.meshes[python_of(said.mesh_or_ref)]
+    entries, axes = [], []
+    for d in said.dimension_shardings:
+        dimension = sdy.DimensionShardingAttr(d)
+        names = tuple([_axis(a, replay) for a in dimension.axes])
+        axes.append(names)
+        entries.append(names or (None if dimension.is_closed else UNCONSTRAINED))
+    return NamedSharding(mesh, PartitionSpec(*entries)), axes
+
+
+def _axis(attribute: Any, replay: Replay) -> str:
+    axis = sdy.AxisRefAttr(attribute)
+    if axis.sub_axis_info is not None:
+        fail(NotImplementedError, f"from_stablehlo: a part of the mesh axis {axis.name!r} splits a "
+             "dimension", code="stablehlo-mesh", location=replay.place,
+             help="state the mesh with an axis for each part")
+    return axis.name
+
+
+def laid_out(replay: Replay, x: Any, attribute: Any) -> Any:
+    """x with a sharding. Inside of a region its manual axes are left out."""
+    sharding, axes = sharding_of(replay, attribute)
+    if set(itertools.chain(*axes)) & set(replay.manual):
+        return x
+    if replay.manual:
+        if set(replay.manual) == set(sharding.mesh.axis_names):
+            return x
+        return with_sharding_constraint(x, sharding.spec)
+    return with_sharding_constraint(x, sharding)
+
+
+@rule("sdy.sharding_constraint", "sdy.reshard")
+def _constraint(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    return laid_out(replay, x[0], op.attributes["sharding"])
+
+
+@rule("sdy.propagation_barrier", "sdy.sharding_group")
+def _nothing(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    return list(x)[:len(op.results)]
+
+
+@rule("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape")
+def _gspmd(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    fail(NotImplementedError, "from_stablehlo: the text has shardings of GSPMD, without the names "
+         "of mesh axes", code="stablehlo-mesh", location=replay.place,
+         help="export it with Shardy, which is JAX's default "
+              "(jax.config.update('jax_use_shardy_partitioner', True))")
+
+
+@rule("sdy.manual_computation")
+def _manual(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    """A region in which each device has its blocks: a shard_map over the manual axes."""
+    names = [part for part in str(op.attributes["manual_axes"]).split('"')[1::2]]
+    ins, outs = (sdy.TensorShardingPerValueAttr(op.attributes[n]).shardings for n in (
+        "in_shardings", "out_shardings"))
+    given = [sharding_of(replay, s) for s in ins]
+    found = [sharding_of(replay, s) for s in outs]
+    meshes = [s.mesh for s, _ in (*given, *found)] or list(replay.meshes.values())
+
+    def spec(axes: list[tuple[str, ...]]) -> PartitionSpec:
+        return PartitionSpec(*[tuple([a for a in entry if a in names]) or None for entry in axes])
+
+    def run(*blocks: Any) -> list[Any]:
+        outer = replay.manual
+        replay.manual = (*outer, *names)
+        try:
+            return replay.region(op.regions[0], blocks)
+        finally:
+            replay.manual = outer
+    run.__name__ = run.__qualname__ = "manual"
+    return shard_map(run, mesh=None if replay.manual else meshes[0], check_vma=False,
+                     in_specs=tuple([spec(axes) for _, axes in given]),
+                     out_specs=[spec(axes) for _, axes in found], axis_names=frozenset(names))(*x)
+
+
+# -- collectives -----------------------------------------------------------------------------------
+
+@rule("stablehlo.partition_id")
+def _partition_id(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    """The device's number in the mesh; axes that are not manual count as 0 here."""
+    mesh = _mesh(replay)
+    number: Any = np.int32(0)
+    for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
+        own = axis_index(name) if name in replay.manual else np.int32(0)
+        number = lax.add(lax.mul(number, np.int32(size)), own)
+    return lax.convert_element_type(number, np.uint32)
+
+
+@rule("stablehlo.replica_id")
+def _replica_id(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    return np.uint32(0)
+
+
+def _mesh(replay: Replay) -> Mesh | AbstractMesh:
+    if not replay.manual:
+        fail(ValueError, "from_stablehlo: a collective stands outside of a sdy.manual_computation",
+             code="stablehlo-mesh", location=replay.place,
+             help="its replica groups are of devices, and the text has no mesh for them")
+    return next(m for m in replay.meshes.values() if set(replay.manual) <= set(m.axis_names))
+
+
+class _Groups(NamedTuple):
+    """Which devices exchange something: those along mesh axes, in this order; or of these only the
+    ones whose positions along them are in a group."""
+    axes: tuple[str, ...]
+    parts: tuple[tuple[int, ...], ...] | None = None
+
+    def options(self) -> dict[str, Any]:
+        return {} if self.parts is None else {"axis_index_groups": self.parts}
+
+
+def _groups(replay: Replay, op: Any) -> _Groups:
+    """The fewest manual axes that the replica groups of a collective are over."""
+    attribute = op.attributes["replica_groups"]
+    if "mesh_axes" in str(attribute):
+        return _Groups(tuple(str(attribute).split("axes")[-1].split('"')[1::2]))
+    mesh = _mesh(replay)
+    groups = np.array(attribute)
+    places = np.stack(np.unravel_index(groups, mesh.axis_sizes), -1)        # group, member, axis
+    for count in range(1, len(replay.manual) + 1):
+        for names in itertools.permutations(replay.manual, count):
+            dims = [mesh.axis_names.index(n) for n in names]
+            found = _in_each(places, dims, mesh)
+            if found is not None:
+                size = int(np.prod([mesh.axis_sizes[d] for d in dims]))
+                whole = found == ((*range(size),),)
+                if whole or list(names) == [n for n in mesh.axis_names if n in names]:
+                    return _Groups(names, None if whole else found)
+    fail(NotImplementedError, f"from_stablehlo: the groups of {op.name}, {groups.tolist()}, are "
+         f"not the same wherever else devices are than along {', '.join(replay.manual)}",
+         code="stablehlo-mesh", location=replay.place,
+         help="state the mesh so that each group lies along some of its axes")
+
+
+def _in_each(places: np.ndarray, dims: Sequence[int], mesh: Any
+             ) -> tuple[tuple[int, ...], ...] | None:
+    """Lists of devices as positions along dims, if they are the same wherever else devices are.
+
+    places: of each device of each list, its place along each axis.
+    """
+    sizes = [mesh.axis_sizes[d] for d in dims]
+    others = [d for d in range(len(mesh.axis_names)) if d not in dims]
+    found: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for row in places.tolist():
+        elsewhere = {tuple([place[d] for d in others]) for place in row}
+        if len(elsewhere) != 1:
+            return None
+        positions = [int(np.ravel_multi_index([place[d] for d in dims], sizes)) for place in row]
+        found.setdefault(elsewhere.pop(), set()).add(tuple(positions))
+    count = int(np.prod([mesh.axis_sizes[d] for d in others]))
+    alike = {frozenset(s) for s in found.values()}
+    return tuple(sorted(alike.pop())) if len(found) == count and len(alike) == 1 else None
+
+
+_SUMS: dict[Callable[..., Any] | None, Callable[..., Any]] = {
+    lax.add: parallel.psum, lax.max: parallel.pmax, lax.min: parallel.pmin}
+
+
+@rule("stablehlo.all_reduce")
+def _all_reduce(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    combine = known(op.regions[0])
+    axes, parts = groups = _groups(replay, op)
+    if combine in _SUMS:
+        return [_SUMS[combine](v, axes, **groups.options()) for v in x]
+    run = combine or (lambda a, b: replay.region(op.regions[0], (a, b))[0])
+    out = []
+    for v in x:                            # of each device's value, one after the other
+        parts = parallel.all_gather(v, axes, axis_index_groups=parts)
+        total = lax.index_in_dim(parts, 0, 0, keepdims=False)
+        for i in range(1, parts.shape[0]):
+            total = run(total, lax.index_in_dim(parts, i, 0, keepdims=False))
+        out.append(total)
+    return out
+
+
+@rule("stablehlo.all_gather")
+def _all_gather(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    groups, dimension = _groups(replay, op), python_of(op.attributes["all_gather_dim"])
+    return [parallel.all_gather(v, groups.axes, axis=dimension, tiled=True, **groups.options())
+            for v in x]
+
+
+@rule("stablehlo.reduce_scatter")
+def _reduce_scatter(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    if known(op.regions[0]) is not lax.add:
+        fail(NotImplementedError, "from_stablehlo: a reduce_scatter that does not add",
+             code="unknown-operation", location=replay.place)
+    groups = _groups(replay, op)
+    return parallel.psum_scatter(
+        x[0], groups.axes, tiled=True, **groups.options(),
+        scatter_dimension=python_of(op.attributes["scatter_dimension"]))
+
+
+@rule("stablehlo.all_to_all")
+def _all_to_all(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    groups = _groups(replay, op)
+    split, joined = (python_of(op.attributes[n]) for n in ("split_dimension", "concat_dimension"))
+    return [parallel.all_to_all(v, groups.axes, split, joined, tiled=True, **groups.options())
+            for v in x]
+
+
+@rule("stablehlo.collective_permute")
+def _permute(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    """Over the fewest manual axes along which all pairs of devices lie alike."""
+    pairs = np.array(op.attributes["source_target_pairs"])
+    mesh = _mesh(replay)
+    places = np.stack(np.unravel_index(pairs, mesh.axis_sizes), -1)         # pair, end, axis
+    names = [n for d, n in enumerate(mesh.axis_names)
+             if n in replay.manual and (places[:, 0, d] != places[:, 1, d]).any()]
+    names = names or list(replay.manual[:1])
+    for axes in (tuple(names), tuple([n for n in mesh.axis_names if n in replay.manual])):
+        found = _in_each(places, [mesh.axis_names.index(n) for n in axes], mesh)
+        if found is not None:
+            return parallel.ppermute(x[0], axes, [(a, b) for a, b in found])
+    fail(NotImplementedError, "from_stablehlo: a collective_permute whose pairs are not the same "
+         f"in all groups of the manual mesh axes {', '.join(replay.manual)}",
+         code="stablehlo-mesh", location=replay.place)
