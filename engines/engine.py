@@ -12,11 +12,13 @@ from typing import Any, Protocol
 from ..ir.mesh import AbstractMesh
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
+from ..runtime.processes.coordinator import current_coordinator
 from ..runtime.simulation.executor import compile_simulated
 from ..runtime.storage import Stored
 
 _per_device = lazy_import("..runtime.per_device.executor", __package__)
 _xla = lazy_import(".xla.engine", __package__)
+_mpi = lazy_import(".mpi.engine", __package__)
 
 
 class Loaded(Protocol):
@@ -68,5 +70,23 @@ class XLAEngine:
         return _xla.XLAProgram(local, mesh, devices)
 
 
+class MPIEngine:
+    """The ranks of an MPI job (mpi/). Where they are processes, what reaches here is of one of
+    them."""
+    name, compiles = "mpi", True
+
+    def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
+             ) -> Loaded:
+        assert mesh is not None
+        if current_coordinator() is not None:
+            return compile_simulated(local, mesh)
+        return _mpi.MPIProgram(local, mesh)
+
+
 ENGINES: dict[str, Engine] = {
-    e.name: e for e in (SimulatedEngine(), PerDeviceEngine(), XLAEngine())}
+    e.name: e for e in (SimulatedEngine(), PerDeviceEngine(), XLAEngine(), MPIEngine())}
+
+
+def reports(engine: str) -> bool:
+    """Whether this process is the one that prints what an engine gave: the first rank of a job."""
+    return engine != "mpi" or _mpi.link().rank == 0

@@ -1,4 +1,4 @@
-"""Calls of host functions, in both executors.
+"""Calls of host functions. Those of the per-device executor: runtime/per_device/host_calls.py.
 
 The function is called with arrays on one device, copies that it may keep, outside of whatever
 trace and mesh the thread is in. In a manual region every place along its axes calls with its own
@@ -208,22 +208,3 @@ def _each_place(call: HostCall, places: tuple[str, ...], stacks: Sequence[tuple[
         return results
 
     return run
-
-
-# -- the per-device executor -----------------------------------------------------------------------
-
-def run_callback(executor: Any, eqn: Equation, operands: Sequence[Any]) -> list[list[Any]]:
-    """Call for each place along the axes, with the blocks of its first device that is at work."""
-    axes = eqn.params.get("axes", ())
-    call = HostCall(eqn)
-    made: dict[tuple, list[np.ndarray]] = {}
-    count = len(executor.coordinates)
-    results: list[list[Any]] = [[None] * count for _ in eqn.outvars]
-    for d in executor.active:
-        place = tuple(executor.place(a, executor.coordinates[d]) for a in axes)
-        values = made.get(place)
-        if values is None:
-            values = made[place] = call([x[d] for x in operands])
-        for held, value in zip(results, values, strict=True):
-            held[d] = np.array(value)
-    return results

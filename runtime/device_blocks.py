@@ -31,13 +31,13 @@ class DeviceBlocks:
         out = []
         for at in self.coordinates:
             data = x.data[tuple(self.place(a, at) for a in x.lead)]
-            tiles = tile_index(self.mesh.shape, t.entries, at)
-            block = np.zeros(local.shape, data.dtype)
-            piece = data[tuple(slice(i * n, (i + 1) * n) for i, n in
-                               zip(tiles, local.shape, strict=True))]
-            block[tuple(slice(0, n) for n in piece.shape)] = piece
-            out.append(block)
+            out.append(filled(data[self.slices(t, local, at)], local.shape))
         return out
+
+    def slices(self, t: ArrayType, local: ArrayType, at: dict[str, int]) -> tuple[slice, ...]:
+        """Where the block of the device at these coordinates lies in the whole value."""
+        tiles = tile_index(self.mesh.shape, t.entries, at)
+        return tuple([slice(i * n, (i + 1) * n) for i, n in zip(tiles, local.shape, strict=True)])
 
     def place(self, axis: str, at: dict[str, int]) -> int:
         base, _, size, rest = axis_factor(axis, self.mesh.shape)
@@ -57,9 +57,7 @@ class DeviceBlocks:
         padded = tuple(n * c for n, c in zip(local.shape, counts, strict=True))
         data = np.empty(atoms.sizes(lead) + padded, blocks[0].dtype)
         for at, block in zip(self.coordinates, blocks, strict=True):
-            tiles = tile_index(self.mesh.shape, entries, at)
-            where = tuple(slice(i * n, (i + 1) * n) for i, n in
-                          zip(tiles, local.shape, strict=True))
+            where = self.slices(t, local, at)
             if any(self.place(a, at) for a in atoms.order if a not in inside and a not in lead):
                 continue        # a copy: the first device along these axes gives the value
             data[tuple(self.place(a, at) for a in lead) + where] = block
@@ -77,3 +75,12 @@ class DeviceBlocks:
             if known is not block and known.tobytes() != block.tobytes():
                 return True
         return False
+
+
+def filled(piece: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A copy of a piece of a value as a block of this shape, with zeros behind the piece."""
+    if piece.shape == shape:
+        return np.array(piece)
+    block = np.zeros(shape, piece.dtype)
+    block[tuple([slice(0, n) for n in piece.shape])] = piece
+    return block

@@ -34,7 +34,8 @@ hypothesis.settings.load_profile("quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--engine", choices=["jax"], help="run programs of both executors on it, too")
+    parser.addoption("--engine", choices=["jax", "mpi"],
+                     help="run programs of both executors on it, too")
     parser.addoption("--update-golden", action="store_true", help="accept the texts printed now")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...driver.analysis.equivalence import TOLERANCE
 from ...driver.execution.programs import check_memory, run_program
+from ...engines.engine import reports
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Program
@@ -38,9 +39,10 @@ def run(options: argparse.Namespace) -> int:
     """Run a target; prints its results, and with --profile where the time went."""
     found = one(options.target, options)
     local = found.local
-    if options.engine == "jax" and (options.profile or options.trace):
-        raise Problem("--engine jax: profiles are of the simulated and the per_device engine; JAX "
-                      "has a profiler of its own")
+    if options.engine in ("jax", "mpi") and (options.profile or options.trace):
+        raise Problem(f"--engine {options.engine}: profiles are of the simulated and the "
+                      "per_device engine" + (
+                          "; JAX has a profiler of its own" if options.engine == "jax" else ""))
     if isinstance(found, FoundFunction) and found.others:
         print(f"shardtrace run: `{found.name}` is called in {found.others + 1} ways; this is the "
               f"first", file=sys.stderr)
@@ -63,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
             compared = run_program(local, values, other) if options.compare else []
     except Exception as error:
         raise failure(error, f"running `{found.name}`") from error
+    if not reports(options.engine):
+        return 0
     if options.trace and profiled is not None:
         profiled.save_chrome_trace(options.trace, modelled=explained(found, options))
     if options.save:
@@ -250,7 +254,8 @@ def add_options(sub: argparse.ArgumentParser) -> None:
                      help="arguments by parameter name; others are the file's own, or random")
     sub.add_argument("--save", type=Path, metavar="FILE.npz", help="write the results")
     sub.add_argument("--engine", "--executor", choices=ENGINES, default="simulated",
-                     help="all devices at once (default), each alone, or JAX's devices")
+                     help="all devices at once (default), each alone, JAX's devices, or the ranks "
+                          "of an MPI job")
     sub.add_argument("--compare", action="store_true",
                      help="run the other executor too; exit status 1 where results differ")
     sub.add_argument("--tolerance", type=amount, metavar="X",

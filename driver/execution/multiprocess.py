@@ -100,7 +100,8 @@ def _agreement(executable: BoundProgram, mesh: Mesh) -> Agreement:
         zip(traced.arg_names, traced.invars, executable.arg_specs, strict=False))
     results = "\n".join(f"{aval.str_short(True)} {getattr(s, 'spec', s)}" for aval, s in
                         zip(executable.avals, executable.shardings, strict=True))
-    program = GlobalProgram(local, executable.placement.abstract_mesh, executable.run_whole)
+    program = GlobalProgram(local, executable.placement.abstract_mesh, mesh.device_tuple,
+                            executable.run_whole)
     kind = "operation" if executable.is_operation else "jitted function"
     return Agreement(
         processes_of(mesh.device_tuple), f"the {kind} `{traced.name}`",

@@ -180,7 +180,7 @@ class Lowered(_Placed):
         device_assignment: the devices to run on, in the order of the mesh, for a program that was
           lowered on an AbstractMesh. (Without, its program can be read but not run.) Raises
           ValueError where the program has other devices, or another number.
-        engine: what runs it: "simulated", "per_device" or "jax"; by default what
+        engine: what runs it: "simulated", "per_device", "jax" or "mpi"; by default what
           `config.engine` says when it first runs.
         devices: 1 to run the program as it was traced, unpartitioned, on one of the engine's
           devices ("jax" alone): what the collectives are does not show, and it is quick.

@@ -13,8 +13,14 @@ def is_installed(package: str) -> bool:
             else importlib.util.find_spec(package) is not None)
 
 
+def need(package: str, extra: str, what: str, name: str = "") -> None:
+    """ModuleNotFoundError where a package of an extra is not installed. what: needs it."""
+    if not is_installed(package):
+        fail(ModuleNotFoundError, f"{what} needs {name or package}, which is not installed",
+             code=f"no-{extra}",
+             help=f"install it with the package: pip install 'shardtrace[{extra}]'")
+
+
 def need_jax(what: str) -> None:
     """ModuleNotFoundError where JAX is not installed. what: needs it."""
-    if not is_installed("jax"):
-        fail(ModuleNotFoundError, f"{what} needs JAX, which is not installed", code="no-jax",
-             help="install it with the package: pip install 'shardtrace[jax]'")
+    need("jax", "jax", what, "JAX")

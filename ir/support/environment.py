@@ -20,7 +20,7 @@ OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "for
             "drop-dead", "share-rows", "combine")
 """The passes that `optimize` stands for."""
 
-ENGINES = ("simulated", "per_device", "jax")
+ENGINES = ("simulated", "per_device", "jax", "mpi")
 """What can run programs (engines/engine.py)."""
 
 OBJECTIVES = ("time", "bytes", "memory", "xla")
@@ -91,7 +91,7 @@ VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "SHARDTRACE_DEBUG": (_debug, "trace: print the type of every value as it is traced"),
     "SHARDTRACE_DUMP": (str, "a folder for the program of every stage"),
     "SHARDTRACE_ENGINE": (_one_of(ENGINES, "engine"),
-                          "what runs programs: simulated, per_device or jax"),
+                          "what runs programs: simulated, per_device, jax or mpi"),
     "SHARDTRACE_HARDWARE": (str, "whose time plans are judged by, such as h100"),
     "SHARDTRACE_MEMORY_LIMIT": (_bytes, "the most bytes that a device may hold, such as 80e9"),
     "SHARDTRACE_NUM_DEVICES": (_count, "how many devices are simulated"),

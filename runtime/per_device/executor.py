@@ -1,14 +1,17 @@
 """The per-device executor: every device alone, with buffers of its own.
 
 It exists to check the others. Devices run the program in step, one equation at a time, each calling
-the op's evaluator on its own blocks; what comes from elsewhere comes over the wire (meter.py), by
-the algorithms that hardware uses (ring.py). It shares evaluators and nothing else with the
+the op's evaluator on its own blocks; what comes from elsewhere comes over a wire (wire.py), by
+the algorithms that hardware uses (exchanges.py). It shares evaluators and nothing else with the
 simulated executor, and must agree with it up to the order of sums. Its time grows with the number
 of devices.
+
+One of several processes runs the devices that it owns, and is given the wire to the others. There
+an exchange is on its way while equations run that do not read its result.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,19 +21,44 @@ from ...ir.mesh import AbstractMesh
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.spec import axis_factor
 from ..axes import axis_names, linear_index
-from ..callbacks import run_callback
 from ..device_blocks import Buffers, DeviceBlocks
 from ..masks import split_collective
-from ..numerics import as_declared, evaluator, widened
+from ..numerics import as_declared, evaluator
 from ..storage import Stored
-from . import ring
+from . import exchanges
 from .control import CONTROL
-from .meter import Meter, Traffic, Wire
+from .host_calls import run_callback
+from .wire import Flight, LocalWire, Meter, Traffic, Wire, even_out
 
 COMBINE = {"psum": np.add, "psum_invariant": np.add, "unreduced_psum": np.add,
            "reduce_scatter": np.add, "unreduced_reduce_scatter": np.add,
            "pmax": np.maximum, "pmin": np.minimum, "pprod": np.multiply, "pand": np.bitwise_and,
            "por": np.bitwise_or, "pxor": np.bitwise_xor}
+
+
+class Late:
+    """A result that is on its way. flight: its exchange. made: its blocks, of what that brings."""
+
+    __slots__ = ("_blocks", "eqn", "flight", "made")
+
+    def __init__(self, eqn: Equation, flight: Flight, made: Callable[[], Buffers]) -> None:
+        self.eqn, self.flight, self.made = eqn, flight, made
+        self._blocks: Buffers | None = None
+
+    def blocks(self) -> Buffers:
+        """Wait for it."""
+        if self._blocks is None:
+            try:
+                self.flight.advance(True)
+            except Exception as error:
+                _note(error, self.eqn)
+                raise
+            self._blocks = self.made()
+        return self._blocks
+
+
+def _note(error: Exception, eqn: Equation) -> None:
+    error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
 
 
 def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:
@@ -41,35 +69,47 @@ def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:
 class PerDeviceRun(DeviceBlocks):
     """Runs a LOCAL program device by device. `meter` is what the latest run exchanged.
 
-    active: the devices at work, all but in a loop or branch whose predicate differs. splits: the
-    equation whose predicate parted them from others.
+    own: numbers of the devices that this process has, by default all. wire: what an equation's
+    messages go over, given how many bytes an element has. active: the devices at work, those of
+    its own but in a loop or branch whose predicate differs. splits: the equation whose predicate
+    parted them from others.
     """
 
-    def __init__(self, local: Program, mesh: AbstractMesh) -> None:
+    def __init__(self, local: Program, mesh: AbstractMesh, own: Iterable[int] | None = None,
+                 wire: Callable[[Equation, int], Wire] | None = None) -> None:
         super().__init__(mesh)
         self.program = local
+        count = len(self.coordinates)
+        self.own = dict.fromkeys(range(count) if own is None else own)
+        self.wire = wire or (lambda eqn, itemsize: LocalWire(count, itemsize))
+        self._groups: dict[tuple[str, ...], list[list[int]]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
         self.meter = Meter(len(self.coordinates))
-        self.active: dict[int, None] = dict.fromkeys(range(len(self.coordinates)))
+        self.active = self.own
         self.splits: Equation | None = None
 
     def __call__(self, arguments: Sequence[Stored]) -> list[Stored]:
-        self.meter = Meter(len(self.coordinates))
-        self.active = dict.fromkeys(range(len(self.coordinates)))
-        self.splits = None
         program = self.program
         types = program.global_in or program.in_avals
-        blocks = [self.scatter(x, t, v.aval) for x, t, v in
-                  zip(arguments, types, program.invars, strict=True)]
-        with np.errstate(all="ignore"):
-            results = self.run(program, blocks)
+        results = self.on_blocks([self.scatter(x, t, v.aval) for x, t, v in
+                                  zip(arguments, types, program.invars, strict=True)])
         types = program.global_out or program.out_avals
         return [self.assemble(b, t, a.aval) for b, t, a in
                 zip(results, types, program.outvars, strict=True)]
 
+    def on_blocks(self, blocks: Sequence[Buffers]) -> list[Buffers]:
+        """Run on the blocks of the devices that are here."""
+        self._begin()
+        with np.errstate(all="ignore"):
+            return self.run(self.program, blocks)
+
     # -- equations -----------------------------------------------------------------------------
     def run(self, program: Program, arguments: Sequence[Buffers]) -> list[Buffers]:
         """Results of a program for these blocks, one equation after the other."""
-        at: dict[Var, Buffers] = dict(zip(program.invars, arguments, strict=True))
+        at: dict[Var, Buffers | Late] = dict(zip(program.invars, arguments, strict=True))
+        late: list[Late] = []
         for var, value in program.consts:
             data = np.asarray(getattr(value, "value", value), storage_dtype(var.aval.dtype))
             at[var] = [np.array(data) for _ in self.coordinates]
@@ -82,25 +122,31 @@ class PerDeviceRun(DeviceBlocks):
             if isinstance(v, Var):
                 last[v] = len(program.eqns)
         for i, eqn in enumerate(program.eqns):
+            if late:
+                late = [x for x in late if not x.flight.advance(False)]
             operands = [self.read(at, v) for v in eqn.invars]
             try:
                 results = self.equation(eqn, operands)
             except Exception as error:
-                error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+                _note(error, eqn)
                 raise
             at.update(zip(eqn.outvars, results, strict=True))
+            late += [x for x in results if type(x) is Late]
             for v in eqn.invars:
                 if isinstance(v, Var) and last[v] == i:
                     at.pop(v, None)
+        for x in late:
+            x.blocks()
         return [self.read(at, v) for v in program.outvars]
 
-    def read(self, at: dict[Var, Buffers], atom: Atom) -> Buffers:
+    def read(self, at: dict[Var, Buffers | Late], atom: Atom) -> Buffers:
         if isinstance(atom, Var):
-            return at[atom]
+            found = at[atom]
+            return found.blocks() if type(found) is Late else found  # type: ignore[return-value]
         data = np.asarray(atom.val, storage_dtype(atom.aval.dtype))
         return [data] * len(self.coordinates)
 
-    def equation(self, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+    def equation(self, eqn: Equation, operands: Sequence[Buffers]) -> Sequence[Buffers | Late]:
         op = eqn.op
         if op.name == "axis_index":
             dtype = storage_dtype(eqn.outvars[0].aval.dtype)
@@ -126,6 +172,14 @@ class PerDeviceRun(DeviceBlocks):
                     for k in range(len(types))]
         return [[np.asarray(done[d]) if d in done else None for d in devices]]
 
+    def same_place(self, axes: Sequence[str], device: int) -> list[int]:
+        """The devices that are where this one is along these axes, in order."""
+        def at(d: int) -> tuple[int, ...]:
+            return tuple([self.place(a, self.coordinates[d]) for a in axes])
+
+        here = at(device)
+        return [d for d in range(len(self.coordinates)) if at(d) == here]
+
     def control(self, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
         """An equation that holds programs: a loop, a branch, or a call."""
         strategy = CONTROL.get(eqn.op.name)
@@ -140,6 +194,9 @@ class PerDeviceRun(DeviceBlocks):
     # -- collectives ---------------------------------------------------------------------------
     def groups(self, names: Sequence[str]) -> list[list[int]]:
         """Replica groups: device numbers, in the order of the axes named, major first."""
+        known = self._groups.get(tuple(names))
+        if known is not None:
+            return known
         found: dict[tuple, list[tuple[int, int]]] = {}
         for number, at in enumerate(self.coordinates):
             rest = dict(at)
@@ -148,70 +205,73 @@ class PerDeviceRun(DeviceBlocks):
                 rest[base] -= self.place(name, at) * minor
             key = tuple(rest.values())
             found.setdefault(key, []).append((linear_index(self.mesh, names, at), number))
-        return [[number for _, number in sorted(members)] for members in found.values()]
+        known = [[number for _, number in sorted(members)] for members in found.values()]
+        self._groups[tuple(names)] = known
+        return known
 
-    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers:
+    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers | Late:
         op, params = eqn.op, dict(eqn.params)
         assert op.collective is not None
         (out,) = eqn.outvars
         dtype = storage_dtype(out.aval.dtype)
-        wire = Wire(len(blocks), eqn.invars[0].aval.dtype.itemsize)
-        if op.arithmetic:
-            blocks = [b if b is None else widened(b) for b in blocks]
         parts = params.pop("axis_index_groups", None)
         results: list[Any] = [None] * len(blocks)
+        members: list[list[int]] = []
         for group in self.groups(axis_names(op.collective.axes(eqn.params))):
-            members = [group] if parts is None else [[group[i] for i in p] for p in parts]
-            for some in members:
+            for some in [group] if parts is None else [[group[i] for i in p] for p in parts]:
                 here = [d for d in some if d in self.active]
-                if not here:
+                if op.name == "all_slice":               # nobody waits for anybody
+                    for d in here:
+                        results[d] = exchanges.own_block(some.index(d), blocks[d], len(some),
+                                                         params["dimension"])
                     continue
-                if len(here) < len(some):
-                    if op.name == "all_slice":       # nobody waits for anybody
-                        for d in here:
-                            results[d] = ring.own_block(some.index(d), blocks[d], len(some),
-                                                        params["dimension"])
-                        continue
+                away = [d for d in some if d in self.own and d not in self.active]
+                if here and away:
                     assert self.splits is not None
-                    away = [d for d in some if d not in self.active]
                     raise split_collective(eqn, self.splits, here, away)
-                made = self.exchange(eqn, params, some, [blocks[d] for d in some], wire)
-                for d, block in zip(some, made, strict=True):
-                    results[d] = block
+                if here:
+                    members.append(some)
+        wire = self.wire(eqn, eqn.invars[0].aval.dtype.itemsize)
+        flight = Flight(wire, [
+            self.exchange(eqn, params, some, {d: blocks[d] for d in some if d in self.active},
+                          dtype) for some in members], storage_dtype(eqn.invars[0].aval.dtype))
         self.meter.traffic.append(Traffic(eqn, wire.received))
-        return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
 
-    def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int], blocks: Buffers,
-                 wire: Wire) -> Buffers:
-        """The results of one replica group."""
+        def made() -> Buffers:
+            for d, block in flight.results.items():
+                results[d] = block
+            if op.name in COMBINE and not op.name.endswith("reduce_scatter"):
+                for some in members:
+                    even_out(wire.received, some)
+            return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
+
+        return made() if flight.advance(False) else Late(eqn, flight, made)
+
+    def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int],
+                 blocks: exchanges.Blocks, dtype: np.dtype) -> exchanges.Exchange:
+        """The exchange of one replica group. dtype: of its results."""
         name = eqn.op.name
         combine: Any = COMBINE.get(name)
-        if combine is np.add and blocks[0].dtype == np.bool_:
+        if combine is np.add and dtype == np.bool_:
             combine = np.logical_or
         if name.endswith("reduce_scatter"):
-            return ring.reduce_scatter(group, blocks, combine, wire, tiled=params["tiled"],
-                                       dim=params["scatter_dimension"])
+            return exchanges.reduce_scatter(group, blocks, combine, dtype, tiled=params["tiled"],
+                                            dim=params["scatter_dimension"])
         if combine is not None:
-            out = ring.all_reduce(group, blocks, combine, wire)
-            wire.even_out(group)
-            return out
+            return exchanges.all_reduce(group, blocks, combine, dtype)
         if name.startswith("all_gather"):
-            return ring.all_gather(group, blocks, wire, dim=params["all_gather_dimension"],
-                                   tiled=params["tiled"])
+            return exchanges.all_gather(group, blocks, dim=params["all_gather_dimension"],
+                                        tiled=params["tiled"])
         if name == "all_to_all":
-            return ring.all_to_all(group, blocks, wire, split=params["split_axis"],
-                                   concat=params["concat_axis"], tiled=params["tiled"])
+            return exchanges.all_to_all(group, blocks, split=params["split_axis"],
+                                        concat=params["concat_axis"], tiled=params["tiled"])
         if name == "ppermute":
-            return ring.permute(group, blocks, wire, perm=params["perm"])
+            return exchanges.permute(group, blocks, perm=params["perm"])
         if name == "retile":
-            return ring.retile(group, blocks, wire, **params)
+            return exchanges.retile(group, blocks, **params)
         if name == "exchange_rows":
-            return ring.rows(group, blocks, wire, dim=params["dimension"], parts=params["parts"],
-                             wanted=params["wanted"])
-        if name == "all_slice":
-            return [ring.own_block(i, b, len(group), params["dimension"])
-                    for i, b in enumerate(blocks)]
+            return exchanges.rows(group, blocks, dim=params["dimension"], parts=params["parts"],
+                                  wanted=params["wanted"])
         assert eqn.op.collective is not None
-        return ring.exchange(group, blocks, wire, eqn.op.collective.evaluate, params)
-
-
+        return exchanges.declared(group, blocks, eqn.op.collective.evaluate, params,
+                                  eqn.op.arithmetic)

@@ -13,7 +13,7 @@ from .executor import PerDeviceRun
 class TimedPerDevice(PerDeviceRun):
     """The per-device executor, each equation timed for all its devices together."""
 
-    def equation(self, eqn: Equation, operands: Sequence[Any]) -> list[Any]:
+    def equation(self, eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         recorder = TIMED.recorder
         if recorder is None:
             return super().equation(eqn, operands)

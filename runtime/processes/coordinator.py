@@ -9,10 +9,10 @@ others but three calls, each of which all processes of a group make at the same 
 
 `Coordinator` declares them. Simulated processes are threads that meet
 (runtime/processes/rendezvous.py): the last to come lets the program run once, on the storage that
-the processes have together. Processes of an operating system implement the same calls over their
-wire: `all_gather` of bytes, `whole` as one of blocks, and `run` as the per-device program on the
-devices that the process owns, with its collectives carried by the wire; `Call.digest` is what they
-compare first.
+the processes have together. Ranks of MPI implement the same calls over their wire (engines/mpi/):
+`all_gather` of bytes, `whole` as one of blocks, and `run` as the per-device program on the devices
+that the process owns, with its collectives carried by the wire; `Call.digest` is what they compare
+first.
 """
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.device import Device
 from ...ir.diagnostics.location import Location
 from ...ir.mesh import AbstractMesh
-from ...ir.process import ProcessIdentity
+from ...ir.process import ProcessIdentity, set_default_process_index
 from ...ir.program import Program
 from ...ir.shardings.sharding import Sharding
+from ...ir.support.caches import cached
 from ...ir.support.immutable import immutable
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
@@ -60,7 +62,12 @@ class Call:
     @property
     def digest(self) -> str:
         """A short text that is equal where the calls are."""
-        return hashlib.sha256(repr(self._values).encode()).hexdigest()
+        return _digest(self._values)
+
+
+@cached(256, "digests of the calls that processes make together")
+def _digest(values: tuple) -> str:
+    return hashlib.sha256(repr(values).encode()).hexdigest()
 
 
 class Slot(NamedTuple):
@@ -79,11 +86,12 @@ class GlobalValue(NamedTuple):
 class GlobalProgram(NamedTuple):
     """A program over the devices of several processes.
 
-    local: the per-device program. mesh: all its axes. execute: runs it on whole values, where all
-    devices are at hand.
+    local: the per-device program. mesh: all its axes. devices: in the order of the mesh. execute:
+    runs it on whole values, where all devices are at hand.
     """
     local: Program
     mesh: AbstractMesh
+    devices: tuple[Device, ...]
     execute: Callable[[Sequence[Stored]], list[Stored]]
 
 
@@ -101,6 +109,13 @@ class Coordinator(abc.ABC):
     def all_gather(self, call: Call, value: Any) -> list[Any]:
         """What every process of the group gave (host values), in the order of the group."""
 
+    def same(self, call: Call, data: np.ndarray) -> np.ndarray | None:
+        """A value that every process of the group gives alike, bit for bit; None where one gives
+        another. Processes that share memory share the value of the first."""
+        first, *others = self.all_gather(call, data)
+        bits = first.tobytes()
+        return first if all(x is first or x.tobytes() == bits for x in others) else None
+
     @abc.abstractmethod
     def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
         """The whole of each global array, of which every process holds the blocks it owns."""
@@ -116,7 +131,7 @@ class Coordinator(abc.ABC):
 
 
 class _Thread(threading.local):
-    coordinator: Coordinator | None = None     # there is one process, which asks nobody
+    coordinator: Coordinator | None = None     # of every thread that no scope gave another
 
 
 THREAD = _Thread()
@@ -126,6 +141,14 @@ THREAD = _Thread()
 def current_coordinator() -> Coordinator | None:
     """How the calling thread reaches the other processes; None where it is the only one."""
     return THREAD.coordinator
+
+
+def set_default_coordinator(coordinator: Coordinator | None) -> None:
+    """Let all threads of this operating system process be that process, and reach the others so;
+    None: there are no others."""
+    identity = ProcessIdentity() if coordinator is None else coordinator.identity
+    set_default_process_index(identity.index, identity.owners)
+    _Thread.coordinator = coordinator
 
 
 def coordinator_scope(coordinator: Coordinator | None) -> override:
@@ -152,12 +175,14 @@ def merge(held: Mapping[int, GlobalValue]) -> Stored:
     if len(stored) == len(values) and all(same_value(stored[0], s) for s in stored[1:]):
         return stored[0]
     slot = first.slot
-    blocks = {d: _block(held[d.process_index].storage, slot, d)
+    blocks = {d: own_block(held[d.process_index], d)
               for d in slot.sharding.device_assignment}
     return assemble(blocks, slot.sharding, slot.shape, slot.dtype)
 
 
-def _block(storage: Storage, slot: Slot, device: Any) -> np.ndarray:
+def own_block(value: GlobalValue, device: Device) -> np.ndarray:
+    """What a device of the process that holds this has of it."""
+    storage, slot = value
     if isinstance(storage, LocalBlocks):
         return storage.blocks[device]
     return block_of(storage, slot.sharding, slot.shape, device)

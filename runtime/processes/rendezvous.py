@@ -12,8 +12,6 @@ process that never started is there a time to wait (`config.shardtrace_process_t
 from __future__ import annotations
 
 import copy
-import enum
-import itertools
 import sys
 import threading
 import time
@@ -21,25 +19,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.context import config
-from ...ir.diagnostics.diagnostic import error
-from ...ir.diagnostics.errors import ProcessMismatchError
 from ...ir.process import ProcessIdentity
 from ..storage import Storage, Stored
 from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue, by_process, merge
+from .standing import Standing, State, mismatch, places, raised, waiting
+from .standing import reason as why
 
 POLL = 0.05          # seconds between looks at what others do, while waiting
 GRACE = 2.0          # seconds for a thread that left its process to enter it again
 PATIENCE = 5.0       # seconds until those who wait in vain stop waiting for who still computes
 Action = Callable[[list[Any]], Any]
-
-
-class State(enum.Enum):
-    ABSENT = "never started"
-    RUNNING = "is computing"
-    WAITING = "waits"
-    LEFT = "has left its `with` block"
-    ENDED = "has ended"
-    FAILED = "raised"
 
 
 class Meeting:
@@ -129,7 +118,8 @@ class World:
             meeting = member.meeting
             member.meeting = None
             if meeting is None:
-                raise self._mismatch(call)
+                assert self.broken is not None
+                raise mismatch(call.what, call.location, *self.broken)
         if index == call.processes[0]:
             try:
                 meeting.result = action(meeting.values)
@@ -208,62 +198,14 @@ class World:
 
     def _break(self, reason: str = "") -> None:
         if self.broken is None:
-            self.broken = reason or self._reason(), self._places()
+            found = self._standings()
+            self.broken = reason or why(found), places(found)
         self.changed.notify_all()
 
-    # -- what to say about it ------------------------------------------------------------------
-    def _reason(self) -> str:
-        waiting = [m for m in self.members if m.state is State.WAITING]
-        calls = [m.call for m in waiting if m.call is not None]
-        groups = {p for c in calls for p in c.processes}
-        for state in (State.FAILED, State.ENDED, State.LEFT, State.ABSENT):
-            gone = [i for i in sorted(groups) if self.members[i].state is state]
-            if gone:
-                verb = {State.FAILED: "raised an exception", State.ABSENT: "never started"}.get(
-                    state, "ended")
-                return f"{_processes(gone)} {verb}, and others wait for {_it(gone)}"
-        placed = [(i, m.call) for i, m in enumerate(self.members)
-                  if m.state is State.WAITING and m.call is not None]
-        (i, first), rest = placed[0], placed[1:]
-        if any(c.what != first.what for _, c in rest):
-            return "the processes wait at different calls"
-        if any(c.processes != first.processes for _, c in rest):
-            return f"{first.what} is called for different processes"
-        for j, other in rest:
-            for (word, mine), (_, its) in zip(first.parts, other.parts, strict=False):
-                if mine != its:
-                    a, b = _apart(mine, its)
-                    return (f"{first.what} is called with different {word}, {a} by process {i} "
-                            f"and {b} by process {j}")
-        return "the processes wait for each other"
-
-    def _places(self) -> tuple[str, ...]:
-        """For each process where it is."""
-        out = []
-        for i, m in enumerate(self.members):
-            if m.state is State.WAITING and m.call is not None:
-                where = m.call.location
-                line = where.source_line().strip()
-                text = f"waits in {m.call.what} at {where}" + (f": {line}" if line else "")
-                if len(m.call.processes) != len(self.members):
-                    text += f" (with {_processes(m.call.processes)})"
-            elif m.state is State.FAILED and m.error is not None:
-                said = str(m.error).split("\n")[0]
-                text = f"raised {type(m.error).__name__}" + (f": {said}" if said else "")
-            else:
-                text = m.state.value
-            out.append(f"process {i} {text}")
-        return tuple(out)
-
-    def _mismatch(self, call: Call) -> Exception:
-        assert self.broken is not None
-        reason, places = self.broken
-        return error(
-            ProcessMismatchError, f"{call.what} waits for other processes in vain: {reason}",
-            code="process-mismatch", location=call.location, label="this process waits here",
-            notes=places,
-            help="every process must make the same calls on global arrays, in the same order; what "
-                 "only one of them does must stay with arrays of its own devices")
+    def _standings(self) -> list[Standing]:
+        return [waiting(m.call) if m.state is State.WAITING and m.call is not None
+                else raised(m.error) if m.state is State.FAILED and m.error is not None
+                else Standing(m.state) for m in self.members]
 
 
 class ThreadCoordinator(Coordinator):
@@ -311,21 +253,3 @@ def _copied(e: BaseException) -> BaseException:
         return new if str(new) == str(e) else e
     except Exception:      # a class whose constructor wants other arguments
         return e
-
-
-def _processes(numbers: Sequence[int]) -> str:
-    if len(numbers) == 1:
-        return f"process {numbers[0]}"
-    return f"processes {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
-
-
-def _it(numbers: Sequence[int]) -> str:
-    return "it" if len(numbers) == 1 else "them"
-
-
-def _apart(a: str, b: str) -> tuple[str, str]:
-    """The first lines in which two texts differ."""
-    for x, y in itertools.zip_longest(a.split("\n"), b.split("\n"), fillvalue=""):
-        if x != y:
-            return x.strip() or "nothing", y.strip() or "nothing"
-    return a, b

@@ -1,10 +1,11 @@
-"""The models of examples/ on XLA: they lose what they lose under JAX."""
+"""The models of examples/ on engines: they lose what they lose under JAX."""
 from __future__ import annotations
 
 import importlib.util
 import json
 import sys
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import shardtrace as st
 
 from ..paths import EXAMPLES, GOLDEN
 from ..real_jax import real_jax
+from .conftest import ON_RANKS
 
 LOSSES: dict[str, list[float]] = json.loads((GOLDEN / "examples.json").read_text())
 QUICK = ("mlp",)
@@ -27,11 +29,11 @@ def load(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in LOSSES])
-def test_losses_on_xla_are_those_of_jax(name: str) -> None:
-    real_jax()
-    with st.config.override(engine="jax"):
+def test_losses_are_those_of_jax(name: str, jax: Any) -> None:
+    with st.config.override(engine="mpi" if ON_RANKS else "jax"):
         losses = load(name).main(steps=STEPS)
     np.testing.assert_allclose(losses, LOSSES[name][:STEPS], rtol=5e-6)
 

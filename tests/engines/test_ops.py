@@ -17,9 +17,9 @@ from shardtrace.ir.types import array_type, unsharded
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.runtime.storage import Stored
 
-from ..real_jax import real_jax
-from .conftest import on_all
+from .conftest import ON_RANKS, on_all
 
+pytestmark = [pytest.mark.every_engine, pytest.mark.usefixtures("jax")]
 MESH = AbstractMesh((2, 2), ("x", "y"))
 TOGETHER = 10
 # Many results are right: of decompositions; of what says nothing of its content.
@@ -78,15 +78,13 @@ def check(names: list[str], seed: int, tolerance: float, most: int = 3) -> None:
     on_all(local, MESH, values, about, tolerance)
 
 
-@pytest.mark.parametrize("group", range(0, len(GROUPS), 4))
+@pytest.mark.parametrize("group", range(0, len(GROUPS), 1 if ON_RANKS else 4))
 def test_ops_give_the_same_on_all_engines(group: int) -> None:
-    real_jax()
     check(GROUPS[group], group, 2e-5)
 
 
 @pytest.mark.slow
 def test_special_functions_give_about_the_same_on_all_engines() -> None:
-    real_jax()
     check(sorted(COARSE), 0, 2e-3, most=1)
 
 
@@ -94,5 +92,4 @@ def test_special_functions_give_about_the_same_on_all_engines() -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("group", range(len(GROUPS)))
 def test_ops_give_the_same_on_all_engines_however_they_are_laid_out(group: int, seed: int) -> None:
-    real_jax()
     check(GROUPS[group], 1000 * seed + group, 2e-5, most=12)

@@ -243,6 +243,17 @@ def test_no_import_inside_a_function() -> None:
                     f"{path}:{node.lineno} loads a module; ir/support/lazy.py does that")
 
 
+def test_mpi4py_is_imported_by_its_engine_alone() -> None:
+    for path in SOURCES:
+        for node, _ in _nodes(path):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [a.value for a in node.args if isinstance(a, ast.Constant)] if isinstance(
+                node, ast.Call) else []
+            if any(str(name).split(".")[0] == "mpi4py" for name in names):
+                assert MODULES[path][:2] == ("engines", "mpi"), path
+
+
 def test_imports_across_folders_are_relative() -> None:
     for path in SOURCES:
         if _level(path) == "api":

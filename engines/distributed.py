@@ -1,7 +1,7 @@
 """`jax.distributed`: how a program of many processes says that it begins.
 
-Processes are simulated (runtime/processes/simulated.py), so there is nothing to connect to: what
-the program says of itself is compared with what it is.
+Simulated processes (runtime/processes/simulated.py) have nothing to connect to: what the program
+says of itself is compared with what it is. Ranks of an MPI job become processes here.
 """
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ..devices import local_devices, process_count, process_index
-from .coordinator import Coordinator, current_coordinator
+from ..ir.context import config
+from ..ir.diagnostics.diagnostic import fail
+from ..ir.support.lazy import lazy_import
+from ..ir.support.spelling import none_such
+from ..runtime.devices import local_devices, process_count, process_index
+from ..runtime.processes.coordinator import (
+    Coordinator,
+    current_coordinator,
+    set_default_coordinator,
+)
+from .engine import ENGINES
+
+_mpi = lazy_import(".mpi.engine", __package__)
 
 
 class _Begun:
@@ -29,12 +40,18 @@ _begun = _Begun()
 def initialize(coordinator_address: str | None = None, num_processes: int | None = None,
                process_id: int | None = None, local_device_ids: int | Sequence[int] | None = None,
                cluster_detection_method: str | None = None, initialization_timeout: int = 300,
+               heartbeat_timeout_seconds: int = 100, *, engine: str | None = None,
                **unused: Any) -> None:
     """Say that this process begins, which checks what it believes of itself.
 
     num_processes, process_id: those of the process, if given. local_device_ids: ids of its devices,
-      if given. Addresses and timeouts are not needed.
-    Raises ValueError where these are not so, RuntimeError if called twice.
+      if given. Addresses are not needed.
+    engine: "mpi" where the processes are the ranks of an MPI job, which `mpiexec` started; by
+      default what `config.engine` says. The configured devices are dealt out to them evenly. In
+      simulated processes there is nothing to start, and the same program runs.
+    heartbeat_timeout_seconds: how long ranks wait for one that says nothing, since it computes.
+    Raises ValueError where these are not so, RuntimeError if called twice, ModuleNotFoundError
+    where mpi4py is missing.
 
     >>> def program(i):
     ...     st.distributed.initialize("localhost:1234", num_processes=4, process_id=i)
@@ -42,11 +59,17 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     >>> st.distributed.run_processes(program, 4)
     [0, 1, 2, 3]
     """
+    name = engine or config.read("shardtrace_engine")
+    if name not in ENGINES:
+        fail(ValueError, none_such(name, list(ENGINES), "engine called"), code="engine")
+    if name == "mpi" and current_coordinator() is None and not _begun.alone:
+        _mpi.begin(heartbeat_timeout_seconds)
     if num_processes is not None and num_processes != process_count():
         raise ValueError(
             f"num_processes={num_processes}, but there {_are(process_count())} here. To simulate "
             f"several, run the program in `shardtrace.distributed.run_processes(program, "
-            f"{num_processes})`.")
+            f"{num_processes})`; for ranks of MPI start it with `mpiexec -n {num_processes}` and "
+            "say engine='mpi'.")
     if process_id is not None and process_id != process_index():
         raise ValueError(f"process_id={process_id}, but this is process {process_index()} of "
                          f"{process_count()}")
@@ -89,6 +112,7 @@ def shutdown() -> None:
             _begun.alone = False
         else:
             _begun.coordinators.discard(coordinator)
+            set_default_coordinator(None)
 
 
 def _are(count: int) -> str:

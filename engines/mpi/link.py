@@ -1,0 +1,246 @@
+"""What a rank has of the others: bytes both ways, and who waits where.
+
+Nothing here blocks inside of MPI: a rank that waits looks at its requests, lets others have the
+processor, and tells now and then where it waits. A wait that cannot end is found by what the others
+say (news.py); for a rank that says nothing, since it computes, there is a time to wait. Then all
+that wait raise ProcessMismatchError, which says who waits where; a rank that ends by an exception
+takes the job with it.
+"""
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.diagnostics.errors import ProcessMismatchError
+from ...ir.diagnostics.extras import need
+from ...ir.diagnostics.location import Location
+from ...ir.support.lazy import lazy_import
+from ...runtime.processes.coordinator import Call
+from ...runtime.processes.standing import Standing, State, mismatch, named, raised, waiting
+from .news import LOOK, TELL, News, read
+
+MPI = lazy_import("mpi4py.MPI")
+json = lazy_import("json")
+
+SPINS = 200            # looks at the requests before the first nap
+NAP = 1e-4             # seconds
+LINGER = 3.0           # seconds for others to say why they end
+PIECE = 1 << 30        # bytes of a message
+
+_CALL, _VALUE = 1, 2                        # tags
+
+
+class Link:
+    """This rank of an MPI job, and the others.
+
+    patience: seconds to wait for a rank that does not say that it waits.
+    """
+
+    def __init__(self) -> None:
+        need("mpi4py", "mpi", "the mpi engine")
+        world = MPI.COMM_WORLD
+        self.rank, self.size = world.rank, world.size
+        self.patience = 100.0
+        self.calls, self.news = world.Dup(), News(world)
+        self.groups: dict[tuple[int, ...], Any] = {}
+        self.lock = threading.RLock()
+        self.failed = False
+        self._hook = sys.excepthook
+        if self.size > 1:
+            sys.excepthook = self._fail
+            atexit.register(self._end)
+            threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+            if threading.current_thread() is threading.main_thread() and signal.getsignal(
+                    signal.SIGTERM) is signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, self._terminated)
+
+    # -- bytes ---------------------------------------------------------------------------------
+    def communicator(self, ranks: tuple[int, ...]) -> Any:
+        """The communicator of these ranks, which all of them ask for in the same order."""
+        found = self.groups.get(ranks)
+        if found is None:
+            whole = self.calls.Get_group()
+            found = self.groups[ranks] = self.calls.Create_group(whole.Incl(list(ranks)))
+        return found
+
+    def swap(self, ranks: Sequence[int], data: bytes, call: Call, tag: int = _VALUE
+             ) -> list[np.ndarray]:
+        """What each of these ranks gives, in their order."""
+        mine = np.frombuffer(data, np.uint8)
+        sizes = {r: np.empty(1, np.int64) for r in ranks}
+        length = np.array([len(mine)], np.int64)
+        others = [r for r in ranks if r != self.rank]
+        self.wait([(self.calls.Irecv([sizes[r], MPI.BYTE], r, tag), r) for r in others] +
+                  [(self.calls.Isend([length, MPI.BYTE], r, tag), r) for r in others],
+                  lambda _: waiting(call), f"{call.digest} sizes", call.what, call.location)
+        found = {r: np.empty(int(sizes[r][0]), np.uint8) for r in others}
+        found[self.rank] = mine
+        requests = []
+        for r in others:
+            requests += self.receive(self.calls, found[r], r, r, tag)
+            requests += self.send(self.calls, mine, r, r, tag)
+        self.wait(requests, lambda _: waiting(call), f"{call.digest} values", call.what,
+                  call.location)
+        return [found[r] for r in ranks]
+
+    def send(self, comm: Any, data: np.ndarray, to: int, rank: int, tag: int
+             ) -> list[tuple[Any, int]]:
+        """Requests, with the rank that they wait for. to: the rank's number in `comm`."""
+        return [(comm.Isend([data[i:i + PIECE], MPI.BYTE], to, tag), rank)
+                for i in range(0, len(data), PIECE)]
+
+    def receive(self, comm: Any, into: np.ndarray, source: int, rank: int, tag: int
+                ) -> list[tuple[Any, int]]:
+        return [(comm.Irecv([into[i:i + PIECE], MPI.BYTE], source, tag), rank)
+                for i in range(0, len(into), PIECE)]
+
+    # -- agreement -----------------------------------------------------------------------------
+    def agree(self, call: Call, place: str = "") -> Callable[[], None]:
+        """Begin to compare a call with those of the other processes; a function that ends it.
+
+        place: where that is, by default the call. Raises ProcessMismatchError where they do not
+        make the same.
+        """
+        self.check(call)
+        mine = np.frombuffer(bytes.fromhex(call.digest), np.uint8)
+        theirs = {r: np.empty_like(mine) for r in call.processes if r != self.rank}
+        requests = [(self.calls.Irecv([x, MPI.BYTE], r, _CALL), r) for r, x in theirs.items()]
+        requests += [(self.calls.Isend([mine, MPI.BYTE], r, _CALL), r) for r in theirs]
+
+        def end() -> None:
+            if not requests:
+                return
+            self.wait(requests, lambda _: waiting(call), place or call.digest, call.what,
+                      call.location)
+            requests.clear()
+            if any(x.tobytes() != mine.tobytes() for x in theirs.values()):
+                self._compare(call)
+
+        return end
+
+    def _compare(self, call: Call) -> None:
+        """Raise the error for calls that differ: all of the group come here."""
+        texts = self.swap(call.processes, json.dumps(waiting(call)._replace(
+            state=State.WAITING.name)).encode(), call)
+        standings = self.news.standings()
+        for r, text in zip(call.processes, texts, strict=True):
+            standings[r] = read(json.loads(text.tobytes()))
+        self.news.end_all(standings, min(call.processes))
+        self.check(call)
+
+    def check(self, call: Call) -> None:
+        """Raise ProcessMismatchError where the ranks cannot go on."""
+        self.news.hear()
+        if self.news.broken is not None:
+            raise mismatch(call.what, call.location, *self.news.broken)
+
+    # -- waiting -------------------------------------------------------------------------------
+    def wait(self, requests: Sequence[tuple[Any, int]], standing: Callable[[set[int]], Standing],
+             place: str, what: str, location: Location) -> None:
+        """Return when all requests are done. standing: where this rank then is, given whom it
+        waits for. Raises ProcessMismatchError if that cannot be."""
+        news = self.news
+        peers = [rank for _, rank in requests]
+        pending = [request for request, _ in requests]
+        left = len(pending)
+        began = looked = told = 0.0
+        spins = 0
+        try:
+            while left:
+                done = MPI.Request.Testsome(pending)
+                if done:
+                    left -= len(done)
+                    for i in done:
+                        peers[i] = -1
+                    continue
+                spins += 1
+                if spins < SPINS:
+                    os.sched_yield()
+                    continue
+                time.sleep(NAP)
+                now = time.monotonic()
+                began = began or now
+                if now - looked < LOOK:
+                    continue
+                looked = now
+                missing = {p for p in peers if p >= 0}
+                news.waits(here := standing(missing))
+                news.hear()
+                if news.broken is None and now - began > TELL and now - told > TELL:
+                    told = now
+                    news.tell(here, place, missing)
+                if news.broken is None and (now - began > self.patience or
+                                            news.in_vain(missing, place, began)):
+                    news.give_up(place, missing)
+                if news.broken is not None:
+                    raise mismatch(what, location, *news.broken)
+        finally:
+            news.now = None
+
+    def done(self, requests: Sequence[tuple[Any, int]]) -> bool:
+        """Whether all requests are done; waits for none."""
+        return MPI.Request.Testall([request for request, _ in requests])
+
+    # -- the end -------------------------------------------------------------------------------
+    def stop(self, problem: BaseException, place: str) -> None:
+        """Tell those that are at this place that this rank has raised there."""
+        self.news.tell(raised(problem), place)
+
+    def _fail(self, kind: type[BaseException], problem: BaseException, trace: Any) -> None:
+        """An exception that nobody caught ends the job."""
+        if self.news.speaks or not isinstance(problem, ProcessMismatchError):
+            self._hook(kind, problem, trace)
+        else:
+            text = str(problem).split("\n")[0]
+            print(f"process {self.rank}: {kind.__name__}: {text}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.failed = True
+        self.news.tell(raised(problem))
+        self.news.wait_for_ends(LINGER)
+        MPI.COMM_WORLD.Abort(1)
+
+    def _end(self) -> None:
+        """The rank has come to its end; it answers until all have."""
+        if not self.failed:
+            self.news.tell(Standing(State.ENDED))
+            self.news.wait_for_ends()
+
+    def _terminated(self, number: int, frame: Any) -> None:
+        """The job is ended from outside: by the launcher, where a rank has died."""
+        here = self.news.now
+        if here is not None:
+            others = [p for p in here.processes if p != self.rank]
+            os.write(2, f"process {self.rank} was ended while it waited for {named(others)} in "
+                        f"{here.what} at {here.where}\n".encode())
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def _end_with(launcher: int) -> None:
+    """End this process, whatever it does, soon after the one that launched it."""
+    while os.getppid() == launcher:
+        time.sleep(1.0)
+    try:
+        os.write(2, b"the launcher of this job is gone\n")
+    finally:
+        os._exit(1)
+
+
+class _Known:
+    link: Link | None = None
+
+
+def link() -> Link:
+    """The link of this operating system process, which is made when first asked for."""
+    if _Known.link is None:
+        _Known.link = Link()
+    return _Known.link

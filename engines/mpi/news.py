@@ -1,0 +1,172 @@
+"""What the ranks say of themselves: who waits where, has ended, or has raised.
+
+A rank that waits says so twice a second. A wait is in vain where one that is waited for has ended
+or raised, or where all that are waited for, directly or through others, were seen to wait at one
+moment, and none of them for one that is at the same place: what it sent there is on its way.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.support.lazy import lazy_import
+from ...runtime.processes.standing import Standing, State, places, reason
+
+MPI = lazy_import("mpi4py.MPI")
+json = lazy_import("json")
+
+LOOK = 0.05            # seconds between looks at what others say
+TELL = 0.5             # seconds until a rank that waits says so, and until it says so again
+SILENT = 4 * TELL      # after which one that has said nothing computes
+STILL = 2 * LOOK       # for which what is said must hold: messages may be on their way
+
+
+class _Heard:
+    """What a rank said last. place: compared, of those that wait. peers: whom it waits for. since:
+    when it first said so. failed: that it raised in a program, and where, whatever came then."""
+
+    __slots__ = ("failed", "last", "peers", "place", "since", "standing", "token")
+
+    def __init__(self, standing: Standing, token: int, place: str, peers: Iterable[int]) -> None:
+        self.standing, self.token, self.place, self.peers = standing, token, place, set(peers)
+        self.since = self.last = time.monotonic()
+        self.failed = (place, standing) if place and standing.state is State.FAILED else None
+
+    def failed_at(self, place: str) -> bool:
+        """Whether it raised in the program that this is a place of."""
+        return self.failed is not None and place.startswith(self.failed[0])
+
+
+class News:
+    """What this rank tells the others, and hears of them.
+
+    now: where this rank waits. broken: why the ranks cannot go on, and where each of them is.
+    speaks: whether it is this rank that says so.
+    """
+
+    def __init__(self, world: Any) -> None:
+        self.rank, self.size = world.rank, world.size
+        self.comm = world.Dup()
+        self.heard: list[_Heard | None] = [None] * self.size
+        self.token = 0
+        self.now: Standing | None = None
+        self.broken: tuple[str, tuple[str, ...]] | None = None
+        self.speaks = True
+        self._sent: list[Any] = []
+
+    def waits(self, standing: Standing) -> None:
+        """This rank waits here, still or from now on."""
+        self.token += self.now is None
+        self.now = standing
+
+    def tell(self, standing: Standing, place: str = "", peers: Iterable[int] = (),
+             broken: Any = None) -> None:
+        """Tell all others where this rank is."""
+        text = json.dumps([standing._replace(state=standing.state.name, parts=()), self.token,
+                           place, sorted(peers), broken]).encode()
+        data = np.frombuffer(text, np.uint8)
+        self._sent = [(r, kept) for r, kept in self._sent if not r.Test()]
+        self._sent += [(self.comm.Isend([data, MPI.BYTE], r), data)
+                       for r in range(self.size) if r != self.rank]
+
+    def hear(self) -> None:
+        """Take what others have told."""
+        status = MPI.Status()
+        while self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            data = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+            self.comm.Recv([data, MPI.BYTE], status.source, status.tag)
+            told, token, place, peers, broken = json.loads(data.tobytes())
+            known = self.heard[status.source]
+            new = _Heard(read(told), token, place, peers)
+            if known is not None:
+                new.failed = new.failed or known.failed
+                if known.token == token and known.peers == new.peers:
+                    new.since = known.since
+            self.heard[status.source] = new
+            if broken is not None and self.broken is None:
+                why, where, speaker = broken
+                self.broken, self.speaks = (why, tuple(where)), speaker == self.rank
+
+    def in_vain(self, missing: Iterable[int], place: str, began: float) -> bool:
+        """Can none come of those that this rank waits for at this place, since then?"""
+        now = time.monotonic()
+        first, last = began, now                      # within which all waited
+        seen: set[int] = set()
+        edges = [(place, p) for p in missing]
+        while edges:
+            its, p = edges.pop()
+            if p == self.rank:
+                if its == place:
+                    return False
+                continue
+            heard = self.heard[p]
+            if heard is None:
+                return False
+            if heard.failed_at(its) or not heard.place and heard.standing.state in (
+                    State.ENDED, State.FAILED):
+                return now - heard.last > STILL
+            if heard.standing.state is not State.WAITING or now - heard.last > SILENT or (
+                    heard.place == its):
+                return False
+            if p not in seen:
+                seen.add(p)
+                first, last = max(first, heard.since), min(last, heard.last)
+                edges += [(heard.place, q) for q in heard.peers]
+        return last - first > STILL
+
+    def standing(self, rank: int, place: str = "") -> Standing:
+        """Where a rank is, for one that waits at this place."""
+        if rank == self.rank:
+            return self.now or Standing(State.RUNNING)
+        heard = self.heard[rank]
+        if heard is not None and heard.failed is not None and heard.failed_at(place):
+            return heard.failed[1]
+        if heard is None or heard.standing.state is State.WAITING and (
+                time.monotonic() - heard.last > SILENT):
+            return Standing(State.RUNNING)
+        return heard.standing
+
+    def standings(self, place: str = "") -> list[Standing]:
+        return [self.standing(i, place) for i in range(self.size)]
+
+    def give_up(self, place: str, missing: Iterable[int]) -> None:
+        """This rank waits in vain: let the others say where they are, and end all."""
+        assert self.now is not None
+        self.tell(self.now, place, missing)
+        until = time.monotonic() + 2 * TELL
+        while time.monotonic() < until and self.broken is None and any(
+                self.standing(i).state is State.RUNNING for i in range(self.size)
+                if i != self.rank):
+            time.sleep(LOOK)
+            self.hear()
+        found = self.standings(place)
+        self.end_all(found, min(i for i, s in enumerate(found) if s.state is State.WAITING))
+
+    def end_all(self, standings: Sequence[Standing], speaker: int) -> None:
+        """Let all that wait end, and one of them say why."""
+        if self.broken is None:
+            self.broken = reason(standings), places(standings)
+            self.speaks = speaker == self.rank
+            self.tell(self.now or Standing(State.RUNNING), broken=[*self.broken, speaker])
+
+    def wait_for_ends(self, seconds: float = float("inf")) -> None:
+        """Return when all others have ended, or when so long has passed."""
+        until = time.monotonic() + seconds
+        nap = 1e-4
+        while time.monotonic() < until:
+            self.hear()
+            if all(h is not None and h.standing.state in (State.ENDED, State.FAILED)
+                   for i, h in enumerate(self.heard) if i != self.rank):
+                break
+            time.sleep(nap)
+            nap = min(2 * nap, LOOK)
+
+
+def read(told: Sequence[Any]) -> Standing:
+    """A standing, of its JSON."""
+    state, what, parts, processes, where, said = told
+    return Standing(State[state], what, tuple([(a, b) for a, b in parts]), tuple(processes), where,
+                    said)

@@ -1,0 +1,171 @@
+"""Carries the messages between the devices of different ranks."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.mesh import AbstractMesh
+from ...ir.program import Equation, Program
+from ...runtime.axes import axis_names
+from ...runtime.per_device.executor import PerDeviceRun
+from ...runtime.per_device.wire import Arrived, Arriving, Pair, Sent, Wanted
+from ...runtime.processes.coordinator import Call
+from ...runtime.processes.standing import Standing, waiting
+from ...runtime.rewrites.inline_calls import every_equation
+from .link import Link
+from .values import data_of
+
+_TAGS = 1 << 14
+
+
+class RankRun(PerDeviceRun):
+    """A LOCAL program, of which this rank runs the devices that it owns.
+
+    ranks: the rank of each device, in mesh order. Ranks exchange on a communicator of their own for
+    each set of mesh axes: those that have devices in the same replica groups.
+    """
+
+    def __init__(self, link: Link, local: Program, mesh: AbstractMesh, ranks: Sequence[int]
+                 ) -> None:
+        super().__init__(local, mesh, [d for d, r in enumerate(ranks) if r == link.rank],
+                         self.connected)
+        self.link, self.ranks = link, ranks
+        self.everybody = tuple(sorted(set(ranks)))
+        self.numbers: dict[Equation, int] = {}
+        self.partners: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self.runs = 0
+        self.times: dict[Equation, int] = {}         # how often each has exchanged, in this run
+        self.moment = ""
+        self.call: Call | None = None
+        self.agreed: Callable[[], None] = lambda: None
+        for eqn in every_equation(local.eqns):
+            self.numbers.setdefault(eqn, len(self.numbers))
+            if eqn.op.collective is not None:
+                names = axis_names(eqn.op.collective.axes(eqn.params))
+                if names not in self.partners:
+                    self.partners[names] = self._connected_ranks(names)
+
+    def _connected_ranks(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """The ranks that this one exchanges with along these axes, directly or through others."""
+        groups = [{self.ranks[d] for d in group} for group in self.groups(names)]
+        found = {self.link.rank}
+        while True:
+            more = found.union(*[g for g in groups if g & found])
+            if more == found:
+                return tuple(sorted(found))
+            found = more
+
+    def connect(self) -> None:
+        """Make the communicators. All ranks of the program come here."""
+        for ranks in (self.everybody, *self.partners.values()):
+            if self.link.rank in self.everybody:
+                self.link.communicator(ranks)
+
+    def run_together(self, call: Call, blocks: Callable[[], Sequence[list[Any]]]) -> list[list]:
+        """Results for these blocks. The ranks compare what they run before they first exchange."""
+        self.runs += 1
+        self.moment = f"{call.digest} {self.runs}"
+        self.call, self.agreed = call, self.link.agree(call, self.moment)
+        self.times.clear()
+        try:
+            results = self.on_blocks(blocks())
+        except Exception as problem:
+            if self.link.news.broken is None:
+                self.link.stop(problem, self.moment)
+            raise
+        self.agreed()
+        return results
+
+    def connected(self, eqn: Equation, itemsize: int) -> RankWire:
+        return RankWire(self, eqn, itemsize)
+
+
+class RankWire:
+    """A wire between ranks, for one equation: what goes from rank to rank in a round is one message
+    of bytes."""
+
+    __slots__ = ("comm", "eqn", "itemsize", "members", "place", "received", "rounds", "run")
+
+    def __init__(self, run: RankRun, eqn: Equation, itemsize: int) -> None:
+        self.run, self.eqn, self.itemsize = run, eqn, itemsize
+        run.times[eqn] = run.times.get(eqn, 0) + 1
+        self.place, self.rounds = f"{run.moment} {run.numbers[eqn]} {run.times[eqn]}", 0
+        self.received = np.zeros(len(run.ranks), np.int64)
+        collective = eqn.op.collective
+        self.members = run.everybody if collective is None else run.partners[
+            axis_names(collective.axes(eqn.params))]
+        self.comm: Any = None
+
+    def begin(self, sent: Sent, wanted: Wanted, dtype: np.dtype) -> Arriving:
+        run, link = self.run, self.run.link
+        run.agreed()
+        if self.comm is None:
+            self.comm = link.communicator(self.members)
+        me, ranks = link.rank, run.ranks
+        tag = run.numbers[self.eqn] % _TAGS
+        outgoing: dict[int, list[np.ndarray]] = {}
+        for source, to in sorted(sent):
+            if ranks[to] != me:
+                outgoing.setdefault(ranks[to], []).extend(sent[source, to])
+        incoming: dict[int, list[Pair]] = {}
+        sizes: dict[int, int] = {}
+        for source, to in sorted(wanted):
+            rank = ranks[source]
+            if rank != me:
+                incoming.setdefault(rank, []).append((source, to))
+                sizes[rank] = sizes.get(rank, 0) + sum([
+                    math.prod(shape) * (its or dtype).itemsize
+                    for shape, its in wanted[source, to]])
+        number = self.members.index
+        buffers = {r: np.empty(n, np.uint8) for r, n in sizes.items()}
+        requests = []
+        for r, buffer in buffers.items():
+            requests += link.receive(self.comm, buffer, number(r), r, tag)
+        for r, arrays in outgoing.items():
+            data = [data_of(a) for a in arrays]
+            requests += link.send(self.comm, data[0] if len(data) == 1 else np.concatenate(data),
+                                  number(r), r, tag)
+        self.rounds += 1
+        place = f"{self.place} {self.rounds}"
+
+        def arriving(wait: bool) -> Arrived | None:
+            if wait:
+                assert run.call is not None
+                link.wait(requests, self._standing, place,
+                          f"`{self.eqn.op.name}` of {run.call.what}", self.eqn.location)
+            elif not link.done(requests):
+                return None
+            return self._arrived(sent, wanted, dtype, incoming, buffers)
+
+        return arriving
+
+    def _arrived(self, sent: Sent, wanted: Wanted, dtype: np.dtype,
+                 incoming: dict[int, list[Pair]], buffers: dict[int, np.ndarray]) -> Arrived:
+        """Messages, of the bytes that came from each rank and of what devices here sent."""
+        arrived: Arrived = {pair: sent[pair] for pair in wanted if pair in sent}
+        for r, pairs in incoming.items():
+            at = 0
+            for pair in pairs:
+                found = arrived[pair] = []
+                for shape, its in wanted[pair]:
+                    kind = its or dtype
+                    size = math.prod(shape) * kind.itemsize
+                    piece = buffers[r][at:at + size]
+                    at += size
+                    found.append((piece if piece.ctypes.data % kind.alignment == 0
+                                  else piece.copy()).view(kind).reshape(shape))
+        for (source, to), arrays in arrived.items():
+            if source != to:
+                self.received[to] += sum([a.size for a in arrays]) * self.itemsize
+        return arrived
+
+    def _standing(self, missing: set[int]) -> Standing:
+        """Where this rank waits, for these."""
+        run = self.run
+        assert run.call is not None
+        here = waiting(Call(f"`{self.eqn.op.name}` of {run.call.what}", (), (),
+                            self.eqn.location))
+        return here._replace(processes=tuple(sorted({*missing, run.link.rank})))

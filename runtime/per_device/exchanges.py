@@ -1,0 +1,198 @@
+"""Collectives as messages between devices.
+
+Each is a generator for one replica group: it yields a round of messages, and is sent those that
+arrived. It takes the devices of the group, in group order, and the blocks of those that are here,
+by device; it returns their results. In one process all devices are here; of several processes each
+has its own, and the same rounds (wire.py says what carries them).
+
+An all-reduce is a reduce-scatter and an all-gather, in which devices exchange in pairs; every
+element is combined in the order of the group, in one place, so that the result depends neither on
+who has which device nor on who comes first. Source: Thakur, Rabenseifner, Gropp, "Optimization of
+Collective Communication Operations in MPICH", IJHPCA 2005.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.ops.communication.retiling import Tiling, coordinates, pieces, place, retiled_shape
+from ...ir.ops.communication.row_exchange_plan import sources
+from ..numerics import widened
+from .wire import Arrived, Round
+
+Blocks = dict[int, np.ndarray]
+Group = Sequence[int]
+Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Exchange = Generator[Round, Arrived, dict[int, Any]]
+
+
+def _pairs(group: Group, parts: Mapping[int, Sequence[np.ndarray]],
+           shapes: Sequence[Sequence[tuple[int, ...]]]) -> Round:
+    """Every member sends each its part. parts: of each device here, one for each member. shapes:
+    [source][to], by their places in the group."""
+    round_ = Round()
+    for i, source in enumerate(group):
+        for j, to in enumerate(group):
+            if source in parts:
+                round_.send(source, to, parts[source][j])
+            if to in parts:
+                round_.want(source, to, shapes[i][j])
+    return round_
+
+
+def _from_all(group: Group, blocks: Blocks, shapes: Sequence[tuple[int, ...]]
+              ) -> Generator[Round, Arrived, dict[int, list[np.ndarray]]]:
+    """For each device here the blocks of all, in group order. shapes: of the blocks."""
+    n = len(group)
+    arrived = yield _pairs(group, {d: [b] * n for d, b in blocks.items()},
+                           [[shape] * n for shape in shapes])
+    return {to: [arrived[source, to][0] for source in group] for to in blocks}
+
+
+def _to_each(group: Group, parts: Mapping[int, Sequence[np.ndarray]]
+             ) -> Generator[Round, Arrived, dict[int, list[np.ndarray]]]:
+    """For each device here what all have for it. parts: of each device one for each member."""
+    shapes = [p.shape for p in _any(parts)]
+    arrived = yield _pairs(group, parts, [shapes] * len(group))
+    return {to: [arrived[source, to][0] for source in group] for to in parts}
+
+
+def _any(of: Mapping[int, Any]) -> Any:
+    """That of some device that is here: all have the same shapes."""
+    return next(iter(of.values()))
+
+
+def _combined(parts: Sequence[np.ndarray], combine: Combine, dtype: Any) -> np.ndarray:
+    total = widened(parts[0])
+    for part in parts[1:]:
+        total = combine(total, widened(part))
+    return total.astype(dtype, copy=False)
+
+
+def all_reduce(group: Group, blocks: Blocks, combine: Combine, dtype: Any) -> Exchange:
+    chunks = {d: np.array_split(b.reshape(-1), len(group)) for d, b in blocks.items()}
+    arrived = yield from _to_each(group, chunks)
+    reduced = {d: _combined(parts, combine, dtype) for d, parts in arrived.items()}
+    whole = yield from _from_all(group, reduced, [c.shape for c in _any(chunks)])
+    return {d: np.concatenate(parts).reshape(blocks[d].shape) for d, parts in whole.items()}
+
+
+def reduce_scatter(group: Group, blocks: Blocks, combine: Combine, dtype: Any, *, dim: int,
+                   tiled: bool) -> Exchange:
+    chunks = {d: np.split(b, len(group), axis=dim) for d, b in blocks.items()}
+    arrived = yield from _to_each(group, chunks)
+    reduced = {d: _combined(parts, combine, dtype) for d, parts in arrived.items()}
+    return reduced if tiled else {d: np.squeeze(b, dim) for d, b in reduced.items()}
+
+
+def all_gather(group: Group, blocks: Blocks, *, dim: int, tiled: bool) -> Exchange:
+    whole = yield from _from_all(group, blocks, [_any(blocks).shape] * len(group))
+    join: Any = np.concatenate if tiled else np.stack
+    return {d: join(parts, axis=dim) for d, parts in whole.items()}
+
+
+def all_to_all(group: Group, blocks: Blocks, *, split: int, concat: int, tiled: bool) -> Exchange:
+    arrived = yield from _to_each(
+        group, {d: np.split(b, len(group), axis=split) for d, b in blocks.items()})
+    if tiled:
+        return {d: np.concatenate(parts, axis=concat) for d, parts in arrived.items()}
+    return {d: np.stack([np.squeeze(a, split) for a in parts], axis=concat)
+            for d, parts in arrived.items()}
+
+
+def permute(group: Group, blocks: Blocks, *, perm: Sequence[tuple[int, int]]) -> Exchange:
+    round_ = Round()
+    shape = _any(blocks).shape
+    for source, to in perm:
+        if group[source] in blocks:
+            round_.send(group[source], group[to], blocks[group[source]])
+        if group[to] in blocks:
+            round_.want(group[source], group[to], shape)
+    arrived = yield round_
+    out = {d: np.zeros_like(b) for d, b in blocks.items()}
+    out.update({to: found[0] for (_, to), found in arrived.items()})
+    return out
+
+
+def retile(group: Group, blocks: Blocks, *, axes: Sequence[str], axis_sizes: Sequence[int],
+           source: Tiling, target: Tiling) -> Exchange:
+    """Every member gets the pieces of its new tile, each from a member that has it."""
+    size = dict(zip(axes, axis_sizes, strict=True))
+    some = _any(blocks)
+    round_ = Round()
+    wanted: dict[int, list[tuple[int, tuple]]] = {}
+    for i, to in enumerate(group):
+        for where, there, here in pieces(some.shape, source, target, axes, size,
+                                         coordinates(i, axes, size)):
+            owner = group[place(axes, where, size)]
+            if owner in blocks:
+                round_.send(owner, to, blocks[owner][there])
+            if to in blocks:
+                round_.want(owner, to, tuple([s.stop - s.start for s in there]))
+                wanted.setdefault(to, []).append((owner, here))
+    arrived = yield round_
+    out = {d: np.empty(retiled_shape(some.shape, source, target, size), some.dtype) for d in blocks}
+    for to, parts in wanted.items():
+        for owner, here in parts:
+            out[to][here] = arrived[owner, to].pop(0)
+    return out
+
+
+def rows(group: Group, blocks: Blocks, *, dim: int, parts: tuple[int, ...], wanted: Any
+         ) -> Exchange:
+    """Every member gets the rows that it wants from the members that have them."""
+    owner, where = sources(len(group), parts, wanted)
+    some = _any(blocks)
+    front = (slice(None),) * dim
+    round_ = Round()
+    out: Blocks = {}
+    places: dict[tuple[int, int], np.ndarray] = {}
+    for i, to in enumerate(group):
+        if to in blocks:
+            out[to] = np.zeros((*some.shape[:dim], len(owner[i]), *some.shape[dim + 1:]),
+                               some.dtype)
+        for s in np.unique(owner[i][owner[i] >= 0]).tolist():
+            here = np.flatnonzero(owner[i] == s)
+            if group[s] in blocks:
+                round_.send(group[s], to, blocks[group[s]][(*front, where[i][here])])
+            if to in blocks:
+                round_.want(group[s], to, (*some.shape[:dim], len(here), *some.shape[dim + 1:]))
+                places[group[s], to] = here
+    arrived = yield round_
+    for (source, to), here in places.items():
+        out[to][(*front, here)] = arrived[source, to][0]
+    return out
+
+
+def own_block(member: int, block: np.ndarray, count: int, dim: int) -> np.ndarray:
+    """The member's block of a dimension: nothing is received."""
+    return np.split(block, count, axis=dim)[member]
+
+
+def declared(group: Group, blocks: Blocks, evaluate: Callable[..., np.ndarray],
+             params: dict[str, Any], widen: bool) -> Exchange:
+    """Any collective: every member gets all blocks and computes what the op declares."""
+    n = len(group)
+    whole = yield from _from_all(group, blocks, [_any(blocks).shape] * n)
+    out = {}
+    for d, parts in whole.items():
+        everything = np.stack([widened(p) for p in parts] if widen else parts)
+        result = evaluate(everything, 1, n, **params)
+        out[d] = np.array(result[0 if result.shape[0] == 1 else group.index(d)])
+    return out
+
+
+def handed_on(group: Group, values: Mapping[int, Sequence[np.ndarray]],
+              types: Sequence[tuple[tuple[int, ...], Any]]) -> Exchange:
+    """What the first member has, at all that are here. values: at each of these, of the first one
+    those that count. types: shape and dtype of each."""
+    round_ = Round()
+    for to in group:
+        for value in values.get(group[0], ()):
+            round_.send(group[0], to, value)
+        for shape, dtype in types if to in values else ():
+            round_.want(group[0], to, shape, dtype)
+    arrived = yield round_
+    return {d: arrived[group[0], d] for d in values}

@@ -1,0 +1,160 @@
+"""What carries messages between devices, and what they received, counted where it happens.
+
+In the per-device executor a device reads another's buffer only as what arrives in a round
+(exchanges.py). A wire carries rounds; the one here copies, since all devices are in this process,
+and counts the bytes at the width of the declared dtype. So the meter is measured, and the formulas
+that the cost report uses can be checked against it.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...ir.program import Equation
+
+Pair = tuple[int, int]
+Arrived = dict[Pair, list[np.ndarray]]
+"""By (source, to) what a device got from another (or itself), in the order in which it was sent."""
+Sent = dict[Pair, list[np.ndarray]]
+Wanted = dict[Pair, list[tuple[tuple[int, ...], Any]]]
+
+
+class Round:
+    """Messages that are on their way at the same time.
+
+    sent: arrays by (source, to), of the sources that are here. wanted: shapes and dtypes of what
+    devices that are here wait for; no dtype where all of the exchange have one.
+    """
+
+    __slots__ = ("sent", "wanted")
+
+    def __init__(self) -> None:
+        self.sent: Sent = {}
+        self.wanted: Wanted = {}
+
+    def send(self, source: int, to: int, data: np.ndarray) -> None:
+        self.sent.setdefault((source, to), []).append(data)
+
+    def want(self, source: int, to: int, shape: tuple[int, ...], dtype: Any = None) -> None:
+        self.wanted.setdefault((source, to), []).append((shape, dtype))
+
+
+Arriving = Callable[[bool], Arrived | None]
+
+
+class Wire(Protocol):
+    """The connection between devices during one equation.
+
+    received: bytes that each device of this process got from others, in mesh order.
+    """
+
+    received: np.ndarray
+
+    def begin(self, sent: Sent, wanted: Wanted, dtype: np.dtype) -> Arriving:
+        """Send a round on its way. What comes of it: given whether to wait, what arrived here, or
+        None where that is not all yet. dtype: of messages that do not say it."""
+        ...
+
+
+class LocalWire:
+    """A wire between devices of one process: each gets a copy of its own."""
+
+    __slots__ = ("itemsize", "received")
+
+    def __init__(self, devices: int, itemsize: int) -> None:
+        self.received = np.zeros(devices, np.int64)
+        self.itemsize = itemsize
+
+    def begin(self, sent: Sent, wanted: Wanted, dtype: np.dtype) -> Arriving:
+        arrived: Arrived = {}
+        for (source, to), expected in wanted.items():
+            arrays = sent[source, to]
+            for data, (shape, its) in zip(arrays, expected, strict=True):
+                assert data.shape == shape and data.dtype == (its or dtype)
+                if source != to:
+                    self.received[to] += data.size * self.itemsize
+            arrived[source, to] = [np.array(data) for data in arrays]
+        return lambda wait: arrived
+
+
+class Flight:
+    """Exchanges that go on at the same time, round by round.
+
+    results: by device, when `advance` says that all have ended.
+    """
+
+    __slots__ = ("_arriving", "_dtype", "_going", "_wire", "results")
+
+    def __init__(self, wire: Wire, exchanges: Iterable[Generator[Round, Arrived, dict[int, Any]]],
+                 dtype: np.dtype) -> None:
+        self.results: dict[int, Any] = {}
+        self._wire, self._dtype = wire, dtype
+        self._begin([(exchange, None) for exchange in exchanges])
+
+    def _begin(self, arrived: Sequence[tuple[Any, Any]]) -> None:
+        """Give exchanges what arrived, and send their next round on its way."""
+        self._going: list[tuple[Any, Round]] = []
+        sent: Sent = {}
+        wanted: Wanted = {}
+        for exchange, messages in arrived:
+            try:
+                round_ = exchange.send(messages)
+            except StopIteration as end:
+                self.results.update(end.value)
+                continue
+            self._going.append((exchange, round_))
+            sent |= round_.sent
+            wanted |= round_.wanted
+        if self._going:
+            self._arriving = self._wire.begin(sent, wanted, self._dtype)
+
+    def advance(self, wait: bool) -> bool:
+        """Go on as far as messages are there, or to the end; whether that is reached."""
+        while self._going:
+            arrived = self._arriving(wait)
+            if arrived is None:
+                return False
+            self._begin([(exchange, {pair: arrived[pair] for pair in r.wanted})
+                         for exchange, r in self._going])
+        return True
+
+
+def even_out(received: np.ndarray, group: Sequence[int]) -> None:
+    """Let every device of a group count for the mean of the group.
+
+    A block that cannot be cut evenly leaves some devices a chunk ahead of others; which ones is up
+    to the algorithm.
+    """
+    members = list(group)
+    received[members] = received[members].sum() // len(members)
+
+
+@dataclass
+class Traffic:
+    """What one use of a collective moved: bytes received by each device, in mesh order."""
+    eqn: Equation
+    received: np.ndarray
+
+
+@dataclass
+class Meter:
+    """The traffic of one run, in order of execution."""
+    devices: int
+    traffic: list[Traffic] = field(default_factory=list)
+
+    @property
+    def busiest(self) -> int:
+        """Bytes received by the device that receives most."""
+        if not self.traffic:
+            return 0
+        return int(np.sum([t.received for t in self.traffic], axis=0).max())
+
+    def sums(self) -> dict[Equation, np.ndarray]:
+        """For each equation that exchanged the bytes that each device received, in all its runs."""
+        found: dict[Equation, np.ndarray] = {}
+        for t in self.traffic:
+            found[t.eqn] = found[t.eqn] + t.received if t.eqn in found else t.received
+        return found

@@ -1,0 +1,117 @@
+"""Where processes are that wait for each other in vain, and what to say about it."""
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Sequence
+
+from ...ir.diagnostics.diagnostic import error
+from ...ir.diagnostics.errors import ProcessMismatchError
+from ...ir.diagnostics.location import Location
+from ...ir.support.named_tuple import NamedTuple
+from .coordinator import Call, Parts
+
+
+class State(enum.Enum):
+    ABSENT = "never started"
+    RUNNING = "is computing"
+    WAITING = "waits"
+    LEFT = "has left its `with` block"
+    ENDED = "has ended"
+    FAILED = "raised"
+
+
+class Standing(NamedTuple):
+    """What is known of one process.
+
+    what, parts, processes, where: of the call that it waits in, as of `Call`; where is the line.
+    said: what it raised.
+    """
+    state: State
+    what: str = ""
+    parts: Parts = ()
+    processes: tuple[int, ...] = ()
+    where: str = ""
+    said: str = ""
+
+
+def waiting(call: Call) -> Standing:
+    """Of a process that waits in a call."""
+    line = call.location.source_line().strip()
+    return Standing(State.WAITING, call.what, call.parts, call.processes,
+                    f"{call.location}" + (f": {line}" if line else ""))
+
+
+def raised(e: BaseException) -> Standing:
+    """Of a process that raised this."""
+    text = str(e).split("\n")[0]
+    return Standing(State.FAILED, said=type(e).__name__ + (f": {text}" if text else ""))
+
+
+def reason(standings: Sequence[Standing]) -> str:
+    """Why those that wait wait in vain."""
+    placed = [(i, s) for i, s in enumerate(standings) if s.state is State.WAITING]
+    groups = {p for _, s in placed for p in s.processes}
+    for state in (State.FAILED, State.ENDED, State.LEFT, State.ABSENT):
+        gone = [i for i in sorted(groups) if standings[i].state is state]
+        if gone:
+            verb = {State.FAILED: "raised an exception", State.ABSENT: "never started"}.get(
+                state, "ended")
+            return f"{named(gone)} {verb}, and others wait for {_it(gone)}"
+    (i, first), rest = placed[0], placed[1:]
+    if any(s.what != first.what for _, s in rest):
+        return "the processes wait at different calls"
+    if any(s.processes != first.processes for _, s in rest):
+        return f"{first.what} is called for different processes"
+    for j, other in rest:
+        for (word, mine), (_, its) in zip(first.parts, other.parts, strict=False):
+            if mine != its:
+                a, b = _apart(mine, its)
+                return (f"{first.what} is called with different {word}, {a} by process {i} and "
+                        f"{b} by process {j}")
+    late = [i for i in sorted(groups) if standings[i].state is State.RUNNING]
+    if late:
+        return f"{named(late)} did not come in time, and others wait for {_it(late)}"
+    return "the processes wait for each other"
+
+
+def places(standings: Sequence[Standing]) -> tuple[str, ...]:
+    """For each process where it is."""
+    out = []
+    for i, s in enumerate(standings):
+        text = s.state.value
+        if s.state is State.WAITING:
+            text = f"waits in {s.what} at {s.where}"
+            if len(s.processes) != len(standings):
+                text += f" (with {named(s.processes)})"
+        elif s.state is State.FAILED and s.said:
+            text = f"raised {s.said}"
+        out.append(f"process {i} {text}")
+    return tuple(out)
+
+
+def mismatch(what: str, location: Location, why: str, notes: tuple[str, ...]) -> Exception:
+    """The error for one that waits in vain in a call."""
+    return error(
+        ProcessMismatchError, f"{what} waits for other processes in vain: {why}",
+        code="process-mismatch", location=location, label="this process waits here", notes=notes,
+        help="every process must make the same calls on global arrays, in the same order; what "
+             "only one of them does must stay with arrays of its own devices")
+
+
+def named(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"process {numbers[0]}"
+    return f"processes {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _it(numbers: Sequence[int]) -> str:
+    return "it" if len(numbers) == 1 else "them"
+
+
+def _apart(a: str, b: str) -> tuple[str, str]:
+    """The first lines in which two texts differ."""
+    for x, y in itertools.zip_longest(a.split("\n"), b.split("\n"), fillvalue=""):
+        if x != y:
+            return x.strip() or "nothing", y.strip() or "nothing"
+    return a, b
