@@ -16,6 +16,7 @@ import stat
 import sys
 import threading
 from types import CodeType
+from typing import Self
 
 from ..support.caches import cached
 
@@ -50,7 +51,7 @@ class Location:
 
     @classmethod
     def at(cls, file: str, line: int, column: int = 0, end_line: int | None = None,
-           end_column: int | None = None, function: str = "") -> Location:
+           end_column: int | None = None, function: str = "") -> Self:
         """A location given by its coordinates, as the parser of dumps makes them."""
         end_line = line if end_line is None else end_line
         end_column = column if end_column is None else end_column
