@@ -132,7 +132,8 @@ def test_a_plan_that_repeats_computation_holds_little_more_or_takes_half_the_tim
                     (normed, (struct((8192, 8192), None, "x"),))):
         found = st.explain(f, hardware)(*args)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("shardtrace.partitioner.plans._repeating_where_faster", lambda no_repeats, _: no_repeats)
+            patch.setattr("shardtrace.partitioner.plans._repeating_where_faster",
+                          lambda no_repeats, _: no_repeats)
             st.clear_caches()
             other = st.explain(f, hardware)(*args)
         assert found.time <= other.time
