@@ -14,7 +14,10 @@ def is_installed(package: str) -> bool:
 
 
 def need_jax(what: str) -> None:
-    """ModuleNotFoundError where JAX is not installed. what: needs it."""
+    """ModuleNotFoundError where JAX is not installed, or shardtrace.as_jax in its place. what: needs it."""
     if not is_installed("jax"):
         fail(ModuleNotFoundError, f"{what} needs JAX, which is not installed", code="no-jax",
              help="install it with the package: pip install 'shardtrace[jax]'")
+    if hasattr(sys.modules.get("jax"), "__stands_for__"):
+        fail(ModuleNotFoundError, f"{what} needs JAX, whose name shardtrace has taken",
+             code="no-jax", help="run it in a process that does not import shardtrace.as_jax")
