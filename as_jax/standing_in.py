@@ -57,14 +57,19 @@ class StandIn(ModuleType):
 def sources_of(name: str) -> list[str]:
     """The modules whose names `name`, of JAX, has here."""
     path = name.split(".")[1:]
-    found = []
-    for base in (f"{PACKAGE}.as_jax.names", PACKAGE):
-        inner = base == PACKAGE and path and (
-            path[0] in _OWN or path[0] not in importlib.import_module(PACKAGE).__all__)
-        full = ".".join([base, *path])
-        if not inner and _exists(full):
-            found.append(full)
-    return found
+    public = path[1:] if path[:1] == ["_src"] else path     # `jax._src.core` is `jax.core`
+    known = importlib.import_module(PACKAGE).__all__
+    inner = path and (not public or public[0] in _OWN or public[0] not in known)
+    names = [".".join([f"{PACKAGE}.as_jax.names", *path]), ".".join([PACKAGE, *public])]
+    found = [module for module in names[:1 if inner else 2] if _exists(module)]
+    return found or ([names[1]] if _distribution(public) else [])
+
+
+def _distribution(path: list[str]) -> type | None:
+    """`scipy.stats.norm` and others, modules of JAX, are classes here."""
+    if path[:2] != ["scipy", "stats"] or len(path) != 3:
+        return None
+    return getattr(importlib.import_module(f"{PACKAGE}.scipy.stats"), path[2], None)
 
 
 def _exists(module: str) -> bool:
@@ -88,11 +93,15 @@ class _Finder:
                                       "here, and does not have it", name=name)
         return ModuleSpec(name, self, loader_state=sources, is_package=True)  # type: ignore
 
-    def create_module(self, spec: ModuleSpec) -> StandIn:
+    def create_module(self, spec: ModuleSpec) -> StandIn | None:
+        if _distribution(spec.name.split(".")[1:]):
+            return None                             # `exec_module` has what it is
         return StandIn(spec.name, [importlib.import_module(name) for name in spec.loader_state])
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is left to be done."""
+        distribution = _distribution(module.__name__.split(".")[1:])
+        if distribution is not None:
+            sys.modules[module.__name__] = distribution     # type: ignore[assignment]
 
 
 def stand_in() -> None:
