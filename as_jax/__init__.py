@@ -7,9 +7,9 @@
 
 From then on `import jax`, `from jax import numpy as jnp`, and what libraries such as optax, flax or
 equinox import, give shardtrace's functions of these names, on simulated devices. Only public names
-of JAX are there; others raise ImportError or AttributeError, which name them. Mesh axes are Explicit
-unless `axis_types` says otherwise, as in JAX. Where JAX itself is loaded already this raises
-ImportError: two libraries of one name would share nothing but mistakes.
+of JAX are there; others raise ImportError or AttributeError, which name them. Mesh axes are
+Explicit unless `axis_types` says otherwise, as in JAX. Where JAX itself is loaded already this
+raises ImportError: two libraries of one name would share nothing but mistakes.
 """
 from .standing_in import stand_in
 

@@ -111,8 +111,8 @@ def stand_in() -> None:
         return
     if loaded is not None:
         fail(ImportError, f"jax is loaded already, from {getattr(loaded, '__file__', '?')}",
-             because="shardtrace.as_jax stands in for the modules of jax, and does so for all that "
-                     "use them or for none",
+             because=("shardtrace.as_jax stands in for the modules of jax, for all that use them "
+                      "or for none",),
              help="import shardtrace.as_jax before anything that imports jax, or run the program "
                   "with `python -m shardtrace.as_jax`")
     sys.modules.pop("jax", None)                    # None there would forbid the import

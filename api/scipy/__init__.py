@@ -1,4 +1,5 @@
-"""The parts of `jax.scipy` that are here: `fft`, `linalg`, `sparse.linalg`, `special` and `stats`."""
+"""The parts of `jax.scipy` that are here: `fft`, `linalg`,
+`sparse.linalg`, `special` and `stats`."""
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.scipy import fft, linalg, sparse, special, stats
 

@@ -12,7 +12,7 @@ from ...tracer.staging.compile_time import ensure_compile_time_eval
 
 __all__ = ["Atom", "Trace", "ensure_compile_time_eval",
            "pytype_aval_mappings"]
-# Classes that a library wants to pass for arrays. Such are those with `__jax_array__` or `__array__`.
+# Classes that a library wants to pass for arrays; here all with `__jax_array__` are such.
 pytype_aval_mappings: dict[type, Callable[..., Any]] = {np.ndarray: typeof}
 
 

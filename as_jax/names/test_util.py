@@ -28,8 +28,10 @@ def _dtype(values: Any) -> np.dtype:
 
 def _difference(f: Callable[..., Any], args: Sequence[Any], tangents: Any, eps: float) -> Any:
     """The derivative along `tangents`, from two values of f."""
-    high, low = (tree.leaves(f(*tree.map(lambda x, t: x + side * eps / 2 * t, tuple(args),
-                                        tangents))) for side in (1, -1))
+    def at(step: float) -> list[Any]:
+        return tree.leaves(f(*tree.map(lambda x, t: x + step * t, tuple(args), tangents)))
+
+    high, low = at(eps / 2), at(-eps / 2)
     return [(np.asarray(b) - np.asarray(a)) / eps for b, a in zip(high, low, strict=True)]
 
 
@@ -49,8 +51,8 @@ def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[A
     tangents = _directions(tuple(args), np.random.default_rng(0))
     out, moved = f_jvp(tuple(args), tangents)
     _close(tree.leaves(out), tree.leaves(f(*args)), dtype, atol, rtol, f"{err_msg} JVP primal")
-    _close(tree.leaves(moved), _difference(f, args, tangents, eps or _STEP[dtype]), dtype, atol, rtol,
-           f"{err_msg} JVP tangent")
+    _close(tree.leaves(moved), _difference(f, args, tangents, eps or _STEP[dtype]), dtype, atol,
+           rtol, f"{err_msg} JVP tangent")
 
 
 def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[Any],
@@ -64,7 +66,8 @@ def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[A
     moved = _difference(f, args, tangents, eps or _STEP[dtype])
 
     def product(a: Any, b: Any) -> float:
-        return sum(float(np.vdot(x, y)) for x, y in zip(tree.leaves(a), tree.leaves(b), strict=True))
+        pairs = zip(tree.leaves(a), tree.leaves(b), strict=True)
+        return sum(float(np.vdot(x, y)) for x, y in pairs)
 
     _close([product(pull(cotangents), tangents)], [product(cotangents, moved)], dtype, atol, rtol,
            f"{err_msg} VJP cotangent")
@@ -87,7 +90,8 @@ def check_grads(f: Callable[..., Any], args: Sequence[Any], order: int,
             return
         if "fwd" in modes:
             tangents = _directions(tuple(args), np.random.default_rng(1))
-            check(lambda *primals: jvp(f, primals, tangents)[1], args, order - 1, f"{message}jvp of ")
+            check(lambda *primals: jvp(f, primals, tangents)[1], args, order - 1,
+                  f"{message}jvp of ")
         if "rev" in modes:
             cotangents = _directions(f(*args), np.random.default_rng(2))
             check(lambda *primals: vjp(f, *primals)[1](cotangents), args, order - 1,

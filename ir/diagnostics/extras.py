@@ -14,7 +14,7 @@ def is_installed(package: str) -> bool:
 
 
 def need_jax(what: str) -> None:
-    """ModuleNotFoundError where JAX is not installed, or shardtrace.as_jax in its place. what: needs it."""
+    """ModuleNotFoundError without JAX, or with shardtrace.as_jax in its place. what: needs it."""
     if not is_installed("jax"):
         fail(ModuleNotFoundError, f"{what} needs JAX, which is not installed", code="no-jax",
              help="install it with the package: pip install 'shardtrace[jax]'")

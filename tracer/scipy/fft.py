@@ -26,14 +26,14 @@ def dct(x, type=2, n=None, axis=-1, norm=None):
 
     >>> from shardtrace.scipy.fft import dct
     >>> dct(jnp.array([1., 2., 3., 4.])).round(3)
-    Array([20.   , -6.308,  0.   , -0.448], dtype=float32)
+    Array([20.   , -6.309,  0.   , -0.448], dtype=float32)
     """
     _only_type_2(type)
     return _along(_forward, "dct", x, n, axis, norm)
 
 
 def idct(x, type=2, n=None, axis=-1, norm=None):
-    """The inverse of `dct`, arguments as there."""
+    """The inverse of `dct` along a dimension: what gives `x` under the same `norm`."""
     _only_type_2(type)
     return _along(_inverse, "idct", x, n, axis, norm)
 
@@ -45,7 +45,7 @@ def dctn(x, type=2, s=None, axes=None, norm=None):
 
 
 def idctn(x, type=2, s=None, axes=None, norm=None):
-    """The inverse of `dctn`, arguments as there."""
+    """The inverse of `dctn` along several dimensions, under the same `norm`."""
     _only_type_2(type)
     return _along_all(_inverse, "idctn", x, s, axes, norm)
 

@@ -1,4 +1,4 @@
-"""Distributions and bijectors of distrax: a flow fitted by maximum likelihood, an entropy, a divergence."""
+"""Distributions and bijectors of distrax: a flow fitted by maximum likelihood, a divergence."""
 import distrax
 import jax
 import jax.numpy as jnp

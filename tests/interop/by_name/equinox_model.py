@@ -1,4 +1,4 @@
-"""An equinox transformer block and an MLP: filter_jit, filter_grad, dropout, norms, a scan of steps."""
+"""Equinox: transformer blocks trained with optax, then a convolution, a GRU, a batch norm."""
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ class Model(eqx.Module):
 
     def __call__(self, tokens, key):
         x = jax.vmap(self.embed)(tokens)
-        for block, k in zip(self.blocks, jax.random.split(key, len(self.blocks))):
+        for block, k in zip(self.blocks, jax.random.split(key, len(self.blocks)), strict=True):
             x = block(x, k)
         return jax.vmap(self.head)(x)
 

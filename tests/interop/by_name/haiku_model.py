@@ -1,4 +1,4 @@
-"""A haiku network: transform_with_state, batch norm, an LSTM over time, random keys from next_rng_key."""
+"""Haiku: transform_with_state, batch norm, attention, an LSTM over time, random keys."""
 import haiku as hk
 import jax
 import jax.numpy as jnp

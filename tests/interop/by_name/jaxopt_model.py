@@ -1,11 +1,10 @@
-"""Solvers of jaxopt on least squares and logistic regression, three steps each, and a gradient through one."""
+"""Solvers of jaxopt on least squares, three steps each, and a gradient through one."""
 import jax
 import jax.numpy as jnp
 import jaxopt
 
 x = jax.random.normal(jax.random.key(0), (32, 5))
 y = x @ jnp.arange(1.0, 6.0) + 0.1 * jax.random.normal(jax.random.key(1), (32,))
-labels = (y > 0).astype(jnp.int32)
 
 
 def squares(w, x, y):

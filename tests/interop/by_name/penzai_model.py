@@ -1,4 +1,4 @@
-"""A penzai MLP on named arrays, three steps of gradient descent, and a tree edited with selectors."""
+"""A penzai MLP on named arrays, three steps of gradient descent, and a selection in its tree."""
 import jax
 import jax.numpy as jnp
 from penzai import pz

@@ -18,7 +18,10 @@ def init(key):
 
 
 def model(params, x):
-    h, _ = lax.scan(lambda h, w: (0.5 * jax.nn.gelu(h @ w) + h, None), x @ params["in"], params["layers"])
+    def layer(h, w):
+        return h + 0.5 * jax.nn.gelu(h @ w), None
+
+    h, _ = lax.scan(layer, x @ params["in"], params["layers"])
     return h @ params["out"]
 
 

@@ -64,8 +64,8 @@ class Primitive:
     def bind(self, *args: Any, **params: Any) -> Any:
         """Apply it to values."""
         fail(NotImplementedError, f"the primitive `{self.name}` was made by a library of JAX",
-             because="shardtrace knows the primitives of `jax.lax`, and how they are split; those "
-                     "with rules of their own for derivatives and batches can be registered only",
+             because=("shardtrace knows the primitives of `jax.lax`, and how they are split; "
+                      "others, with rules of their own, can be registered only",),
              help="write what it computes with functions of `jax.numpy` and `jax.lax`")
 
     def __repr__(self) -> str:
