@@ -76,7 +76,7 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "import jax; jax.config.update('jax_enable_x64', True); assert jax.numpy.ones(2).itemsize == 8",
     "import jax, shardtrace; assert jax.jit is shardtrace.jit and jax.Array is shardtrace.Array",
     "import jax; assert 'jit' in dir(jax) and 'interop' not in dir(jax) and jax.__all__",
-    "import jax.monitoring as m; m.register_event_listener(dict); m.record_event('/a', b=1)",
+    "import jax.monitoring as m; m.register_event_listener(lambda e, b: e); m.record_event('/a', b=1)",
 ])
 def test_imports(statement: str) -> None:
     printed(statement)
@@ -147,7 +147,7 @@ def test_pickles_of_values_and_functions() -> None:
     assert printed(
         "import pickle, jax, jax.numpy as jnp\n"
         "x, f, s = pickle.loads(pickle.dumps((jnp.arange(3), jnp.sin, jax.P('x'))))\n"
-        "print(x, f is jnp.sin, s)") == "[0 1 2] True PartitionSpec('x',)"
+        "print(x, f is jnp.sin, s)") == "[0 1 2] True P('x',)"
 
 
 def test_known_results_among_unknown_ones() -> None:
