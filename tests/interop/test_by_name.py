@@ -73,7 +73,8 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "from jax.extend.core.primitives import jit_p, add_p; jit_p, add_p",
     "import jax; assert jax.__version__ == '0.10.2' and jax.version.__version_info__ >= (0, 10)",
     "import jax.numpy, jax, sys; assert jax.numpy is sys.modules['jax.numpy']",
-    "import jax; jax.config.update('jax_enable_x64', True); assert jax.numpy.ones(2).itemsize == 8",
+    "import jax; jax.config.update("
+    "'jax_enable_x64', True); assert jax.numpy.ones(2).itemsize == 8",
     "import jax, shardtrace; assert jax.jit is shardtrace.jit and jax.Array is shardtrace.Array",
     "import jax; assert 'jit' in dir(jax) and 'interop' not in dir(jax) and jax.__all__",
     "import jax.monitoring as m; m.register_event_listener(lambda e, b: e); m.record_event('/a', b=1)",
