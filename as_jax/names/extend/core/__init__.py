@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from .....ir.context import STATE
 from .....ir.diagnostics.diagnostic import fail
 from .....ir.program import Var
 from .....ir.types import ArrayType
+from .primitive import Primitive
 
 __all__ = [
     "DropVar",
@@ -38,38 +38,6 @@ no_effects: Effects = frozenset()
 
 class DropVar(Var):
     """A result that nothing reads. Programs here have variables for these, too."""
-
-
-class Primitive:
-    """An operation of a library's own: a name, and rules that say what it means."""
-
-    multiple_results = False
-    call_primitive = map_primitive = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.impl: Callable[..., Any] | None = None
-        self.abstract_eval: Callable[..., Any] | None = None
-
-    def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
-        """What it computes, by functions of JAX."""
-        self.impl = impl
-        return impl
-
-    def def_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
-        """The types of its results."""
-        self.abstract_eval = abstract_eval
-        return abstract_eval
-
-    def bind(self, *args: Any, **params: Any) -> Any:
-        """Apply it to values."""
-        fail(NotImplementedError, f"the primitive `{self.name}` was made by a library of JAX",
-             because=("shardtrace knows the primitives of `jax.lax`, and how they are split; "
-                      "others, with rules of their own, can be registered only",),
-             help="write what it computes with functions of `jax.numpy` and `jax.lax`")
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 class _TraceState:
