@@ -183,3 +183,36 @@ def wrong(x):
 wrong.defjvp(lambda primals, tangents: (wrong(*primals), tangents[0]))
 with pytest.raises(AssertionError):
     check_grads(wrong, (3.0,), order=1)""")
+
+
+def test_primitives_of_a_library() -> None:
+    """By their own rules where they are differentiated or mapped, also within jit and loops."""
+    assert printed("""
+import jax, jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+times_p = Primitive("times")
+times_p.def_impl(lambda x, *, k: k * x)
+times_p.def_abstract_eval(lambda x, *, k: x)
+mlir.register_lowering(times_p, mlir.lower_fun(times_p.impl, multiple_results=False))
+ad.primitive_jvps[times_p] = lambda xs, ts, *, k: (
+    times_p.bind(*xs, k=k), times_p.bind(*ts, k=k + 100))
+batching.primitive_batchers[times_p] = lambda xs, dims, *, k: (
+    times_p.bind(*xs, k=k) + 1000, dims[0])
+f = lambda x: times_p.bind(x, k=3.0)
+x = jnp.arange(2.0)
+print(f(1.0), jax.jit(f)(1.0), jax.grad(f)(1.0), jax.vmap(f)(x), jax.vmap(jax.jit(f))(x),
+      jax.vmap(jax.grad(f))(x), jax.lax.scan(lambda c, x: (c + f(x), None), 0.0, x)[0])
+
+pair_p = Primitive("pair")
+pair_p.multiple_results = True
+pair_p.def_impl(lambda x: [x, x.sum()])
+print(jax.jit(pair_p.bind)(x))
+try:
+    jax.grad(lambda x: pair_p.bind(x)[1])(x)
+except NotImplementedError as error:
+    print(str(error).splitlines()[0])
+""") == ("3.0 3.0 103.0 [1000. 1003.] [1000. 1003.] [103. 103.] 3.0\n"
+         "[Array([0., 1.], dtype=float32), Array(1., dtype=float32)]\n"
+         "Differentiation rule for 'pair' not implemented")
