@@ -26,7 +26,8 @@ def _series(x: Any) -> Any:
         power = power * x / n
         return power, total + power / n
 
-    _, total = lax.fori_loop(1, _SERIES, term, (jnp.ones_like(x), jnp.zeros_like(x)))
+    found: Any = lax.fori_loop(1, _SERIES, term, (jnp.ones_like(x), jnp.zeros_like(x)))
+    total = found[1]
     return float(np.euler_gamma) + lax.log(lax.abs(x)) + total
 
 

@@ -97,7 +97,8 @@ def _bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None, norm: 
         found = _line_search(slope, state.x, direction, state.fun, state.jac, line_search_maxiter)
         moved, turned = found.low.t * direction, found.low.grad - state.jac
         curvature = jnp.vdot(turned, moved)
-        scale = jnp.where(curvature == 0, 0, 1 / jnp.where(curvature == 0, 1, curvature))
+        safe: Any = jnp.where(curvature == 0, 1, curvature)
+        scale = jnp.where(curvature == 0, 0, 1 / safe)
         left = identity - scale * jnp.outer(moved, turned)
         hess_inv = jnp.where(curvature > 0, left @ state.hess_inv @ left.T
                              + scale * jnp.outer(moved, moved), state.hess_inv)

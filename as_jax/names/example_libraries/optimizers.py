@@ -127,7 +127,7 @@ def adagrad(step_size, momentum=0.9):
     def update(i, g, state):
         x, squares, moved = state
         squares = squares + jnp.square(g)
-        scaled = jnp.where(squares > 0, g * lax.rsqrt(squares), 0.0)
+        scaled: Any = jnp.where(squares > 0, g * lax.rsqrt(squares), 0.0)
         moved = (1.0 - momentum) * scaled + momentum * moved
         return x - rate(i) * moved, squares, moved
 
@@ -208,7 +208,7 @@ def sm3(step_size, momentum=0.9):
         smallest = functools.reduce(
             jnp.minimum, [spread(v, d, x.ndim) for d, v in enumerate(vectors)])
         squares = smallest + jnp.square(g)
-        scaled = jnp.where(squares > 0, g * lax.rsqrt(squares), 0.0)
+        scaled: Any = jnp.where(squares > 0, g * lax.rsqrt(squares), 0.0)
         moved = (1.0 - momentum) * scaled + momentum * moved
         vectors = [squares.max([d for d in range(x.ndim) if d != dim]) for dim in range(x.ndim)]
         return x - rate(i) * moved, moved, vectors

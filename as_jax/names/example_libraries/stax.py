@@ -83,18 +83,18 @@ ConvTranspose = functools.partial(GeneralConvTranspose, ("NHWC", "HWIO", "NHWC")
 def BatchNorm(axis=(0, 1, 2), epsilon=1e-5, center=True, scale=True, beta_init=zeros,
               gamma_init=ones) -> Layer:
     """Inputs with mean 0 and variance 1 along `axis`, then scaled and shifted by parameters."""
-    axis = (axis,) if isinstance(axis, int) else axis
+    axes: Any = (axis,) if isinstance(axis, int) else axis
 
     def init(rng, input_shape):
-        shape = tuple(n for i, n in enumerate(input_shape) if i not in axis)
+        shape = tuple(n for i, n in enumerate(input_shape) if i not in axes)
         k1, k2 = random.split(rng)
         return input_shape, (beta_init(k1, shape) if center else (),
                              gamma_init(k2, shape) if scale else ())
 
     def apply(params, x, **kwargs):
         beta, gamma = params
-        place = tuple(None if i in axis else slice(None) for i in range(jnp.ndim(x)))
-        z = nn.standardize(x, axis, epsilon=epsilon)
+        place = tuple(None if i in axes else slice(None) for i in range(jnp.ndim(x)))
+        z = nn.standardize(x, axes, epsilon=epsilon)
         z = gamma[place] * z if scale else z
         return z + beta[place] if center else z
 
@@ -197,7 +197,7 @@ def Dropout(rate, mode="train") -> Layer:
 
 def serial(*layers: Layer) -> Layer:
     """Layers behind each other."""
-    inits, applies = zip(*layers, strict=True) if layers else ((), ())
+    inits, applies = [layer[0] for layer in layers], [layer[1] for layer in layers]
 
     def init(rng, input_shape):
         params = []
@@ -218,7 +218,7 @@ def serial(*layers: Layer) -> Layer:
 
 def parallel(*layers: Layer) -> Layer:
     """Layers beside each other, each on an input of its own."""
-    inits, applies = zip(*layers, strict=True) if layers else ((), ())
+    inits, applies = [layer[0] for layer in layers], [layer[1] for layer in layers]
 
     def init(rng, input_shape):
         found = [f(key, shape) for f, key, shape in zip(
