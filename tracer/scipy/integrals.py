@@ -67,8 +67,8 @@ def expi(x):
     """The exponential integral Ei, elementwise: of exp(t) / t from -infinity to x.
 
     >>> from shardtrace.scipy.special import expi
-    >>> expi(jnp.array([-1., 0., 1.]))
-    Array([-0.21938393,        -inf,  1.8951178 ], dtype=float32)
+    >>> expi(jnp.array([-1., 0., 1.])).round(3)
+    Array([-0.219,   -inf,  1.895], dtype=float32)
     """
     (x,) = promote_args_inexact("expi", x)
     return _expi(x)
