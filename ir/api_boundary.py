@@ -113,10 +113,12 @@ def _bind(cls: _Class, special: frozenset[str]) -> _Class:
 
 
 def bound_names(names: dict[str, Any]) -> None:
-    """Bound the functions among the globals of a public module."""
+    """Bound the functions among the globals of a public module, where pickles then find them."""
     for name, value in names.items():
         if type(value) is FunctionType and not name.startswith("_"):
-            names[name] = bounded(value)
+            names[name] = public = bounded(value)
+            if public is not value and public.__qualname__ == name:
+                public.__module__ = names["__name__"]
 
 
 def _of_package(names: dict[str, Any]) -> bool:

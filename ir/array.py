@@ -124,6 +124,29 @@ class Array:
         def __getattr__(self, name: str) -> Any: ...
 
 
+def _of_kinds(name: str, doc: str) -> property:
+    """A name that the class has, and whose meaning each kind of array says."""
+    def missing(self: Array) -> Any:
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    return property(missing, doc=doc)
+
+
+for _name, _doc in {
+    "addressable_data": "The index-th block of this process.",
+    "addressable_shards": "The blocks of the devices that this process owns.",
+    "committed": "Whether the user chose the devices.",
+    "copy_to_host_async": "Begin to bring the value to the host.",
+    "device": "The device, or the sharding if there are several.",
+    "global_shards": "All blocks, those of other processes without data.",
+    "is_fully_addressable": "Whether this process owns all the devices.",
+    "is_fully_replicated": "Whether every device holds the whole value.",
+    "item": "The only element, or the one at an index, as a Python number.",
+    "sharding": "On which devices the blocks are.",
+}.items():
+    setattr(Array, _name, _of_kinds(_name, _doc))
+
+
 def install_methods(methods: Mapping[str, Any]) -> None:
     """Give every array these operators and methods."""
     for name, method in methods.items():

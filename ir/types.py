@@ -22,7 +22,7 @@ import numpy as np
 
 from .diagnostics.diagnostic import fail
 from .diagnostics.errors import IndivisibleError
-from .dtypes import ExtendedDType, long_name, short_name
+from .dtypes import ExtendedDType, long_name, short_name, tangent_dtype
 from .factor_axes import axis_set
 from .manual_state import NOT_MANUAL, ManualState, set_text
 from .memory import DEVICE, MemorySpace
@@ -143,6 +143,11 @@ class ArrayType:
     def strong(self) -> ArrayType:
         """The same type with a dtype that does not give way."""
         return self.update(weak_type=False) if self.weak_type else self
+
+    def to_tangent_aval(self) -> ArrayType:
+        """The type of its tangents: itself, or of float0 for values that have none."""
+        dtype = tangent_dtype(self.dtype)
+        return self if dtype == self.dtype else self.update(dtype=dtype, weak_type=False)
 
     def with_entries(self, entries: Entries, unreduced: Iterable[str] = _EMPTY) -> ArrayType:
         """The same value with another spec on the same mesh."""

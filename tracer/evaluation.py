@@ -1,18 +1,20 @@
 """Running a traced program on values: outside of a trace at once, inside as equations of it."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..ir.program import Program
+from ..ir.program import Program, Var
 from .autodiff.replay import evaluate
 
 
 def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any) -> list[Any]:
     """The results of a program on `args`, one for each of its parameters.
 
-    consts: what JAX keeps beside a program; here a program has its constants, and `consts` is not
-    read. Raises ValueError for another number of arguments than the program has parameters.
+    consts: the values of the program's constants, `program.consts` or others in their place; with
+    none a program has its own. Raises ValueError for another number of arguments than the program
+    has parameters.
 
     >>> program = st.make_jaxpr(lambda x: x * 2 + 1)(3.0)
     >>> st.core.eval_jaxpr(program.jaxpr, program.consts, 5.0)
@@ -21,6 +23,11 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any) -> list[Any]:
     if len(args) != len(jaxpr.invars):
         raise ValueError(f"the program {jaxpr.name} has {len(jaxpr.invars)} parameters, but got "
                          f"{len(args)} arguments")
+    values = [c[1] if type(c) is tuple and isinstance(c[0], Var) else c for c in consts]
+    own = [value for _, value in jaxpr.consts]
+    if values and len(values) == len(own) and any(map(operator.is_not, values, own)):
+        jaxpr = jaxpr.replace(invars=[*jaxpr.constvars, *jaxpr.invars], consts=())
+        args = (*values, *args)
     return evaluate(jaxpr, args)
 
 

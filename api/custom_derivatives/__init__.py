@@ -5,7 +5,9 @@ from shardtrace.tracer.autodiff.custom.closures import closure_convert, custom_g
 from shardtrace.tracer.autodiff.custom.common import SymbolicZero
 from shardtrace.tracer.autodiff.custom.custom_jvp import custom_jvp
 from shardtrace.tracer.autodiff.custom.custom_vjp import CustomVJPPrimal, custom_vjp
+from shardtrace.tracer.primitives import primitives_of as _primitives_of
 
 __all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp",
            "custom_vjp"]
+__getattr__ = _primitives_of("shardtrace.custom_derivatives")
 _bound_names(globals())

@@ -119,6 +119,10 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Any 
     @functools.wraps(fun)
     def traced(*args: Any, **kwargs: Any) -> Any:
         result = jitted.trace(*args, **kwargs)
-        return (result.jaxpr, result.out_info) if return_shape else result.jaxpr
+        program, captured = result.jaxpr, result._captured
+        if captured:                            # values of a trace around are constants of this one
+            program = program.replace(invars=program.invars[len(captured):], consts=(
+                *zip(program.invars, captured, strict=False), *program.consts))
+        return (program, result.out_info) if return_shape else program
 
     return traced

@@ -22,5 +22,8 @@ def need(package: str, extra: str, what: str, name: str = "") -> None:
 
 
 def need_jax(what: str) -> None:
-    """ModuleNotFoundError where JAX is not installed. what: needs it."""
+    """ModuleNotFoundError without JAX, or with shardtrace.as_jax in its place. what: needs it."""
     need("jax", "jax", what, "JAX")
+    if hasattr(sys.modules.get("jax"), "__stands_for__"):
+        fail(ModuleNotFoundError, f"{what} needs JAX, whose name shardtrace has taken",
+             code="no-jax", help="run it in a process that does not import shardtrace.as_jax")

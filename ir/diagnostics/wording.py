@@ -22,9 +22,10 @@ def in_names_of(module: Mapping[str, Any]) -> Callable[[object], str]:
     package, numpy = PACKAGE, ""
     for name, value in module.items():
         if isinstance(value, ModuleType):
-            if value.__name__ == PACKAGE:
+            stands_for = getattr(value, "__stands_for__", value.__name__)    # see as_jax
+            if stands_for == PACKAGE:
                 package = name
-            elif value.__name__ == f"{PACKAGE}.numpy":
+            elif stands_for == f"{PACKAGE}.numpy":
                 numpy = name
     numpy = numpy or f"{package}.numpy"
 

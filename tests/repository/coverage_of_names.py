@@ -64,7 +64,7 @@ REASONS: dict[str, dict[str, str]] = {
     "tree_util": {"default_registry": "the registry belongs to this package's own tree library"},
     "custom_derivatives": {
         "linear_call": "`custom_linear_solve` or `custom_vjp` say the same",
-        "remat_opt_p": _INTERNAL, "custom_jvp_call_p": _INTERNAL, "custom_vjp_call_p": _INTERNAL,
+        "remat_opt_p": _INTERNAL,
         "custom_vjp_primal_tree_values": _INTERNAL, "zero_from_primal": _INTERNAL,
     },
     "ad_checkpoint": {

@@ -30,6 +30,7 @@ BELOW = {
     "engines": {"ir", "runtime", "engines"},
     "driver": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver"},
     "interop": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop"},
+    "as_jax": {"ir", "tracer", "runtime", "driver", "api", "as_jax"},
     "api": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "api"},
     "cli": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop",
             "api", "cli"},
@@ -45,7 +46,7 @@ SELDOM = (
     "shardtrace.ir.text.print", "shardtrace.runtime.callbacks",
     "shardtrace.runtime.per_device.executor", "shardtrace.tracer.advice.advice",
     "shardtrace.tracer.jnp.fft", "shardtrace.tracer.jnp.linalg")
-LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py", "cli/__init__.py"}
+LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py", "cli/__init__.py", "as_jax/standing_in.py"}
 
 
 def _sources() -> list[pathlib.Path]:

@@ -139,7 +139,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
 
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        moving, moving_kwargs, static = arguments.split(args, kwargs)
+        moving, moving_kwargs, static = arguments.split(args, kwargs, hashable=False)
         leaves, treedef = tree.flatten((moving, moving_kwargs))
         trees: list[Any] = []
 

@@ -75,7 +75,7 @@ def _push_memoized(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any],
 def zero_tangent(x: Any) -> Any:
     """Zeros of the tangent type of x (a value, or a type): float0 for integers."""
     t = x if isinstance(x, ArrayType) else typeof(x)
-    if not has_tangent(t.dtype):
+    if t.dtype == float0 or not has_tangent(t.dtype):
         return np.zeros(t.shape, float0)
     if t.weak_type and not t.shape and not t.varying:
         return Scalar(t.dtype.type(0), t)

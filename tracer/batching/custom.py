@@ -47,6 +47,9 @@ def _filled(closed: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 def _batch_jvp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
                     types: Sequence[ArrayType], *, call_jaxpr: Program, jvp_jaxpr_fun: Any,
                     num_consts: int, **params: Any) -> Batched:
+    own = getattr(jvp_jaxpr_fun, "batch", None)
+    if own is not None:
+        return own(axis, operands[num_consts:], dims[num_consts:])
     zeros = [0] * len(types)
     program, captured, _ = batch_program(axis, call_jaxpr, [typeof(x) for x in operands], dims,
                                          zeros)

@@ -90,14 +90,14 @@ class Arguments:
                 out_names.add(p.name)
         return tuple(sorted(out_nums)), frozenset(out_names)
 
-    def split(self, args: Sequence[Any], kwargs: dict[str, Any]
+    def split(self, args: Sequence[Any], kwargs: dict[str, Any], hashable: bool = True
               ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Any, ...]]:
-        """(traced args, traced kwargs, static key); statics are checked to be hashable."""
+        """(traced args, traced kwargs, static key). hashable: statics are checked to be so."""
         if not self.static_nums and not self.static_names:
             return tuple(args), kwargs, ()
         static = [(i, args[i]) for i in self.static_nums if i < len(args)]
         static += [(k, v) for k, v in sorted(kwargs.items()) if k in self.static_names]
-        for _, value in static:
+        for _, value in static if hashable else ():
             try:
                 hash(value)
             except TypeError as e:

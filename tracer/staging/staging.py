@@ -45,8 +45,8 @@ class Builder:
     another mesh). meshes: concrete meshes named inside.
     """
 
-    __slots__ = ("args", "capture_type", "captured", "captured_vars", "const_vars", "consts",
-                 "depth", "eqns", "keep", "location", "meshes", "name", "parent", "watch")
+    __slots__ = ("__weakref__", "args", "capture_type", "captured", "captured_vars", "const_vars",
+                 "consts", "depth", "eqns", "keep", "location", "meshes", "name", "parent", "watch")
 
     def __init__(self, name: str, parent: Any = None,
                  capture_type: Callable[[ArrayType], ArrayType] | None = None) -> None:

@@ -6,4 +6,7 @@ from shardtrace.ir.program import Program as ClosedJaxpr
 from shardtrace.ir.program import Program as Jaxpr
 from shardtrace.tracer.evaluation import jaxpr_as_fun
 
-__all__ = ["ClosedJaxpr", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var", "jaxpr_as_fun"]
+from shardtrace.extend.core import primitives  # isort: skip
+
+__all__ = ["ClosedJaxpr", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var", "jaxpr_as_fun",
+           "primitives"]

@@ -2,6 +2,7 @@
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.nn import log_softmax, logsumexp, softmax
+from shardtrace.tracer.scipy.integrals import exp1, expi
 from shardtrace.tracer.scipy.special import (
     beta,
     betainc,
@@ -52,6 +53,8 @@ __all__ = [
     "erf",
     "erfc",
     "erfinv",
+    "exp1",
+    "expi",
     "expit",
     "factorial",
     "gamma",

@@ -14,6 +14,7 @@ from shardtrace.tracer.scipy.distributions import (
     t,
     uniform,
 )
+from shardtrace.tracer.scipy.kernel_density import gaussian_kde
 from shardtrace.tracer.scipy.multivariate_distributions import dirichlet, multivariate_normal
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "dirichlet",
     "expon",
     "gamma",
+    "gaussian_kde",
     "laplace",
     "logistic",
     "multivariate_normal",

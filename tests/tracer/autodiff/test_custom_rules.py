@@ -126,3 +126,17 @@ def test_closure_convert_hoists_what_may_be_differentiated() -> None:
         assert len(values) == 1
         return converted(2.0, *values).sum()
     assert float(st.grad(outer)(3.0)) == pytest.approx(np.sin(2) * V.sum(), rel=1e-6)
+
+
+def test_a_rule_may_give_the_symbolic_zero_of_an_integer() -> None:
+    @st.custom_jvp
+    def f(n, x):
+        return n + 1, x * 2
+
+    def rule(primals, tangents):
+        (n, x), (_, dx) = primals, tangents
+        zero = st.custom_derivatives.SymbolicZero(st.typeof(n).to_tangent_aval())
+        return f(n, x), (zero, 3 * dx)
+
+    f.defjvp(rule, symbolic_zeros=True)
+    assert st.grad(lambda x: f(jnp.int32(1), x)[1])(1.0) == 3

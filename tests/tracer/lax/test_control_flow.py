@@ -495,3 +495,8 @@ def test_the_verifier_wants_one_type_for_a_carry(mesh):
     with pytest.raises(VerificationError, match="the carry has types"):
         verify(program.replace(eqns=[*program.eqns[:-1],
                                      eqn.replace(params={**eqn.params, "jaxpr": wrong})]))
+
+
+def test_cond_with_an_operand_for_each_branch():
+    f = st.jit(lambda p, x, y: st.lax.cond(p, x, lambda x: x["a"] + 1, y, lambda y: -y))
+    assert f(True, {"a": 1.0}, 5.0) == 2 and f(False, {"a": 1.0}, 5.0) == -5

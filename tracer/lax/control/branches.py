@@ -40,7 +40,9 @@ def cond(pred, true_fun, false_fun, *operands, operand=_ABSENT):
     """`true_fun(*operands)` if `pred` is true, else `false_fun(*operands)`; only one of them runs.
 
     pred: a scalar; numbers are true where they are not 0. Both functions are traced and must give
-    results of the same types, else TypeError. operand: the only operand, as a keyword.
+    results of the same types, else TypeError. operand: the only operand, as a keyword. An older
+    form gives each function an operand: `cond(pred, true_operand, true_fun, false_operand,
+    false_fun)`.
 
     Sharding
       Auto: both branches get one layout of the operands, and give one of the results.
@@ -50,6 +52,9 @@ def cond(pred, true_fun, false_fun, *operands, operand=_ABSENT):
     >>> st.lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5)
     Array(6, dtype=int32, weak_type=True)
     """
+    if len(operands) == 2 and callable(false_fun) and callable(operands[1]):
+        taken, (other, not_taken) = false_fun, operands
+        return cond(pred, lambda x, y: taken(x), lambda x, y: not_taken(y), true_fun, other)
     if not (callable(true_fun) and callable(false_fun)):
         raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
     operands = _operands(operands, operand)

@@ -1,0 +1,11 @@
+"""The trace at work."""
+from __future__ import annotations
+
+from ....ir.context import STATE
+
+__all__ = ["trace_state_clean"]
+
+
+def trace_state_clean() -> bool:
+    """Is nothing being traced?"""
+    return STATE.interpreter is None

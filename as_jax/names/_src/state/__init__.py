@@ -1,0 +1,2 @@
+"""Mutable references."""
+__all__: list[str] = []

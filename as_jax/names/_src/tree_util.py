@@ -1,0 +1,18 @@
+"""Which classes are subtrees."""
+from __future__ import annotations
+
+import optree
+
+from ....ir.pytree import NAMESPACE
+
+__all__ = ["_registry"]
+
+
+class _Registry:
+    """`cls in registry`: are instances of exactly this class subtrees?"""
+
+    def __contains__(self, cls: type) -> bool:
+        return optree.register_pytree_node.get(cls, namespace=NAMESPACE) is not None
+
+
+_registry = _Registry()

@@ -1,0 +1,2 @@
+"""What `jax.extend` has more of."""
+__all__: list[str] = []

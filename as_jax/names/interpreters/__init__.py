@@ -1,0 +1,2 @@
+"""What libraries say about primitives of their own, to the interpreters of JAX."""
+__all__: list[str] = []

@@ -1,0 +1,19 @@
+"""How primitives become MLIR, which nothing becomes here."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["lower_fun", "register_lowering"]
+_LOWERINGS: dict[Any, Any] = {}
+
+
+def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Callable[..., Any]:
+    """The rule to compute a primitive by `fun`: `fun` itself."""
+    return fun
+
+
+def register_lowering(prim: Any, rule: Any, platform: str | None = None, **_: Any) -> Any:
+    """Keep the rule of a primitive."""
+    _LOWERINGS[prim, platform] = rule
+    return rule

@@ -1,0 +1,10 @@
+"""Hooks of XLA, of which there is none below: what libraries add here is not read."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["canonicalize_dtype_handlers"]
+canonicalize_dtype_handlers: dict[type, Callable[..., Any]] = {np.ndarray: np.asarray}
