@@ -1,9 +1,7 @@
-"""Training steps of JAX's libraries, imported: the values of JAX, and the lines of this file."""
+"""Training steps of JAX's libraries, imported: the values of JAX, and the lines of the models."""
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,168 +11,16 @@ from shardtrace import interop
 from shardtrace.sharding import PartitionSpec as P
 
 from ..executors import EXECUTORS
-from ..real_jax import real_jax
+from . import models
 from .programs import equations
 
-jax = real_jax()
-jnp = jax.numpy
-KEY = jax.random.key(0)
-MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {}
+jax, jnp = models.jax, models.jnp
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def model(f: Callable[[], tuple[Any, tuple[Any, ...]]]) -> Any:
-    MODELS[f.__name__] = f
-    return f
-
-
-def descent(loss: Any) -> Any:
-    def step(params: Any, *batch: Any) -> Any:
-        value, slopes = jax.value_and_grad(loss)(params, *batch)
-        return jax.tree.map(lambda p, g: p - 0.1 * g, params, slopes), value
-    return jax.jit(step)
-
-
-def normal(*shape: int) -> Any:
-    return jax.random.normal(jax.random.key(len(shape)), shape) / 4
-
-
-# -- plain JAX ------------------------------------------------------------------------------------
-
-@model
-def transformer() -> tuple[Any, tuple[Any, ...]]:
-    def block(x: Any, w: Any) -> Any:
-        h = jax.nn.standardize(x)
-        q, k, v = (jnp.einsum("btd,dhk->bthk", h, w[name]) for name in "qkv")
-        x = x + jnp.einsum("bthk,hkd->btd", jax.nn.dot_product_attention(
-            q, k, v, is_causal=True), w["o"])
-        return x + jax.nn.gelu(jax.nn.standardize(x) @ w["up"]) @ w["down"], None
-
-    def loss(p: Any, tokens: Any) -> Any:
-        x, _ = jax.lax.scan(jax.checkpoint(block), p["embed"][tokens], p["layers"])
-        logits = jax.nn.log_softmax(x @ p["embed"].T)
-        return -jnp.take_along_axis(logits[:, :-1], tokens[:, 1:, None], 2).mean()
-
-    layers = {**{name: normal(2, 16, 2, 8) for name in "qkv"}, "o": normal(2, 2, 8, 16),
-              "up": normal(2, 16, 64), "down": normal(2, 64, 16)}
-    tokens = jax.random.randint(KEY, (8, 12), 0, 32)
-    return descent(loss), ({"embed": normal(32, 16), "layers": layers}, tokens)
-
-
-@model
-def mixture_of_experts() -> tuple[Any, tuple[Any, ...]]:
-    def loss(p: Any, x: Any) -> Any:
-        weights, chosen = jax.lax.top_k(jax.nn.softmax(x @ p["router"]), 2)
-        gates = (jax.nn.one_hot(chosen, 4) * weights[..., None]).sum(1)
-        place = jnp.where(gates > 0, jnp.cumsum(gates > 0, 0) - 1, -1)
-        sent = jax.nn.one_hot(place, 16)
-        h = jax.nn.relu(jnp.einsum("td,tec,edf->ecf", x, sent, p["up"]))
-        y = jnp.einsum("ecf,efd,tec,te->td", h, p["down"], sent, gates)
-        return ((y - x) ** 2).mean()
-
-    return descent(loss), ({"router": normal(16, 4), "up": normal(4, 16, 32),
-                            "down": normal(4, 32, 16)}, normal(32, 16))
-
-
-@model
-def message_passing() -> tuple[Any, tuple[Any, ...]]:
-    def loss(p: Any, x: Any, source: Any, target: Any) -> Any:
-        h = x @ p["in"]
-        h = jax.nn.relu(h + jax.ops.segment_sum(h[source], target, 24))
-        return (jax.ops.segment_max((h @ p["out"])[source], target, 24).clip(-5, 5) ** 2).mean()
-
-    edges = jax.random.randint(KEY, (2, 64), 0, 24)
-    return descent(loss), ({"in": normal(8, 16), "out": normal(16, 4)}, normal(24, 8), *edges)
-
-
-# -- libraries ------------------------------------------------------------------------------------
-
-@model
-def flax_linen() -> tuple[Any, tuple[Any, ...]]:
-    nn, optax = pytest.importorskip("flax.linen"), pytest.importorskip("optax")
-
-    class Net(nn.Module):
-        @nn.compact
-        def __call__(self, x: Any, t: Any, train: bool = True) -> Any:
-            h = nn.swish(nn.GroupNorm(4)(nn.Conv(16, (3, 3))(x)) + nn.Dense(16)(t)[:, None, None])
-            h = nn.max_pool(h, (2, 2), strides=(2, 2))
-            h = jax.image.resize(h, (*x.shape[:-1], 16), "nearest")
-            h = nn.Dropout(0.1, deterministic=not train)(h)
-            h = nn.Conv(3, (3, 3))(nn.BatchNorm(use_running_average=not train)(h))
-            return h + nn.Dense(3)(nn.RNN(nn.LSTMCell(8))(x.reshape(len(x), -1, 3))).reshape(
-                x.shape)
-
-    net, x, t = Net(), normal(8, 8, 8, 3), normal(8, 4)
-    variables = net.init({"params": KEY, "dropout": KEY}, x, t)
-    rule = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1, momentum=0.9))
-
-    def step(variables: Any, slots: Any, x: Any, t: Any, key: Any) -> Any:
-        def loss(params: Any) -> Any:
-            y, new = net.apply({**variables, "params": params}, x, t, rngs={"dropout": key},
-                               mutable=["batch_stats"])
-            return ((y - x) ** 2).mean(), new
-        (value, new), slopes = jax.value_and_grad(loss, has_aux=True)(variables["params"])
-        updates, slots = rule.update(slopes, slots)
-        return {"params": optax.apply_updates(variables["params"], updates), **new}, slots, value
-    return jax.jit(step), (variables, rule.init(variables["params"]), x, t, KEY)
-
-
-@model
-def flax_nnx() -> tuple[Any, tuple[Any, ...]]:
-    nnx = pytest.importorskip("flax.nnx")
-
-    class Net(nnx.Module):
-        def __init__(self) -> None:
-            rngs = nnx.Rngs(0)
-            self.up, self.down = nnx.Linear(16, 32, rngs=rngs), nnx.Linear(32, 16, rngs=rngs)
-            self.norm = nnx.LayerNorm(32, rngs=rngs)
-
-        def __call__(self, x: Any) -> Any:
-            return self.down(nnx.relu(self.norm(self.up(x))))
-
-    form, state = nnx.split(Net())
-    return descent(lambda state, x: (nnx.merge(form, state)(x) ** 2).mean()), (state, normal(8, 16))
-
-
-@model
-def equinox() -> tuple[Any, tuple[Any, ...]]:
-    eqx, optax = pytest.importorskip("equinox"), pytest.importorskip("optax")
-
-    class Block(eqx.Module):
-        norm: Any
-        attention: Any
-        mlp: Any
-
-        def __call__(self, x: Any) -> Any:
-            h = jax.vmap(self.norm)(x)
-            x = x + self.attention(h, h, h)
-            return x + jax.vmap(self.mlp)(x)
-
-    block = Block(eqx.nn.LayerNorm(32), eqx.nn.MultiheadAttention(4, 32, key=KEY),
-                  eqx.nn.MLP(32, 32, 64, 2, activation=jax.nn.gelu, key=KEY))
-    rule = optax.sgd(0.1)
-
-    @eqx.filter_jit
-    def step(block: Any, slots: Any, x: Any) -> Any:
-        value, slopes = eqx.filter_value_and_grad(
-            lambda block: (jax.vmap(block)(x) ** 2).mean())(block)
-        updates, slots = rule.update(slopes, slots, block)
-        return eqx.filter(eqx.apply_updates(block, updates), eqx.is_array), slots, value
-    return step, (block, rule.init(eqx.filter(block, eqx.is_array)), normal(8, 12, 32))
-
-
-@model
-def haiku() -> tuple[Any, tuple[Any, ...]]:
-    hk = pytest.importorskip("haiku")
-    net = hk.without_apply_rng(hk.transform(
-        lambda x: hk.nets.MLP([32, 32, 4])(hk.Flatten()(x))))
-    x = normal(8, 4, 4)
-    return descent(lambda p, x: (net.apply(p, x) ** 2).mean()), (net.init(KEY, x), x)
-
-
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", models.MODELS)
 def test_an_imported_step_is_that_of_jax(name: str) -> None:
-    step, args = MODELS[name]()
+    step, args = models.MODELS[name]()
     wanted = jax.tree.leaves(step(*args))
     mesh = st.make_mesh((8,), ("d",))
     specs = jax.tree.map(lambda x: P("d") if jnp.ndim(x) and len(x) % 8 == 0 else P(), args)
@@ -187,5 +33,5 @@ def test_an_imported_step_is_that_of_jax(name: str) -> None:
     explanation = st.explain(imported)()
     assert explanation.collectives
     own = [e for e in equations(imported.trace().jaxpr) if e.location.file]
-    here = [e for e in own if pathlib.Path(e.location.file) == pathlib.Path(__file__)]
+    here = [e for e in own if pathlib.Path(e.location.file) == pathlib.Path(models.__file__)]
     assert len(here) > 0.97 * len(own)

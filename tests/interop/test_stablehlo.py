@@ -16,8 +16,8 @@ from shardtrace.sharding import PartitionSpec as P
 from ..executors import EXECUTORS
 from ..real_jax import real_jax
 from .jax_calls import calls
+from .models import message_passing, mixture_of_experts, transformer
 from .programs import equations
-from .test_models import message_passing, mixture_of_experts, transformer
 
 jax = real_jax()
 CALLS = calls(jax)
@@ -70,7 +70,7 @@ def test_a_training_step_has_its_lines_and_values(model: Any) -> None:
             for a, b in zip(read(*leaves), wanted, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
     known = [e for e in equations(read.trace().jaxpr) if e.location.file]
-    own = [e for e in known if "/interop/test_models" in e.location.file]
+    own = [e for e in known if "/interop/models" in e.location.file]
     assert len(own) > 0.9 * len(known)
 
 

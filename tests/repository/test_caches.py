@@ -44,8 +44,10 @@ WRITES = {"append", "add", "setdefault", "update", "extend", "insert"}
 
 
 def modules() -> Iterator[Any]:
-    for found in pkgutil.walk_packages(st.__path__, "shardtrace."):
-        if found.name.split(".")[1] in ROOMS:
+    for room in ROOMS:                 # not all packages: to import shardtrace.as_jax has an effect
+        package = importlib.import_module(f"shardtrace.{room}")
+        yield package
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             yield importlib.import_module(found.name)
 
 
