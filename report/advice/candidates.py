@@ -31,14 +31,13 @@ from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place, places
 from ..words import spec_text
 from .body_changes import Ungather, body_changes
-from .changes import Argument, Change, Constrain, Respec, Result, sharding_key
+from .changes import Argument, Change, Constrain, Respec, Result, row_of, sharding_key
 
 _NO_PLACE = frozenset(("shard_map",))
 _AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that the user's code has
 _NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
 
 
-_DIGITS = re.compile(r"\d+")
 _NUMBERED = re.compile(r"(\w+?)_\d+")
 
 
@@ -336,15 +335,11 @@ class Candidates:
 
 def _groups(atoms: Sequence[Atom], names: Sequence[str], layouts: Sequence[Any]
             ) -> dict[int, dict[int, str]]:
-    """By position, the names of the values of one type and layout that differ in a number of their
-    paths. The number of an argument (`w1`), or of a result in a tuple, is a name like others.
-    """
+    """By position, the names of the values of one row, type and layout."""
     found: dict[tuple, dict[int, str]] = {}
     for i, (atom, name, layout) in enumerate(zip(atoms, names, layouts, strict=False)):
         t = atom.aval
-        base, bracket, steps = name.partition("[")
-        path = _DIGITS.sub("*", bracket + steps) if base or "[" in steps or "." in steps else name
-        found.setdefault((base, path, t.shape, t.dtype, layout), {})[i] = name
+        found.setdefault((row_of(name), t.shape, t.dtype, layout), {})[i] = name
     return {i: group for group in found.values() for i in group}
 
 

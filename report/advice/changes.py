@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh
@@ -129,50 +130,38 @@ class Prioritize:
         return (self.place,)
 
 
+_DIGITS = re.compile(r"\d+")
 Inside = Constrain | Respec | Ungather | Unsum | Prioritize
 Change = Argument | Result | Inside
 
 
+def row_of(name: str) -> str:
+    """What the names of one row of a table of specs have in common: `ws[*]['o']` of `ws[0]['o']`.
+
+    The number of an argument (`w1`), or of a result in a tuple (`[1]`), is a name like others.
+    """
+    base, bracket, steps = name.partition("[")
+    nested = base or "[" in steps or "." in steps
+    return base + (_DIGITS.sub("*", bracket + steps) if nested else bracket + steps)
+
+
 def rows(changes: Iterable[Change]) -> list[list[Change]]:
-    """The changes as a person would write them: one row for arguments, or results, whose paths
-    differ in one place alone, and of which the same is said."""
-    found: list[list[Change]] = []
-    for c in changes:
-        row = next((row for row in found if _in_row(row, c)), None)
-        if row is None:
-            found.append([c])
-        else:
-            row.append(c)
-    return found
+    """The changes as a person would write them: arguments, or results, of one row, and of which the
+    same is said, together."""
+    found: dict[Any, list[Change]] = {}
+    for i, c in enumerate(changes):
+        is_named = isinstance(c, Argument | Result)
+        key = (type(c), c.spec, c.was, row_of(c.name)) if is_named else i
+        found.setdefault(key, []).append(c)
+    return list(found.values())
 
 
-def _in_row(row: Sequence[Change], c: Change) -> bool:
-    if not isinstance(c, Argument | Result):
-        return False
-    return all([isinstance(d, type(c)) and (d.spec, d.was) == (c.spec, c.was)
-                for d in row]) and pattern_of([getattr(d, "name", "") for d in (*row, c)]) != ""
-
-
-_STEPS = re.compile(r"\[[^\]]*\]|\.\w+|^\w+")
-
-
-def pattern_of(paths: Sequence[str]) -> str:
-    """`ws[*]['o']` for paths that differ in one step, or in the numbers of one; "" for others."""
-    steps = [_STEPS.findall(path) for path in paths]
-    if len({len(s) for s in steps}) != 1 or ["".join(s) for s in steps] != list(paths):
-        return ""
-    columns = [list(dict.fromkeys(c)) for c in zip(*steps, strict=True)]
-    if sum(len(c) > 1 for c in columns) > 1:
-        return ""
-    return "".join([c[0] if len(c) == 1 else _star(c) for c in columns])
-
-
-def _star(steps: Sequence[str]) -> str:
-    """`[*]` for steps into lists, `['layer_*']` for keys that differ in a number."""
-    bare = {re.sub(r"\d+", "*", step) for step in steps}
-    if len(bare) == 1:
-        return bare.pop()
-    return ".*" if all(step.startswith(".") for step in steps) else "[*]"
+def pattern_of(names: Sequence[str]) -> str:
+    """`ws[*]['o']` for names of one row: numbers in which they differ are left out."""
+    columns = zip(*[_DIGITS.split(name) for name in names], strict=True)
+    numbers = zip(*[_DIGITS.findall(name) for name in names], strict=True)
+    between = [n[0] if len(set(n)) == 1 else "*" for n in numbers]
+    return "".join([f"{c[0]}{n}" for c, n in zip(columns, [*between, ""], strict=True)])
 
 
 def text_of(changes: Iterable[Change]) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.report.advice.changes import pattern_of
+from shardtrace.report.advice.changes import pattern_of, row_of
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -18,16 +18,17 @@ def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
     return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
 
 
-@pytest.mark.parametrize(("paths", "pattern"), [
-    (["ws[0]['o']", "ws[11]['o']"], "ws[*]['o']"),
-    (["p['layer_0']['w']", "p['layer_12']['w']"], "p['layer_*']['w']"),
-    (["s['mu'][0].w", "s['nu'][0].w"], "s[*][0].w"),
-    (["ws[0]['o']", "ws[1]['up']"], ""),          # two steps differ
-    (["x", "ws[0]"], ""),
-    (["x"], "x"),
+@pytest.mark.parametrize(("names", "row", "pattern"), [
+    (["ws[0]['o']", "ws[11]['o']"], "ws[*]['o']", "ws[*]['o']"),
+    (["p['layer_0']['w']", "p['layer_12']['w']"], "p['layer_*']['w']", "p['layer_*']['w']"),
+    (["s[0].mu[3]", "s[0].mu[4]"], "s[*].mu[*]", "s[0].mu[*]"),
+    (["[0]['o']", "[1]['o']"], "[*]['o']", "[*]['o']"),
+    (["w1"], "w1", "w1"), (["[1]"], "[1]", "[1]"), ([""], "", ""),
 ])
-def test_paths_that_differ_in_one_step_are_one_row(paths: list[str], pattern: str) -> None:
-    assert pattern_of(paths) == pattern
+def test_names_that_differ_in_numbers_are_one_row(names: list[str], row: str, pattern: str
+                                                  ) -> None:
+    assert {row_of(name) for name in names} == {row}
+    assert pattern_of(names) == pattern
 
 
 @pytest.mark.parametrize("layers", [2, 7])
