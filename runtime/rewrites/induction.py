@@ -30,6 +30,7 @@ EXACT = frozenset({
     "abs", "add", "and", "clamp", "convert_element_type", "div", "eq", "ge", "gt", "le", "lt",
     "max", "min", "mul", "ne", "neg", "not", "or", "rem", "select_n", "sign", "square", "sub",
     "xor"})
+_OF_ONE_SHAPE = frozenset({"clamp", "select_n"})         # ops that take no number beside an array
 MOST = 1 << 18          # iterations of which it is worth to hold what they compute
 
 
@@ -125,7 +126,8 @@ class _Vectors:
         for e in scan.ahead:
             operands = [self.of.get(a, a) for a in e.invars]
             if e.outvars[0] in scan.varying:
-                operands = [self._repeated(a) if type(a) is Var else a for a in operands]
+                operands = [self._repeated(a) if type(a) is Var or e.op.name in _OF_ONE_SHAPE
+                            else a for a in operands]
             self.of[e.outvars[0]] = self.emit(e.op.name, *operands, **e.params)
 
     def emit(self, op: str, *operands: Atom, **params: Any) -> Var:

@@ -44,8 +44,10 @@ WRITES = {"append", "add", "setdefault", "update", "extend", "insert"}
 
 
 def modules() -> Iterator[Any]:
-    for room in ROOMS:                 # not all packages: to import shardtrace.as_jax has an effect
-        package = importlib.import_module(f"shardtrace.{room}")
+    for found in pkgutil.iter_modules(st.__path__, "shardtrace."):
+        if found.name.split(".")[1] not in ROOMS:       # to import shardtrace.as_jax has an effect
+            continue
+        package = importlib.import_module(found.name)
         yield package
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             yield importlib.import_module(found.name)

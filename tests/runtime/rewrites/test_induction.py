@@ -155,3 +155,19 @@ def test_what_is_computed_of_counters_stands_before_the_scan():
     body = scan.params["jaxpr"]
     assert [e.op.name for e in body.eqns] == ["dynamic_slice", "squeeze", "add"]
     assert scan.params["num_carry"] == 1 and body.invars[-1].aval.shape == ()
+
+
+def test_choices_between_numbers_are_made_for_all_iterations():
+    """Ops that take no number beside an array, in which literals stand for operands."""
+    def body(c, i):
+        chosen = jnp.where(i % 3 == 0, 2.0, jnp.where(i > 4, i * 0.5, -1.0))
+        bounded = lax.clamp(1, i, 5) + lax.clamp(i, 3, i + 2)
+        return c + chosen * bounded, (chosen, bounded)
+
+    total, (chosen, bounded) = st.jit(lambda: lax.scan(body, jnp.float32(0), jnp.arange(9)))()
+    i = np.arange(9)
+    wanted = np.where(i % 3 == 0, 2.0, np.where(i > 4, i * 0.5, -1.0))
+    limits = np.clip(i, 1, 5) + np.clip(3, i, i + 2)
+    np.testing.assert_array_equal(chosen, wanted)
+    np.testing.assert_array_equal(bounded, limits)
+    np.testing.assert_allclose(total, (wanted * limits).sum())
