@@ -24,6 +24,7 @@ from shardtrace.ir.context import STATE, config
 from shardtrace.ir.diagnostics.location import SCOPES
 from shardtrace.ir.mesh import ENTERED
 from shardtrace.ir.process import THREAD
+from shardtrace.ir.support import collector
 from shardtrace.runtime.plans.plan import TIMED
 from shardtrace.runtime.processes import coordinator
 from shardtrace.sharding import PartitionSpec as P
@@ -126,6 +127,17 @@ def sweep(block: Callable[[], Any], count: int, seed: int) -> None:
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda f: f.__name__)
 def test_an_interrupt_leaves_nothing_switched(block: Callable[[], Any]) -> None:
     sweep(block, 12, 0)
+
+
+def test_interrupts_as_a_bulk_stage_begins_or_ends_leave_the_collector_on() -> None:
+    """Printing an explanation partitions the program with changes."""
+    def ours(code: CodeType) -> bool:
+        return code.co_filename == collector.__file__
+
+    total = interrupts.interrupted(explained, 0, ours)[1]
+    for n in range(1, total + 1, 9):
+        interrupts.interrupted(explained, n, ours)
+        assert gc.isenabled(), f"{n} of {total}"
 
 
 @pytest.mark.slow
