@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -45,22 +44,29 @@ _WARNINGS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "wa
 
 # -- one call --------------------------------------------------------------------------------------
 
-@contextmanager
-def host_context():
-    """Outside of every trace and mesh, as if the function were called in a thread of its own."""
-    with override(STATE, abstract_mesh=empty_abstract_mesh, mesh=empty_mesh, interpreter=None,
-                 eager_arguments=None, eager_meshes=(), check_vma=True, on_equation=[],
-                 named_axes=(), mapped_mesh_axes=frozenset(), spmd_axes=frozenset()):
-        before: Any = np.geterr()
-        try:
-            try:
-                np.seterr(**_WARNINGS)  # type: ignore[arg-type]
-                yield
-            finally:
-                np.seterr(**before)
-        except BaseException:
-            np.seterr(**before)             # an interrupt may have come into the first
-            raise
+class host_context:
+    """Outside of every trace and mesh, as if the function were called in a thread of its own.
+
+    No generator: one that an interrupt leaves behind would put numpy's settings back when it is
+    collected, after the run around it has put back the user's.
+    """
+
+    __slots__ = ("_errors", "_scope")
+
+    def __enter__(self) -> None:
+        self._errors: Any = None
+        self._scope = override(
+            STATE, abstract_mesh=empty_abstract_mesh, mesh=empty_mesh, interpreter=None,
+            eager_arguments=None, eager_meshes=(), check_vma=True, on_equation=[],
+            named_axes=(), mapped_mesh_axes=frozenset(), spmd_axes=frozenset())
+        self._scope.__enter__()
+        self._errors = np.geterr()
+        np.seterr(**_WARNINGS)          # type: ignore[arg-type]
+
+    def __exit__(self, *exception: object) -> None:
+        if self._errors is not None:
+            np.seterr(**self._errors)
+        self._scope.__exit__(*exception)
 
 
 def host_array(block: Any, aval: ArrayType, device: Any) -> ArrayImpl:

@@ -24,7 +24,8 @@ from shardtrace.ir.context import STATE, config
 from shardtrace.ir.diagnostics.location import SCOPES
 from shardtrace.ir.mesh import ENTERED
 from shardtrace.ir.process import THREAD
-from shardtrace.ir.support import collector
+from shardtrace.ir.support import collector, scopes
+from shardtrace.runtime import callbacks
 from shardtrace.runtime.plans.plan import TIMED
 from shardtrace.runtime.processes import coordinator
 from shardtrace.sharding import PartitionSpec as P
@@ -138,6 +139,19 @@ def test_interrupts_as_a_bulk_stage_begins_or_ends_leave_the_collector_on() -> N
     for n in range(1, total + 1, 9):
         interrupts.interrupted(explained, n, ours)
         assert gc.isenabled(), f"{n} of {total}"
+
+
+def test_interrupts_around_a_function_of_the_host_leave_numpys_settings() -> None:
+    files = {callbacks.__file__, scopes.__file__}
+
+    def ours(code: CodeType) -> bool:
+        return code.co_filename in files or code.co_filename.endswith("contextlib.py")
+
+    callback()
+    before, total = switches(), interrupts.interrupted(callback, 0, ours)[1]
+    for n in range(1, total + 1, 3):
+        interrupts.interrupted(callback, n, ours)
+        assert switches() == before, f"{n} of {total}"
 
 
 @pytest.mark.slow
