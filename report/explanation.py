@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..ir.api_boundary import bounded
 from . import render
 from .analysis import Analysis
 from .gaps import Gap, gaps
@@ -62,7 +61,6 @@ class Explanation(Analysis):
         """`text`, block by block, each as soon as it is known; a line ends each block."""
         return render.blocks(self, suggestions, width)
 
-    @bounded                       # changes are tried for it, which an interrupt may end
     def __str__(self) -> str:
         return render.text(self)
 

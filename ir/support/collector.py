@@ -16,16 +16,30 @@ _FULL_COLLECTION = 1_000_000     # objects: tens of megabytes of garbage at wors
 class _Pauses:
     """Which bulk stages are under way, and whether to switch on after the last of them.
 
-    No lock is taken, since an interrupt may come while it is held. What an interrupt leaves is
-    ended by the call of the package that it passes (`put_back` in ir/context.py).
+    No lock is taken, since an interrupt may come while it is held. A stage that an interrupt leaves
+    ends as its object goes, and where a traceback keeps that, by the call of the package that the
+    interrupt passes (`put_back` in ir/context.py).
     """
 
     def __init__(self) -> None:
-        self.stages: dict[int, collector_paused] = {}      # by id
-        self.switched = False  # a stage that has ended switched it off
+        self.stages: dict[int, int] = {}       # id of the object of a stage -> its thread
+        self.switched = False  # a stage has switched it off
         self.aged = 0          # objects made old since all were looked through, or had not to be
         self.alive = 0         # blocks of memory that were left then
         self.frozen = False    # somebody has kept objects out of the collector's sight
+
+    def ended(self) -> None:
+        """Switch the collector on, if the last stage has ended, and one had switched it off."""
+        if self.switched and not self.stages:
+            try:
+                if self.may_age():
+                    self.aged += gc.get_count()[0]
+                    if self.aged < _FULL_COLLECTION or not self.collect():
+                        gc.freeze()                # makes all young objects old, unlooked at
+                        gc.unfreeze()
+            finally:
+                gc.enable()
+                self.switched = False
 
     def may_age(self) -> bool:
         """Are no objects frozen? They would come back; and to count them takes as long as they are
@@ -58,38 +72,28 @@ class collector_paused:
     them, without the collector), all objects are looked through.
     """
 
-    __slots__ = ("switched", "thread")
+    entered = False
 
     def __enter__(self) -> None:
-        self.thread, self.switched = get_ident(), False
-        _pauses.stages[id(self)] = self
+        self.entered = True
+        _pauses.stages[id(self)] = get_ident()
         if gc.isenabled():
-            self.switched = True
+            _pauses.switched = True
             gc.disable()
 
     def __exit__(self, *exc: object) -> None:
-        pauses = _pauses
-        if self.switched:
-            pauses.switched = True
-        pauses.stages.pop(id(self), None)
-        if pauses.switched and not pauses.stages:
-            try:
-                if pauses.may_age():
-                    pauses.aged += gc.get_count()[0]
-                    if pauses.aged < _FULL_COLLECTION or not pauses.collect():
-                        gc.freeze()                # makes all young objects old, unlooked at
-                        gc.unfreeze()
-            finally:
-                gc.enable()
-                pauses.switched = False
-        self.switched = False
+        _pauses.stages.pop(id(self), None)
+        _pauses.ended()
+        self.entered = False
+
+    def __del__(self) -> None:
+        if self.entered:                 # an interrupt came before its end, or into it
+            self.__exit__()
 
 
 def end_pauses() -> None:
     """No bulk stage of this thread is under way any more: an interrupt has ended them."""
     me = get_ident()
-    for stage in [s for s in list(_pauses.stages.values()) if s.thread == me]:
-        stage.__exit__()
-    if _pauses.switched and not _pauses.stages:      # the last one's end was interrupted
-        gc.enable()
-        _pauses.switched = False
+    for stage in [s for s, thread in list(_pauses.stages.items()) if thread == me]:
+        _pauses.stages.pop(stage, None)
+    _pauses.ended()
