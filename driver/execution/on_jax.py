@@ -1,7 +1,7 @@
 """Compiled functions as JAX's: on its arrays, or as the text of a program."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...engines.xla.engine import XLAProgram
@@ -10,6 +10,7 @@ from ...engines.xla.stablehlo import hlo_of_traced, stablehlo_of_local, stablehl
 from ...ir.diagnostics.location import Location
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
+from ...ir.spec import PartitionSpec
 from ...tracer.trees import tree
 from .executable import Executable
 
@@ -19,6 +20,16 @@ def _program(executable: Executable) -> tuple[Program, AbstractMesh | None, list
         return executable.partitioned.stages["traced"], None, []
     return (executable.partitioned.local, executable.placement.abstract_mesh,
             executable.device_numbers())
+
+
+def _traced(executable: Executable) -> tuple[
+        Program, AbstractMesh, Sequence[PartitionSpec | None], Sequence[PartitionSpec | None]]:
+    """The program as it was traced, its mesh, and the specs that were given to its arguments and,
+    if somebody asked for any, results."""
+    partitioned = executable.partitioned
+    outs = partitioned.out_specs if executable.asked else [None] * len(partitioned.out_specs)
+    return (partitioned.stages["traced"], executable.placement.abstract_mesh,
+            executable.arg_specs, outs)
 
 
 def jax_source(executable: Executable) -> str:
@@ -35,20 +46,15 @@ def stablehlo(executable: Executable, debug_info: bool) -> str:
 
 def stablehlo_as_traced(executable: Executable, debug_info: bool) -> str:
     """The program as it was traced, with the shardings that the user gave."""
-    program, mesh = executable.partitioned.stages["traced"], executable.placement.abstract_mesh
+    program, mesh, ins, outs = _traced(executable)
     if not mesh.axis_names:
         return stablehlo_of_local(program, None, debug_info)
-    outs = executable.partitioned.out_specs
-    return stablehlo_of_traced(program, mesh, executable.arg_specs,
-                               outs if executable.asked else [None] * len(outs), debug_info)
+    return stablehlo_of_traced(program, mesh, ins, outs, debug_info)
 
 
 def hlo_as_traced(executable: Executable) -> tuple[str, dict[int, Location]]:
     """What XLA's own partitioner makes of the program, and where the lines of its source stand."""
-    program, mesh = executable.partitioned.stages["traced"], executable.placement.abstract_mesh
-    outs = executable.partitioned.out_specs
-    return hlo_of_traced(program, mesh, executable.arg_specs,
-                         outs if executable.asked else [None] * len(outs))
+    return hlo_of_traced(*_traced(executable))
 
 
 def function_of_jax(executable: Executable, in_tree: Any, out_tree: Any) -> Callable[..., Any]:

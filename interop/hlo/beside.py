@@ -1,18 +1,14 @@
 """Our partition of a program beside what XLA made of it: the collectives of each line."""
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...ir.support.lazy import lazy_import
 from ...report.explanation import Explanation
 from ...report.words import quantity
 from ...report.words import seconds as seconds_text
-from .report import XlaReport
-
-rich_console, rich_table = lazy_import("rich.console"), lazy_import("rich.table")
+from .report import XlaReport, empty_table, printed
 
 
 @dataclass
@@ -90,11 +86,9 @@ class Beside:
 
     def text(self, width: int = 100) -> str:
         """Totals, and a row for each line with the collectives of both."""
-        table = rich_table.Table(box=None, pad_edge=False)
-        for name, side in (("line", "left"), ("ours", "left"), ("bytes", "right"),
-                           ("time", "right"), ("XLA", "left"), ("bytes", "right"),
-                           ("time", "right")):
-            table.add_column(name, justify=side, overflow="fold")
+        table = empty_table((("line", "left"), ("ours", "left"), ("bytes", "right"),
+                             ("time", "right"), ("XLA", "left"), ("bytes", "right"),
+                             ("time", "right")))
         for line, *shares in [("all", *self.totals), *self.rows]:
             cells = [line]
             for share in shares:
@@ -102,13 +96,9 @@ class Beside:
                 cells += [f"{share.count:,}{kinds}" if share.count else "none",
                           quantity(share.received_bytes, "B"), seconds_text(share.seconds)]
             table.add_row(*cells)
-        out = io.StringIO()
-        console = rich_console.Console(file=out, width=width, color_system=None)
-        console.print(f"{self.name}: the partition here beside XLA's, on {self.theirs.devices} "
-                      f"devices ({self.theirs.hardware.name})", soft_wrap=True, highlight=False,
-                      markup=False)
-        console.print(table)
-        return "\n".join([line.rstrip() for line in out.getvalue().splitlines()]) + "\n"
+        return printed(
+            f"{self.name}: the partition here beside XLA's, on {self.theirs.devices} devices "
+            f"({self.theirs.hardware.name})", table, (), width)
 
 
 def _line(file: str, line: int) -> tuple[str, int]:

@@ -102,26 +102,40 @@ class XlaReport:
                 f"{seconds_text(self.seconds)}")
         if not rows:
             return head + "\n"
-        table = rich_table.Table(box=None, pad_edge=False)
-        for name, side in (("time", "right"), ("bytes", "right"), ("runs", "right"),
-                           ("collective", "left"), ("devices", "right"), ("line", "left")):
-            table.add_column(name, justify=side, overflow="fold")
+        table = empty_table((("time", "right"), ("bytes", "right"), ("runs", "right"),
+                             ("collective", "left"), ("devices", "right"), ("line", "left")))
         for row in ordered:
             runs = sum(c.times for c in row)
-            notes = ("" if all(c.is_known for c in row) else "?") + (
+            marks = ("" if all(c.is_known for c in row) else "?") + (
                 "*" if any(c.in_branch for c in row) else "")
             table.add_row(seconds_text(sum(c.total_seconds for c in row)),
-                          quantity(sum(c.total_bytes for c in row), "B"), f"{runs:,}{notes}",
+                          quantity(sum(c.total_bytes for c in row), "B"), f"{runs:,}{marks}",
                           row[0].kind, str(row[0].group_size), _where(row[0].place))
-        out = io.StringIO()
-        console = rich_console.Console(file=out, width=width, color_system=None)
-        console.print(head, soft_wrap=True, highlight=False, markup=False)
-        console.print(table)
+        notes = []
         if any(not c.is_known for c in self.collectives):
-            console.print("?: the text does not say how often a loop runs")
+            notes.append("?: the text does not say how often a loop runs")
         if any(c.in_branch for c in self.collectives):
-            console.print("*: in a branch that may not be taken")
-        return "\n".join([line.rstrip() for line in out.getvalue().splitlines()]) + "\n"
+            notes.append("*: in a branch that may not be taken")
+        return printed(head, table, notes, width)
+
+
+def empty_table(columns: Iterable[tuple[str, Any]]) -> Any:
+    """A table without lines, with columns of these names, each at the left or right."""
+    table = rich_table.Table(box=None, pad_edge=False)
+    for name, side in columns:
+        table.add_column(name, justify=side, overflow="fold")
+    return table
+
+
+def printed(head: str, table: Any, notes: Iterable[str], width: int) -> str:
+    """A heading, a table and notes as text."""
+    out = io.StringIO()
+    console = rich_console.Console(file=out, width=width, color_system=None)
+    console.print(head, soft_wrap=True, highlight=False, markup=False)
+    console.print(table)
+    for note in notes:
+        console.print(note)
+    return "\n".join([line.rstrip() for line in out.getvalue().splitlines()]) + "\n"
 
 
 def _where(place: Place) -> str:

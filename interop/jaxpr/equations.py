@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.location import Location
 from ...ir.dialect import OPS
@@ -14,24 +13,14 @@ from ...ir.op import Op
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ..registered import REGISTERED
+from ..rules import Rules, traced_at
 from .locations import location_of
 from .values import param_of, value_of
 
 core = lazy_import("jax.extend.core")
 
-Rule = Callable[..., Any]
-RULES: dict[str, Rule] = {}
-"""By the name of a primitive, what stands for its equations: (replay, equation, operands) -> the
-results. Primitives without an entry are the op of their name."""
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """A decorator: what stands for the equations of these primitives."""
-    def enter(f: Rule) -> Rule:
-        for name in names:
-            RULES[name] = f
-        return f
-    return enter
+rule = Rules()
+"""What stands for equations, by their primitives' names; others are the op of the name."""
 
 
 class Replay:
@@ -78,22 +67,17 @@ class Replay:
         """
         outer = self.place
         place = outer if self.is_inside_library else location_of(eqn.source_info, near, outer)
-        interpreter: Any = STATE.interpreter
-        has_place = hasattr(interpreter, "location")
-        if has_place:
-            before, interpreter.location = interpreter.location, place
         self.place = place
         try:
-            name = eqn.primitive.name
-            if name in REGISTERED:
-                found = REGISTERED[name](*operands, **eqn.params)
-            else:
-                found = RULES[name](self, eqn, operands) if name in RULES else self.same(
-                    eqn, operands)
+            with traced_at(place):
+                name = eqn.primitive.name
+                if name in REGISTERED:
+                    found = REGISTERED[name](*operands, **eqn.params)
+                else:
+                    found = rule[name](self, eqn, operands) if name in rule else self.same(
+                        eqn, operands)
         finally:
             self.place = outer
-            if has_place:
-                interpreter.location = before
         return (found if isinstance(found, list | tuple) else [found]), place
 
     def same(self, eqn: Any, operands: Sequence[Any], **params: Any) -> Any:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.location import Location, ToldLocation
 from ...ir.mesh import AbstractMesh, Mesh
@@ -13,22 +12,12 @@ from ...ir.support.caches import cached
 from ...tracer.staging.tracer import typeof
 from ..files import is_library
 from ..registered import REGISTERED
+from ..rules import Rule, Rules, traced_at
 from .attributes import python_of, shape_and_dtype
 
-Rule = Callable[..., Any]
-RULES: dict[str, Rule] = {}
-"""By the name of an operation, what stands for it: (replay, operation, operands) -> its results."""
-
+rule = Rules()
+"""What stands for operations, by their names; for custom calls, by their targets'."""
 _FRAME = re.compile(r'(?:"([^"]+)"\()?"((?:[^"\\]|\\.)+)":(\d+):(\d+)(?: to (\d*):(\d+))?')
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """A decorator: what stands for the operations of these names."""
-    def enter(f: Rule) -> Rule:
-        for name in names:
-            RULES[name] = f
-        return f
-    return enter
 
 
 class Replay:
@@ -72,16 +61,11 @@ class Replay:
         """The results of an operation, which stands at its place in the user's source."""
         outer = self.place
         self.place = place = location_of(op.location, self.folder) or outer
-        interpreter: Any = STATE.interpreter
-        has_place = hasattr(interpreter, "location")
-        if has_place:
-            before, interpreter.location = interpreter.location, place
         try:
-            found = self._rule(op)(self, op, operands)
+            with traced_at(place):
+                found = self._rule(op)(self, op, operands)
         finally:
             self.place = outer
-            if has_place:
-                interpreter.location = before
         found = found if isinstance(found, list | tuple) else [found]
         for value, x in zip(op.results, found, strict=True):
             _check(op, value, x, place)
@@ -91,10 +75,10 @@ class Replay:
         name = op.name
         if name == "stablehlo.custom_call":
             name = python_of(op.attributes["call_target_name"])
-        if name in RULES:
-            return RULES[name]
         if name in REGISTERED:
             return _registered(name)
+        if name in rule:
+            return rule[name]
         shapes = ", ".join(str(v.type) for v in op.operands)
         what = "custom call" if op.name == "stablehlo.custom_call" else "operation"
         fail(NotImplementedError,

@@ -1,0 +1,37 @@
+"""What replays of programs share: tables of rules, and the place at which something is traced."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..ir.context import STATE
+from ..ir.diagnostics.location import Location
+
+Rule = Callable[..., Any]
+
+
+class Rules(dict[str, Rule]):
+    """By the name of an operation, what stands for it: (replay, operation, operands) -> its
+    results. Called with names it is a decorator that enters a rule for these."""
+
+    def __call__(self, *names: str) -> Callable[[Rule], Rule]:
+        def enter(f: Rule) -> Rule:
+            for name in names:
+                self[name] = f
+            return f
+        return enter
+
+
+@contextlib.contextmanager
+def traced_at(place: Location | None) -> Iterator[None]:
+    """What is traced in the block stands at this place."""
+    interpreter: Any = STATE.interpreter
+    if not hasattr(interpreter, "location"):
+        yield
+        return
+    before, interpreter.location = interpreter.location, place
+    try:
+        yield
+    finally:
+        interpreter.location = before
