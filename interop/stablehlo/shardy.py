@@ -23,7 +23,7 @@ from .attributes import python_of
 from .regions import known
 from .replay import Replay, rule
 
-sdy = lazy_import("jaxlib.mlir.dialects.sdy")
+hlo, sdy = lazy_import("jaxlib.mlir.dialects.stablehlo"), lazy_import("jaxlib.mlir.dialects.sdy")
 
 
 def mesh_of(op: Any) -> Mesh | AbstractMesh:
@@ -46,23 +46,23 @@ def sharding_of(replay: Replay, attribute: Any) -> tuple[NamedSharding, list[tup
     entries, axes = [], []
     for d in said.dimension_shardings:
         dimension = sdy.DimensionShardingAttr(d)
-        names = tuple([_axis(a, replay) for a in dimension.axes])
+        names = tuple([_axis(sdy.AxisRefAttr(a), replay) for a in dimension.axes])
         axes.append(names)
         entries.append(names or (None if dimension.is_closed else UNCONSTRAINED))
     return NamedSharding(mesh, PartitionSpec(*entries)), axes
 
 
-def _axis(attribute: Any, replay: Replay) -> str:
-    axis = sdy.AxisRefAttr(attribute)
+def _axis(axis: Any, replay: Replay) -> str:
+    """The name of an axis that is referred to, of Shardy or of StableHLO."""
     if axis.sub_axis_info is not None:
-        fail(NotImplementedError, f"from_stablehlo: a part of the mesh axis {axis.name!r} splits a "
-             "dimension", code="stablehlo-mesh", location=replay.place,
+        fail(NotImplementedError, f"from_stablehlo: the text uses a part of the mesh axis "
+             f"{axis.name!r}", code="stablehlo-mesh", location=replay.place,
              help="state the mesh with an axis for each part")
     return axis.name
 
 
 def laid_out(replay: Replay, x: Any, attribute: Any) -> Any:
-    """x with a sharding. Inside of a region its manual axes are left out."""
+    """x with a sharding. Inside of a region, one over its manual axes says nothing."""
     sharding, axes = sharding_of(replay, attribute)
     if set(itertools.chain(*axes)) & set(replay.manual):
         return x
@@ -156,8 +156,9 @@ class _Groups(NamedTuple):
 def _groups(replay: Replay, op: Any) -> _Groups:
     """The fewest manual axes that the replica groups of a collective are over."""
     attribute = op.attributes["replica_groups"]
-    if "mesh_axes" in str(attribute):
-        return _Groups(tuple(str(attribute).split("axes")[-1].split('"')[1::2]))
+    if hlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
+        axes = hlo.ReplicaGroupMeshAxesAttr(attribute).axes
+        return _Groups(tuple([_axis(hlo.AxisRefAttr(a), replay) for a in axes]))
     mesh = _mesh(replay)
     groups = np.array(attribute)
     places = np.stack(np.unravel_index(groups, mesh.axis_sizes), -1)        # group, member, axis

@@ -202,6 +202,10 @@ HAND: dict[str, tuple[str, np.ndarray]] = {
     "sum over y": (combined("all_reduce", "[[0,1,2,3],[4,5,6,7]]", "2x3", "add"), over(np.sum, 1)),
     "maximum over x": (combined("all_reduce", "[[0,4],[1,5],[2,6],[3,7]]", "2x3", "maximum"),
                        over(np.max, 0)),
+    "sum over y, by name": (combined("all_reduce", "[[0,1,2,3],[4,5,6,7]]", "2x3", "add").replace(
+        "dense<[[0,1,2,3],[4,5,6,7]]>\n            : tensor<GROUPSxi64>",
+        "#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = y>]>"
+        .replace("= y", '= "y"')), over(np.sum, 1)),
     "product over x": (combined("all_reduce", "[[0,4],[1,5],[2,6],[3,7]]", "2x3", "multiply"),
                        over(np.prod, 0)),
     "sum over halves of y": (combined("all_reduce", "[[0,1],[2,3],[4,5],[6,7]]", "2x3", "add"),
@@ -237,7 +241,8 @@ HAND: dict[str, tuple[str, np.ndarray]] = {
 @pytest.mark.parametrize("name", HAND)
 def test_collectives_of_a_region_are_over_mesh_axes(name: str) -> None:
     body, wanted = HAND[name]
-    rows = "x".join(map(str, np.array(eval(body.partition("dense<")[2].partition(">")[0])).shape))
+    groups = body.partition("dense<")[2].partition(">")[0]
+    rows = "x".join(map(str, np.array(eval(groups or "[]")).shape))
     read = interop.from_stablehlo(region(body.replace("GROUPS", rows),
                                          "x".join(map(str, wanted.shape))))
     for executor in EXECUTORS:
