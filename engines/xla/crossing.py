@@ -81,6 +81,11 @@ def devices_of(sharding: Any) -> Sequence[Any]:
     return list(sharding.device_set) if mesh is None else list(mesh.devices.flat)
 
 
+def dtype_in_jax(t: ArrayType) -> Any:
+    """The dtype of values of this type; keys have one of JAX's."""
+    return jax.random.key(0).dtype if is_extended(t.dtype) else t.dtype
+
+
 def padded_shape(t: ArrayType, local: ArrayType, blocks: DeviceBlocks) -> tuple[int, ...]:
     """The shape of the whole value where all blocks have one size."""
     atoms = MeshAtoms(blocks.mesh, t.sharding.spec.axes())

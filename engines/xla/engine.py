@@ -16,14 +16,13 @@ from ...ir.context import config
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import JaxRuntimeError
 from ...ir.diagnostics.extras import need_jax
-from ...ir.dtypes import is_extended
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Level, Program
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...runtime.device_blocks import DeviceBlocks
 from ...runtime.storage import Stored
-from .crossing import from_jax, padded_shape, to_jax
+from .crossing import dtype_in_jax, from_jax, padded_shape, to_jax
 from .host_calls import SharedCall
 from .source import Source, needs_x64
 
@@ -81,12 +80,8 @@ class XLAProgram:
             "constants": writer.constants, "callbacks": self.calls})
         self.step: Callable[..., Any] = self.namespace["step"]
         self.jitted = jax.jit(self.step)
-        if writer.sizes:
-            named = jax.sharding.NamedSharding
-            where = [named(self.namespace["mesh"], s) for s in self.namespace["in_specs"]]
-        else:
-            where = [jax.sharding.SingleDeviceSharding(jax.devices()[0])] * len(self.types)
-        self.sharding = where
+        one = None if writer.sizes else jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        self.sharding = [s or one for s in writer.argument_shardings(self.namespace)]
 
     def settings(self) -> AbstractContextManager:
         """Under which JAX traces and runs the program."""
@@ -152,8 +147,7 @@ def enabled_x64(program: Program) -> AbstractContextManager:
 
 
 def _jax_type(t: Any, local: Any, blocks: DeviceBlocks) -> tuple[Any, Any]:
-    from_type = padded_shape(t, local, blocks)
-    return from_type, (jax.random.key(0).dtype if is_extended(t.dtype) else t.dtype)
+    return padded_shape(t, local, blocks), dtype_in_jax(t)
 
 
 @cached(256, "numbers of written programs")

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.spec import UNCONSTRAINED
+
 _STANDARD = frozenset("biufc")
 
 
@@ -67,6 +69,13 @@ def tuple_of(texts: Iterable[str]) -> str:
     """Texts of values as the text of a tuple."""
     texts = list(texts)
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def spec_text(entries: Iterable[Any]) -> str:
+    """What splits each dimension, as a PartitionSpec: names of axes, None, or UNCONSTRAINED."""
+    texts = ["P.UNCONSTRAINED" if e is UNCONSTRAINED else
+             repr(e[0]) if e and len(e) == 1 else repr(e) if e else "None" for e in entries]
+    return f"P({', '.join(texts)})"
 
 
 def identifier(name: str | None) -> str:

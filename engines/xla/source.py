@@ -27,7 +27,7 @@ from ...runtime.simulation.executor import used_axes
 from .carried import array_text, called_helpers, helpers
 from .collectives import exchange
 from .control import CONTROL, callback
-from .literals import identifier, scalar, tuple_of
+from .literals import identifier, scalar, spec_text, tuple_of
 from .ops import expression, unsupported_dtype
 from .random_ops import generator, random_expression
 
@@ -312,10 +312,10 @@ class Source:
         return [jax.sharding.NamedSharding(namespace["mesh"], s) for s in namespace["in_specs"]]
 
     def _spec_text(self, t: ArrayType) -> str:
-        entries = [repr(a[0]) if len(a) == 1 else repr(a) if a else "None" for a in self.spec(t)]
-        while entries and entries[-1] == "None":
+        entries = list(self.spec(t))
+        while entries and not entries[-1]:
             entries.pop()
-        return f"P({', '.join(entries)})"
+        return spec_text(entries)
 
     def places(self, text: str) -> dict[int, Location]:
         """By the numbers of the text's lines, where the equations stand that they are about."""

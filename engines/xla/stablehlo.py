@@ -6,11 +6,11 @@ from typing import Any
 
 from ...ir.diagnostics.extras import need_jax
 from ...ir.diagnostics.location import Location
-from ...ir.dtypes import is_extended
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
+from .crossing import dtype_in_jax
 from .engine import ask_for_devices, check_devices, enabled_x64, executed
 from .source import Source
 from .whole_source import WholeSource
@@ -61,13 +61,9 @@ def _function(source: Source, text: str, program: Program) -> tuple[Any, list[An
     namespace = executed(text, {"constants": source.constants,
                                 "callbacks": [_not_called] * len(source.calls)})
     types = program.global_in or program.in_avals
-    return namespace["run"], [_struct(t, s) for t, s in zip(
-        types, source.argument_shardings(namespace), strict=True)]
-
-
-def _struct(t: Any, sharding: Any) -> Any:
-    dtype = jax.random.key(0).dtype if is_extended(t.dtype) else t.dtype
-    return jax.ShapeDtypeStruct(t.shape, dtype, sharding=sharding)
+    return namespace["run"], [
+        jax.ShapeDtypeStruct(t.shape, dtype_in_jax(t), sharding=s)
+        for t, s in zip(types, source.argument_shardings(namespace), strict=True)]
 
 
 def _not_called(*_: Any) -> Any:

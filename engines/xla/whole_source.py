@@ -12,7 +12,7 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.types import ArrayType
 from ...runtime.axes import mesh_atoms
-from .literals import tuple_of
+from .literals import spec_text, tuple_of
 from .source import Source
 
 _CONSTRAINTS = {"sharding_constraint": "sharding", "reshard": "dst_sharding"}
@@ -52,18 +52,13 @@ class WholeSource(Source):
     def _constrained(self, x: str, entries: Sequence[Any]) -> str:
         if self._manual.issuperset(self.sizes):
             return x
-        spec = self._text_of(entries)
+        spec = spec_text(entries)
         sharding = spec if self._manual else f"NamedSharding(mesh, {spec})"
         return f"lax.with_sharding_constraint({x}, {sharding})"
 
     def _entries(self, spec: PartitionSpec) -> list[Any]:
         return [e if e is UNCONSTRAINED or e is None else
                 tuple([a for a in _names(e) if a not in self._manual]) for e in spec]
-
-    def _text_of(self, entries: Sequence[Any]) -> str:
-        texts = ["P.UNCONSTRAINED" if e is UNCONSTRAINED else
-                 repr(e[0]) if e and len(e) == 1 else repr(e) if e else "None" for e in entries]
-        return f"P({', '.join(texts)})"
 
     def _region(self, e: Equation) -> None:
         p = e.params
@@ -74,7 +69,7 @@ class WholeSource(Source):
         with self.function(name, [self.name(v) for v in body.invars]):
             self.line(f"return {tuple_of(self.body(body))}")
         self._manual = outer
-        specs = [tuple_of([self._text_of([_names(a) if a else None for a in s])
+        specs = [tuple_of([spec_text([_names(a) if a else None for a in s])
                            for s in p[k]]) for k in ("in_specs", "out_specs")]
         axes = ", ".join(map(repr, sorted(p["manual_axes"])))
         where = "" if outer else "mesh=mesh, "
@@ -84,7 +79,7 @@ class WholeSource(Source):
     def _placed(self, name: str, devices: Sequence[int]) -> list[str]:
         def shardings(specs: Sequence[PartitionSpec | None]) -> str:
             return tuple_of(["None" if s is None else
-                             f"NamedSharding(mesh, {self._text_of(self._entries(s))})"
+                             f"NamedSharding(mesh, {spec_text(self._entries(s))})"
                              for s in specs])
         ins, outs = self._specs
         result = f", out_shardings={shardings(outs)}" if any(s is not None for s in outs) else ""

@@ -63,8 +63,9 @@ def _sum(a1: Any, a2: Any, sign: int) -> Any:
 
     def aligned(v: Any) -> Any:
         """With the rank of the longer one, and zeros before its first row."""
-        if v is not longer:
-            v = broadcast_to(v, (v.shape[0], *longer.shape[1:]))
+        if v is longer:
+            return v
+        v = broadcast_to(v, (v.shape[0], *longer.shape[1:]))
         low = [(n - v.shape[0], 0, 0)] + [(0, 0, 0)] * (v.ndim - 1)
         return lax.pad(v, literal_like(0, v), low)
 
