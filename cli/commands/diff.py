@@ -88,7 +88,7 @@ def _beside_xla(options: argparse.Namespace) -> int:
         jitted = target.traced._jitted
         try:
             theirs = _report.xla_report(
-                jitted if isinstance(jitted, _imported.Imported) else target.traced.lower(),
+                jitted if isinstance(jitted, _imported.Imported) else target.lowered(),
                 hardware=options.hardware or DEFAULT_HARDWARE)
         except Exception as error:
             raise failure(error, f"compiling `{name}` by XLA") from error

@@ -128,6 +128,12 @@ class _Placed(StageInfo):
         """
         return _figures.cost_figures(self.program)
 
+    def xla_hlo(self) -> tuple[str, dict[int, Location]]:
+        """What XLA's own partitioner makes of the program on JAX's devices: its optimised text, and
+        where the lines of the source that its metadata names stand. See `interop.xla_report`.
+        """
+        return _on_jax.hlo_as_traced(self._executable)
+
 
 @bound_class
 class Lowered(_Placed):
@@ -165,12 +171,6 @@ class Lowered(_Placed):
         JAX, and no devices. debug_info: with the user's lines. `interop.from_stablehlo` reads it.
         """
         return _on_jax.stablehlo_as_traced(self._executable, debug_info)
-
-    def xla_hlo(self) -> tuple[str, dict[int, Location]]:
-        """What XLA's own partitioner makes of the program on JAX's devices: its optimised text, and
-        where the lines of the source that its metadata names stand. See `interop.xla_report`.
-        """
-        return _on_jax.hlo_as_traced(self._executable)
 
     def compile(self, compiler_options: Any = None, *,
                 device_assignment: Sequence[Device] | None = None, engine: str | None = None,

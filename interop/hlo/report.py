@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...driver.jit.jitted import Jitted
-from ...driver.jit.stages import Lowered
+from ...driver.jit.stages import Compiled, Lowered
 from ...ir.diagnostics.extras import need_jax
 from ...ir.diagnostics.location import Location
 from ...ir.support.lazy import lazy_import
@@ -169,7 +169,7 @@ def xla_report(fun: Any, *args: Any, hardware: str | Hardware = "v5p", **kwargs:
 
     fun: a function of JAX arrays, jitted or not, or what `jax.jit(f).lower(...).compile()` gives,
       which takes no arguments; what `from_jax` or `from_stablehlo` made, which knows its own; or a
-      jitted function of shardtrace, or what its `lower` gives.
+      jitted function of shardtrace, or what its `lower` or `compile` gives.
     args, kwargs: its arguments, or jax.ShapeDtypeStructs with shardings.
     hardware: for which times are modelled; see `explain`.
     JAX must have as many devices as the program is for.
@@ -183,7 +183,7 @@ def xla_report(fun: Any, *args: Any, hardware: str | Hardware = "v5p", **kwargs:
         return report_of(fun.hlo().splitlines(), hardware)
     if isinstance(fun, Jitted):
         fun = fun.lower(*args, **kwargs)
-    if isinstance(fun, Lowered):
+    if isinstance(fun, Lowered | Compiled):
         text, places = fun.xla_hlo()
         return report_of(text.splitlines(), hardware, places)
     if not hasattr(fun, "as_text"):
