@@ -13,6 +13,7 @@ from shardtrace import interop
 from ..executors import EXECUTORS
 from ..real_jax import real_jax
 from .jax_calls import calls
+from .programs import agree
 
 jax = real_jax()
 CALLS = calls(jax)
@@ -32,12 +33,7 @@ def test_an_imported_function_gives_the_values_of_jax(name: str) -> None:
         with st.config.override(shardtrace_executor=executor):
             found = jax.tree.leaves(interop.from_jax(f, *args)(*args))
         for a, b in zip(found, wanted, strict=True):
-            a, b = np.asarray(a), np.asarray(b)
-            assert a.dtype == b.dtype
-            low = a.dtype.itemsize == 2
-            wide = np.complex128 if a.dtype.kind == "c" else np.float64
-            np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=4e-3 if low else 2e-5,
-                                       atol=2e-5)
+            agree(np.asarray(a), np.asarray(b))
 
 
 def test_the_calls_have_all_primitives_of_lax() -> None:

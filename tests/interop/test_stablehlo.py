@@ -17,7 +17,7 @@ from ..executors import EXECUTORS
 from ..real_jax import real_jax
 from .jax_calls import calls
 from .models import message_passing, mixture_of_experts, transformer
-from .programs import equations
+from .programs import agree, equations
 
 jax = real_jax()
 CALLS = calls(jax)
@@ -33,14 +33,6 @@ def words(x: Any) -> np.ndarray:
         jax.numpy.result_type(x)))
 
 
-def agree(found: Any, wanted: Any) -> None:
-    a, b = np.asarray(found), words(wanted)
-    assert a.dtype == b.dtype
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    np.testing.assert_allclose(a.astype(wide), b.astype(wide), atol=2e-5,
-                               rtol=4e-3 if a.dtype.itemsize == 2 else 2e-5)
-
-
 @pytest.mark.parametrize("name", [
     name if i % 4 == 0 else pytest.param(name, marks=pytest.mark.slow)
     for i, name in enumerate(name for name in CALLS if name not in UNREADABLE)])
@@ -49,7 +41,7 @@ def test_what_jax_lowers_gives_the_values_of_jax(name: str) -> None:
     wanted = jax.tree.leaves(jax.jit(f)(*args))
     read = interop.from_stablehlo(jax.jit(f, keep_unused=True).lower(*args).as_text())
     for found, want in zip(read(*map(words, jax.tree.leaves(args))), wanted, strict=True):
-        agree(found, want)
+        agree(np.asarray(found), words(want))
 
 
 @pytest.mark.parametrize("name", sorted(UNREADABLE))
