@@ -18,14 +18,16 @@ After "Memory-efficient array redistribution" (arXiv:2112.01075).
 """
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from ...ir.ops.communication.retiling import Tiling, nested, received, tile_counts
+from ...ir.ops.communication.retiling import Tiling, nested, tile_counts
 from ...ir.support.caches import cached
 from ...ir.support.immutable import immutable
+from ...ir.support.named_tuple import NamedTuple
 
 STATES = 300            # tilings that a search takes up, of few axes, before the exchange is direct
 _ENDS = 64              # of retiles that it tries from each
@@ -35,8 +37,7 @@ STATES_OF_MANY_AXES = 10    # each has many more ways to go on
 Sizes = Mapping[str, int]
 
 
-@immutable
-class Step:
+class Step(NamedTuple):
     """A move between tilings; kind as in the module's table. dim, to_dim: see `Move`."""
     kind: str
     axes: tuple[str, ...]
@@ -76,6 +77,12 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
     came: dict[Tiling, tuple[Tiling, Step]] = {}
     done: set[Tiling] = set()
     most = states(STATES, len(sizes))
+
+    @functools.cache
+    def ends(tile: int) -> list[tuple[Tiling, _Lacks]]:
+        return [(end, _Lacks(lengths, end, size))
+                for end in _ends(lengths, size, tile, source, target)]
+
     while queue and len(done) < most:
         score, _, state, spent, _ = heapq.heappop(queue)
         if state in done:
@@ -87,10 +94,10 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
                 steps.append(step)
             return Path(lengths, source, tuple(reversed(steps)), score)
         done.add(state)
-        for step, cost in _steps(lengths, size, state, source, target):
+        for step, cost, tile in _steps(lengths, size, state, source, target, ends):
             after = step.after
-            if (after in done or spent + cost > bound or spent + cost + lacks[after] > bound
-                    or _tile(lengths, after, size) > cap):
+            if (after in done or tile > cap or spent + cost > bound
+                    or spent + cost + lacks[after] > bound):
                 continue
             new = (score[0] + (step.kind != "all_slice"), score[1] + (step.kind == "retile"
                    and tile_counts(after, size) != tile_counts(state, size)), score[2] + 1)
@@ -143,12 +150,14 @@ def _tile(lengths: tuple[int, ...], tiling: Tiling, size: Sizes) -> int:
     return math.prod(_local(lengths, tiling, size))
 
 
-def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling, target: Tiling
-           ) -> Iterator[tuple[Step, int]]:
-    """The moves from a tiling, with the elements that each costs."""
+def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling, target: Tiling,
+           ends: Callable[[int], list[tuple[Tiling, _Lacks]]]) -> Iterator[tuple[Step, int, int]]:
+    """The moves from a tiling, with the elements that each costs, and of a tile after it. ends: the
+    tilings to retile to, by the elements of a tile, with what is lacking of them.
+    """
     used = {a for axes in state for a in axes}
     counts = tile_counts(state, size)
-    here = _tile(lengths, state, size)
+    here = math.prod([n // k for n, k in zip(lengths, counts, strict=True)])
 
     def with_dim(base: Tiling, d: int, axes: tuple[str, ...]) -> Tiling:
         return (*base[:d], axes, *base[d + 1:])
@@ -157,20 +166,20 @@ def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling,
         if a not in used:
             for d, axes in enumerate(state):
                 if lengths[d] % (counts[d] * size[a]) == 0:
-                    yield Step("all_slice", (a,), d, -1, with_dim(state, d, (*axes, a))), 0
+                    yield (Step("all_slice", (a,), d, -1, with_dim(state, d, (*axes, a))), 0,
+                           here // size[a])
     for d, axes in enumerate(state):
         for k in range(1, len(axes) + 1):
             moved, n = axes[-k:], math.prod([size[a] for a in axes[-k:]])
             shorter = with_dim(state, d, axes[:-k])
-            yield Step("all_gather", moved, d, -1, shorter), here * (n - 1)
+            yield Step("all_gather", moved, d, -1, shorter), here * (n - 1), here * n
             for to in range(len(state)):
                 if to != d and lengths[to] % (counts[to] * n) == 0:
-                    yield (Step("all_to_all", moved, d, to,
-                                with_dim(shorter, to, state[to] + moved)), here * (n - 1) // n)
-    local = _local(lengths, state, size)
-    for end in _ends(lengths, size, here, source, target):
+                    after = with_dim(shorter, to, state[to] + moved)
+                    yield Step("all_to_all", moved, d, to, after), here * (n - 1) // n, here
+    for end, lacks in ends(here):
         if end != state:
-            yield Step("retile", (), -1, -1, end), received(local, state, end, size)
+            yield Step("retile", (), -1, -1, end), lacks[state], here
 
 
 def _ends(lengths: tuple[int, ...], size: Sizes, tile: int, source: Tiling, target: Tiling
