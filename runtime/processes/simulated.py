@@ -53,9 +53,8 @@ def deal_devices(count: int, local_device_count: Dealing = None) -> tuple[int, .
         total = int(config.read("jax_num_cpu_devices"))
         if total < count:
             raise ValueError(
-                f"{total} devices cannot be dealt to {count} processes. Simulate more devices with "
-                f"config.update('jax_num_cpu_devices', {count}), or say how many each process has "
-                "with local_device_count=1.")
+                f"{total} devices cannot be dealt to {count} processes. Start fewer, or simulate "
+                f"more devices with config.update('jax_num_cpu_devices', {count}).")
         each = [total // count + (p < total % count) for p in range(count)]
     elif isinstance(local_device_count, int):
         each = [local_device_count] * count
