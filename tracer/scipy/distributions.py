@@ -285,7 +285,8 @@ class beta(_Shaped):
         (a, b), z, scale = cls._split("logpdf", x, a, b, loc, scale)
         inside = (special.xlogy(a - 1, z) + special.xlog1py(b - 1, -z) - special.betaln(a, b)
                   - lax.log(scale))
-        return strong_array(within_support((z >= 0) & (z <= 1), inside))
+        valid = (a > 0) & (b > 0) & (scale > 0)
+        return strong_array(where(valid, within_support((z >= 0) & (z <= 1), inside), np.nan))
 
     @classmethod
     def pdf(cls, x, a, b, loc=0, scale=1):

@@ -1,7 +1,7 @@
 """The special functions that are here of those of `jax.scipy.special`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
-from shardtrace.tracer.nn import log_softmax, logsumexp, softmax
+from shardtrace.tracer.nn import logsumexp
 from shardtrace.tracer.scipy.integrals import exp1, expi
 from shardtrace.tracer.scipy.special import (
     beta,
@@ -28,6 +28,7 @@ from shardtrace.tracer.scipy.special import (
     i1e,
     kl_div,
     log_ndtr,
+    log_softmax,
     loggamma,
     logit,
     multigammaln,
@@ -36,6 +37,7 @@ from shardtrace.tracer.scipy.special import (
     poch,
     polygamma,
     rel_entr,
+    softmax,
     xlog1py,
     xlogy,
     zeta,
