@@ -30,7 +30,7 @@ def within_support(condition: Any, logarithm: Any) -> Any:
     return where(condition, logarithm, -np.inf)
 
 
-class _LocationScale:
+class LocationScale:
     """What follows from the standard form: `_log_density`, `_probability` and `_quantile` of z."""
 
     _log_density: Any
@@ -85,7 +85,7 @@ class _LocationScale:
         return cls.ppf(1 - jnp.asarray(q), loc, scale)
 
 
-class _Symmetric(_LocationScale):
+class _Symmetric(LocationScale):
     """Symmetric about loc, so that tails on both sides are equally exact."""
 
     @classmethod
@@ -176,7 +176,7 @@ class cauchy(_Symmetric):
         return strong_array(where(q < 0.5, -tail, tail))
 
 
-class expon(_LocationScale):
+class expon(LocationScale):
     """The exponential distribution from loc on, with mean loc + scale."""
 
     @staticmethod
@@ -192,7 +192,7 @@ class expon(_LocationScale):
         return -lax.log1p(-q)
 
 
-class uniform(_LocationScale):
+class uniform(LocationScale):
     """The uniform distribution: equal density between loc and loc + scale."""
 
     @classmethod
