@@ -2,6 +2,18 @@
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.nn import logsumexp
+from shardtrace.tracer.scipy.error_functions import (
+    bernoulli,
+    bessel_jn,
+    dawsn,
+    erfcx,
+    expn,
+    fresnel,
+    owens_t,
+    sici,
+    spence,
+    wofz,
+)
 from shardtrace.tracer.scipy.integrals import exp1, expi
 from shardtrace.tracer.scipy.special import (
     beta,
@@ -44,21 +56,27 @@ from shardtrace.tracer.scipy.special import (
 )
 
 __all__ = [
+    "bernoulli",
+    "bessel_jn",
     "beta",
     "betainc",
     "betaln",
     "boxcox",
     "boxcox1p",
     "comb",
+    "dawsn",
     "digamma",
     "entr",
     "erf",
     "erfc",
+    "erfcx",
     "erfinv",
     "exp1",
     "expi",
     "expit",
+    "expn",
     "factorial",
+    "fresnel",
     "gamma",
     "gammainc",
     "gammaincc",
@@ -77,10 +95,14 @@ __all__ = [
     "multigammaln",
     "ndtr",
     "ndtri",
+    "owens_t",
     "poch",
     "polygamma",
     "rel_entr",
+    "sici",
     "softmax",
+    "spence",
+    "wofz",
     "xlog1py",
     "xlogy",
     "zeta",

@@ -12,11 +12,12 @@ import scipy.interpolate
 import scipy.linalg
 import scipy.ndimage
 import scipy.signal
+import scipy.special
 import scipy.stats
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.scipy import linalg, stats
+from shardtrace.scipy import linalg, special, stats
 from shardtrace.scipy.interpolate import RegularGridInterpolator
 from shardtrace.scipy.ndimage import map_coordinates
 
@@ -236,3 +237,48 @@ def test_multinomial():
         np.testing.assert_allclose(
             stats.multinomial.pmf(np.array(x), n, p),
             scipy.stats.multinomial.pmf(x, n, p), rtol=1e-4)
+
+
+WIDE = np.concatenate([np.linspace(-6, 6, 41), [1e-4, -1e-4, 0, 25, 60, 1e3, 1e6, np.inf, np.nan]])
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("name", ["erfcx", "dawsn", "fresnel", "sici", "spence"])
+def test_special_functions(name, x64):
+    with st.enable_x64(x64), np.errstate(all="ignore"):
+        x = WIDE.astype(np.float64 if x64 else np.float32)
+        if name == "fresnel":
+            x = x[np.abs(x) < 100]
+        if name == "spence":
+            x = x[~np.isinf(x)]
+        wanted = getattr(scipy.special, name)(x.astype(np.float64))
+        if name == "sici":                  # of a negative number that of its size
+            wanted = wanted[0], scipy.special.sici(np.abs(x.astype(np.float64)))[1]
+        found = st.jit(getattr(special, name))(x)
+        pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else ((found, wanted),)
+        for a, b in pairs:
+            b = np.where(np.abs(b) > np.finfo(x.dtype).max, np.sign(b) * np.inf, b)
+            tolerance = 1e-9 if x64 else 3e-5
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance / 10)
+
+
+def test_special_functions_of_two():
+    h, a = np.meshgrid(np.linspace(-3, 3, 7), np.linspace(-4, 4, 9))
+    same("special.owens_t", h, a, atol=1e-6)
+    n, x = np.meshgrid(np.arange(6), np.array([0.01, 0.5, 1.0, 1.5, 4.0, 30.0]))
+    np.testing.assert_allclose(special.expn(n, x), scipy.special.expn(n, x), rtol=1e-4)
+    z = (RNG.standard_normal(20) * 2 + 2j * RNG.standard_normal(20)).astype(np.complex64)
+    np.testing.assert_allclose(special.wofz(z), scipy.special.wofz(z), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(special.bernoulli(8), scipy.special.bernoulli(8), rtol=1e-6)
+    x = np.array([0.0, 0.3, 2.0, 9.5], np.float32)
+    wanted = scipy.special.jv(np.arange(4)[:, None], x)
+    np.testing.assert_allclose(special.bessel_jn(x, v=3), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_derivatives_of_special_functions():
+    for name in ("erfcx", "dawsn", "spence"):
+        f = getattr(special, name)
+        for x in (0.3, 0.8, 1.7, 4.0):
+            with st.enable_x64(True):
+                slope = (f(x + 1e-5) - f(x - 1e-5)) / 2e-5
+                np.testing.assert_allclose(st.grad(f)(x), slope, rtol=1e-5)
