@@ -12,7 +12,16 @@ from .distributions import LOG_2PI, LocationScale, within_support
 from .special import where
 
 
-class gumbel_r(LocationScale):
+class _Gumbel(LocationScale):
+    """Both Gumbel distributions; NaN where the scale is not positive."""
+
+    @classmethod
+    def _standard(cls, name, x, loc, scale):
+        z, scale = super()._standard(name, x, loc, scale)
+        return where(scale > 0, z, np.nan), scale
+
+
+class gumbel_r(_Gumbel):
     """The Gumbel distribution of maxima, around loc, with scale."""
 
     @staticmethod
@@ -43,7 +52,7 @@ class gumbel_r(LocationScale):
         return jnp.log(cls.sf(x, loc, scale))
 
 
-class gumbel_l(LocationScale):
+class gumbel_l(_Gumbel):
     """The Gumbel distribution of minima, around loc, with scale."""
 
     @staticmethod
