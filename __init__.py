@@ -147,10 +147,10 @@ _NAMES: dict[str, tuple[str, str]] = {
     "ensure_compile_time_eval": (".tracer.staging.compile_time", "ensure_compile_time_eval"),
     "float0": (".ir.dtypes", "float0"),
 }
-_MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_derivatives", "debug", "distributed",
-            "dlpack", "dtypes", "errors", "experimental", "extend", "flatten_util", "image",
-            "interop", "lax", "memory", "nn", "numpy", "ops", "random", "runtime", "scipy",
-            "sharding", "stages", "testing", "tree", "tree_util", "typing")
+_MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_batching", "custom_derivatives",
+            "debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "extend",
+            "flatten_util", "image", "interop", "lax", "memory", "nn", "numpy", "ops", "random",
+            "runtime", "scipy", "sharding", "stages", "testing", "tree", "tree_util", "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
 
@@ -158,6 +158,7 @@ if TYPE_CHECKING:
     from . import ad_checkpoint as ad_checkpoint
     from . import checkpoints as checkpoints
     from . import core as core
+    from . import custom_batching as custom_batching
     from . import custom_derivatives as custom_derivatives
     from . import debug as debug
     from . import distributed as distributed
@@ -176,6 +177,7 @@ if TYPE_CHECKING:
     from . import ops as ops
     from . import random as random
     from . import runtime as runtime
+    from . import scipy as scipy
     from . import sharding as sharding
     from . import stages as stages
     from . import testing as testing
