@@ -10,6 +10,7 @@ from shardtrace.scipy import (
     optimize,
     signal,
     sparse,
+    spatial,
     special,
     stats,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "optimize",
     "signal",
     "sparse",
+    "spatial",
     "special",
     "stats",
 ]

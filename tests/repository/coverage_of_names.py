@@ -83,7 +83,6 @@ REASONS: dict[str, dict[str, str]] = {
 
 # For what is missing of modules of which only a part is here.
 OTHERWISE = {
-    "scipy.spatial.transform": "not met in programs on sharding so far",
     "scipy.special": "not met in programs on sharding so far",
 }
 
