@@ -150,7 +150,8 @@ _NAMES: dict[str, tuple[str, str]] = {
 _MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_batching", "custom_derivatives",
             "debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "extend",
             "flatten_util", "image", "interop", "lax", "memory", "nn", "numpy", "ops", "random",
-            "runtime", "scipy", "sharding", "stages", "testing", "tree", "tree_util", "typing")
+            "runtime", "scipy", "sharding", "stages", "test_util", "testing", "tree", "tree_util",
+            "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
 
@@ -180,6 +181,7 @@ if TYPE_CHECKING:
     from . import scipy as scipy
     from . import sharding as sharding
     from . import stages as stages
+    from . import test_util as test_util
     from . import testing as testing
     from . import tree as tree
     from . import tree_util as tree_util

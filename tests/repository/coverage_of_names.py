@@ -17,7 +17,8 @@ FULL = ("numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "nn", "nn.ini
 MODULES = ("", *FULL, "scipy.cluster.vq", "scipy.fft", "scipy.integrate", "scipy.interpolate",
            "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal",
            "scipy.spatial.transform", "scipy.special", "scipy.stats", "ad_checkpoint",
-           "custom_batching", "custom_derivatives", "debug", "dtypes", "errors", "typing")
+           "custom_batching", "custom_derivatives", "debug", "dtypes", "errors", "test_util",
+           "typing")
 
 _REF = "mutable references: values here do not change, so that programs can be partitioned"
 _COMPILER = "a hook of XLA or its runtime, of which there is none below"
