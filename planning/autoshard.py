@@ -161,8 +161,9 @@ class Searched(NamedTuple):
                 [_row(n, v.aval, s, self.mesh) for n, v, s in zip(
                     results, program.outvars, plan.results, strict=True)])
         inside = self.trials.changes(plan)
+        meshes = self.meshes if len(self.meshes) > 1 else ()
         return Proposal(program, self.mesh, self.topology, self.outcome, rows, inside, trees,
-                        self.tried, donated, self.meshes if len(self.meshes) > 1 else ())
+                        self.tried, self.trials.limit, donated, meshes)
 
 
 def objective_of(hardware: str | Hardware | None, memory_limit: float | None) -> Objective:

@@ -255,18 +255,24 @@ class Model:
         """
         if source == target:
             return 0
+        memo = self.table.memo
         key = "reshard", kind, source, target
-        found = self.table.memo.get(key)
-        if found is None:
+        if key not in memo:
             shape, itemsize = self.table.shapes[kind]
             (have, sums), (want, others) = (self.table.table[n] for n in (source, target))
             if sums == others and len(_moving(have, want)) < 2:
                 return self.table.costs[kind, source, target]
-            moves = plan(self.mesh, shape, have, want, sums, others).moves
-            found = self.table.memo[key] = sum(
-                [self.prices.exchange(name, axes).of(n * itemsize)
-                 for name, axes, n in exchanges_of(self.mesh, shape, moves, have)])
-        return found
+            size = math.prod(shape)
+            if size and all(n % self.mesh.size == 0 for n in shape):
+                # what divides however it is split moves alike, whatever its size
+                shape = (self.mesh.size,) * len(shape)
+            own = "moves", shape, source, target
+            if own not in memo:
+                moves = plan(self.mesh, shape, have, want, sums, others).moves
+                memo[own] = [(self.prices.exchange(name, axes), n / math.prod(shape))
+                             for name, axes, n in exchanges_of(self.mesh, shape, moves, have)]
+            memo[key] = sum([price.of(part * size * itemsize) for price, part in memo[own]])
+        return memo[key]
 
     # -- what a choice costs -----------------------------------------------------------------------
 

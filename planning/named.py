@@ -40,7 +40,13 @@ def named_plans(model: Model, roles: Roles) -> list[Named]:
     """The plans that a mesh has room for, those that do the same as an earlier one left out."""
     axes = [a for a, n in model.mesh.shape.items() if n > 1]
     found: dict[tuple[int, ...], str] = {}
+    lacks = [word for word, there in (("sequence", roles.sequence is not None),
+                                      ("FSDP", roles.batch is not None),
+                                      ("data", roles.batch is not None),
+                                      ("tensor", bool(roles.inner_classes))) if not there]
     for jobs in _mixtures(axes):
+        if any(word in job for job in jobs.values() for word in lacks):
+            continue
         chosen = tuple([_number(model, g, _layout(model, roles, g, jobs))
                         for g in range(len(model.groups))])
         found.setdefault(chosen, _name(jobs))

@@ -43,14 +43,15 @@ class Proposed:
     peak_bytes, received_bytes: of these. bound: seconds that, by the model, every plan takes at
     least with computation and communication one after the other; gap: how far the plan's own sum is
     above it, as a share; both None where no bound is known. named: the plans that have names, the
-    best first. tried: how many plans were partitioned. donated: numbers of the arguments that are
-    given up. meshes: the meshes that were compared, with the seconds of their best plans.
+    best first. tried: how many plans were partitioned. limit: bytes that a device may hold.
+    donated: numbers of the arguments that are given up. meshes: the meshes that were compared, with
+    the seconds of their best plans.
     """
 
     def __init__(self, program: Program, mesh: Mesh | AbstractMesh, topology: Topology,
                  outcome: Outcome, rows: tuple[Sequence[Row], Sequence[Row]],
                  constraints: Sequence[Constrain], trees: tuple[Any, Any],
-                 tried: int, donated: Sequence[int] = (),
+                 tried: int, limit: int, donated: Sequence[int] = (),
                  meshes: Sequence[tuple[AbstractMesh, float]] = ()) -> None:
         best = outcome.best
         self.name, self.program = program.name, program
@@ -62,7 +63,7 @@ class Proposed:
         self.tried, self.meshes = tried, tuple(meshes)
         self.named = tuple([NamedPlan(r.name, r.trial.figures if r.trial else None, r.cost)
                             for r in outcome.rivals])
-        self.donated = tuple(donated)
+        self.limit, self.donated = limit, tuple(donated)
 
     @property
     def time(self) -> float:

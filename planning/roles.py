@@ -1,9 +1,9 @@
 """What dimensions are to a program: its batch, its sequence, the dimensions of its parameters.
 
 Dimensions of groups that share a factor in some equation are one *class*, such as all that are the
-batch. Which class is what is read off the program: the batch and the sequence take part in nearly
-all products and are in few bytes of arguments; those of parameters are in most. From these come the
-plans that have names (named.py).
+batch. Which class is what is read off the program: the batch takes part in nearly all products, is
+in few of the arguments, and comes first where it is; the sequence likewise, behind it. From these
+come the plans that have names (named.py).
 """
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from ..partitioner.cost.work import equation_flops
 from .groups import Group, Groups, Use
 
 COVERED = 0.5              # share of all operations that a batch takes part in
-RARE = 0.5                 # share of the bytes of arguments that it may be in
 
 
 class Roles:
     """The classes of a program. of: per group, the class of each dimension; covered: per class the
-    share of operations of products that it takes part in; stored: the share of bytes of arguments.
+    share of operations of products that it takes part in; arguments: per class, those that have it.
     batch, sequence: classes, in the order in which they come first in values; None where there is
     none. inner_classes: those that tensor parallelism splits, one of each parameter.
     """
@@ -72,21 +71,15 @@ class Roles:
                 for c in {find(i) for _, own in dims for i in own}:
                     self.covered[c] = self.covered.get(c, 0.0) + flops
         self.covered = {c: n / max(total, 1.0) for c, n in self.covered.items()}
-        self.stored = self._stored()
+        self.arguments: dict[int, set[int]] = {}
+        for i, v in enumerate(groups.program.invars):
+            for c in {*self.classes(v)}:
+                self.arguments.setdefault(c, set()).add(i)
         self.batch, self.sequence = self._batches()
+        self.outer = {c for g in every if g.holds_argument and self.is_data(g) for c in self.of[g]}
         parameters = [g for g in every if g.holds_argument and not self.is_data(g)
                       and len(g.sizes) - len(g.closed) > 1]
         self.inner_classes = {self.of[g][d] for g in parameters for d in self.inner(g, ())[:1]}
-
-    def _stored(self) -> dict[int, float]:
-        found: dict[int, float] = {}
-        total = 0.0
-        for v in self.groups.program.invars:
-            size = float(math.prod(v.aval.shape) * v.aval.dtype.itemsize)
-            total += size
-            for c in {*self.classes(v)}:
-                found[c] = found.get(c, 0.0) + size
-        return {c: n / max(total, 1.0) for c, n in found.items()}
 
     def _batches(self) -> tuple[int | None, int | None]:
         places: dict[int, list[int]] = {}
@@ -94,11 +87,16 @@ class Roles:
             for d, c in enumerate(self.classes(v)):
                 if c >= 0:
                     places.setdefault(c, []).append(d)
-        found = [c for c, share in self.covered.items()
-                 if share >= COVERED and self.stored.get(c, 0.0) < RARE]
-        found.sort(key=lambda c: (-round(self.covered[c], 1),
+        count = len([v for v in self.groups.program.invars if v.aval.shape])
+        found = [c for c, share in self.covered.items() if share >= COVERED]
+        own = {c: self.arguments.get(c, set()) for c in found}
+        found.sort(key=lambda c: (2 * len(own[c]) > count, -round(self.covered[c], 1),
                                   sum(places[c]) / len(places[c]), c))
-        return (*found[:2], None, None)[0], (*found[:2], None, None)[1]
+        if not found or len(own[found[0]]) == count:
+            return None, None
+        batch = found[0]
+        behind = [c for c in found[1:] if own[c] <= own[batch]]
+        return batch, behind[0] if behind else None
 
     def classes(self, v: Var) -> tuple[int, ...]:
         """The class of each dimension of a value; -1 for those of size one."""
@@ -110,11 +108,12 @@ class Roles:
         return any(c in self.of[group] for c in (self.batch, self.sequence) if c is not None)
 
     def inner(self, group: Group, sizes: Sequence[int]) -> list[int]:
-        """The dimensions of a parameter by how few products take part in their class, the first
-        being what tensor parallelism splits. sizes: that must divide one of them, the product.
+        """The dimensions of a parameter, first what tensor parallelism splits: of a class that no
+        data has, and that the fewest products take part in. sizes: whose product divides it.
         """
         parts = math.prod(sizes)
         found = [d for d, n in enumerate(group.sizes)
                  if d not in group.closed and n % parts == 0]
         return sorted(found, key=lambda d: (
+            self.of[group][d] in self.outer,
             round(self.covered.get(self.of[group][d], 0.0), 6), d))

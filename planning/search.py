@@ -1,6 +1,6 @@
 """The search on one mesh: candidates from the model, judged by what really runs.
 
-    1  the plans that have names, and the best that each leads to with its arguments kept
+    1  the plans that have names, and the best that each leads to
     2  the cheapest choice of layouts in the model, by the mixed-integer program (solve.py)
     3  of small programs every way to lay out the arguments
     4  the arguments of the best plan so far changed one group at a time, while that helps
@@ -23,13 +23,15 @@ from ..ir.support.progress import counted
 from .groups import Group, Groups, uses
 from .memory import held_at_once
 from .model import GroupLayout, Model, group_layouts
-from .named import Named, named_plans
+from .named import named_plans
 from .roles import Roles
 from .solve import Answer, descend, solve
 from .trials import Plan, Realised, Trial, Trials
 
-EFFORT = 16_000            # equations that are partitioned in all trials together
-FEWEST, MOST = 24, 1000    # trials
+EFFORT = 12_000            # equations that are partitioned in all trials together
+EACH = 150                 # that any trial counts besides those of the program
+FEWEST = 32                # trials
+EVERY = 4_000              # equations in all trials of every way to lay out the arguments
 FAR = 6.0                  # times the cost of the best: how far behind a plan is not tried
 NEAR = 1.001               # a time is as good as one that is less by this factor
 TIGHTER = (1.0, 0.7, 0.5, 0.3, 0.15, 0.08)     # limits of memory of the model, beside the real one
@@ -69,7 +71,7 @@ class Search:
         self.roles = Roles(self.groups)
         self.realised = Realised(self.model, pinned, pinned_results)
         self.equations = sum(1 for _ in uses(self.program))
-        self.budget = max(FEWEST, min(MOST, EFFORT // max(self.equations, 1)))
+        self.budget = max(FEWEST, EFFORT // (self.equations + EACH))
         self.names = named_plans(self.model, self.roles)
         self.arguments = frozenset(g for g, group in enumerate(self.model.groups)
                                    if group.holds_argument)
@@ -89,22 +91,28 @@ class Search:
         """How many plans may still be tried."""
         return self.budget - len(self.trials.found)
 
+    def starts(self) -> list[tuple[int, ...]]:
+        """The choices that descent finds from the plans that have names, and from the layouts that
+        split most; the cheapest first.
+        """
+        begin = [n.chosen for n in self.names] + [(0,) * len(self.model.groups)]
+        found = dict.fromkeys(tuple(descend(self.model, chosen)) for chosen in begin)
+        return sorted(found, key=lambda chosen: (self.model.cost(chosen), chosen))
+
     def outlook(self) -> float:
-        """The cost in the model of the best choice that the plans that have names lead to."""
-        return min(self.model.cost(descend(self.model, n.chosen)) for n in self.names)
+        """The cost in the model of the best choice of these."""
+        return self.model.cost(self.starts()[0])
 
     def run(self) -> Outcome:
         """The answer. Its trial may not fit into memory, where none was found that does."""
-        names = self.names
-        starts = sorted(names, key=lambda n: self.model.cost(n.chosen))
-        starts = [Named(n.name, tuple(descend(self.model, n.chosen))) for n in starts]
-        best_start = min(starts, key=lambda n: self.model.cost(n.chosen)).chosen
+        starts = self.starts()
+        best_start = starts[0]
         answer = solve(self.model, best_start)
         self.try_choice(answer.chosen if answer else best_start)
         within = self.within(best_start)
-        rivals = self.rivals(names)
+        rivals = self.rivals()
         every = self.every_argument()
-        for chosen in dict.fromkeys(n.chosen for n in starts[:4]):
+        for chosen in starts[:4]:
             if self.left > 0:
                 self.try_choice(chosen)
         self.better(within or (answer.chosen if answer else best_start))
@@ -119,9 +127,9 @@ class Search:
     # -- candidates --------------------------------------------------------------------------------
 
     def try_choice(self, chosen: Sequence[int], few: bool = False) -> Trial | None:
-        """The best plan that stands for a choice of layouts."""
+        """The best plan that stands for a choice of layouts; few: of those alone that say most."""
         plans = self.realised.plans(chosen)
-        return self.try_plans(plans[1:3] if few and len(plans) > 2 else plans)
+        return self.try_plans(plans[2:3] if few and len(plans) > 2 else plans)
 
     def try_plans(self, plans: Sequence[Plan]) -> Trial | None:
         found = [t for p in plans if (t := self.trials.trial(p)) is not None]
@@ -146,22 +154,19 @@ class Search:
                 self.try_choice(chosen)
         return chosen
 
-    def rivals(self, names: Sequence[Named]) -> tuple[Rival, ...]:
-        """The plans that have names, each with its arguments kept and the rest as is best."""
-        cost = {n.name: self.model.cost(n.chosen) for n in names}
-        ranked = sorted(names, key=lambda n: cost[n.name])
-        least = cost[ranked[0].name]
-        most = max(2, self.budget // 3)
-        before, rivals = len(self.trials.found), []
+    def rivals(self) -> tuple[Rival, ...]:
+        """The plans that have names."""
+        cost = {n.name: self.model.cost(n.chosen) for n in self.names}
+        ranked = sorted(self.names, key=lambda n: cost[n.name])
+        before, found = len(self.trials.found), []
+        large = self.budget == FEWEST
         for n in counted(ranked, "plans that have names"):
             trial = None
-            if cost[n.name] <= FAR * least and len(self.trials.found) - before < most:
-                own = self.try_choice(n.chosen, few=self.budget < MOST // 4)
-                freed = self.try_choice(descend(self.model, n.chosen, self.arguments),
-                                        few=self.budget < MOST // 4)
-                trial = min((t for t in (own, freed) if t), key=lambda t: t.rank, default=None)
-            rivals.append(Rival(n.name, trial, cost[n.name] / 10 ** 18))
-        return tuple(sorted(rivals, key=lambda r: (
+            if (cost[n.name] <= FAR * cost[ranked[0].name]
+                    and len(self.trials.found) - before < self.budget // 2):
+                trial = self.try_plans(self.realised.plans(n.chosen)[int(large):3])
+            found.append(Rival(n.name, trial, cost[n.name] / 10 ** 18))
+        return tuple(sorted(found, key=lambda r: (
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))
 
     def every_argument(self) -> bool:
@@ -174,7 +179,7 @@ class Search:
             group = Group(v, tuple(v.aval.shape))
             choices.append([spec_from_entries(x) for x in group_layouts(group, self.trials.mesh)])
         count = math.prod(map(len, choices))
-        if count > self.left:
+        if count > max(self.left, EVERY // max(self.equations, 1)):
             return False
         results = tuple(self.results)
         self.try_plans([Plan(own, results) for own in itertools.product(*choices)])
@@ -196,10 +201,10 @@ class Search:
                     other = descend(self.model, other, self.arguments)
                     ranked.append((self.model.cost(other), other))
             for _, other in sorted(ranked)[:2]:
-                if self.left <= FEWEST // 3:
+                if self.left <= 0:
                     return
                 before = self.best
-                self.try_choice(other, few=self.budget < MOST // 4)
+                self.try_choice(other, few=True)
                 if self.best.rank < before.rank:
                     own = other
 
@@ -212,7 +217,7 @@ class Search:
             for start in range(0, len(left), size):
                 gone = {*left[start:start + size]}
                 inside = tuple([i for i in best.plan.inside if i.group not in gone])
-                if inside == best.plan.inside or len(self.trials.found) > self.budget + FEWEST // 2:
+                if inside == best.plan.inside or len(self.trials.found) > self.budget + FEWEST // 4:
                     continue
                 trial = self.trials.trial(best.plan._replace(inside=inside))
                 if trial is not None and trial.fits >= best.fits and (

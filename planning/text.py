@@ -70,8 +70,10 @@ def named_rows(p: Proposed) -> list[tuple[str, ...]]:
     found = [("this plan", *_columns(p.figures), "")]
     for other in [n for n in p.named if n.figures is not None][:SHOWN]:
         assert other.figures is not None
-        found.append((other.name, *_columns(other.figures),
-                      f"{other.figures.time / max(p.time, 1e-18):.2f}x"))
+        note = f"{other.figures.time / max(p.time, 1e-18):.2f}x"
+        if other.figures.peak_bytes > p.limit >= p.peak_bytes:
+            note += ", does not fit"
+        found.append((other.name, *_columns(other.figures), note))
     # of those that were not tried rather one job for all axes than mixtures
     untried = sorted([n for n in p.named if n.figures is None],
                      key=lambda n: (" x " in n.name, n.cost))
