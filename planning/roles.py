@@ -90,7 +90,10 @@ class Roles:
         count = len([v for v in self.groups.program.invars if v.aval.shape])
         found = [c for c, share in self.covered.items() if share >= COVERED]
         own = {c: self.arguments.get(c, set()) for c in found}
-        found.sort(key=lambda c: (2 * len(own[c]) > count, -round(self.covered[c], 1),
+        ins, outs = ({self.groups.of[v] for v in some if isinstance(v, Var)} for some in (
+            self.groups.program.invars, self.groups.program.outvars))
+        kept = {c for g in ins & outs for c in self.of[g]}       # what a step gives back: no batch
+        found.sort(key=lambda c: (2 * len(own[c]) > count, c in kept, -round(self.covered[c], 1),
                                   sum(places[c]) / len(places[c]), c))
         if not found or len(own[found[0]]) == count:
             return None, None

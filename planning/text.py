@@ -136,9 +136,10 @@ def constraint_text(c: Constrain) -> str:
 
 def code(p: Proposed) -> str:
     """The jitted function with its specs. Trees of specs that are equal are written once."""
-    names = ", ".join(map(repr, map(str, p.mesh.axis_names)))
-    names += "," if len(p.mesh.axis_names) == 1 else ""
-    lines = [f"mesh = jax.make_mesh({tuple(p.mesh.axis_sizes)!r}, ({names}))"]
+    axes = tuple(map(str, p.mesh.axis_names))
+    lines = [f"mesh = jax.make_mesh({tuple(p.mesh.axis_sizes)!r}, {axes!r}, "
+             f"axis_types=(AxisType.Auto,) * {len(axes)})",
+             "placed = functools.partial(jax.tree.map, lambda spec: NamedSharding(mesh, spec))"]
     known: dict[str, str] = {}
 
     def written(value: Any, name: str) -> str:
@@ -162,13 +163,13 @@ def code(p: Proposed) -> str:
     outs = (tupled([written(r, f"result_{i}") for i, r in enumerate(results)])
             if type(results) is tuple else written(results, "result"))
     donated = f", donate_argnums={p.donated!r}" if p.donated else ""
-    lines += ["with jax.set_mesh(mesh):", f"    {p.name} = jax.jit(",
-              f"        {p.name}, in_shardings={ins},", f"        out_shardings={outs}{donated})"]
+    lines.append(f"{p.name} = jax.jit({p.name}, in_shardings=placed({ins}),\n"
+                 f"    out_shardings=placed({outs}){donated})")
     for c in p.constraints:
         name = c.name or "x"
         place = "at the start of the body of" if c.places[0].equation < 0 else "behind"
-        lines.append(f"# {place} {c.location}: {name} = jax.lax.with_sharding_constraint({name}, "
-                     f"{spec_text(c.spec)})")
+        lines.append(f"# {place} {c.location}:\n#     {name} = jax.lax.with_sharding_constraint("
+                     f"{name}, NamedSharding(mesh, {spec_text(c.spec)}))")
     return "\n".join(lines)
 
 
