@@ -71,32 +71,55 @@ def autoshard(fun: Callable[..., Any], *args: Any, mesh: Any = None,
     (P('data', None), 0)
     """
     jitted = fun if isinstance(fun, Jitted) else jit(fun)
-    args, named = jitted.spelled(args, {})
-    asked = given_mesh(mesh, tree.leaves((args, named)))
+    return _proposed(jitted, *jitted.spelled(args, {}), mesh, hardware, memory_limit, fixed,
+                     topology)
+
+
+def autoshard_traced(traced: Traced, *, mesh: Any = None, hardware: str | Hardware | None = None,
+                     memory_limit: float | None = None,
+                     fixed: Mapping[str, PartitionSpec] | None = None,
+                     topology: Sequence[int] | Topology | None = None) -> Proposal:
+    """The same for a function that was traced, on the arguments that it was traced with."""
+    jitted = traced._jitted
+    assert isinstance(jitted, Jitted)
+    args, kwargs = tree.unflatten(traced.in_tree, traced._leaves)
+    args, kwargs = jitted.arguments.merge(args, kwargs, traced._static)
+    return _proposed(jitted, args, kwargs, mesh, hardware, memory_limit, fixed, topology)
+
+
+def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh: Any,
+              hardware: str | Hardware | None, memory_limit: float | None,
+              fixed: Mapping[str, PartitionSpec] | None,
+              topology: Sequence[int] | Topology | None) -> Proposal:
+    args, kwargs, static = jitted.arguments.split(args, kwargs)
+    asked = given_mesh(mesh, tree.leaves((args, kwargs)))
     objective = objective_of(hardware, memory_limit)
 
+    def placed(one: Mesh | AbstractMesh) -> tuple[Sequence[Any], dict[str, Any]]:
+        on_mesh = tree.map(lambda x: _placed(x, one), (tuple(args), kwargs))
+        return jitted.arguments.merge(*on_mesh, static)
+
     def on(one: Mesh | AbstractMesh) -> tuple[Subject, Traced]:
-        placed = tree.map(lambda x: _placed(x, one), (args, named))
-        traced = jitted.trace(*placed[0], **placed[1])
+        given, named = placed(one)
+        traced = jitted.trace(*given, **named)
         return Subject(traced.jaxpr, one, tuple(traced._donated())), traced
 
     found = searched(lambda one: on(one)[0], asked, objective, fixed or {}, topology)
     subject, traced = on(found.mesh)
-    shapes = tuple([found.mesh_sharding(s) for s in found.outcome.best.plan.arguments])
-    results = tuple([None if s is None else found.mesh_sharding(s)
-                     for s in found.outcome.best.plan.results])
-    trees = (tree.unflatten(traced.in_tree, shapes), tree.unflatten(traced.out_tree, results))
+    plan = found.outcome.best.plan
+    trees = (tree.unflatten(traced.in_tree, [found.mesh_sharding(s) for s in plan.arguments]),
+             tree.unflatten(traced.out_tree, [None if s is None else found.mesh_sharding(s)
+                                              for s in plan.results]))
     numbers = [i for i, a in enumerate(tree.unflatten(traced.in_tree, list(subject.donated))[0])
                if tree.leaves(a) and all(tree.leaves(a))]
     changes = found.changes()
-    proposal = found.proposal(trees, numbers)
-    placed = tree.map(lambda x: _placed(x, found.mesh), (args, named))
 
     def with_plan() -> Changed:
         return Changed(jitted, changes, found.mesh, padded=False)
 
-    return proposal.made_by(with_plan, lambda: explain(
-        with_plan(), objective.hardware, topology=found.topology)(*placed[0], **placed[1]))
+    given, named = placed(found.mesh)
+    return found.proposal(trees, numbers).made_by(with_plan, lambda: explain(
+        with_plan(), objective.hardware, topology=found.topology)(*given, **named))
 
 
 def autoshard_program(program: Program, *, hardware: str | Hardware | None = None,

@@ -32,8 +32,9 @@ EFFORT = 12_000            # equations that are partitioned in all trials togeth
 EACH = 150                 # that any trial counts besides those of the program
 FEWEST = 32                # trials
 EVERY = 4_000              # equations in all trials of every way to lay out the arguments
-FAR = 6.0                  # times the cost of the best: how far behind a plan is not tried
-NEAR = 1.001               # a time is as good as one that is less by this factor
+FAR = 6.0                  # times the cost of the best: how far behind none of a large program is
+NEAR = 2.0                 # and how near is tried in several ways
+SAME = 1.001               # a time is as good as one that is less by this factor
 TIGHTER = (1.0, 0.7, 0.5, 0.3, 0.15, 0.08)     # limits of memory of the model, beside the real one
 
 
@@ -157,14 +158,17 @@ class Search:
     def rivals(self) -> tuple[Rival, ...]:
         """The plans that have names."""
         cost = {n.name: self.model.cost(n.chosen) for n in self.names}
-        ranked = sorted(self.names, key=lambda n: cost[n.name])
+        # one job for all axes first; of mixtures the most promising
+        ranked = sorted(self.names, key=lambda n: (" x " in n.name, cost[n.name]))
+        least, large = min(cost.values()), self.budget == FEWEST
         before, found = len(self.trials.found), []
-        large = self.budget == FEWEST
         for n in counted(ranked, "plans that have names"):
             trial = None
-            if (cost[n.name] <= FAR * cost[ranked[0].name]
-                    and len(self.trials.found) - before < self.budget // 2):
-                trial = self.try_plans(self.realised.plans(n.chosen)[int(large):3])
+            if ((not large or cost[n.name] <= FAR * least)
+                    and len(self.trials.found) - before < 2 * self.budget // 3):
+                plans = self.realised.plans(n.chosen)
+                trial = self.try_plans(plans[2:3] if cost[n.name] > NEAR * least and large
+                                       else plans[int(large):3])
             found.append(Rival(n.name, trial, cost[n.name] / 10 ** 18))
         return tuple(sorted(found, key=lambda r: (
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))
@@ -221,7 +225,7 @@ class Search:
                     continue
                 trial = self.trials.trial(best.plan._replace(inside=inside))
                 if trial is not None and trial.fits >= best.fits and (
-                        trial.figures.time <= best.figures.time * NEAR
+                        trial.figures.time <= best.figures.time * SAME
                         if best.fits else trial.figures.peak_bytes <= best.figures.peak_bytes):
                     best = trial
             size //= 2

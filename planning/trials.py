@@ -24,6 +24,8 @@ from ..report.reasons.value_paths import Place, places
 from .groups import Groups
 from .model import Model
 
+HEAVY = 3                  # times the limit of memory
+
 Specs = tuple[PartitionSpec | None, ...]
 
 
@@ -99,7 +101,9 @@ class Trials:
         first = self._partitioned(plan, 0)
         if first is None or not self.limit or first.peak_bytes <= self.limit:
             return None if first is None else Trial(plan, first, True)
-        within = self._partitioned(plan, self.limit)
+        # a plan that is far above the limit is not brought below it by other collectives
+        within = (self._partitioned(plan, self.limit) if first.peak_bytes <= HEAVY * self.limit
+                  else None)
         return Trial(plan, first, False) if within is None else Trial(plan, within, True)
 
     def _partitioned(self, plan: Plan, limit: int) -> Figures | None:
@@ -157,11 +161,14 @@ def _places(groups: Groups) -> tuple[list[tuple[Place, Var]], list[tuple[Place, 
     """What loops carry, and the results of equations between groups; arguments are not among them.
     """
     program = groups.program
-    own = {v: None for v in program.invars}
     carries = [(place, v) for place, v, _ in places(program)
-               if place.path and place.equation < 0 and v.aval.shape
-               and not groups.of[v].holds_argument]
+               if place.path and place.equation < 0 and _can_be_pinned(groups, v)]
     made = [(Place(use.path, use.number, k), v) for use in groups.between
             for k, v in enumerate(use.equation.outvars)
-            if v.aval.shape and not groups.of[v].holds_argument and v not in own]
+            if _can_be_pinned(groups, v)]
     return carries, made
+
+
+def _can_be_pinned(groups: Groups, v: Var) -> bool:
+    """Is it a value on the mesh, not only made of constants, and laid out by no argument?"""
+    return bool(v.aval.shape and v.aval.mesh.axis_names) and not groups.of[v].holds_argument
