@@ -71,8 +71,8 @@ def autoshard(fun: Callable[..., Any], *args: Any, mesh: Any = None,
     (P('data', None), 0)
     """
     jitted = fun if isinstance(fun, Jitted) else jit(fun)
-    return _proposed(jitted, *jitted.spelled(args, {}), mesh, hardware, memory_limit, fixed,
-                     topology)
+    given, named = jitted.spelled(args, {})
+    return _proposed(jitted, given, named, mesh, hardware, memory_limit, fixed, topology)
 
 
 def autoshard_traced(traced: Traced, *, mesh: Any = None, hardware: str | Hardware | None = None,
@@ -96,8 +96,8 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
     objective = objective_of(hardware, memory_limit)
 
     def placed(one: Mesh | AbstractMesh) -> tuple[Sequence[Any], dict[str, Any]]:
-        on_mesh = tree.map(lambda x: _placed(x, one), (tuple(args), kwargs))
-        return jitted.arguments.merge(*on_mesh, static)
+        given, named = tree.map(lambda x: _placed(x, one), (tuple(args), kwargs))
+        return jitted.arguments.merge(given, named, static)
 
     def on(one: Mesh | AbstractMesh) -> tuple[Subject, Traced]:
         given, named = placed(one)

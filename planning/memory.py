@@ -35,19 +35,18 @@ class Held(NamedTuple):
 def held_at_once(model: Model) -> list[Held]:
     """The points that hold most, the first first."""
     program = model.values.program
-    points = {frozenset(p): None for p in _points(program, frozenset(
-        v for v in program.invars))}
+    points = dict.fromkeys(map(tuple, _points(program, dict.fromkeys(program.invars))))
     ranked = sorted(points, key=lambda p: -sum(_bytes(v) for v in p))
-    kept: list[frozenset[Var]] = []
+    kept: list[tuple[Var, ...]] = []
     for p in ranked:
-        if not any(p <= k for k in kept):
+        if not any({*p} <= {*k} for k in kept):
             kept.append(p)
         if len(kept) == POINTS:
             break
     return [_held(model, p) for p in kept]
 
 
-def _held(model: Model, values: frozenset[Var]) -> Held:
+def _held(model: Model, values: tuple[Var, ...]) -> Held:
     found = [np.zeros(len(own)) for own in model.costs]
     for v in values:
         g = model.number[model.values.of[v]]
@@ -62,8 +61,8 @@ def _bytes(v: Var) -> int:
     return math.prod(v.aval.shape) * v.aval.dtype.itemsize
 
 
-def _points(program: Program, around: frozenset[Var]) -> Iterator[set[Var]]:
-    """The values that each equation holds, with those of the program around it."""
+def _points(program: Program, around: dict[Var, None]) -> Iterator[dict[Var, None]]:
+    """The values that each equation holds, in order, with those of the program around it."""
     held = buffers(program)
     last: dict[Var, int] = {}
     for n, eqn in enumerate(program.eqns):
@@ -75,13 +74,14 @@ def _points(program: Program, around: frozenset[Var]) -> Iterator[set[Var]]:
         source = held.of(a)
         if source is not None:
             last[source] = len(program.eqns)
-    alive: set[Var] = set()
+    alive: dict[Var, None] = {}
     for n, eqn in enumerate(program.eqns):
-        alive.update(v for v in eqn.outvars if v not in held.fused and held.root.get(v, v) is v)
-        now = {*around, *alive}
+        alive.update({v: None for v in eqn.outvars
+                      if v not in held.fused and held.root.get(v, v) is v})
+        now = around | alive
         if has_region(eqn):
-            read = {v for a in eqn.invars if (v := held.of(a)) is not None}
+            read = {v: None for a in eqn.invars if (v := held.of(a)) is not None}
             for _, inner in inner_programs(eqn, n):
-                yield from _points(inner, frozenset(now | read))
+                yield from _points(inner, now | read)
         yield now
-        alive = {v for v in alive if last.get(v, n) > n}
+        alive = {v: None for v in alive if last.get(v, n) > n}

@@ -35,6 +35,7 @@ from ..partitioner.cost.work import equation_bytes
 from ..partitioner.factors import RuleInfo
 from ..partitioner.redistribution.redistribute import plan
 from .groups import Group, Groups, Use
+from .repeats import alike
 
 MOST = 64                  # layouts of a group
 EVEN = 1e-4                # of the price of reading it counts what is stored of an argument
@@ -59,7 +60,8 @@ class Node(NamedTuple):
 
 
 class Model:
-    """The tables. groups: with their numbers; layouts: per group those that it may take; costs: per
+    """The tables. groups: one of each that are alike (repeats.py), `number` has the place of any;
+    below, "group" is one of these. layouts: per group those that it may take; costs: per
     group, of each. allowed: says of a group and a layout whether it may be taken.
     """
 
@@ -68,13 +70,17 @@ class Model:
         self.values, self.mesh = groups, mesh
         self.prices = objective.prices(mesh)
         self.table = LayoutTable(self.prices)
-        self.groups = list(dict.fromkeys(groups.of.values()))
-        self.number = {g: i for i, g in enumerate(self.groups)}
+        allow = allowed or (lambda group, layout: True)
+        possible = {g: tuple(group_layouts(g, mesh)) for g in dict.fromkeys(groups.of.values())}
+        kept = {g: tuple([x for x in every if allow(g, x)]) or every[-1:]
+                for g, every in possible.items()}
+        self.number = alike(groups, kept.__getitem__)
+        first: dict[int, Group] = {}
+        for g, n in self.number.items():
+            first.setdefault(n, g)
+        self.groups = list(first.values())
         self.layouts: list[list[GroupLayout]] = []
-        for g in self.groups:
-            every = list(group_layouts(g, mesh))
-            kept = [x for x in every if allowed(g, x)] if allowed is not None else every
-            self.layouts.append(kept or every[-1:])
+        self.layouts += [list(kept[g]) for g in self.groups]
         self.costs = [np.zeros(len(found)) for found in self.layouts]
         self.readers: dict[tuple[Var, str, int], int] = {}
         for use in groups.between:
@@ -86,8 +92,7 @@ class Model:
         self._constrained()
         self._stored()
         self._within()
-        self.nodes = [node for use in groups.between if use.equation.op is not sharding_constraint_p
-                      for node in self._node(use)]
+        self.nodes = self._nodes()
         # per group, the nodes that read or make values of it
         self.touching: list[list[int]] = [[] for _ in self.groups]
         for n, node in enumerate(self.nodes):
@@ -132,7 +137,7 @@ class Model:
             moved = equation_bytes(eqn, buffers(use.program)) * self.prices.traffic * use.runs
             if not moved and not info.has_other_kinds:
                 continue
-            t = max(tensors, key=lambda t: len(info.places[t]))
+            t = max(tensors, key=[*map(len, info.places)].__getitem__)
             var = atoms[t]
             assert isinstance(var, Var)
             g = self.number[self.values.of[var]]
@@ -187,15 +192,33 @@ class Model:
                  for k, n in zip(table.kinds, numbers, strict=True)]
         return local_cost(self.prices, 0, 1, sizes)
 
-    def _node(self, use: Use) -> Iterator[Node]:
-        """The tables of an equation between groups; none of one without a rule."""
+    def _nodes(self) -> list[Node]:
+        """The tables of all equations between groups, of those that are alike once."""
+        counts: dict[tuple, int] = {}
+        found: dict[tuple, Use] = {}
+        for use in self.values.between:
+            eqn = use.equation
+            if eqn.op is sharding_constraint_p or use.info is None:
+                continue
+            atoms = (*eqn.invars, *eqn.outvars)
+            key = (eqn.instance.identity, eqn.types, use.runs, use.outside, tuple([
+                (self.number[self.values.of[a]], self.values.dims[a], a in use.invariant,
+                 self.readers.get((a, eqn.op.name, t))) if isinstance(a, Var) else None
+                for t, a in enumerate(atoms)]))
+            counts[key] = counts.get(key, 0) + 1
+            found.setdefault(key, use)
+        return [Node(node.use, node.costs * counts[key], tuple([
+                    e._replace(costs=e.costs * counts[key]) for e in node.edges]))
+                for key, use in found.items() if (node := self._node(use)) is not None]
+
+    def _node(self, use: Use) -> Node | None:
+        """The tables of an equation between groups."""
         info, eqn = use.info, use.equation
-        if info is None:
-            return
+        assert info is not None
         atoms = (*eqn.invars, *eqn.outvars)
         touched = [t for t, a in enumerate(atoms) if isinstance(a, Var) and a.aval.shape]
         if not touched:
-            return
+            return None
         found = self._strategies(use.equation.instance, use, info)
         moved = equation_bytes(eqn, buffers(use.program)) * self.prices.traffic
         largest = max(touched, key=lambda t: math.prod(atoms[t].aval.shape))
@@ -219,7 +242,7 @@ class Model:
                 weight /= self.readers[var, eqn.op.name, t]
             edges.append(self._edge(var, [(*s.needs, *s.results)[t] for s in found],
                                     t < info.operands, weight))
-        yield Node(use, np.array(costs), tuple(edges))
+        return Node(use, np.array(costs), tuple(edges))
 
     def _strategies(self, instance: OpInstance, use: Use, info: RuleInfo) -> list[Strategy]:
         key = instance, use.equation.types

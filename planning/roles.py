@@ -39,7 +39,7 @@ class Roles:
                 leader[i] = i = leader[leader[i]]
             return i
 
-        factors: list[tuple[Use, list[tuple[int, set[int]]]]] = []
+        factors: list[tuple[Use, list[set[int]]]] = []
         for use in groups.between:
             info = use.info
             if info is None:
@@ -59,7 +59,7 @@ class Roles:
                     first, *rest = sorted(own)
                     for i in rest:
                         leader[find(i)] = find(first)
-            factors.append((use, list(enumerate(dims))))
+            factors.append((use, dims))
         self.of: dict[Group, tuple[int, ...]] = {
             g: tuple([find(start[g] + d) for d in range(len(g.sizes))]) for g in every}
         self.covered: dict[int, float] = {}
@@ -68,7 +68,7 @@ class Roles:
             if use.info is not None and use.info.is_product:
                 flops = equation_flops(use.equation) * use.runs
                 total += flops
-                for c in {find(i) for _, own in dims for i in own}:
+                for c in {find(i) for own in dims for i in own}:
                     self.covered[c] = self.covered.get(c, 0.0) + flops
         self.covered = {c: n / max(total, 1.0) for c, n in self.covered.items()}
         self.arguments: dict[int, set[int]] = {}

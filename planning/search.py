@@ -30,7 +30,8 @@ from .trials import Plan, Realised, Trial, Trials
 
 EFFORT = 12_000            # equations that are partitioned in all trials together
 EACH = 150                 # that any trial counts besides those of the program
-FEWEST = 32                # trials
+FEWEST, LEAST = 32, 8      # trials, of a program of so many equations at most, and of any
+LONGEST = 32_000
 EVERY = 4_000              # equations in all trials of every way to lay out the arguments
 FAR = 6.0                  # times the cost of the best: how far behind none of a large program is
 NEAR = 2.0                 # and how near is tried in several ways
@@ -71,8 +72,9 @@ class Search:
         self.model = Model(self.groups, trials.mesh, trials.objective, self._allowed)
         self.roles = Roles(self.groups)
         self.realised = Realised(self.model, pinned, pinned_results)
-        self.equations = sum(1 for _ in uses(self.program))
-        self.budget = max(FEWEST, EFFORT // (self.equations + EACH))
+        self.equations = max(1, sum(1 for _ in uses(self.program)))
+        self.budget = max(EFFORT // (self.equations + EACH),
+                          max(LEAST, min(FEWEST, LONGEST // self.equations)))
         self.names = named_plans(self.model, self.roles)
         self.arguments = frozenset(g for g, group in enumerate(self.model.groups)
                                    if group.holds_argument)
@@ -160,7 +162,7 @@ class Search:
         cost = {n.name: self.model.cost(n.chosen) for n in self.names}
         # one job for all axes first; of mixtures the most promising
         ranked = sorted(self.names, key=lambda n: (" x " in n.name, cost[n.name]))
-        least, large = min(cost.values()), self.budget == FEWEST
+        least, large = min(cost.values()), self.budget <= FEWEST
         before, found = len(self.trials.found), []
         for n in counted(ranked, "plans that have names"):
             trial = None
@@ -183,7 +185,7 @@ class Search:
             group = Group(v, tuple(v.aval.shape))
             choices.append([spec_from_entries(x) for x in group_layouts(group, self.trials.mesh)])
         count = math.prod(map(len, choices))
-        if count > max(self.left, EVERY // max(self.equations, 1)):
+        if count > max(self.left, EVERY // self.equations):
             return False
         results = tuple(self.results)
         self.try_plans([Plan(own, results) for own in itertools.product(*choices)])
