@@ -35,6 +35,9 @@ def report(p: Proposed, width: int = 100) -> str:
              f"  received per device: {quantity(p.received_bytes, 'B')}",
              f"  {bound_text(p)}"]
     lines += [f"  mesh {mesh_text(mesh)}: {seconds(time)}" for mesh, time in p.meshes]
+    if all(r.spec is None or not r.spec.axes() for r in p.arguments):
+        lines.append("  no argument is split: exchanges would take longer than they save at these "
+                     "sizes")
     head = wrapped("\n".join(lines), width).splitlines()
     tables = table(["argument", "type", "spec", "a device"], spec_rows(p.arguments))
     results = spec_rows([r for r in p.results if r.spec is not None])

@@ -170,5 +170,8 @@ def _places(groups: Groups) -> tuple[list[tuple[Place, Var]], list[tuple[Place, 
 
 
 def _can_be_pinned(groups: Groups, v: Var) -> bool:
-    """Is it a value on the mesh, not only made of constants, and laid out by no argument?"""
-    return bool(v.aval.shape and v.aval.mesh.axis_names) and not groups.of[v].holds_argument
+    """Is it a value on the mesh, not only made of constants, and laid out by no argument? (What is
+    inside of a `shard_map` is in no group.)
+    """
+    return bool(v.aval.shape and v.aval.mesh.axis_names and v in groups.of
+                ) and not groups.of[v].holds_argument

@@ -2,8 +2,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...ir.program import Level
+from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.support.progress import counted
@@ -13,6 +16,9 @@ from ..problems import Problem, failure
 from ..select import several
 from ..targets import Found, FoundFunction, FoundProgram
 from .explain import topology_of
+
+if TYPE_CHECKING:
+    from ...planning.proposal import Proposal
 
 _planning = lazy_import("...planning.autoshard", __package__)
 
@@ -36,7 +42,17 @@ def autoshard(options: argparse.Namespace) -> int:
     worth = [f for f in known.values() if len(f.given.eqns) > 1] or list(known.values())
     if not worth:
         raise Problem(f"{options.target} has no function to find a plan for")
-    made = [(f, proposed(f, options)) for f in counted(worth, "searching")]
+    mesh = mesh_of(worth, options)
+    made: list[tuple[Found, Proposal]] = []
+    for f in counted(worth, "searching"):
+        try:
+            made.append((f, proposed(f, mesh, options)))
+        except Problem as problem:
+            if len(worth) == 1:
+                raise
+            missing.append(f"{f.label}: {problem}")
+    if not made:
+        raise Problem("\n".join(missing))
     out = Output(options)
     if out.as_json:
         data = [{"target": f.label, **p.to_dict()} for f, p in made]
@@ -54,8 +70,19 @@ def autoshard(options: argparse.Namespace) -> int:
     return 0
 
 
-def proposed(found: Found, options: argparse.Namespace):
-    """What is proposed for a target."""
+def mesh_of(found: Sequence[Found], options: argparse.Namespace) -> Any:
+    """The mesh or number of devices of the options, else the mesh that some arguments are on."""
+    if options.mesh and options.devices:
+        raise Problem("--mesh says the mesh, and --devices lets it be chosen: give one of them")
+    if options.mesh or options.devices:
+        return parse_mesh(options.mesh) if options.mesh else options.devices
+    shardings = [getattr(x, "sharding", None) for f in found if isinstance(f, FoundFunction)
+                 for x in f.traced._leaves]
+    return next((s.mesh for s in shardings if isinstance(s, NamedSharding)), None)
+
+
+def proposed(found: Found, mesh: Any, options: argparse.Namespace) -> Proposal:
+    """What is proposed for a target. Raises Problem where nothing is."""
     fixed: dict[str, PartitionSpec] = {}
     for text in options.fix:
         path, equals, value = text.rpartition("=")
@@ -64,9 +91,6 @@ def proposed(found: Found, options: argparse.Namespace):
         fixed[path.strip()] = parse_spec(value, f"--fix {text!r}")
     how = {"hardware": options.hardware, "memory_limit": options.memory_limit, "fixed": fixed,
            "topology": topology_of(options)}
-    if options.mesh and options.devices:
-        raise Problem("--mesh says the mesh, and --devices lets it be chosen: give one of them")
-    mesh = parse_mesh(options.mesh) if options.mesh else options.devices
     try:
         with found.context():
             if isinstance(found, FoundFunction):
