@@ -159,6 +159,8 @@ class Search:
 
     def rivals(self) -> tuple[Rival, ...]:
         """The plans that have names."""
+        if not self.names:
+            return ()
         cost = {n.name: self.model.cost(n.chosen) for n in self.names}
         # one job for all axes first; of mixtures the most promising
         ranked = sorted(self.names, key=lambda n: (" x " in n.name, cost[n.name]))

@@ -115,6 +115,12 @@ def test_values_are_those_of_the_function(name):
                     np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-4, atol=2e-5)
 
 
+def test_a_program_without_products_or_dimensions_is_planned():
+    found = st.autoshard(lambda x, k: (x[::-1] * k, k + 1), shape(8), shape(), mesh=MESH)
+    assert found.specs["k"] == P()
+    assert found.explanation.time == found.time
+
+
 def test_what_is_proposed_does_not_hang_on_the_call():
     case = SMALL["mlp"]()
     one, other = (st.autoshard(case.fun, *case.args, mesh=MESH) for _ in range(2))
