@@ -34,7 +34,7 @@ from .search import Outcome, Search
 from .trials import Trials
 
 LARGE = 150                # equations from which on a chosen mesh has two axes at most
-SEARCHED = 3               # meshes that are searched in full
+SEARCHED, OF_LARGE = 3, 2  # meshes that are searched in full, and those for a large program
 
 
 def autoshard(fun: Callable[..., Any], *args: Any, mesh: Any = None,
@@ -225,7 +225,8 @@ def searched(subject_on: Callable[[Any], Subject], asked: Mesh | AbstractMesh | 
     candidates.sort(key=lambda c: c.search.outlook())
     tried, meshes = 0, []
     best: Searched | None = None
-    for c in candidates[:SEARCHED]:
+    large = candidates[0].equations > LARGE
+    for c in candidates[:OF_LARGE if large else SEARCHED]:
         done = c.finished((), tried)
         tried = done.tried
         meshes.append((c.search.trials.mesh, done.outcome.best.figures.time))

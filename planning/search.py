@@ -12,6 +12,7 @@ program alone.
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -21,11 +22,11 @@ from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.progress import counted
 from .groups import Group, Groups, uses
-from .memory import held_at_once
+from .memory import Held, held_at_once
 from .model import GroupLayout, Model, group_layouts
 from .named import named_plans
 from .roles import Roles
-from .solve import Answer, descend, solve
+from .solve import descend, solve
 from .trials import Plan, Realised, Trial, Trials
 
 EFFORT = 12_000            # equations that are partitioned in all trials together
@@ -36,6 +37,7 @@ EVERY = 4_000              # equations in all trials of every way to lay out the
 FAR = 6.0                  # times the cost of the best: how far behind none of a large program is
 NEAR = 2.0                 # and how near is tried in several ways
 SAME = 1.001               # a time is as good as one that is less by this factor
+ABOVE = (1.001, 1.1, 1.5)  # times what each point holds at least, taken by itself
 TIGHTER = (1.0, 0.7, 0.5, 0.3, 0.15, 0.08)     # limits of memory of the model, beside the real one
 
 
@@ -94,6 +96,7 @@ class Search:
         """How many plans may still be tried."""
         return self.budget - len(self.trials.found)
 
+    @functools.cached_property
     def starts(self) -> list[tuple[int, ...]]:
         """The choices that descent finds from the plans that have names, and from the layouts that
         split most; the cheapest first.
@@ -104,11 +107,11 @@ class Search:
 
     def outlook(self) -> float:
         """The cost in the model of the best choice of these."""
-        return self.model.cost(self.starts()[0])
+        return self.model.cost(self.starts[0])
 
     def run(self) -> Outcome:
         """The answer. Its trial may not fit into memory, where none was found that does."""
-        starts = self.starts()
+        starts = self.starts
         best_start = starts[0]
         answer = solve(self.model, best_start)
         self.try_choice(answer.chosen if answer else best_start)
@@ -148,14 +151,28 @@ class Search:
         chosen: tuple[int, ...] | None = None
         for share in TIGHTER:
             if self.found and self.best.fits:
-                break
-            answer: Answer | None = solve(self.model, start, {}, held, limit * share)
+                return chosen
+            answer = solve(self.model, start, {}, held, limit * share)
             if answer is None:
                 break
             if answer.chosen != chosen:
                 chosen = answer.chosen
                 self.try_choice(chosen)
+        if not self.best.fits:
+            chosen = self.least(start, held) or chosen
         return chosen
+
+    def least(self, start: Sequence[int], held: Sequence[Held]) -> tuple[int, ...] | None:
+        """A choice of layouts that holds nearly as little as any, for what is said where no plan
+        keeps to the limit.
+        """
+        floor = max((h.total([int(c.argmin()) for c in h.by_layout]) for h in held), default=0.0)
+        for above in ABOVE:
+            answer = solve(self.model, start, {}, held, floor * above)
+            if answer is not None:
+                self.try_choice(answer.chosen)
+                return answer.chosen
+        return None
 
     def rivals(self) -> tuple[Rival, ...]:
         """The plans that have names."""
