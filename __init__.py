@@ -33,6 +33,7 @@ Names are JAX's. In this module:
   derivatives    grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, checkpoint
   batching       vmap
   looking        typeof, explain, whatif, debug, profile_phases
+  planning       autoshard
 and in its modules:
   numpy, scipy   array functions, with numpy's and scipy's names
   lax            loops, branches, collectives, and what the numpy functions are made of
@@ -62,6 +63,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "P": (".ir.spec", "PartitionSpec"),
     "ShapeDtypeStruct": (".ir.shape_struct", "ShapeDtypeStruct"),
     "Shard": (".runtime.arrays.blocks", "Shard"),
+    "autoshard": (".planning.autoshard", "autoshard"),
     "auto_axes": (".tracer.shardings.sharding_functions", "auto_axes"),
     "block_until_ready": (".runtime.arrays.transfer", "block_until_ready"),
     "checkpoint": (".tracer.autodiff.checkpoint", "checkpoint"),
@@ -198,6 +200,7 @@ if TYPE_CHECKING:
     from .ir.shardings.sharding import NamedSharding as NamedSharding
     from .ir.spec import P as P
     from .ir.typeof import typeof as typeof
+    from .planning.autoshard import autoshard as autoshard
     from .runtime.devices import device_count as device_count
     from .runtime.devices import devices as devices
     from .runtime.devices import local_device_count as local_device_count
