@@ -6,6 +6,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace.custom_derivatives import zero_from_primal
 from shardtrace.test_util import check_grads, check_jvp, check_vjp
 
 
@@ -27,3 +28,9 @@ def test_wrong_derivatives_do_not(mode):
     check_jvp(jnp.sin, lambda p, t: st.jvp(jnp.sin, p, t), (1.0,))
     with pytest.raises(AssertionError):
         check_vjp(jnp.sin, lambda x: st.vjp(jnp.cos, x), (1.0,))
+
+
+def test_the_zero_tangent_of_a_value():
+    np.testing.assert_array_equal(zero_from_primal(jnp.ones(2)), np.zeros(2))
+    assert zero_from_primal(3).dtype == st.float0
+    assert zero_from_primal(jnp.ones(2), symbolic_zeros=True).shape == (2,)
