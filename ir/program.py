@@ -269,6 +269,11 @@ class Program:
         return tuple([v for v, _ in self.consts]) if self.consts else ()
 
     @property
+    def literals(self) -> list[Any]:
+        """The values of its constants."""
+        return [x for _, x in self.consts]
+
+    @property
     def in_avals(self) -> tuple[ArrayType, ...]:
         return tuple([v.aval for v in self.invars])
 

@@ -72,6 +72,9 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "from jax.tree_util import tree_map, register_pytree_node_class",
     "from jax.extend.core.primitives import jit_p, add_p; jit_p, add_p",
     "import jax; assert jax.__version__ == '0.10.2' and jax.version.__version_info__ >= (0, 10)",
+    "from jax._src import api; from jax._src.lax import lax; api.grad, lax.mul",
+    "from jax._src.util import safe_map, safe_zip, split_list; "
+    "assert safe_map(max, [1, 4], [2, 3]) == [2, 4]; assert split_list([1, 2], [1]) == [[1], [2]]",
     "import jax.numpy, jax, sys; assert jax.numpy is sys.modules['jax.numpy']",
     "import jax; jax.config.update("
     "'jax_enable_x64', True); assert jax.numpy.ones(2).itemsize == 8",
