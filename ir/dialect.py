@@ -71,7 +71,8 @@ __all__ = ["MODULES", "OPS", "Op"]
 MODULES = (
     arithmetic, bit_generator, bitwise, call, callback, check, collective, comparison,
     complex_parts, condensed, contraction, control, convert, convolution, creation, cumulative,
-    custom, dynamic_slicing, dynamic_update_slicing, exchange, fft, gather, identity, joining, linalg,
+    custom, dynamic_slicing, dynamic_update_slicing, exchange, fft, gather, identity, joining,
+    linalg,
     manual, padding, placing, pooling, pooling_derivatives, positions, powers, precision,
     ragged, random, random_gamma, reduce, reduction, reshape, retile, rows_exchange, scatter,
     select, shape, sharding, slicing, sorting, special, transcendental, triangular, tridiagonal,
