@@ -151,8 +151,10 @@ def test_errors_speak_of_the_users_line_and_names(tmp_path: pathlib.Path) -> Non
 def test_pickles_of_values_and_functions() -> None:
     assert printed(
         "import pickle, jax, jax.numpy as jnp\n"
-        "x, f, s = pickle.loads(pickle.dumps((jnp.arange(3), jnp.sin, jax.P('x'))))\n"
-        "print(x, f is jnp.sin, s)") == "[0 1 2] True P('x',)"
+        "x, s, *fs = pickle.loads(pickle.dumps((jnp.arange(3), jax.P('x'), jnp.sin, jnp.add,\n"
+        "                                        jnp.cov, jax.vmap, jax.jit, jax.device_put)))\n"
+        "print(x, s, fs == [jnp.sin, jnp.add, jnp.cov, jax.vmap, jax.jit, jax.device_put])"
+    ) == "[0 1 2] P('x',) True"
 
 
 def test_known_results_among_unknown_ones() -> None:
