@@ -80,6 +80,9 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "'jax_enable_x64', True); assert jax.numpy.ones(2).itemsize == 8",
     "import jax, shardtrace; assert jax.jit is shardtrace.jit and jax.Array is shardtrace.Array",
     "import jax; assert 'jit' in dir(jax) and 'interop' not in dir(jax) and jax.__all__",
+    "import jax; jax.config.update('jax_compilation_cache_dir', '/nowhere'); "
+    "jax.config.update('jax_logging_level', 'DEBUG'); "
+    "assert jax.config.jax_compilation_cache_dir == '/nowhere'",
     "import jax.monitoring as m; m.register_event_listener(lambda e, b: e); "
     "m.record_event('/a', b=1)",
 ])
