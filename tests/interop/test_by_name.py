@@ -193,6 +193,25 @@ with pytest.raises(AssertionError):
     check_grads(wrong, (3.0,), order=1)""")
 
 
+def test_values_that_a_derivative_moves() -> None:
+    """What equinox asks to tell results with a tangent from others."""
+    assert printed("""
+import jax, jax.numpy as jnp
+from jax.extend.core import find_top_trace
+from jax.interpreters import ad
+
+def f(x, y):
+    main = find_top_trace((x, y)).main
+    moved = x * y
+    values = (moved, jnp.sin(moved), jnp.ones(2) * 3, y, 4.0)
+    print([isinstance(v, ad.JVPTracer) for v in values], moved._trace.main is main)
+    return moved
+jax.jvp(lambda x: f(x, 2.0), (1.0,), (1.0,))
+jax.jit(lambda x, y: jax.jvp(lambda x: f(x, y), (x,), (x,)))(1.0, 2.0)
+print(isinstance(jnp.ones(2), ad.JVPTracer))
+""") == ("[True, True, False, False, False] True\n[True, True, False, False, False] True\nFalse")
+
+
 def test_primitives_of_a_library() -> None:
     """By their own rules where they are differentiated or mapped, also within jit and loops."""
     assert printed("""
