@@ -83,6 +83,10 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "import jax; jax.config.update('jax_compilation_cache_dir', '/nowhere'); "
     "jax.config.update('jax_logging_level', 'DEBUG'); "
     "assert jax.config.jax_compilation_cache_dir == '/nowhere'",
+    "import jax\n"
+    "with jax.profiler.StepTraceAnnotation('train', step_num=1):\n"
+    "    f = jax.profiler.annotate_function(jax.jit(lambda x: x + 1), name='f')\n"
+    "assert f(1) == 2",
     "import jax.monitoring as m; m.register_event_listener(lambda e, b: e); "
     "m.record_event('/a', b=1)",
 ])
@@ -98,6 +102,8 @@ def test_imports(statement: str) -> None:
     ("from jax._src.array import ArrayImpl", "ModuleNotFoundError", "'jax._src.array'"),
     ("import jax; jax._src", "AttributeError", "'_src'"),
     ("import jax.interop", "ModuleNotFoundError", "'jax.interop'"),
+    ("import jax; jax.profiler.start_trace('/nowhere')", "NotImplementedError", "to profile"),
+    ("import jax; jax.new_ref", "AttributeError", "'new_ref'"),
     ("import jax; jax.driver", "AttributeError", "'driver'"),
     ("import jax; jax.ir", "AttributeError", "'ir'"),
     ("from jax.extend.core import Primitive; Primitive('mine').bind(1.0)", "NotImplementedError",
