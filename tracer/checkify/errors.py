@@ -200,11 +200,6 @@ class Error:
         """Its values, in the order of its kinds."""
         return [x for kind in sorted(self._found) for x in self._found[kind]]
 
-    @property
-    def kinds(self) -> Kinds:
-        """Its kinds, with the types of what it holds of each."""
-        return {kind: tuple(map(typeof, self._found[kind])) for kind in sorted(self._found)}
-
     def with_values(self, values: Iterable[Any]) -> Error:
         """An error of the same kinds and causes with other values."""
         it = iter(values)

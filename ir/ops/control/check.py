@@ -14,6 +14,10 @@ from ...rule import REPLICATE, Factor, FactorRule
 from ...types import ArrayType
 
 
+def _infer(*types: ArrayType, tree: Any, debug: bool) -> list:
+    return []
+
+
 def _rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
     factors: list[Factor] = []
     maps = []
@@ -22,10 +26,6 @@ def _rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorR
         factors.extend(Factor(f"f{first + d}", n, REPLICATE) for d, n in enumerate(shape))
         maps.append(tuple((first + d,) for d in range(len(shape))))
     return FactorRule(tuple(maps), (), tuple(factors))
-
-
-def _infer(*types: ArrayType, tree: Any, debug: bool) -> list:
-    return []
 
 
 check_p = defop(
