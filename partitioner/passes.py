@@ -18,6 +18,7 @@ from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedup
 from .optimization.shared_rows import share_rows
 from .preparation.arrange import arrange, arrange_as_xla
 from .preparation.broadcasts import broadcast_operands
+from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
 from .preparation.inline import inline
 from .preparation.uneven import pad_uneven
@@ -91,6 +92,9 @@ _ONLY_AS_XLA = frozenset((
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, job: inline(p),
          "calls are replaced by what they call", frozenset(INLINED), inside=True),
+    Pass("drop-checks", "inlined", lambda p, job: drop_checks(p),
+         "checks for debugging are not made; others have to be values of the program by now",
+         frozenset({"check"}), inside=True),
     Pass("drop-unread", "inlined", lambda p, job: drop_unread(p),
          "what nothing reads asks for no layout"),
     Pass("merge-equal", "inlined", lambda p, job: dedupe(p),
