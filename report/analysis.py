@@ -12,7 +12,8 @@ from ..partitioner.cost.timeline import Event, timeline
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
 from .advice.candidates import Candidates
-from .advice.suggestions import Found, Search, Subject
+from .advice.suggestions import SECONDS, Found, Search
+from .advice.trials import Subject
 from .bounds import reshard_bound
 from .explained_collective import ExplainedCollective
 from .reasons.causes import Cause
@@ -27,8 +28,9 @@ class Analysis:
     """
 
     def __init__(self, subject: Subject, topology: Topology, name: str = "",
-                 trials: int | None = None) -> None:
+                 trials: int | None = None, suggest_seconds: float = SECONDS) -> None:
         self.subject, self.topology, self.trials = subject, topology, trials
+        self.suggest_seconds = suggest_seconds
         self.partitioned: Partitioned = subject.partitioned
         local = self.partitioned.local
         self.name = name or local.name
@@ -51,7 +53,8 @@ class Analysis:
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         if self._found is None:
             self._found = Search(self.subject, self.topology, self.figures,
-                                 Candidates(self.partitioned, self.reasons), self.trials)
+                                 Candidates(self.partitioned, self.reasons), self.trials,
+                                 self.suggest_seconds)
         return self._found.suggestions(record, cause)
 
     # -- totals ----------------------------------------------------------------------------------

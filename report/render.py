@@ -113,8 +113,9 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
     search = c.search
     found = search.suggestions[:count]
     left = search.candidates - search.tried
-    tried = (f"of {search.candidates} candidates the first {search.tried} were tried; "
-             f"trials={search.candidates} tries them all" if left else "")
+    tried = (f"of {search.candidates} candidates the first {search.tried} were tried"
+             + (", then it was stopped" if search.stopped
+                else f"; trials={search.candidates} tries them all") if left else "")
     if not found:
         if not e.partitioned.out_specs and e.partitioned.local.outvars:
             return ["   explain the traced program to see what would avoid it"]
@@ -127,7 +128,8 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
                      f" ({_change(s.received_bytes, e.received_bytes)}), {seconds(s.time)}"
                      f" ({_change(s.time, e.time)}), peak {quantity(s.peak_bytes, 'B')}"
                      f" ({_change(s.peak_bytes, e.peak_bytes)}), {quantity(s.flops, 'FLOP')}"
-                     f" ({_change(s.flops, e.flops)})")
+                     f" ({_change(s.flops, e.flops)})"
+                     + (", in proportion to a few of the blocks" if s.estimated else ""))
     return lines + ([f"   {tried}"] if tried else [])
 
 

@@ -7,12 +7,11 @@ same values.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from ...ir.mesh import AbstractMesh
-from ...ir.program import DONATED, Program, Requests
+from ...ir.program import DONATED, SAID, Program, Requests
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
 from ...partitioner.cost.hardware import Hardware
@@ -21,7 +20,7 @@ from ...partitioner.passes import PREPARE, Job
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, partition
 from ...partitioner.stages import carrying
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
-from ...report.advice.suggestions import WORK_ON_TEXT
+from ...report.advice.repetition import Shortened
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
 from ...tracer.staging.tracer import typeof
@@ -144,7 +143,6 @@ class TracedSubject:
         self.jitted = traced._jitted
         self.mesh = executable.placement.mesh or executable.placement.abstract_mesh
         self.donated = tuple(traced._donated())
-        self.allowance = math.inf
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         """The program with the changes, partitioned. Raises where types forbid them."""
@@ -158,20 +156,24 @@ class TracedSubject:
         """The function with the changes."""
         return Changed(self.jitted, changes, self.mesh)
 
+    def part(self, short: Shortened) -> ProgramSubject:
+        """The program with some of its arguments, equations and results."""
+        return _part(self, short)
+
 
 class ProgramSubject:
     """A program by itself, as read from a dump; applying a change gives a traced program."""
 
     def __init__(self, program: Program, in_shardings: Sequence[Any] = (),
-                 hardware: str | Hardware | None = None) -> None:
+                 hardware: str | Hardware | None = None, options: Options | None = None) -> None:
         self.program = program
         given = asked_arguments(program, in_shardings)
         self.specs = [v.aval.spec if s is None and v.aval.has_explicit_mesh() else s
                       for s, v in zip(given, program.invars, strict=True)]
         self.partitioned: Partitioned = partition(
-            program, mesh=program.mesh, in_shardings=self.specs, options=Options(hardware=hardware))
+            program, mesh=program.mesh, in_shardings=self.specs,
+            options=options or Options(hardware=hardware))
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
-        self.allowance = float(WORK_ON_TEXT)
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         specs = list(self.specs)
@@ -189,6 +191,22 @@ class ProgramSubject:
     def apply(self, changes: Sequence[Change]) -> Program:
         return changed_program(self.program, changes, self.program.mesh)
 
+    def part(self, short: Shortened) -> ProgramSubject:
+        """The program with some of its arguments, equations and results."""
+        return _part(self, short)
+
+
+def _part(whole: TracedSubject | ProgramSubject, short: Shortened) -> ProgramSubject:
+    traced, known = whole.partitioned.traced, whole.partitioned.traced.memo.get(Requests.KEY)
+    program = inlined(short.program).replace()
+    program.memo.update({k: v for k, v in traced.memo.items() if k in SAID})
+    if whole.donated:
+        program.memo[DONATED] = tuple([whole.donated[i] for i in short.arguments])
+    if known is not None:
+        program.memo[Requests.KEY] = Requests(tuple([known.arguments[i] for i in short.arguments]),
+                                              tuple([known.results[i] for i in short.results]))
+    return ProgramSubject(program, options=_trial(whole.partitioned))
+
 
 class DecidedSubject:
     """A program whose shardings are decided, as read from a dump: nothing of it can be changed."""
@@ -201,10 +219,12 @@ class DecidedSubject:
                      if t.mesh.axis_names), program.mesh)
         self.partitioned = Partitioned(mesh, stages, (), (), DEFAULT_OPTIONS.judged(program))
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
-        self.allowance = math.inf             # nothing is partitioned
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         raise ValueError("the shardings of this program are decided; explain the traced program")
 
     def apply(self, changes: Sequence[Change]) -> Program:
+        raise ValueError("the shardings of this program are decided; explain the traced program")
+
+    def part(self, short: Shortened) -> DecidedSubject:
         raise ValueError("the shardings of this program are decided; explain the traced program")

@@ -323,14 +323,22 @@ class Candidates:
             return names[i]
         return f"[{i}]" if len(self.inlined.outvars) > 1 else ""
 
-    def unchanged_results(self, moved: Partitioned) -> tuple[Result, ...]:
-        """What asks for the results as they were, where a change has laid them out otherwise."""
-        if self.explicit or len(moved.out_specs) != len(self.partitioned.out_specs):
+    def unchanged_results(self, results: Sequence[int], before: Partitioned, moved: Partitioned
+                          ) -> tuple[Result, ...]:
+        """What asks for the results as they were, where a change has laid them out otherwise.
+
+        before, moved: this program, or a part of it, without and with the change; results: the
+        numbers that its results have here.
+        """
+        if self.explicit or len(moved.out_specs) != len(before.out_specs):
             return ()
-        return tuple(Result(i, self.result_name(i), was, spec_text(was))
-                     for i, (was, now) in enumerate(zip(self.partitioned.out_specs,
-                                                        moved.out_specs, strict=True))
-                     if was != now and not was.unreduced)
+        seen, found = set(results), {}
+        for i, was, now in zip(results, before.out_specs, moved.out_specs, strict=True):
+            if was != now and not was.unreduced:
+                kept = Result(i, self.result_name(i), was, spec_text(was))
+                found.update([(c.index, c) for c in self.alike(kept)
+                              if isinstance(c, Result) and (c == kept or c.index not in seen)])
+        return tuple(found.values())
 
 
 def _groups(atoms: Sequence[Atom], names: Sequence[str], layouts: Sequence[Any]

@@ -16,7 +16,7 @@ from ...partitioner.cost.buffers import nbytes
 from ...partitioner.padding_notes import paddings
 from ...partitioner.pipeline import Partitioned
 from ..advice.changes import Argument
-from ..advice.suggestions import REFUSED
+from ..advice.trials import REFUSED
 from ..analysis import Analysis
 from ..words import quantity
 from .waste import LEAST, Waste, base_axis, equations, values
