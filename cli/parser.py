@@ -74,6 +74,8 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
                      help="search suggestions for about S seconds, counted in equations "
                           f"(default {SECONDS:g}); Ctrl-C keeps what has been found")
+    sub.add_argument("--all", action="store_true", help="tell each collective in full, also where "
+                     "many have one cause")
     sub.add_argument("--table", action="store_true", help="a table instead of text")
     sub = verb("trace", programs.trace, "Print the traced program, typed.")
     _printed(sub)

@@ -1,6 +1,7 @@
 """What a partitioned program exchanges, why, and what it costs: the data of an explanation."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from .bounds import reshard_bound
 from .explained_collective import ExplainedCollective
 from .reasons.causes import Cause
 from .reasons.explain_collective import Reasons
+from .root_causes import RootCause, root_causes
 
 
 class Analysis:
@@ -56,6 +58,11 @@ class Analysis:
                                  Candidates(self.partitioned, self.reasons), self.trials,
                                  self.suggest_seconds)
         return self._found.suggestions(record, cause)
+
+    @functools.cached_property
+    def root_causes(self) -> list[RootCause]:
+        """What is behind the collectives: annotations, that with the dearest collectives first."""
+        return root_causes(self.collectives, self.partitioned)
 
     # -- totals ----------------------------------------------------------------------------------
 

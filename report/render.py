@@ -1,7 +1,7 @@
 """An explanation as text, as a rich table, as HTML and as plain data."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir.diagnostics.diagnostic import visible
@@ -19,6 +19,9 @@ from .words import excerpt, quantity, seconds
 rich_table = lazy_import("rich.table")
 rich_console = lazy_import("rich.console")
 rich_text = lazy_import("rich.text")
+
+
+_FEW = 4          # of so many different collectives each is told in full
 
 
 def totals(e: Analysis) -> list[tuple[str, str]]:
@@ -62,43 +65,74 @@ def summary(e: Analysis, count: int | None = None) -> str:
     return wrapped("\n".join(lines), WIDTH)
 
 
-def text(e: Analysis, advised: int = 3, width: int = WIDTH) -> str:
-    """The explanation for a terminal without colours. advised: how many get suggestions."""
-    return "\n".join(blocks(e, advised, width))
+def text(e: Analysis, advised: int = 3, width: int = WIDTH, each: bool = False) -> str:
+    """The explanation for a terminal without colours. advised: how many get suggestions; each:
+    whether all are told in full, also those that have a cause in common.
+    """
+    return "\n".join(blocks(e, advised, width, each))
 
 
-def blocks(e: Analysis, advised: int = 3, width: int = WIDTH) -> Iterator[str]:
+def blocks(e: Analysis, advised: int = 3, width: int = WIDTH, each: bool = False) -> Iterator[str]:
     """The text, block by block, each as soon as it is known: suggestions take a while."""
-    for block in _blocks(e, advised):
+    for block in _blocks(e, advised, each):
         yield wrapped(block, width)
 
 
-def _blocks(e: Analysis, advised: int) -> Iterator[str]:
+def _blocks(e: Analysis, advised: int, each: bool) -> Iterator[str]:
     yield "\n".join(header(e))
     groups = grouped(e.collectives)
-    chosen = advised_of(e, advised)
-    for i, group in enumerate(groups, 1):
-        c = group[0]
-        lines = ["", f"{i}. {heading(c)}{places(group)}"]
-        function = c.source.function
-        inside = f" in `{function}`" if function not in ("", "<module>") else ""
-        if c.source.line:
-            lines.append(f"   --> {c.source}{inside}")
-        lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
-        lines.append(f"   {c.verdict}")
-        for k, sentence in enumerate(causes(group)):
-            lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
-        if c.vetoes:
-            lines.append(f"   instead: {c.vetoes[0]}")
-            lines += [f"            {v}" for v in c.vetoes[1:]]
-        yield "\n".join(lines)
-        if c in chosen:
-            yield "\n".join(advice(e, c))
+    if each or len(groups) <= _FEW:
+        chosen = advised_of(e, advised)
+        for i, group in enumerate(groups, 1):
+            yield from _entry(e, group, ["", f"{i}. "], group[0] in chosen)
+    else:
+        yield from _by_cause(e, advised)
     for waste in warnings_of(e):
         yield f"\nwarning: {waste}"
     furthest = [g for g in gaps(e.collectives) if g.factor > 1.05][:3]
     if furthest:
         yield "\n".join(["", "furthest from the lower bound:", *(f"  {g}" for g in furthest)])
+
+
+def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
+    """A paragraph for each root cause: its dearest collective in full, and a line of others."""
+    short = 0
+    for i, cause in enumerate(e.root_causes, 1):
+        first, *others = cause.groups
+        start = ["", f"{i}. because of {cause.said(e.received_bytes)}", "   "] if others else [
+            "", f"{i}. "]
+        yield from _entry(e, first, start, i <= advised)
+        lines = [f"   also {heading(g[0])}{places(g)}, {g[0].source}" for g in others[:_FEW]]
+        more = [c for g in others[_FEW:] for c in g]
+        if more:
+            size = quantity(sum(c.total_bytes for c in more), "B")
+            lines.append(f"   and {_count(len(more), 'other')}, {size}")
+        short += len(others)
+        if lines:
+            yield "\n".join(lines)
+    if short:
+        yield "\n(`--all`, or `text(each=True)`, tells in full what is told in a line here)"
+
+
+def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[str], advised: bool
+           ) -> Iterator[str]:
+    """Equal collectives: what, where, why, and what avoids them. start: what is before it."""
+    c = group[0]
+    lines = [*start[:-1], f"{start[-1]}{heading(c)}{places(group)}"]
+    function = c.source.function
+    inside = f" in `{function}`" if function not in ("", "<module>") else ""
+    if c.source.line:
+        lines.append(f"   --> {c.source}{inside}")
+    lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
+    lines.append(f"   {c.verdict}")
+    for k, sentence in enumerate(causes(group)):
+        lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
+    if c.vetoes:
+        lines.append(f"   instead: {c.vetoes[0]}")
+        lines += [f"            {v}" for v in c.vetoes[1:]]
+    yield "\n".join(lines)
+    if advised:
+        yield "\n".join(advice(e, c))
 
 
 def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
@@ -190,6 +224,7 @@ def as_dict(e: Analysis, suggestions: bool = True) -> dict[str, Any]:
         "peak_bytes": e.peak_bytes, "flops": e.flops,
         "arithmetic_intensity": e.arithmetic_intensity, "lower_bound": e.lower_bound,
         "gap": e.gap, "gaps": [g.to_dict() for g in gaps(e.collectives)],
+        "root_causes": [r.to_dict() for r in e.root_causes],
         "collectives": [c.to_dict(suggestions) for c in e.collectives],
         "warnings": [w.to_dict() for w in warnings_of(e)],
         "memory": [{"name": h.name, "type": h.type, "bytes": h.nbytes, "line": h.location.line}

@@ -81,7 +81,7 @@ def explain(options: argparse.Namespace) -> int:
             if options.table:
                 out.renderable(e.table(options.suggest))
             else:
-                for block in e.blocks(options.suggest, out.width):
+                for block in e.blocks(options.suggest, out.width, options.all):
                     out.as_it_is(block)
                     sys.stdout.flush()
     for line in missing:

@@ -77,7 +77,10 @@ class AxisPaths(Values):
         if self.origins is None:
             return None
         tensor = self.tensor(source)
-        if tensor < 0 or axis not in dict(enumerate(source.aval.entries)).get(dim, ()):
+        # a sum has the axes when it is finished
+        whole = self.of_tensor.get(tensor, source)
+        if tensor < 0 or not any(dim < v.aval.ndim and axis in v.aval.entries[dim]
+                                 for v in (source, whole)):
             made = self.made.get(var)
             if made is not None and made.op is reshard_p and not made.reason:
                 return Path(axis, dim, name, "`reshard`", made.location, ())
