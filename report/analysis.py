@@ -5,6 +5,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.support.collector import collector_paused
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.cost.figures import Figures, figures
 from ..partitioner.cost.memory import Memory
@@ -36,10 +37,11 @@ class Analysis:
         self.partitioned: Partitioned = subject.partitioned
         local = self.partitioned.local
         self.name = name or local.name
-        self.figures: Figures = figures(local, topology, subject.donated)
-        self.reasons = Reasons(self.partitioned)
-        self.collectives: tuple[ExplainedCollective, ...] = tuple(
-            self._explained(r) for r in collectives(local))
+        with collector_paused():
+            self.figures: Figures = figures(local, topology, subject.donated)
+            self.reasons = Reasons(self.partitioned)
+            self.collectives: tuple[ExplainedCollective, ...] = tuple(
+                [self._explained(r) for r in collectives(local)])
         self._found: Search | None = None
         self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
 
