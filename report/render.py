@@ -9,6 +9,8 @@ from ..ir.support.html import escaped, grid, listed, page
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..ir.text.prose import wrapped
+from .advice.changes import Argument, pattern_of, rows
+from .advice.suggestions import Suggestion
 from .analysis import Analysis
 from .equal_collectives import causes, grouped, places
 from .explained_collective import ExplainedCollective
@@ -158,13 +160,44 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
     for s in found:
         word = "avoided" if s.removes else "less"
         lines.append(f"   {word} by: {s.text}")
-        lines.append(f"      then {quantity(s.received_bytes, 'B')} received"
-                     f" ({_change(s.received_bytes, e.received_bytes)}), {seconds(s.time)}"
-                     f" ({_change(s.time, e.time)}), peak {quantity(s.peak_bytes, 'B')}"
-                     f" ({_change(s.peak_bytes, e.peak_bytes)}), {quantity(s.flops, 'FLOP')}"
-                     f" ({_change(s.flops, e.flops)})"
-                     + (", in proportion to a few of the blocks" if s.estimated else ""))
+        lines.append(f"      {effect(e, s)}")
+    if search.turn is not None:
+        factor, other = search.turn
+        lines.append(f"   from about {factor:.2g} times the data on, "
+                     + ("the first saves no time" if other is None else f"rather: {other.text}"))
     return lines + ([f"   {tried}"] if tried else [])
+
+
+def effect(e: Analysis, s: Suggestion) -> str:
+    """What a suggestion saves, and what that costs."""
+    saved = e.time - s.time
+    gain = f"saves {seconds(saved)} of {seconds(e.time)}" if saved > 0 else "saves no time"
+    fewer = e.received_bytes - s.received_bytes
+    less = (f"{quantity(fewer, 'B')} of {quantity(e.received_bytes, 'B')} received" if fewer
+            else "as many bytes are received")
+    price = [f"{name} {_change(now, was)}" for name, now, was in (
+        ("memory", s.peak_bytes, e.peak_bytes), ("operations", s.flops, e.flops))
+        if _change(now, was) != "as before"]
+    whole = replicated(e, s)
+    return "".join([gain, _percent(s.time, e.time), ", ", less,
+                    _percent(s.received_bytes, e.received_bytes), "; ",
+                    f"replicates {whole}: " if whole else "",
+                    ", ".join(price) or "memory and operations as before",
+                    "; in proportion to a few of the blocks" if s.estimated else ""])
+
+
+def replicated(e: Analysis, s: Suggestion) -> str:
+    """The arguments that a suggestion holds whole, and that are split without it."""
+    names: dict[str, None] = {}
+    for first, *others in rows(s.changes):
+        if isinstance(first, Argument) and not any(first.spec) and any(
+                e.partitioned.in_specs[first.index]):
+            names[pattern_of([first.name, *(getattr(c, "name", "") for c in others)])] = None
+    return " and ".join([f"`{name}`" for name in names])
+
+
+def _percent(new: float, old: float) -> str:
+    return f" ({_change(new, old)})" if old and new != old else ""
 
 
 def _change(new: float, old: float) -> str:

@@ -37,7 +37,10 @@ PAIRS = 24
 SHOWN = 3          # suggestions for one collective that are tried on the whole program
 _SAME = 1e-9       # differences of time below this part are none
 _ALIKE = 0.02      # of two that are as fast within this part the simpler comes first
-_HARM = (1.01, 1.25)     # more memory or operations than this counts as raising them, or much so
+_SOME = 1.01       # times the memory or operations that count as raising them
+_NEAR = 0.5        # of the time that another saves: near that
+_GONE = 0.1        # of the bytes, or the time, of what goes: if less is saved it goes elsewhere
+_LARGEST = 1000    # times the data up to which a turn of the ranking is told
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Suggestion:
     removes: no collective of its kind over its axes is left at its line (else it moves less).
     received_bytes, peak_bytes: of one device; time: seconds of a step; flops: operations of one
     device. estimated: these are not of the whole program with the change, which there was no time
-    for, but reckoned from fewer repetitions of what it repeats.
+    for, but reckoned from fewer repetitions of what it repeats. latency: seconds that its exchanges
+    would take without a byte.
     """
     text: str
     received_bytes: int
@@ -58,6 +62,7 @@ class Suggestion:
     changes: tuple[Change, ...]
     _subject: Subject = field(repr=False, compare=False)
     estimated: bool = False
+    latency: float = field(default=0.0, repr=False, compare=False)
     _left: int = field(default=0, repr=False, compare=False)
 
     def apply(self) -> Any:
@@ -76,12 +81,14 @@ class Suggestion:
 @dataclass(frozen=True)
 class Found:
     """What the search for one collective gave. tried, candidates: of the single changes; stopped:
-    the user ended it.
+    the user ended it. turn: from how many times the data on another suggestion is better than the
+    first (None: than which the program as it is), since latency counts for less there.
     """
     suggestions: tuple[Suggestion, ...]
     tried: int
     candidates: int
     stopped: bool = False
+    turn: tuple[float, Suggestion | None] | None = None
 
 
 class Search:
@@ -127,12 +134,24 @@ class Search:
             search.run(candidates)
         except KeyboardInterrupt:
             stopped, self.budget.left = True, 0.0
-        found = sorted(search.found, key=search.rank)
+        found = search.ranked()
         if short is not None:
             found = self.confirmed(found, record, short)
         found = _without_repeats(found)
         self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
-        return Found(tuple(found), search.count, len(candidates), stopped)
+        return Found(tuple(found), search.count, len(candidates), stopped, self.turn(found))
+
+    def turn(self, found: Sequence[Suggestion]) -> tuple[float, Suggestion | None] | None:
+        """At which size, for one like this, the first of them is the best no more."""
+        if not found:
+            return None
+        first, *others = found
+        base = self.whole.base.time, self.whole.before.latency(self.topology)
+        rivals = [(s.time, s.latency, s) for s in others
+                  if s.removes and not self.whole.much(s.peak_bytes, s.flops)]
+        turns = [(k, s) for time, latency, s in ((*base, None), *rivals)
+                 if (k := _overtakes(first, time, latency)) is not None]
+        return min(turns, key=lambda t: t[0], default=None)
 
     def confirmed(self, found: Sequence[Suggestion], record: CollectiveRecord, short: Trials
                   ) -> list[Suggestion]:
@@ -148,7 +167,7 @@ class Search:
                 whole.found.append(_in_proportion(s, short, self.whole))
             elif tried[0] is not None:
                 whole.noted(s.changes, tried[0])
-        return sorted(whole.found, key=whole.rank)
+        return whole.ranked()
 
 
 class _One:
@@ -231,16 +250,38 @@ class _One:
         new = tried.figures
         hidden = new.time <= base.time * (1 + _SAME) and (
             new.times.communication < base.times.communication * (1 - _SAME))
-        if not (new.time < base.time * (1 - _SAME) or hidden):
+        if not (new.time < base.time * (1 - _SAME) or hidden) or self.elsewhere(tried, left):
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
-                          removes, tuple(changes), self.search.subject, False, left)
+                          removes, tuple(changes), self.search.subject, False,
+                          tried.latency(self.search.topology), left)
+
+    def elsewhere(self, tried: Tried, left: int) -> bool:
+        """Are the bytes only received at another line: neither fewer of them, nor in less time?"""
+        base, before = self.trials.base, self.trials.before
+        key = key_of(self.record)
+        gone = before.at.get(key, 0) - left
+        part = gone / max(1, before.at.get(key, 0)) * before.seconds(key, self.search.topology)
+        return (base.received_bytes - tried.received_bytes < _GONE * gone
+                and base.time - tried.figures.time < _GONE * part)
 
     def harm(self, s: Suggestion) -> int:
         """Does it raise memory or operations: 0 no, 1 somewhat, 2 much?"""
         base = self.trials.base
-        return sum(s.peak_bytes > base.peak_bytes * limit or s.flops > base.flops * limit
-                   for limit in _HARM)
+        return int(s.peak_bytes > base.peak_bytes * _SOME or s.flops > base.flops * _SOME) + int(
+            self.trials.much(s.peak_bytes, s.flops))
+
+    def ranked(self) -> list[Suggestion]:
+        """The best first; one that raises memory or operations much is not the first while one that
+        does not saves nearly as much.
+        """
+        found = sorted(self.found, key=self.rank)
+        if found and self.harm(found[0]) == 2:
+            least = _NEAR * (self.trials.base.time - found[0].time)
+            near = next((i for i, s in enumerate(found) if self.harm(s) < 2
+                         and self.trials.base.time - s.time >= least), 0)
+            found.insert(0, found.pop(near))
+        return found
 
     def rank(self, s: Suggestion) -> tuple:
         # of equals rather what is written in the function, and less rather than more of it
@@ -258,12 +299,20 @@ _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
 
 
 def _without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
-    """Not two that do the same, nor a pair that does no better than one of its changes."""
+    """Not two that do the same, nor a pair that does no better than one of its changes, nor what is
+    like an earlier one but for taking more memory or operations.
+    """
     kept: list[Suggestion] = []
     for s in found:
-        if not any(set(k.changes) < set(s.changes) for k in kept):
+        if not any(set(k.changes) < set(s.changes) or _dearer(s, k) for k in kept):
             kept.append(s)
     return kept[:8]
+
+
+def _dearer(s: Suggestion, other: Suggestion) -> bool:
+    price, least = (s.peak_bytes, s.flops), (other.peak_bytes, other.flops)
+    return (s.time >= other.time and s.received_bytes >= other.received_bytes and price != least
+            and all(a >= b for a, b in zip(price, least, strict=True)))
 
 
 def _in_proportion(s: Suggestion, short: Trials, whole: Trials) -> Suggestion:
@@ -275,7 +324,19 @@ def _in_proportion(s: Suggestion, short: Trials, whole: Trials) -> Suggestion:
         return type(before)(max(0, before + (getattr(s, name) - was) * short.ratio))
 
     return replace(s, received_bytes=scaled("received_bytes"), time=scaled("time"),
-                   peak_bytes=scaled("peak_bytes"), flops=scaled("flops"), estimated=True)
+                   peak_bytes=scaled("peak_bytes"), flops=scaled("flops"), estimated=True,
+                   latency=max(0.0, s.latency * short.ratio))
+
+
+def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
+    """How many times the data make another as fast, which is slower at this size and spends so much
+    of its time on latency; None if no size near does.
+    """
+    steeper = (first.time - first.latency) - (time - latency)
+    if time <= first.time or steeper <= 0:
+        return None
+    times = (latency - first.latency) / steeper
+    return times if 1 < times <= _LARGEST else None
 
 
 def _target(change: Change) -> tuple:

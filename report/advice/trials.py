@@ -11,6 +11,8 @@ from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.ops.communication.collective_kinds import each_collective
 from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.cost.figures import Figures, figures
+from ...partitioner.cost.links import collective_seconds
+from ...partitioner.cost.schedule import exchange_seconds
 from ...partitioner.cost.topology import Topology
 from ...partitioner.pipeline import Partitioned
 from ..reasons.value_paths import Place, places
@@ -19,6 +21,7 @@ from .repetition import Shortened, shortened
 
 RATE = 4000        # equations that trials partition in a second of an ordinary processor
 _TRIAL = 50        # equations that take as long as what a trial takes besides
+MUCH = 1.25        # times the memory or operations that are much more
 _WORTH = 3         # a short program has at most one in so many of the equations
 REFUSED = (TypeError, ValueError, LookupError, RuntimeError, ShardtraceError, AssertionError)
 
@@ -74,6 +77,16 @@ class Tried:
     def figures(self) -> Figures:
         return self.found()
 
+    def seconds(self, key: tuple, topology: Topology) -> float:
+        """What the collectives of a kind and line take over all runs, one after the other."""
+        return sum(exchange_seconds(topology, r) * r.count
+                   for r in collectives(self.partitioned.local) if key_of(r) == key)
+
+    def latency(self, topology: Topology) -> float:
+        """What all collectives would take if they moved next to nothing."""
+        return sum(collective_seconds(topology, use.kind, use.mesh_axes, use.group_size, 0, 1)
+                   * use.count for use in each_collective(self.partitioned.local))
+
 
 class Trials:
     """Changes tried of one program. Each costs `work` of the budget, once.
@@ -94,6 +107,10 @@ class Trials:
         self.work = work(equations, len(self.partitioned.mesh.axis_names))
         self.before = _summary(self.partitioned, lambda: base)
         self._tried: dict[frozenset[Change], Tried | None] = {}
+
+    def much(self, peak_bytes: int, flops: float) -> bool:
+        """Are this memory and these operations much more than without changes?"""
+        return peak_bytes > self.base.peak_bytes * MUCH or flops > self.base.flops * MUCH
 
     def known(self, changes: Sequence[Change]) -> tuple[Tried | None, ...]:
         """What was found of these changes; () if they were not tried."""
