@@ -70,6 +70,20 @@ class AxisPaths(Values):
                         if path is not None:
                             yield path
 
+    def nearby_paths(self, operand: Atom, result: Var, equation: Equation | None,
+                     axes: frozenset[str]) -> Iterator[Path]:
+        """Where axes come from that only the partitioner put where they are: those that the values
+        have on any dimension as propagation left them, the moved one and what is read with it.
+        """
+        near = [result, operand, *(equation.invars if equation is not None else ())]
+        for v in dict.fromkeys(self.source(a) for a in near if isinstance(a, Var)):
+            whole = self.of_tensor.get(self.tensor(v), v)
+            for d, own in enumerate(whole.aval.entries):
+                for axis in own:
+                    path = self.path(v, d, axis) if str(axis) in axes else None
+                    if path is not None:
+                        yield path
+
     def path(self, var: Var, dim: int, axis: str) -> Path | None:
         """The way of an axis from an annotation to this value."""
         name = self.name(var)

@@ -16,7 +16,7 @@ from ...ir.types import ArrayType
 from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative, without_alternative
 from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.propagation.origins import vetoes
-from .axis_paths import AxisPaths
+from .body_paths import BodyPaths
 from .causes import Asked, Cause, where
 
 _VETOES = 3
@@ -25,7 +25,7 @@ _LONG = 72                  # letters of an expression, or a rule, that are show
 _NEARBY, _WIDE = 8, 16      # how far, and among how many values, the equation of a clause is sought
 
 
-class Reasons(AxisPaths):
+class Reasons(BodyPaths):
     """Finds the causes of the collectives of one partitioned program."""
 
     def cause(self, record: CollectiveRecord) -> Cause:
@@ -74,7 +74,9 @@ class Reasons(AxisPaths):
         if move is None:
             equation = self.spoken_of(record.reason, record.source)
             if equation is None:
-                return Cause(None, None, record.reason or f"`{record.op}` is written here")
+                return Cause(None, None, record.reason or (
+                    f"`{record.op.removesuffix('_invariant')}` is written here"),
+                             tuple(dict.fromkeys(self.body_paths(record))))
             axes = frozenset(map(str, record.mesh_axes))
             return Cause(None, equation, self.named(without_alternative(record.reason), equation),
                          tuple(self.operand_paths(equation, axes)))
@@ -89,11 +91,13 @@ class Reasons(AxisPaths):
         text = text.replace("`reshard` is written here",
                             f"`reshard` to {result.aval.sharding.spec} is written here")
         paths = list(self.sum_paths(operand, summed)) if summed else []
-        if not summed:
+        axes = frozenset(map(str, record.mesh_axes))
+        if not summed or not axes & {str(a) for a in summed}:
             paths += self.layout_paths(operand, result, equation)
+        if not any(p.axis in axes for p in paths):
+            paths += self.nearby_paths(operand, result, equation, axes)
         return Cause(move, equation, text, tuple(dict.fromkeys(paths)),
-                     tuple(dict.fromkeys(self.holds(move, equation, frozenset(
-                         map(str, record.mesh_axes))))), self.asked(result, summed, record))
+                     tuple(dict.fromkeys(self.holds(move, equation, axes))), self.asked(result, summed, record))
 
     def asked(self, result: Var, summed: frozenset[str], record: CollectiveRecord
               ) -> Location | None:
