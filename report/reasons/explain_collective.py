@@ -97,7 +97,8 @@ class Reasons(BodyPaths):
         if not any(p.axis in axes for p in paths):
             paths += self.nearby_paths(operand, result, equation, axes)
         return Cause(move, equation, text, tuple(dict.fromkeys(paths)),
-                     tuple(dict.fromkeys(self.holds(move, equation, axes))), self.asked(result, summed, record))
+                     tuple(dict.fromkeys(self.holds(move, equation, axes))),
+                     self.asked(result, summed, record))
 
     def asked(self, result: Var, summed: frozenset[str], record: CollectiveRecord
               ) -> Location | None:
