@@ -160,6 +160,8 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
     for s in found:
         word = "avoided" if s.removes else "less"
         lines.append(f"   {word} by: {s.text}")
+        lines += [f"      {sign} {line}" for both in s.diff
+                  for sign, line in zip("-+", both, strict=True)]
         lines.append(f"      {effect(e, s)}")
     if search.turn is not None:
         factor, other = search.turn
@@ -204,6 +206,8 @@ def _change(new: float, old: float) -> str:
     if not old or new == old:
         return "as before"
     part = (new - old) / old
+    if abs(part) < 5e-5:
+        return "as before"
     return f"{part:+.0%}" if abs(part) >= 0.005 else f"{part:+.2%}"
 
 

@@ -32,6 +32,7 @@ from ..reasons.value_paths import Place, places
 from ..words import spec_text
 from .body_changes import Ungather, body_changes
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, sharding_key
+from .code_changes import Rewritten, Site, sites
 
 _NO_PLACE = frozenset(("shard_map",))
 _AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that the user's code has
@@ -104,7 +105,8 @@ class Candidates:
         near = [self.changes(t, axes, wanted) for t, wanted in self.seeds(cause)]
         rounds = itertools.chain.from_iterable(
             itertools.zip_longest(*near, *self.results(axes, cause)))
-        found: dict[tuple[Change, ...], None] = dict.fromkeys(self.in_body(record, cause))
+        found: dict[tuple[Change, ...], None] = dict.fromkeys(
+            [*self.of_code(record, cause), *self.in_body(record, cause)])
         single: list[tuple[Change, ...]] = []        # of arguments that have others like them
         for c in rounds:
             if c is None:
@@ -133,6 +135,20 @@ class Candidates:
         return (_groups(self.inlined.invars, self.partitioned.traced.arg_names, layouts),
                 _groups(self.inlined.outvars, [self.result_name(i) for i in range(
                     len(self.inlined.outvars))], self.partitioned.out_specs))
+
+    def of_code(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
+        """Changes of the code that a collective is for, or that it comes from."""
+        near = {where(at.location) for at in (cause.move, cause.equation) if at is not None}
+        near.add(where(record.source))
+        for site in self.sites:
+            if near & site.near:
+                yield (Rewritten(site.change.rewrite.name, where(site.location), site.change,
+                                 site.location, site.code),)
+
+    @functools.cached_property
+    def sites(self) -> list[Site]:
+        """Where a change of code applies."""
+        return list(sites(self.inlined))
 
     def in_body(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
         """Changes of the `shard_map` in which the user wrote the collective, if he did."""

@@ -29,6 +29,7 @@ from ...partitioner.cost.topology import Topology
 from ..reasons.causes import Cause
 from .candidates import Candidates
 from .changes import Argument, Change, Constrain, Respec, Result, rows, text_of
+from .code_changes import Rewritten
 from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
 
 SECONDS = 2.0      # for all suggestions of an explanation
@@ -64,6 +65,11 @@ class Suggestion:
     estimated: bool = False
     latency: float = field(default=0.0, repr=False, compare=False)
     _left: int = field(default=0, repr=False, compare=False)
+
+    @property
+    def diff(self) -> tuple[tuple[str, str], ...]:
+        """The lines of the user's code that it changes, as they are and as they are then."""
+        return tuple([c.diff for c in self.changes if isinstance(c, Rewritten) and c.diff])
 
     def apply(self) -> Any:
         """The function with the change made; arguments are brought to their new shardings."""
@@ -342,4 +348,4 @@ def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
 def _target(change: Change) -> tuple:
     if isinstance(change, Argument | Result):
         return (type(change).__name__, change.index)
-    return ("inside", change.places)
+    return ("inside", change.at if isinstance(change, Rewritten) else change.places)

@@ -17,6 +17,7 @@ from ...partitioner.cost.topology import Topology
 from ...partitioner.pipeline import Partitioned
 from ..reasons.value_paths import Place, places
 from .changes import Argument, Change, Result
+from .code_changes import Rewritten
 from .repetition import Shortened, shortened
 
 RATE = 4000        # equations that trials partition in a second of an ordinary processor
@@ -160,6 +161,8 @@ def short_trials(whole: Trials, topology: Topology) -> Trials | None:
         if isinstance(change, Argument | Result):
             new = (arguments if isinstance(change, Argument) else results).get(change.index)
             return None if new is None else replace(change, index=new)
+        if isinstance(change, Rewritten):       # it is found by its line
+            return change
         found = tuple([same[p] for p in change.places if p in same])
         if not found:
             return None
