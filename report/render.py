@@ -97,13 +97,23 @@ def _blocks(e: Analysis, advised: int, each: bool) -> Iterator[str]:
 
 
 def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
-    """A paragraph for each root cause: its dearest collective in full, and a line of others."""
+    """A paragraph for each root cause: its dearest collective in full, and a line of others.
+
+    Where fewer than `advised` are told in full more are, first those that only change a layout.
+    """
     short = 0
+    left = [g for cause in e.root_causes for g in cause.groups[1:]]
+    left.sort(key=lambda g: g[0].kind in ("all-reduce", "reduce-scatter"))
+    more_advised = {id(g) for g in left[:max(0, advised - len(e.root_causes))]}
     for i, cause in enumerate(e.root_causes, 1):
         first, *others = cause.groups
         start = ["", f"{i}. because of {cause.said(e.received_bytes)}", "   "] if others else [
             "", f"{i}. "]
         yield from _entry(e, first, start, i <= advised)
+        for group in others:
+            if id(group) in more_advised:
+                yield from _entry(e, group, ["   and "], True)
+        others = [g for g in others if id(g) not in more_advised]
         lines = [f"   also {heading(g[0])}{places(g)}, {g[0].source}" for g in others[:_FEW]]
         more = [c for g in others[_FEW:] for c in g]
         if more:

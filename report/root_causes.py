@@ -1,9 +1,9 @@
 """What is behind many collectives: the argument, or the line, that brought their axes.
 
 Each collective has roots: the annotations from which its axes come, and what asked for it. The root
-that most bytes have is named first, with all collectives that have it; then that of most of the
-others, and so on. Arguments of one row of a table of specs, such as the `wo` of all layers, are one
-root.
+that most bytes have is named first, with all collectives that have it (of several that have nearly
+as many, the one whose own value is moved, or wanted); then that of most of the others, and so on.
+Arguments of one row of a table of specs, such as the `wo` of all layers, are one root.
 """
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
 from .words import quantity, seconds, spec_text
 
+_NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _ARGUMENT = re.compile(r"argument `(.*)`")
 
 
@@ -59,15 +60,19 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
                 ) -> list[RootCause]:
     """The root causes, that with the dearest collectives first."""
     rows = _Rows(partitioned)
-    roots = {id(c): tuple(dict.fromkeys(rows.roots(c))) for c in collectives}
+    roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
     left = list(collectives)
     found: list[RootCause] = []
     while left:
         weights: dict[str, float] = {}
+        direct: dict[str, float] = {}
         for c in left:
-            for root in roots[id(c)]:
+            for root, is_direct in roots[id(c)].items():
                 weights[root] = weights.get(root, 0) + c.total_bytes + 1
-        best = max(weights, key=lambda root: weights[root], default="")
+                direct[root] = direct.get(root, 0) + (c.total_bytes + 1) * is_direct
+        most = max(weights.values(), default=0)
+        best = max([root for root in weights if weights[root] >= _NEARLY * most],
+                   key=lambda root: (direct[root], weights[root]), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
         found.append(RootCause(best, tuple(map(tuple, grouped(its)))))
         left = [c for c in left if best not in roots[id(c)]] if best else []
@@ -87,17 +92,18 @@ class _Rows:
         self.text = {name: f"`{pattern_of(names)}` as {spec}"
                      for (_, _, spec), names in alike.items() for name in names}
 
-    def roots(self, c: ExplainedCollective) -> Iterator[str]:
-        """The texts of the roots of a collective, the nearest first."""
+    def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool]]:
+        """The texts of the roots of a collective, and whether they are of what it is about itself.
+        """
         cause = c.cause
         if c.reason_kind == "asked" and cause.asked_by is not None:
-            yield _placed(cause.asked_by.text, [cause.asked_by.location])
+            yield _placed(cause.asked_by.text, [cause.asked_by.location]), True
         axes = {str(a) for a in c.mesh_axes}
         for path in cause.paths:
             if path.axis in axes:
-                yield self.named(path.root, [path.root_location])
+                yield self.named(path.root, [path.root_location]), not path.steps
         for hold in cause.holds:
-            yield self.named(hold.root, [hold.root_location])
+            yield self.named(hold.root, [hold.root_location]), True
 
     def named(self, root: str, at: Iterable[Any]) -> str:
         match = _ARGUMENT.search(root)

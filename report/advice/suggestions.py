@@ -152,10 +152,14 @@ class Search:
         if not found:
             return None
         first, *others = found
-        base = self.whole.base.time, self.whole.before.latency(self.topology)
-        rivals = [(s.time, s.latency, s) for s in others
-                  if s.removes and not self.whole.much(s.peak_bytes, s.flops)]
-        turns = [(k, s) for time, latency, s in ((*base, None), *rivals)
+        base = self.whole.base
+        rivals: list[tuple[float, float, Suggestion | None]] = [
+            (s.time, s.latency, s) for s in others
+            if s.removes and not self.whole.much(s.peak_bytes, s.flops) and (
+                s.received_bytes < first.received_bytes or s.flops * _SOME < first.flops)]
+        if base.flops * _SOME < first.flops:
+            rivals.append((base.time, self.whole.latency, None))
+        turns = [(k, s) for time, latency, s in rivals
                  if (k := _overtakes(first, time, latency)) is not None]
         return min(turns, key=lambda t: t[0], default=None)
 
@@ -260,7 +264,7 @@ class _One:
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
                           removes, tuple(changes), self.search.subject, False,
-                          tried.latency(self.search.topology), left)
+                          self.trials.latency_of(tried), left)
 
     def elsewhere(self, tried: Tried, left: int) -> bool:
         """Are the bytes only received at another line: neither fewer of them, nor in less time?"""
@@ -331,7 +335,7 @@ def _in_proportion(s: Suggestion, short: Trials, whole: Trials) -> Suggestion:
 
     return replace(s, received_bytes=scaled("received_bytes"), time=scaled("time"),
                    peak_bytes=scaled("peak_bytes"), flops=scaled("flops"), estimated=True,
-                   latency=max(0.0, s.latency * short.ratio))
+                   latency=max(0.0, whole.latency + (s.latency - short.latency) * short.ratio))
 
 
 def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:

@@ -83,11 +83,6 @@ class Tried:
         return sum(exchange_seconds(topology, r) * r.count
                    for r in collectives(self.partitioned.local) if key_of(r) == key)
 
-    def latency(self, topology: Topology) -> float:
-        """What all collectives would take if they moved next to nothing."""
-        return sum(collective_seconds(topology, use.kind, use.mesh_axes, use.group_size, 0, 1)
-                   * use.count for use in each_collective(self.partitioned.local))
-
 
 class Trials:
     """Changes tried of one program. Each costs `work` of the budget, once.
@@ -108,6 +103,16 @@ class Trials:
         self.work = work(equations, len(self.partitioned.mesh.axis_names))
         self.before = _summary(self.partitioned, lambda: base)
         self._tried: dict[frozenset[Change], Tried | None] = {}
+
+    @functools.cached_property
+    def latency(self) -> float:
+        """What the collectives take without a byte, as the program is."""
+        return self.latency_of(self.before)
+
+    def latency_of(self, tried: Tried) -> float:
+        """What the collectives of a trial would take if they moved next to nothing."""
+        return sum(collective_seconds(self.topology, use.kind, use.mesh_axes, use.group_size, 0, 1)
+                   * use.count for use in each_collective(tried.partitioned.local))
 
     def much(self, peak_bytes: int, flops: float) -> bool:
         """Are this memory and these operations much more than without changes?"""

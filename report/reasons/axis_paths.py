@@ -98,7 +98,9 @@ class AxisPaths(Values):
             made = self.made.get(var)
             if made is not None and made.op is reshard_p and not made.reason:
                 return Path(axis, dim, name, "`reshard`", made.location, ())
-            return None
+            # the partitioner has brought it here from another dimension
+            other = [d for d, own in enumerate(whole.aval.entries) if d != dim and axis in own]
+            return self.path(source, other[0], axis) if other and tensor >= 0 else None
         graph, notes = self.origins.solution.graph, self.origins.solution.origins
         steps: list[tuple[str, Location]] = []
         tensors, at = [tensor], dim
