@@ -9,9 +9,10 @@ most promising are tried.
 
 What repeats a block, as unrolled layers do, is tried on a few repetitions first (repetition.py),
 and only the best of it on the whole program. The search is bounded by a budget in seconds for all
-that is asked of one explanation; one collective gets half of what is left. The budget is counted in
-equations that are partitioned, so what is found does not depend on the machine; how many candidates
-were left untried is said. Ctrl-C ends it with what has been found.
+that is asked of one explanation: the first collective gets a third of it, others half of what is
+left, and what is good for one is tried for the others, too. The budget is counted in equations that
+are partitioned, so what is found does not depend on the machine; how many candidates were left
+untried is said. Ctrl-C ends it with what has been found.
 """
 from __future__ import annotations
 
@@ -134,7 +135,8 @@ class Search:
         short = self.short
         if short is not None and not short.before.at.get(key_of(record)):
             short = None                     # what was left out of it was what this is about
-        search = _One(self, short or self.whole, record, self.budget.left / 2)
+        left = self.budget.left * (1 / 2 if self.found else 2 / 3)
+        search = _One(self, short or self.whole, record, left)
         stopped = False
         try:
             search.run(candidates)

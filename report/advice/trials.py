@@ -15,6 +15,7 @@ from ...partitioner.cost.links import collective_seconds
 from ...partitioner.cost.schedule import exchange_seconds
 from ...partitioner.cost.topology import Topology
 from ...partitioner.pipeline import Partitioned
+from ...partitioner.plans import plans_made
 from ..reasons.value_paths import Place, places
 from .changes import Argument, Change, Result
 from .code_changes import Rewritten
@@ -100,7 +101,7 @@ class Trials:
         self.equations, self.budget, self.ratio = equations, budget, ratio
         self.results = range(len(self.partitioned.out_specs)) if results is None else results
         self.translated = translated
-        self.work = work(equations, len(self.partitioned.mesh.axis_names))
+        self.work = work_of(self.partitioned, equations)
         self.before = _summary(self.partitioned, lambda: base)
         self._tried: dict[frozenset[Change], Tried | None] = {}
 
@@ -151,12 +152,12 @@ def short_trials(whole: Trials, topology: Topology) -> Trials | None:
     short = shortened(inlined)
     if short is None or len(short.program.eqns) * _WORTH > len(inlined.eqns):
         return None
-    whole.budget.left -= work(len(short.program.eqns), len(whole.partitioned.mesh.axis_names))
     try:
         subject = whole.subject.part(short)
     except REFUSED:
         return None
     partitioned = subject.partitioned
+    whole.budget.left -= work_of(partitioned, len(short.program.eqns))
     place: dict[Any, Place] = {v: at for at, v, _ in places(partitioned.stages["inlined"])}
     same: dict[Place, Place] = {at: place[v] for at, v, _ in places(inlined) if v in place}
     arguments = {old: new for new, old in enumerate(short.arguments)}
@@ -179,10 +180,16 @@ def short_trials(whole: Trials, topology: Topology) -> Trials | None:
                   short.results, len(inlined.eqns) / len(short.program.eqns), translated)
 
 
-def work(equations: int, axes: int) -> int:
-    """What a trial takes, in equations of a program with one or two mesh axes: layouts to choose
-    from are as the square of the axes."""
-    return (equations + _TRIAL) * max(1, axes * axes // 4)
+def work_of(partitioned: Partitioned, equations: int) -> float:
+    """What a trial of a program takes, of which that many values count."""
+    return work(equations, len(partitioned.mesh.axis_names),
+                plans_made(partitioned.local, partitioned.objective))
+
+
+def work(equations: int, axes: int, plans: int = 2) -> float:
+    """What a trial takes, in equations of a program with one or two mesh axes for which two plans
+    are compared: layouts to choose from are as the square of the axes."""
+    return (equations + _TRIAL) * max(1, axes * axes // 4) * plans / 2
 
 
 def _summary(partitioned: Partitioned, found: Callable[[], Figures]) -> Tried:

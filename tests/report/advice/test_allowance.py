@@ -43,7 +43,7 @@ def trials(text, monkeypatch, **options):
 
 def test_what_all_trials_take_is_bounded(text, monkeypatch):
     free, _ = trials(text, monkeypatch, trials=48)
-    each = advice_trials.work(len(explained(text).partitioned.traced.eqns) + 4, 2)
+    each = advice_trials.work(len(explained(text).partitioned.traced.eqns) + 4, 2, plans=1)
     seconds = 12 * each / advice_trials.RATE
     count, said = trials(text, monkeypatch, suggest_seconds=seconds)
     assert 1 < count <= 14 < free
