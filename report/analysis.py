@@ -42,7 +42,6 @@ class Analysis:
             self.reasons = Reasons(self.partitioned)
             self.collectives: tuple[ExplainedCollective, ...] = tuple(
                 [self._explained(r) for r in collectives(local)])
-        self._found: Search | None = None
         self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
 
     def _explained(self, record: CollectiveRecord) -> ExplainedCollective:
@@ -54,12 +53,15 @@ class Analysis:
         return ExplainedCollective(record, cause, exchange_seconds(self.topology, record), bound,
                                    self._suggestions, self.reasons.vetoes)
 
+    @functools.cached_property
+    def search(self) -> Search:
+        """What tries changes of the program, within one budget."""
+        return Search(self.subject, self.topology, self.figures,
+                      Candidates(self.partitioned, self.reasons), self.trials,
+                      self.suggest_seconds)
+
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
-        if self._found is None:
-            self._found = Search(self.subject, self.topology, self.figures,
-                                 Candidates(self.partitioned, self.reasons), self.trials,
-                                 self.suggest_seconds)
-        return self._found.suggestions(record, cause)
+        return self.search.suggestions(record, cause)
 
     @functools.cached_property
     def root_causes(self) -> list[RootCause]:
