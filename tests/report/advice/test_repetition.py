@@ -6,8 +6,11 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace.driver.analysis.applied_changes import ProgramSubject, TracedSubject
 from shardtrace.ir.verify import verify
 from shardtrace.report.advice.repetition import runs, shortened
+from shardtrace.report.advice.suggestions import SECONDS
+from shardtrace.report.advice.trials import RATE
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -76,6 +79,28 @@ def test_advice_on_many_layers_is_found_on_few_and_tried_on_all(function) -> Non
     assert (after.received_bytes, after.time, after.peak_bytes, after.flops) == (
         best.received_bytes, best.time, best.peak_bytes, best.flops)
     assert after.received_bytes < found.received_bytes and after.time < found.time
+
+
+@pytest.mark.parametrize("function", [forward, step])
+def test_what_the_text_of_many_layers_partitions_is_bounded(function, monkeypatch) -> None:
+    found = st.explain(function)(*arguments(48))
+    partitioned = []
+
+    def counted(of):
+        def changed(self, changes):
+            made = of(self, changes)
+            partitioned.append(len(made.local.eqns))
+            return made
+        return changed
+
+    for subject in (TracedSubject, ProgramSubject):
+        monkeypatch.setattr(subject, "changed", counted(subject.changed))
+    said = found.text()
+    assert "all 48 `ws[*]['down']` as P('model')" in " ".join(said.split())
+    whole = len(found.partitioned.local.eqns)
+    # equations count half where no plans are compared, and a local program has some more of them
+    assert sum(partitioned) <= 1.5 * 2 * SECONDS * RATE and max(partitioned) <= 1.5 * whole
+    assert sum(n > whole / 2 for n in partitioned) <= 3 < len(partitioned)
 
 
 def test_without_time_for_the_whole_program_figures_are_in_proportion() -> None:
