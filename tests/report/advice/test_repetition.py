@@ -100,7 +100,7 @@ def test_what_the_text_of_many_layers_partitions_is_bounded(function, monkeypatc
     whole = len(found.partitioned.local.eqns)
     # equations count half where no plans are compared, and a local program has some more of them
     assert sum(partitioned) <= 1.5 * 2 * SECONDS * RATE and max(partitioned) <= 1.5 * whole
-    assert sum(n > whole / 2 for n in partitioned) <= 3 < len(partitioned)
+    assert 0 < sum(n > whole / 2 for n in partitioned) < len(partitioned) / 2
 
 
 def test_without_time_for_the_whole_program_figures_are_in_proportion() -> None:
