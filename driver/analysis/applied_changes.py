@@ -48,15 +48,22 @@ def inlined(program: Program) -> Program:
     return new
 
 
-def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> Program:
-    """A traced program with the changes inside of it made, and typed again where that matters."""
-    if not any(isinstance(c, Inside) for c in changes):
+def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractMesh,
+                    arguments: bool = False) -> Program:
+    """A traced program with the changes inside of it made, and typed again where that matters.
+
+    arguments: whether its parameters are still typed as they were without the changes.
+    """
+    explicit = mesh.explicit_axes or any(v.aval.mesh.explicit_axes for v in program.invars)
+    specs = arg_specs(changes) if arguments and explicit else {}
+    if not specs and not any(isinstance(c, Inside) for c in changes):
         return program
     new = edited(inlined(program), changes, mesh)
-    if not mesh.explicit_axes and all(v.aval.mesh.empty or not v.aval.mesh.explicit_axes
-                                      for v in new.invars):
+    if not explicit:
         return new
-    typed = stage(lambda *xs: evaluate(new, xs), new.in_avals, new)
+    types = [t.update(sharding=NamedSharding(mesh, specs[i].padded(t.ndim))) if i in specs else t
+             for i, t in enumerate(new.in_avals)]
+    typed = stage(lambda *xs: evaluate(new, xs), types, new)
     done = typed.replace(arg_names=program.arg_names, result_names=program.result_names)
     done.memo["meshes"] = typed.memo.get("meshes", ())
     return done
@@ -189,7 +196,7 @@ class ProgramSubject:
                          out_shardings=wanted, options=_trial(self.partitioned))
 
     def apply(self, changes: Sequence[Change]) -> Program:
-        return changed_program(self.program, changes, self.program.mesh)
+        return changed_program(self.program, changes, self.program.mesh, arguments=True)
 
     def part(self, short: Shortened) -> ProgramSubject:
         """The program with some of its arguments, equations and results."""

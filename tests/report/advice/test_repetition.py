@@ -11,7 +11,7 @@ from shardtrace.ir.verify import verify
 from shardtrace.report.advice.repetition import runs, shortened
 from shardtrace.report.advice.suggestions import SECONDS
 from shardtrace.report.advice.trials import RATE
-from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
 
 MESH = st.make_mesh((2, 4), ("data", "model"))
@@ -113,3 +113,23 @@ def test_without_time_for_the_whole_program_figures_are_in_proportion() -> None:
     assert best.received_bytes == pytest.approx(after.received_bytes, rel=0.05)
     assert best.time == pytest.approx(after.time, rel=0.05)
     assert best.flops == pytest.approx(after.flops, rel=0.05)
+
+
+def test_over_explicit_axes_the_short_program_is_typed_anew() -> None:
+    mesh = st.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+
+    def typed(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+        return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def f(ws: list[st.Array], x: st.Array) -> st.Array:
+        for w in ws:
+            x = x + reshard(jnp.tanh(x @ w), P("data", None))
+        return x
+
+    with st.set_mesh(mesh):
+        args = [typed((256, 256), None, "model")] * 12, typed((640, 256), "data", None)
+        found = st.explain(f)(*args)
+        best = found.collectives[0].suggestions[0]
+        assert best.text == "pass all 12 `ws[*]` as P() instead of P(None, 'model')"
+        after = st.explain(best.apply())(*args)
+        assert not after.collectives and after.time == best.time
