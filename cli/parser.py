@@ -14,6 +14,7 @@ from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import close_match
 from ..ir.text.prose import wrapped
 from ..partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
+from ..report.advice.suggestions import SECONDS
 from .arguments import add_arguments, amount, count, positive
 from .commands import (
     autoshard,
@@ -80,8 +81,13 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--suggest", type=count, default=3, metavar="N",
                      help="search suggestions for the N dearest collectives (default 3)")
     sub.add_argument("--trials", type=positive, metavar="N",
-                     help="try N candidates for the suggestions for one collective (default: as "
-                          "many as are tried in a few seconds)")
+                     help="try N candidates for the suggestions for one collective, however long "
+                          "that takes")
+    sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
+                     help="search suggestions for about S seconds, counted in equations "
+                          f"(default {SECONDS:g}); Ctrl-C keeps what has been found")
+    sub.add_argument("--all", action="store_true", help="tell each collective in full, also where "
+                     "many have one cause")
     sub.add_argument("--table", action="store_true", help="a table instead of text")
     sub = verb("autoshard", autoshard.autoshard,
                "Search the specs of arguments and results with which a step takes least time; "

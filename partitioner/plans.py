@@ -80,10 +80,7 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
     """The stages of the plan that is taken: those of the first one, or others."""
     objective = job.objective
     *_, local = first.values()
-    by_time = objective.name == "time"
-    repeats = by_time and local.memo.get(REPEATS, False)
-    large = (by_time and (local.holds_programs or not _EXCHANGES.isdisjoint(local.op_names))
-             and total_received(local) >= WORTH)
+    repeats, large = _compared(local, objective)
     if not (repeats or large or objective.memory_limit or objective.name == "memory"):
         return first
 
@@ -108,6 +105,19 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
         return taken.stages
     dump.rewind(len(first))
     return dict(staged(program, job._replace(objective=taken.objective), passes, dump))
+
+
+def _compared(local: Program, objective: Objective) -> tuple[bool, bool]:
+    """Whether a plan is compared with one that repeats no computation, and with XLA's."""
+    by_time = objective.name == "time"
+    return by_time and local.memo.get(REPEATS, False), (
+        by_time and (local.holds_programs or not _EXCHANGES.isdisjoint(local.op_names))
+        and total_received(local) >= WORTH)
+
+
+def plans_made(local: Program, objective: Objective) -> int:
+    """How many plans have been made for a program of which this one was taken."""
+    return 1 + sum(_compared(local, objective))
 
 
 def _repeating_where_faster(no_repeats: _Plan, repeating: _Plan) -> _Plan:

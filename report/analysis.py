@@ -1,9 +1,11 @@
 """What a partitioned program exchanges, why, and what it costs: the data of an explanation."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.support.collector import collector_paused
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.cost.figures import Figures, figures
 from ..partitioner.cost.memory import Memory
@@ -12,11 +14,13 @@ from ..partitioner.cost.timeline import Event, timeline
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
 from .advice.candidates import Candidates
-from .advice.suggestions import Found, Search, Subject
+from .advice.suggestions import SECONDS, Found, Search
+from .advice.trials import Subject
 from .bounds import reshard_bound
 from .explained_collective import ExplainedCollective
 from .reasons.causes import Cause
 from .reasons.explain_collective import Reasons
+from .root_causes import RootCause, root_causes
 
 
 class Analysis:
@@ -27,16 +31,17 @@ class Analysis:
     """
 
     def __init__(self, subject: Subject, topology: Topology, name: str = "",
-                 trials: int | None = None) -> None:
+                 trials: int | None = None, suggest_seconds: float = SECONDS) -> None:
         self.subject, self.topology, self.trials = subject, topology, trials
+        self.suggest_seconds = suggest_seconds
         self.partitioned: Partitioned = subject.partitioned
         local = self.partitioned.local
         self.name = name or local.name
-        self.figures: Figures = figures(local, topology, subject.donated)
-        self.reasons = Reasons(self.partitioned)
-        self.collectives: tuple[ExplainedCollective, ...] = tuple(
-            self._explained(r) for r in collectives(local))
-        self._found: Search | None = None
+        with collector_paused():
+            self.figures: Figures = figures(local, topology, subject.donated)
+            self.reasons = Reasons(self.partitioned)
+            self.collectives: tuple[ExplainedCollective, ...] = tuple(
+                [self._explained(r) for r in collectives(local)])
         self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
 
     def _explained(self, record: CollectiveRecord) -> ExplainedCollective:
@@ -48,11 +53,20 @@ class Analysis:
         return ExplainedCollective(record, cause, exchange_seconds(self.topology, record), bound,
                                    self._suggestions, self.reasons.vetoes)
 
+    @functools.cached_property
+    def search(self) -> Search:
+        """What tries changes of the program, within one budget."""
+        return Search(self.subject, self.topology, self.figures,
+                      Candidates(self.partitioned, self.reasons), self.trials,
+                      self.suggest_seconds)
+
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
-        if self._found is None:
-            self._found = Search(self.subject, self.topology, self.figures,
-                                 Candidates(self.partitioned, self.reasons), self.trials)
-        return self._found.suggestions(record, cause)
+        return self.search.suggestions(record, cause)
+
+    @functools.cached_property
+    def root_causes(self) -> list[RootCause]:
+        """What is behind the collectives: annotations, that with the dearest collectives first."""
+        return root_causes(self.collectives, self.partitioned)
 
     # -- totals ----------------------------------------------------------------------------------
 

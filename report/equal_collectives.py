@@ -12,6 +12,7 @@ from .explained_collective import ExplainedCollective
 
 _NAMED = re.compile(r"`[^`]*`")
 _NUMBER = re.compile(r"(\d+)")
+_AGAIN = re.compile(r"_\d+\b")            # `h_1` is the second value called `h`
 _SMALL = 1 / 50          # of the bytes of the largest: whatever its time, it comes later
 
 
@@ -22,7 +23,8 @@ def grouped(collectives: Iterable[ExplainedCollective]) -> list[list[ExplainedCo
     """
     groups: dict[tuple, list[ExplainedCollective]] = {}
     for c in collectives:
-        key = (c.kind, c.mesh_axes, c.received_bytes, c.count, str(c.source), pattern(c.reason))
+        key = (c.kind, c.mesh_axes, c.received_bytes, c.count, str(c.source),
+               pattern(c.cause.text), pattern(c.verdict))
         groups.setdefault(key, []).append(c)
     found = list(groups.values())
     largest = max((sum(c.total_bytes for c in g) for g in found), default=0)
@@ -32,7 +34,7 @@ def grouped(collectives: Iterable[ExplainedCollective]) -> list[list[ExplainedCo
 
 def pattern(text: str) -> str:
     """The text without the numbers in names: what `h_1` and `h_2` have in common."""
-    return _NAMED.sub(lambda match: _NUMBER.sub("#", match[0]), text)
+    return _NAMED.sub(lambda match: _NUMBER.sub("#", _AGAIN.sub("", match[0])), text)
 
 
 def merged(texts: Sequence[str]) -> str:
@@ -41,9 +43,11 @@ def merged(texts: Sequence[str]) -> str:
     >>> merged(["`blocks[0]` is whole", "`blocks[1]` is whole", "`blocks[2]` is whole"])
     '`blocks[0..2]` is whole'
     """
-    parts = [_NUMBER.split(text) for text in texts]
-    if any(p[::2] != parts[0][::2] for p in parts):
-        return texts[0]
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    for text in texts:
+        parts = _NUMBER.split(text)
+        alike.setdefault(tuple(parts[::2]), []).append(parts)
+    parts = max(alike.values(), key=len)           # of those that differ otherwise the most
     return "".join([_numbers([p[i] for p in parts]) if i % 2 else part
                     for i, part in enumerate(parts[0])])
 

@@ -53,13 +53,15 @@ class Explanation(Analysis):
         """A rich renderable: totals, collectives, reasons, advice for the dearest `suggestions`."""
         return render.table(self, suggestions)
 
-    def text(self, suggestions: int = 3, width: int = 100) -> str:
-        """All of it as text, with advice for the dearest `suggestions` collectives."""
-        return render.text(self, suggestions, width)
+    def text(self, suggestions: int = 3, width: int = 100, each: bool = False) -> str:
+        """All of it as text, with advice for the dearest `suggestions` collectives. Of many those
+        that have a cause in common are told together; each: all in full.
+        """
+        return render.text(self, suggestions, width, each)
 
-    def blocks(self, suggestions: int = 3, width: int = 100) -> Iterator[str]:
+    def blocks(self, suggestions: int = 3, width: int = 100, each: bool = False) -> Iterator[str]:
         """`text`, block by block, each as soon as it is known; a line ends each block."""
-        return render.blocks(self, suggestions, width)
+        return render.blocks(self, suggestions, width, each)
 
     def __str__(self) -> str:
         return render.text(self)

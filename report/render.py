@@ -1,7 +1,7 @@
 """An explanation as text, as a rich table, as HTML and as plain data."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir.diagnostics.diagnostic import visible
@@ -9,6 +9,8 @@ from ..ir.support.html import escaped, grid, listed, page
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..ir.text.prose import wrapped
+from .advice.changes import Argument, pattern_of, rows
+from .advice.suggestions import Suggestion
 from .analysis import Analysis
 from .equal_collectives import causes, grouped, places
 from .explained_collective import ExplainedCollective
@@ -19,6 +21,9 @@ from .words import excerpt, quantity, seconds
 rich_table = lazy_import("rich.table")
 rich_console = lazy_import("rich.console")
 rich_text = lazy_import("rich.text")
+
+
+_FEW = 4          # of so many different collectives each is told in full
 
 
 def totals(e: Analysis) -> list[tuple[str, str]]:
@@ -62,43 +67,84 @@ def summary(e: Analysis, count: int | None = None) -> str:
     return wrapped("\n".join(lines), WIDTH)
 
 
-def text(e: Analysis, advised: int = 3, width: int = WIDTH) -> str:
-    """The explanation for a terminal without colours. advised: how many get suggestions."""
-    return "\n".join(blocks(e, advised, width))
+def text(e: Analysis, advised: int = 3, width: int = WIDTH, each: bool = False) -> str:
+    """The explanation for a terminal without colours. advised: how many get suggestions; each:
+    whether all are told in full, also those that have a cause in common.
+    """
+    return "\n".join(blocks(e, advised, width, each))
 
 
-def blocks(e: Analysis, advised: int = 3, width: int = WIDTH) -> Iterator[str]:
+def blocks(e: Analysis, advised: int = 3, width: int = WIDTH, each: bool = False) -> Iterator[str]:
     """The text, block by block, each as soon as it is known: suggestions take a while."""
-    for block in _blocks(e, advised):
+    for block in _blocks(e, advised, each):
         yield wrapped(block, width)
 
 
-def _blocks(e: Analysis, advised: int) -> Iterator[str]:
+def _blocks(e: Analysis, advised: int, each: bool) -> Iterator[str]:
     yield "\n".join(header(e))
     groups = grouped(e.collectives)
-    chosen = advised_of(e, advised)
-    for i, group in enumerate(groups, 1):
-        c = group[0]
-        lines = ["", f"{i}. {heading(c)}{places(group)}"]
-        function = c.source.function
-        inside = f" in `{function}`" if function not in ("", "<module>") else ""
-        if c.source.line:
-            lines.append(f"   --> {c.source}{inside}")
-        lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
-        lines.append(f"   {c.verdict}")
-        for k, sentence in enumerate(causes(group)):
-            lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
-        if c.vetoes:
-            lines.append(f"   instead: {c.vetoes[0]}")
-            lines += [f"            {v}" for v in c.vetoes[1:]]
-        yield "\n".join(lines)
-        if c in chosen:
-            yield "\n".join(advice(e, c))
+    if each or len(groups) <= _FEW:
+        chosen = advised_of(e, advised)
+        for i, group in enumerate(groups, 1):
+            yield from _entry(e, group, ["", f"{i}. "], group[0] in chosen)
+    else:
+        yield from _by_cause(e, advised)
     for waste in warnings_of(e):
         yield f"\nwarning: {waste}"
     furthest = [g for g in gaps(e.collectives) if g.factor > 1.05][:3]
     if furthest:
         yield "\n".join(["", "furthest from the lower bound:", *(f"  {g}" for g in furthest)])
+
+
+def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
+    """A paragraph for each root cause: its dearest collective in full, and a line of others.
+
+    Where fewer than `advised` are told in full more are, first those that only change a layout.
+    """
+    short = 0
+    left = [g for cause in e.root_causes for g in cause.groups[1:]]
+    left.sort(key=lambda g: g[0].kind in ("all-reduce", "reduce-scatter"))
+    more_advised = {id(g) for g in left[:max(0, advised - len(e.root_causes))]}
+    for i, cause in enumerate(e.root_causes, 1):
+        first, *others = cause.groups
+        start = ["", f"{i}. because of {cause.said(e.received_bytes)}", "   "] if others else [
+            "", f"{i}. "]
+        yield from _entry(e, first, start, i <= advised)
+        for group in others:
+            if id(group) in more_advised:
+                yield from _entry(e, group, ["   and "], True)
+        others = [g for g in others if id(g) not in more_advised]
+        lines = [f"   also {heading(g[0])}{places(g)}, {g[0].source}" for g in others[:_FEW]]
+        more = [c for g in others[_FEW:] for c in g]
+        if more:
+            size = quantity(sum(c.total_bytes for c in more), "B")
+            lines.append(f"   and {_count(len(more), 'other')}, {size}")
+        short += len(others)
+        if lines:
+            yield "\n".join(lines)
+    if short:
+        yield "\n(`--all`, or `text(each=True)`, tells in full what is told in a line here)"
+
+
+def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[str], advised: bool
+           ) -> Iterator[str]:
+    """Equal collectives: what, where, why, and what avoids them. start: what is before it."""
+    c = group[0]
+    lines = [*start[:-1], f"{start[-1]}{heading(c)}{places(group)}"]
+    function = c.source.function
+    inside = f" in `{function}`" if function not in ("", "<module>") else ""
+    if c.source.line:
+        lines.append(f"   --> {c.source}{inside}")
+    lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
+    lines.append(f"   {c.verdict}")
+    for k, sentence in enumerate(causes(group)):
+        lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
+    if c.vetoes:
+        lines.append(f"   instead: {c.vetoes[0]}")
+        lines += [f"            {v}" for v in c.vetoes[1:]]
+    yield "\n".join(lines)
+    if advised:
+        yield "\n".join(advice(e, c))
 
 
 def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
@@ -113,8 +159,9 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
     search = c.search
     found = search.suggestions[:count]
     left = search.candidates - search.tried
-    tried = (f"of {search.candidates} candidates the first {search.tried} were tried; "
-             f"trials={search.candidates} tries them all" if left else "")
+    tried = (f"of {search.candidates} candidates the first {search.tried} were tried"
+             + (", then it was stopped" if search.stopped
+                else f"; trials={search.candidates} tries them all") if left else "")
     if not found:
         if not e.partitioned.out_specs and e.partitioned.local.outvars:
             return ["   explain the traced program to see what would avoid it"]
@@ -123,18 +170,54 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
     for s in found:
         word = "avoided" if s.removes else "less"
         lines.append(f"   {word} by: {s.text}")
-        lines.append(f"      then {quantity(s.received_bytes, 'B')} received"
-                     f" ({_change(s.received_bytes, e.received_bytes)}), {seconds(s.time)}"
-                     f" ({_change(s.time, e.time)}), peak {quantity(s.peak_bytes, 'B')}"
-                     f" ({_change(s.peak_bytes, e.peak_bytes)}), {quantity(s.flops, 'FLOP')}"
-                     f" ({_change(s.flops, e.flops)})")
+        lines += [f"      {sign} {line}" for both in s.diff
+                  for sign, line in zip("-+", both, strict=True)]
+        lines.append(f"      {effect(e, s)}")
+    if search.turn is not None:
+        factor, other = search.turn
+        lines.append(f"   from about {factor:.2g} times the data on, "
+                     + ("the first saves no time" if other is None else f"rather: {other.text}"))
     return lines + ([f"   {tried}"] if tried else [])
+
+
+def effect(e: Analysis, s: Suggestion) -> str:
+    """What a suggestion saves, and what that costs."""
+    saved = e.time - s.time
+    gain = f"saves {seconds(saved)} of {seconds(e.time)}" if saved > 0 else "saves no time"
+    fewer = e.received_bytes - s.received_bytes
+    less = (f"{quantity(fewer, 'B')} of {quantity(e.received_bytes, 'B')} received" if fewer
+            else "as many bytes are received")
+    price = [f"{name} {_change(now, was)}" for name, now, was in (
+        ("memory", s.peak_bytes, e.peak_bytes), ("operations", s.flops, e.flops))
+        if _change(now, was) != "as before"]
+    whole = replicated(e, s)
+    return "".join([gain, _percent(s.time, e.time), ", ", less,
+                    _percent(s.received_bytes, e.received_bytes), "; ",
+                    f"replicates {whole}: " if whole else "",
+                    ", ".join(price) or "memory and operations as before",
+                    "; in proportion to a few of the blocks" if s.estimated else ""])
+
+
+def replicated(e: Analysis, s: Suggestion) -> str:
+    """The arguments that a suggestion holds whole, and that are split without it."""
+    names: dict[str, None] = {}
+    for first, *others in rows(s.changes):
+        if isinstance(first, Argument) and not any(first.spec) and any(
+                e.partitioned.in_specs[first.index]):
+            names[pattern_of([first.name, *(getattr(c, "name", "") for c in others)])] = None
+    return " and ".join([f"`{name}`" for name in names])
+
+
+def _percent(new: float, old: float) -> str:
+    return f" ({_change(new, old)})" if old and new != old else ""
 
 
 def _change(new: float, old: float) -> str:
     if not old or new == old:
         return "as before"
     part = (new - old) / old
+    if abs(part) < 5e-5:
+        return "as before"
     return f"{part:+.0%}" if abs(part) >= 0.005 else f"{part:+.2%}"
 
 
@@ -188,6 +271,7 @@ def as_dict(e: Analysis, suggestions: bool = True) -> dict[str, Any]:
         "peak_bytes": e.peak_bytes, "flops": e.flops,
         "arithmetic_intensity": e.arithmetic_intensity, "lower_bound": e.lower_bound,
         "gap": e.gap, "gaps": [g.to_dict() for g in gaps(e.collectives)],
+        "root_causes": [r.to_dict() for r in e.root_causes],
         "collectives": [c.to_dict(suggestions) for c in e.collectives],
         "warnings": [w.to_dict() for w in warnings_of(e)],
         "memory": [{"name": h.name, "type": h.type, "bytes": h.nbytes, "line": h.location.line}

@@ -56,7 +56,7 @@ def explain(options: argparse.Namespace) -> int:
     found, missing = several(options.target, options)
     made = different([(f, explained(f, options)) for f in counted(found, "explaining")])
     for _, e in made:
-        e.trials = options.trials
+        e.trials, e.suggest_seconds = options.trials, options.suggest_seconds
     made.sort(key=lambda item: (not isinstance(item[0], FoundFunction),
                               -item[1].times.communication))
     single = len(made) == 1 and not (is_python(options.target) and options.target.endswith(".py"))
@@ -81,7 +81,7 @@ def explain(options: argparse.Namespace) -> int:
             if options.table:
                 out.renderable(e.table(options.suggest))
             else:
-                for block in e.blocks(options.suggest, out.width):
+                for block in e.blocks(options.suggest, out.width, options.all):
                     out.as_it_is(block)
                     sys.stdout.flush()
     for line in missing:

@@ -7,12 +7,11 @@ same values.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from ...ir.mesh import AbstractMesh
-from ...ir.program import DONATED, Program, Requests
+from ...ir.program import DONATED, SAID, Program, Requests
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
 from ...partitioner.cost.hardware import Hardware
@@ -21,7 +20,7 @@ from ...partitioner.passes import PREPARE, Job
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, partition
 from ...partitioner.stages import carrying
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
-from ...report.advice.suggestions import WORK_ON_TEXT
+from ...report.advice.repetition import Shortened
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
 from ...tracer.staging.tracer import typeof
@@ -53,17 +52,22 @@ def inlined(program: Program, padded: bool = True) -> Program:
 
 
 def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractMesh,
-                    padded: bool = True) -> Program:
+                    padded: bool = True, arguments: bool = False) -> Program:
     """A traced program with the changes inside of it made, and typed again where that matters.
-    padded: as of `inlined`.
+
+    padded: as of `inlined`. arguments: whether its parameters are still typed as they were without
+    the changes.
     """
-    if not any(isinstance(c, Inside) for c in changes):
+    explicit = mesh.explicit_axes or any(v.aval.mesh.explicit_axes for v in program.invars)
+    specs = arg_specs(changes) if arguments and explicit else {}
+    if not specs and not any(isinstance(c, Inside) for c in changes):
         return program
     new = edited(inlined(program, padded), changes, mesh)
-    if not mesh.explicit_axes and all(v.aval.mesh.empty or not v.aval.mesh.explicit_axes
-                                      for v in new.invars):
+    if not explicit:
         return new
-    typed = stage(lambda *xs: evaluate(new, xs), new.in_avals, new)
+    types = [t.update(sharding=NamedSharding(mesh, specs[i].padded(t.ndim))) if i in specs else t
+             for i, t in enumerate(new.in_avals)]
+    typed = stage(lambda *xs: evaluate(new, xs), types, new)
     done = typed.replace(arg_names=program.arg_names, result_names=program.result_names)
     done.memo["meshes"] = typed.memo.get("meshes", ())
     return done
@@ -155,7 +159,6 @@ class TracedSubject:
         self.jitted = traced._jitted
         self.mesh = executable.placement.mesh or executable.placement.abstract_mesh
         self.donated = tuple(traced._donated())
-        self.allowance = math.inf
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         """The program with the changes, partitioned. Raises where types forbid them."""
@@ -169,20 +172,24 @@ class TracedSubject:
         """The function with the changes."""
         return Changed(self.jitted, changes, self.mesh)
 
+    def part(self, short: Shortened) -> ProgramSubject:
+        """The program with some of its arguments, equations and results."""
+        return _part(self, short)
+
 
 class ProgramSubject:
     """A program by itself, as read from a dump; applying a change gives a traced program."""
 
     def __init__(self, program: Program, in_shardings: Sequence[Any] = (),
-                 hardware: str | Hardware | None = None) -> None:
+                 hardware: str | Hardware | None = None, options: Options | None = None) -> None:
         self.program = program
         given = asked_arguments(program, in_shardings)
         self.specs = [v.aval.spec if s is None and v.aval.has_explicit_mesh() else s
                       for s, v in zip(given, program.invars, strict=True)]
         self.partitioned: Partitioned = partition(
-            program, mesh=program.mesh, in_shardings=self.specs, options=Options(hardware=hardware))
+            program, mesh=program.mesh, in_shardings=self.specs,
+            options=options or Options(hardware=hardware))
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
-        self.allowance = float(WORK_ON_TEXT)
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         specs = list(self.specs)
@@ -198,7 +205,23 @@ class ProgramSubject:
                          out_shardings=wanted, options=_trial(self.partitioned))
 
     def apply(self, changes: Sequence[Change]) -> Program:
-        return changed_program(self.program, changes, self.program.mesh)
+        return changed_program(self.program, changes, self.program.mesh, arguments=True)
+
+    def part(self, short: Shortened) -> ProgramSubject:
+        """The program with some of its arguments, equations and results."""
+        return _part(self, short)
+
+
+def _part(whole: TracedSubject | ProgramSubject, short: Shortened) -> ProgramSubject:
+    traced, known = whole.partitioned.traced, whole.partitioned.traced.memo.get(Requests.KEY)
+    program = inlined(short.program).replace()
+    program.memo.update({k: v for k, v in traced.memo.items() if k in SAID})
+    if whole.donated:
+        program.memo[DONATED] = tuple([whole.donated[i] for i in short.arguments])
+    if known is not None:
+        program.memo[Requests.KEY] = Requests(tuple([known.arguments[i] for i in short.arguments]),
+                                              tuple([known.results[i] for i in short.results]))
+    return ProgramSubject(program, options=_trial(whole.partitioned))
 
 
 class DecidedSubject:
@@ -212,10 +235,12 @@ class DecidedSubject:
                      if t.mesh.axis_names), program.mesh)
         self.partitioned = Partitioned(mesh, stages, (), (), DEFAULT_OPTIONS.judged(program))
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
-        self.allowance = math.inf             # nothing is partitioned
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         raise ValueError("the shardings of this program are decided; explain the traced program")
 
     def apply(self, changes: Sequence[Change]) -> Program:
+        raise ValueError("the shardings of this program are decided; explain the traced program")
+
+    def part(self, short: Shortened) -> DecidedSubject:
         raise ValueError("the shardings of this program are decided; explain the traced program")

@@ -12,7 +12,8 @@ from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.hardware import hardware as find_hardware
 from ...partitioner.cost.topology import Topology
 from ...partitioner.pipeline import Partitioned
-from ...report.advice.suggestions import Subject
+from ...report.advice.suggestions import SECONDS
+from ...report.advice.trials import Subject
 from ...report.explanation import Explanation
 from ..jit.jit import jit
 from ..jit.jitted import Jitted
@@ -22,15 +23,17 @@ from .applied_changes import DecidedSubject, ProgramSubject, TracedSubject
 
 def explain(fun: Callable[..., Any], hardware: str | Hardware | None = None, *,
             topology: Sequence[int] | Topology | None = None, slices: int | None = None,
-            trials: int | None = None) -> Callable[..., Explanation]:
+            trials: int | None = None, suggest_seconds: float = SECONDS
+            ) -> Callable[..., Explanation]:
     """A function that explains `fun`, jitted or not, for arguments: arrays or ShapeDtypeStructs.
 
     hardware: "v4", "v5e", "v5p", "v6e", "7x", "a100", "h100", "h200", "b200", "cpu", or a Hardware,
     for which the plan is made; by default what `fun` asks for, else the configuration ("v5p").
     topology: the shape of a slice's torus, such as (8, 16, 16), or a `Topology`; by default one in
-    which the mesh axes have the most bandwidth. slices: of how many slices or nodes. trials: how
-    many candidates are tried for the suggestions for one collective (by default fewer of a large
-    program; what was left untried is said).
+    which the mesh axes have the most bandwidth. slices: of how many slices or nodes.
+    suggest_seconds: about how long changes that avoid collectives are tried, those for all
+    collectives together; it is counted in equations, so the same is found on any machine, and what
+    was left untried is said. trials: how many are tried for each collective, however long it takes.
     Raises what tracing and partitioning raise, and ValueError for a mesh that does not fit.
 
     Sharding
@@ -50,24 +53,25 @@ def explain(fun: Callable[..., Any], hardware: str | Hardware | None = None, *,
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         with _planned_for(hardware):
             stage = jitted.lower(*args, **kwargs)
-        return explain_stage(stage, hardware, topology=topology, slices=slices, trials=trials)
+        return explain_stage(stage, hardware, topology=topology, slices=slices, trials=trials,
+                             suggest_seconds=suggest_seconds)
 
     return explained
 
 
 def explain_stage(stage: Lowered | Compiled, hardware: str | Hardware | None = None, *,
                   topology: Sequence[int] | Topology | None = None, slices: int | None = None,
-                  trials: int | None = None) -> Explanation:
+                  trials: int | None = None, suggest_seconds: float = SECONDS) -> Explanation:
     """The explanation of a lowered or compiled function, on any hardware; see `explain`."""
     subject = TracedSubject(stage._traced, stage._executable)
     return Explanation(subject, _topology(subject.partitioned, hardware, topology, slices),
-                       stage.fun_name, trials)
+                       stage.fun_name, trials, suggest_seconds)
 
 
 def explain_program(program: Program, hardware: str | Hardware | None = None, *,
                     in_shardings: Sequence[Any] = (),
                     topology: Sequence[int] | Topology | None = None, slices: int | None = None,
-                    trials: int | None = None) -> Explanation:
+                    trials: int | None = None, suggest_seconds: float = SECONDS) -> Explanation:
     """The explanation of a program by itself, at any level.
 
     Suggestions exist for TRACED programs: later ones have their shardings decided.
@@ -78,7 +82,7 @@ def explain_program(program: Program, hardware: str | Hardware | None = None, *,
     else:
         subject = DecidedSubject(program, in_shardings)
     return Explanation(subject, _topology(subject.partitioned, hardware, topology, slices),
-                       trials=trials)
+                       trials=trials, suggest_seconds=suggest_seconds)
 
 
 def _planned_for(hardware: str | Hardware | None) -> contextlib.AbstractContextManager[None]:

@@ -57,7 +57,17 @@ class Memory:
 
 
 def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
-    """The peak of a LOCAL program. donated: per argument, whether results may take its buffer."""
+    """The peak of a LOCAL program, which it remembers. donated: per argument, whether results may
+    take its buffer.
+    """
+    key = ("memory", tuple([i for i, free in enumerate(donated) if free]))
+    found = program.memo.get(key)
+    if found is None:
+        found = program.memo[key] = _memory(program, donated)
+    return found
+
+
+def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
     sweep = _sweep(program, {v for v, d in given.items() if d}, timeline)

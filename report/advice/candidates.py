@@ -32,6 +32,7 @@ from ..reasons.value_paths import Place, places
 from ..words import spec_text
 from .body_changes import Ungather, body_changes
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, sharding_key
+from .code_changes import Rewritten, Site, sites
 
 _NO_PLACE = frozenset(("shard_map",))
 _AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that the user's code has
@@ -104,7 +105,8 @@ class Candidates:
         near = [self.changes(t, axes, wanted) for t, wanted in self.seeds(cause)]
         rounds = itertools.chain.from_iterable(
             itertools.zip_longest(*near, *self.results(axes, cause)))
-        found: dict[tuple[Change, ...], None] = dict.fromkeys(self.in_body(record, cause))
+        found: dict[tuple[Change, ...], None] = dict.fromkeys(
+            [*self.of_code(record, cause), *self.in_body(record, cause)])
         single: list[tuple[Change, ...]] = []        # of arguments that have others like them
         for c in rounds:
             if c is None:
@@ -133,6 +135,20 @@ class Candidates:
         return (_groups(self.inlined.invars, self.partitioned.traced.arg_names, layouts),
                 _groups(self.inlined.outvars, [self.result_name(i) for i in range(
                     len(self.inlined.outvars))], self.partitioned.out_specs))
+
+    def of_code(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
+        """Changes of the code that a collective is for, or that it comes from."""
+        near = {where(at.location) for at in (cause.move, cause.equation) if at is not None}
+        near.add(where(record.source))
+        for site in self.sites:
+            if near & site.near:
+                yield (Rewritten(site.change.rewrite.name, where(site.location), site.change,
+                                 site.location, site.code),)
+
+    @functools.cached_property
+    def sites(self) -> list[Site]:
+        """Where a change of code applies."""
+        return list(sites(self.inlined))
 
     def in_body(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
         """Changes of the `shard_map` in which the user wrote the collective, if he did."""
@@ -323,14 +339,22 @@ class Candidates:
             return names[i]
         return f"[{i}]" if len(self.inlined.outvars) > 1 else ""
 
-    def unchanged_results(self, moved: Partitioned) -> tuple[Result, ...]:
-        """What asks for the results as they were, where a change has laid them out otherwise."""
-        if self.explicit or len(moved.out_specs) != len(self.partitioned.out_specs):
+    def unchanged_results(self, results: Sequence[int], before: Partitioned, moved: Partitioned
+                          ) -> tuple[Result, ...]:
+        """What asks for the results as they were, where a change has laid them out otherwise.
+
+        before, moved: this program, or a part of it, without and with the change; results: the
+        numbers that its results have here.
+        """
+        if self.explicit or len(moved.out_specs) != len(before.out_specs):
             return ()
-        return tuple(Result(i, self.result_name(i), was, spec_text(was))
-                     for i, (was, now) in enumerate(zip(self.partitioned.out_specs,
-                                                        moved.out_specs, strict=True))
-                     if was != now and not was.unreduced)
+        seen, found = set(results), {}
+        for i, was, now in zip(results, before.out_specs, moved.out_specs, strict=True):
+            if was != now and not was.unreduced:
+                kept = Result(i, self.result_name(i), was, spec_text(was))
+                found.update([(c.index, c) for c in self.alike(kept)
+                              if isinstance(c, Result) and (c == kept or c.index not in seen)])
+        return tuple(found.values())
 
 
 def _groups(atoms: Sequence[Atom], names: Sequence[str], layouts: Sequence[Any]

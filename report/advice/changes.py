@@ -21,6 +21,7 @@ from ...ir.spec import PartitionSpec
 from ..reasons.value_paths import Place, rewritten, substituted
 from ..words import spec_text
 from .body_changes import Ungather, Unsum
+from .code_changes import Rewritten
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ class Prioritize:
 
 
 _DIGITS = re.compile(r"\d+")
-Inside = Constrain | Respec | Ungather | Unsum | Prioritize
+Placed = Constrain | Respec | Ungather | Unsum | Prioritize
+Inside = Placed | Rewritten
 Change = Argument | Result | Inside
 
 
@@ -182,15 +184,18 @@ def edited(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> P
 
     mesh: that of the computation. Over Explicit axes types behind a change are stale afterwards.
     """
-    found = [(place, c) for c in changes if isinstance(c, Inside) for place in c.places]
+    found = [(place, c) for c in changes if isinstance(c, Placed) for place in c.places]
     # from the last equation to the first, so that the places of the others hold
     for place, change in sorted(found, key=lambda f: (f[0].path, f[0].equation), reverse=True):
         program = rewritten(program, place.path,
                             lambda p, at=place, c=change: _made(p, at, c, mesh))
+    for change in changes:
+        if isinstance(change, Rewritten):
+            program = change.made(program)
     return program
 
 
-def _made(program: Program, at: Place, change: Inside, mesh: AbstractMesh) -> Program:
+def _made(program: Program, at: Place, change: Placed, mesh: AbstractMesh) -> Program:
     eqns = list(program.eqns)
     if isinstance(change, Ungather | Unsum):
         eqns[at.equation] = change.made(eqns[at.equation])

@@ -5,66 +5,44 @@ modelled time is lower (or its communication time, if the collective was hidden 
 Ranked first are those that remove the collective and lower the time; of these, those that raise
 neither memory nor operations; of these, the fastest. A change that would also alter the sharding of
 results is tried with results pinned, too. If no single change removes the collective, pairs of the
-most promising are tried. The search is bounded by the number of equations it may partition, not by
-seconds, so it is deterministic; the number of untried candidates is reported. For a program from a
-text there is a bound for all collectives together, as it may have been written to keep us busy.
+most promising are tried.
+
+What repeats a block, as unrolled layers do, is tried on a few repetitions first (repetition.py),
+and only the best of it on the whole program. The search is bounded by a budget in seconds for all
+that is asked of one explanation: the first collective gets a third of it, others half of what is
+left, and what is good for one is tried for the others, too. The budget is counted in equations that
+are partitioned, so what is found does not depend on the machine; how many candidates were left
+untried is said. Ctrl-C ends it with what has been found.
 """
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ...ir.diagnostics.errors import ShardtraceError
-from ...ir.ops.communication.collective_kinds import each_collective
 from ...ir.support.progress import counted
-from ...partitioner.collectives import CollectiveRecord, collectives
-from ...partitioner.cost.figures import Figures, figures
+from ...partitioner.collectives import CollectiveRecord
+from ...partitioner.cost.figures import Figures
 from ...partitioner.cost.topology import Topology
-from ...partitioner.pipeline import Partitioned
 from ..reasons.causes import Cause
 from .candidates import Candidates
 from .changes import Argument, Change, Constrain, Respec, Result, rows, text_of
+from .code_changes import Rewritten
+from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
 
-SINGLES = 48       # candidates tried for one collective, fewer of a large program
+SECONDS = 2.0      # for all suggestions of an explanation
+SINGLES = 48       # candidates tried for one collective
 PAIRS = 24
-WORK = 10_000      # equations that the trials for one collective may partition between them
-FEWEST = 6         # candidates that are tried however large the program
-WORK_ON_TEXT = 10_000    # `work` of all trials of a program from a text
-_TRIAL = 50        # equations that take as long as what a trial takes besides
-REFUSED = (TypeError, ValueError, LookupError, RuntimeError, ShardtraceError, AssertionError)
+SHOWN = 3          # suggestions for one collective that are tried on the whole program
 _SAME = 1e-9       # differences of time below this part are none
 _ALIKE = 0.02      # of two that are as fast within this part the simpler comes first
-_HARM = (1.01, 1.25)     # more memory or operations than this counts as raising them, or much so
-
-
-class Subject(Protocol):
-    """A program that can be partitioned again with changes (driver/analysis/applied_changes.py).
-
-    donated: per argument, whether results may take its buffer. allowance: the `work` that all
-    trials may take together.
-    """
-
-    @property
-    def partitioned(self) -> Partitioned: ...
-
-    @property
-    def donated(self) -> Sequence[bool]: ...
-
-    @property
-    def allowance(self) -> float: ...
-
-    def changed(self, changes: Sequence[Change]) -> Partitioned:
-        """The program with the changes made. Raises TypeError or ValueError where it has none."""
-        ...
-
-    def apply(self, changes: Sequence[Change]) -> Any:
-        """What the user has with the changes made: a function for a function."""
-        ...
+_SOME = 1.01       # times the memory or operations that count as raising them
+_NEAR = 0.5        # of the time that another saves: near that
+_GONE = 0.1        # of the bytes, or the time, of what goes: if less is saved it goes elsewhere
+_LARGEST = 1000    # times the data up to which a turn of the ranking is told
 
 
 @dataclass(frozen=True)
@@ -73,7 +51,9 @@ class Suggestion:
 
     removes: no collective of its kind over its axes is left at its line (else it moves less).
     received_bytes, peak_bytes: of one device; time: seconds of a step; flops: operations of one
-    device.
+    device. estimated: these are not of the whole program with the change, which there was no time
+    for, but reckoned from fewer repetitions of what it repeats. latency: seconds that its exchanges
+    would take without a byte.
     """
     text: str
     received_bytes: int
@@ -82,17 +62,24 @@ class Suggestion:
     flops: float
     removes: bool
     changes: tuple[Change, ...]
-    figures: Figures = field(repr=False, compare=False)
-    _apply: Callable[[Sequence[Change]], Any] = field(repr=False, compare=False)
+    _subject: Subject = field(repr=False, compare=False)
+    estimated: bool = False
+    latency: float = field(default=0.0, repr=False, compare=False)
     _left: int = field(default=0, repr=False, compare=False)
+
+    @property
+    def diff(self) -> tuple[tuple[str, str], ...]:
+        """The lines of the user's code that it changes, as they are and as they are then."""
+        return tuple([c.diff for c in self.changes if isinstance(c, Rewritten) and c.diff])
 
     def apply(self) -> Any:
         """The function with the change made; arguments are brought to their new shardings."""
-        return self._apply(self.changes)
+        return self._subject.apply(self.changes)
 
     def to_dict(self) -> dict[str, Any]:
         return {"text": self.text, "removes": self.removes, "received_bytes": self.received_bytes,
-                "time": self.time, "peak_bytes": self.peak_bytes, "flops": self.flops}
+                "time": self.time, "peak_bytes": self.peak_bytes, "flops": self.flops,
+                "estimated": self.estimated}
 
     def __str__(self) -> str:
         return self.text
@@ -100,154 +87,213 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Found:
-    """What the search for one collective gave. tried, candidates: of the single changes."""
+    """What the search for one collective gave. tried, candidates: of the single changes; stopped:
+    the user ended it. turn: from how many times the data on another suggestion is better than the
+    first (None: than which the program as it is), since latency counts for less there.
+    """
     suggestions: tuple[Suggestion, ...]
     tried: int
     candidates: int
-
-
-@dataclass(frozen=True)
-class _Tried:
-    """A program with changes made. received_bytes: of its busiest device; the other figures, which
-    cost more to find, only where they are asked for.
-    """
-    received_bytes: int
-    found: Callable[[], Figures]
-    partitioned: Partitioned
-    at: dict[tuple, int]           # (kind, file, line) -> bytes over all runs
-    axes: dict[tuple, frozenset[str]]
-
-    @functools.cached_property
-    def figures(self) -> Figures:
-        return self.found()
+    stopped: bool = False
+    turn: tuple[float, Suggestion | None] | None = None
 
 
 class Search:
     """Tries changes of one program; what was tried once is remembered.
 
-    trials: how many candidates for one collective; by default fewer of a large program.
+    trials: how many candidates for one collective, whatever time they take. seconds: for all that
+    is asked of it, where `trials` is not given.
     """
 
     def __init__(self, subject: Subject, topology: Topology, base: Figures,
-                 candidates: Candidates, trials: int | None = None) -> None:
-        self.subject, self.topology, self.base = subject, topology, base
-        self.candidates = candidates
-        self.tried: dict[frozenset[Change], _Tried | None] = {}
+                 candidates: Candidates, trials: int | None = None, seconds: float = SECONDS
+                 ) -> None:
+        self.subject, self.candidates = subject, candidates
+        self.budget = Budget(math.inf) if trials else Budget.of(seconds)
+        self.most = trials or SINGLES
+        self.whole = Trials(subject, topology, base, len(candidates.place), self.budget)
+        self.topology = topology
         self.found: dict[tuple, Found] = {}
-        self.before = _summary(subject.partitioned, lambda: base)
-        self.trials = trials or min(SINGLES, max(FEWEST, WORK // max(1, len(candidates.place))))
-        self.work = work(len(candidates.place), len(subject.partitioned.mesh.axis_names))
-        self.left = math.inf if trials else subject.allowance
+        self.good: dict[tuple[Change, ...], None] = {}     # one may be good for all collectives
+
+    @functools.cached_property
+    def short(self) -> Trials | None:
+        """Trials of the program with few repetitions of what it repeats; None if it repeats little.
+        """
+        return short_trials(self.whole, self.topology)
 
     def suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         """What avoids one collective, best first."""
-        key = (_key(record), record.mesh_axes, cause.text)
+        key = (key_of(record), record.mesh_axes, cause.text)
         found = self.found.get(key)
         if found is None:
             found = self.found[key] = self.searched(record, cause)
         return found
 
     def searched(self, record: CollectiveRecord, cause: Cause) -> Found:
-        candidates = self.candidates.of(record, cause)
-        singles = candidates[:self.trials]
-        found: list[Suggestion] = []
+        candidates = list(dict.fromkeys([*self.good, *self.candidates.of(record, cause)]))
+        short = self.short
+        if short is not None and not short.before.at.get(key_of(record)):
+            short = None                     # what was left out of it was what this is about
+        left = self.budget.left * (1 / 2 if self.found else 2 / 3)
+        search = _One(self, short or self.whole, record, left)
+        stopped = False
+        try:
+            search.run(candidates)
+        except KeyboardInterrupt:
+            stopped, self.budget.left = True, 0.0
+        found = search.ranked()
+        if short is not None:
+            found = self.confirmed(found, record, short)
+        found = _without_repeats(found)
+        self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
+        return Found(tuple(found), search.count, len(candidates), stopped, self.turn(found))
+
+    def turn(self, found: Sequence[Suggestion]) -> tuple[float, Suggestion | None] | None:
+        """At which size, for one like this, the first of them is the best no more."""
+        if not found:
+            return None
+        first, *others = found
+        base = self.whole.base
+        rivals: list[tuple[float, float, Suggestion | None]] = [
+            (s.time, s.latency, s) for s in others
+            if s.removes and not self.whole.much(s.peak_bytes, s.flops) and (
+                s.received_bytes < first.received_bytes or s.flops * _SOME < first.flops)]
+        if base.flops * _SOME < first.flops:
+            rivals.append((base.time, self.whole.latency, None))
+        turns = [(k, s) for time, latency, s in rivals
+                 if (k := _overtakes(first, time, latency)) is not None]
+        return min(turns, key=lambda t: t[0], default=None)
+
+    def confirmed(self, found: Sequence[Suggestion], record: CollectiveRecord, short: Trials
+                  ) -> list[Suggestion]:
+        """The best of what was found for the short program, tried on the whole one where there is
+        time; else with figures in proportion.
+        """
+        whole = _One(self, self.whole, record, 0)
+        for s in _without_repeats(found)[:SHOWN]:
+            tried = self.whole.known(s.changes)
+            if not tried and self.whole.work <= self.budget.left:
+                tried = (self.whole.attempt(s.changes),)
+            if not tried:
+                whole.found.append(_in_proportion(s, short, self.whole))
+            elif tried[0] is not None:
+                whole.noted(s.changes, tried[0])
+        return whole.ranked()
+
+
+class _One:
+    """The search for what avoids one collective of a program. left: the budget at which it ends."""
+
+    def __init__(self, search: Search, trials: Trials, record: CollectiveRecord, left: float
+                 ) -> None:
+        self.search, self.trials, self.record, self.left = search, trials, record, left
+        self.found: list[Suggestion] = []
+        self.count = 0
+
+    @property
+    def affordable(self) -> bool:
+        budget = self.search.budget
+        return budget.left > 0 and budget.left >= self.left
+
+    def run(self, candidates: Sequence[tuple[Change, ...]]) -> None:
+        record = self.record
         promising: list[tuple[tuple, tuple[Change, ...]]] = []
-        affordable = self.trials >= SINGLES or len(singles) == len(candidates)
-        count = 0
+        # what was tried for another collective costs nothing
+        singles = sorted(candidates, key=lambda c: not self.trials.known(c))[:self.search.most]
         for changes in counted(singles, f"changes tried for {record.kind} of {record.source}"):
-            if self.left <= 0:
-                break
-            count += 1
-            tried = self.weighed(changes, record, found)
-            if affordable and tried is not None and self.differs(tried, record):
+            if not self.affordable and not self.trials.known(changes):
+                return
+            tried = self.weighed(changes)
+            self.count += 1
+            if tried is not None and self.differs(tried):
                 times = tried.figures.times
                 promising.append(((times.communication, times.step), changes))
-        if affordable and not any(self.rank(s)[:3] == _BEST for s in found):
-            promising.sort(key=lambda p: p[0])
-            pairs = itertools.combinations([c for _, c in promising[:8]], 2)
-            chosen = list(itertools.islice(pairs, min(PAIRS, self.trials)))
-            text = f"pairs of changes tried for {record.kind} of {record.source}"
-            for one, other in counted(chosen, text):
-                if self.left > 0 and not set(map(_target, one)) & set(map(_target, other)):
-                    self.weighed((*one, *other), record, found)
-        found.sort(key=self.rank)
-        return Found(tuple(self.without_repeats(found)), count, len(candidates))
+        if any(self.rank(s)[:3] == _BEST for s in self.found) or (
+                self.search.most < min(SINGLES, len(candidates))):
+            return
+        promising.sort(key=lambda p: p[0])
+        pairs = itertools.combinations([c for _, c in promising[:8]], 2)
+        chosen = list(itertools.islice(pairs, PAIRS))
+        text = f"pairs of changes tried for {record.kind} of {record.source}"
+        for one, other in counted(chosen, text):
+            if self.affordable and not set(map(_target, one)) & set(map(_target, other)):
+                self.weighed((*one, *other))
 
-    def without_repeats(self, found: Sequence[Suggestion]) -> list[Suggestion]:
-        """Not two that do the same, nor a pair that does no better than one of its changes."""
-        kept: list[Suggestion] = []
-        for s in found:
-            if not any(set(k.changes) < set(s.changes) for k in kept):
-                kept.append(s)
-        return kept[:8]
-
-    def weighed(self, changes: tuple[Change, ...], record: CollectiveRecord,
-                found: list[Suggestion]) -> _Tried | None:
+    def weighed(self, changes: tuple[Change, ...]) -> Tried | None:
         """Try changes, and again with the results kept as they are; note what is good."""
-        tried = self.attempt(changes)
+        tried = self.trials.attempt(changes)
         if tried is None:
             return None
-        good = self.judged(changes, tried, record)
-        if good is not None:
-            found.append(good)
+        good = self.noted(changes, tried)
         asked = {c.index for c in changes if isinstance(c, Result)}
-        kept = tuple(c for c in self.candidates.unchanged_results(tried.partitioned)
-                     if c.index not in asked)
-        if kept and not (good is not None and self.rank(good)[:3] == _BEST):
-            again = self.attempt((*changes, *kept))
-            good = self.judged((*changes, *kept), again, record) if again is not None else None
-            if good is not None:
-                found.append(good)
+        kept = tuple(c for c in self.search.candidates.unchanged_results(
+            self.trials.results, self.trials.partitioned, tried.partitioned)
+            if c.index not in asked)
+        if kept and not (good is not None and self.rank(good)[:3] == _BEST) and (
+                self.affordable or self.trials.known((*changes, *kept))):
+            again = self.trials.attempt((*changes, *kept))
+            if again is not None:
+                self.noted((*changes, *kept), again)
         return tried
 
-    def attempt(self, changes: Sequence[Change]) -> _Tried | None:
-        key = frozenset(changes)
-        if key in self.tried:
-            return self.tried[key]
-        self.left -= self.work
-        result: _Tried | None = None
-        with warnings.catch_warnings():      # what a trial warns of is not about the user's program
-            warnings.simplefilter("ignore")
-            try:
-                partitioned = self.subject.changed(changes)
-            except REFUSED:
-                partitioned = None           # the program does not type-check that way
-        if partitioned is not None:
-            result = _summary(partitioned, functools.partial(
-                figures, partitioned.local, self.topology, self.subject.donated))
-        self.tried[key] = result
-        return result
+    def noted(self, changes: tuple[Change, ...], tried: Tried) -> Suggestion | None:
+        good = self.judged(changes, tried)
+        if good is not None:
+            self.found.append(good)
+        return good
 
-    def differs(self, tried: _Tried, record: CollectiveRecord) -> bool:
+    def differs(self, tried: Tried) -> bool:
         """Does it change what the program moves, or the collective?"""
-        key = _key(record)
+        key, base = key_of(self.record), self.trials.base
         return (tried.received_bytes, tried.at.get(key)) != (
-            self.base.received_bytes, self.before.at.get(key)) or (
-            tried.figures.time != self.base.time)
+            base.received_bytes, self.trials.before.at.get(key)) or tried.figures.time != base.time
 
-    def judged(self, changes: Sequence[Change], tried: _Tried, record: CollectiveRecord
-               ) -> Suggestion | None:
-        base = self.base
-        key = _key(record)
+    def judged(self, changes: Sequence[Change], tried: Tried) -> Suggestion | None:
+        base, record = self.trials.base, self.record
+        key = key_of(record)
         axes = frozenset(map(str, record.mesh_axes))
         left = tried.at.get(key, 0)
         removes = not left or not (axes & tried.axes.get(key, frozenset()))
-        if not removes and left >= self.before.at.get(key, 0):
+        if not removes and left >= self.trials.before.at.get(key, 0):
             return None
         if tried.received_bytes > base.received_bytes:
             return None
         new = tried.figures
         hidden = new.time <= base.time * (1 + _SAME) and (
             new.times.communication < base.times.communication * (1 - _SAME))
-        if not (new.time < base.time * (1 - _SAME) or hidden):
+        if not (new.time < base.time * (1 - _SAME) or hidden) or self.elsewhere(tried, left):
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
-                          removes, tuple(changes), new, self.subject.apply, left)
+                          removes, tuple(changes), self.search.subject, False,
+                          self.trials.latency_of(tried), left)
+
+    def elsewhere(self, tried: Tried, left: int) -> bool:
+        """Are the bytes only received at another line: neither fewer of them, nor in less time?"""
+        base, before = self.trials.base, self.trials.before
+        key = key_of(self.record)
+        gone = before.at.get(key, 0) - left
+        part = gone / max(1, before.at.get(key, 0)) * before.seconds(key, self.search.topology)
+        return (base.received_bytes - tried.received_bytes < _GONE * gone
+                and base.time - tried.figures.time < _GONE * part)
 
     def harm(self, s: Suggestion) -> int:
         """Does it raise memory or operations: 0 no, 1 somewhat, 2 much?"""
-        return sum(s.peak_bytes > self.base.peak_bytes * limit or s.flops > self.base.flops * limit
-                   for limit in _HARM)
+        base = self.trials.base
+        return int(s.peak_bytes > base.peak_bytes * _SOME or s.flops > base.flops * _SOME) + int(
+            self.trials.much(s.peak_bytes, s.flops))
+
+    def ranked(self) -> list[Suggestion]:
+        """The best first; one that raises memory or operations much is not the first while one that
+        does not saves nearly as much.
+        """
+        found = sorted(self.found, key=self.rank)
+        if found and self.harm(found[0]) == 2:
+            least = _NEAR * (self.trials.base.time - found[0].time)
+            near = next((i for i, s in enumerate(found) if self.harm(s) < 2
+                         and self.trials.base.time - s.time >= least), 0)
+            found.insert(0, found.pop(near))
+        return found
 
     def rank(self, s: Suggestion) -> tuple:
         # of equals rather what is written in the function, and less rather than more of it
@@ -256,7 +302,7 @@ class Search:
                      else int(c.spec is not None) for c in written)
         grade = 2 if not s.removes else int(s._left > 0)
         pace = math.floor(math.log(max(s.time, 1e-12)) / math.log1p(_ALIKE))
-        return (grade, s.time >= self.base.time * (1 - _SAME), self.harm(s), pace, effort,
+        return (grade, s.time >= self.trials.base.time * (1 - _SAME), self.harm(s), pace, effort,
                 s.time, s.received_bytes, s.peak_bytes, len(written), s.text)
 
 
@@ -264,27 +310,48 @@ _BEST = (0, False, 0)           # removes it, lowers the time, raises nothing
 _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
 
 
-def work(equations: int, axes: int) -> int:
-    """What a trial takes, in equations of a program with one or two mesh axes: layouts to choose
-    from are as the square of the axes."""
-    return (equations + _TRIAL) * max(1, axes * axes // 4)
+def _without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
+    """Not two that do the same, nor a pair that does no better than one of its changes, nor what is
+    like an earlier one but for taking more memory or operations.
+    """
+    kept: list[Suggestion] = []
+    for s in found:
+        if not any(set(k.changes) < set(s.changes) or _dearer(s, k) for k in kept):
+            kept.append(s)
+    return kept[:8]
 
 
-def _summary(partitioned: Partitioned, found: Callable[[], Figures]) -> _Tried:
-    at: dict[tuple, int] = {}
-    axes: dict[tuple, frozenset[str]] = {}
-    for r in collectives(partitioned.local):
-        at[_key(r)] = at.get(_key(r), 0) + r.total
-        axes[_key(r)] = axes.get(_key(r), frozenset()) | frozenset(map(str, r.mesh_axes))
-    received = sum(use.received_bytes * use.count for use in each_collective(partitioned.local))
-    return _Tried(received, found, partitioned, at, axes)
+def _dearer(s: Suggestion, other: Suggestion) -> bool:
+    price, least = (s.peak_bytes, s.flops), (other.peak_bytes, other.flops)
+    return (s.time >= other.time and s.received_bytes >= other.received_bytes and price != least
+            and all(a >= b for a, b in zip(price, least, strict=True)))
 
 
-def _key(record: CollectiveRecord) -> tuple:
-    return (record.kind, record.source.file, record.source.line)
+def _in_proportion(s: Suggestion, short: Trials, whole: Trials) -> Suggestion:
+    """A suggestion for a short program with figures for the whole one: each changes by as much for
+    each repetition.
+    """
+    def scaled(name: str) -> Any:
+        before, was = getattr(whole.base, name), getattr(short.base, name)
+        return type(before)(max(0, before + (getattr(s, name) - was) * short.ratio))
+
+    return replace(s, received_bytes=scaled("received_bytes"), time=scaled("time"),
+                   peak_bytes=scaled("peak_bytes"), flops=scaled("flops"), estimated=True,
+                   latency=max(0.0, whole.latency + (s.latency - short.latency) * short.ratio))
+
+
+def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
+    """How many times the data make another as fast, which is slower at this size and spends so much
+    of its time on latency; None if no size near does.
+    """
+    steeper = (first.time - first.latency) - (time - latency)
+    if time <= first.time or steeper <= 0:
+        return None
+    times = (latency - first.latency) / steeper
+    return times if 1 < times <= _LARGEST else None
 
 
 def _target(change: Change) -> tuple:
     if isinstance(change, Argument | Result):
         return (type(change).__name__, change.index)
-    return ("inside", change.places)
+    return ("inside", change.at if isinstance(change, Rewritten) else change.places)

@@ -70,6 +70,20 @@ class AxisPaths(Values):
                         if path is not None:
                             yield path
 
+    def nearby_paths(self, operand: Atom, result: Var, equation: Equation | None,
+                     axes: frozenset[str]) -> Iterator[Path]:
+        """Where axes come from that only the partitioner put where they are: those that the values
+        have on any dimension as propagation left them, the moved one and what is read with it.
+        """
+        near = [result, operand, *(equation.invars if equation is not None else ())]
+        for v in dict.fromkeys(self.source(a) for a in near if isinstance(a, Var)):
+            whole = self.of_tensor.get(self.tensor(v), v)
+            for d, own in enumerate(whole.aval.entries):
+                for axis in own:
+                    path = self.path(v, d, axis) if str(axis) in axes else None
+                    if path is not None:
+                        yield path
+
     def path(self, var: Var, dim: int, axis: str) -> Path | None:
         """The way of an axis from an annotation to this value."""
         name = self.name(var)
@@ -77,11 +91,16 @@ class AxisPaths(Values):
         if self.origins is None:
             return None
         tensor = self.tensor(source)
-        if tensor < 0 or axis not in dict(enumerate(source.aval.entries)).get(dim, ()):
+        # a sum has the axes when it is finished
+        whole = self.of_tensor.get(tensor, source)
+        if tensor < 0 or not any(dim < v.aval.ndim and axis in v.aval.entries[dim]
+                                 for v in (source, whole)):
             made = self.made.get(var)
             if made is not None and made.op is reshard_p and not made.reason:
                 return Path(axis, dim, name, "`reshard`", made.location, ())
-            return None
+            # the partitioner has brought it here from another dimension
+            other = [d for d, own in enumerate(whole.aval.entries) if d != dim and axis in own]
+            return self.path(source, other[0], axis) if other and tensor >= 0 else None
         graph, notes = self.origins.solution.graph, self.origins.solution.origins
         steps: list[tuple[str, Location]] = []
         tensors, at = [tensor], dim

@@ -25,7 +25,8 @@ class Path:
     tensors: tuple[int, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        text = f"{self.axis} on dimension {self.dim} of {self.value} comes from {self.root}"
+        on = f" on dimension {self.dim} of {self.value}" if self.dim >= 0 else f" in {self.value}"
+        text = f"{self.axis}{on} comes from {self.root}"
         if self.root_location.line:
             text += f" at line {self.root_location.line}"
         if self.steps:

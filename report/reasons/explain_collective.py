@@ -12,10 +12,11 @@ from dataclasses import replace
 
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Atom, Demands, Equation, Var
+from ...ir.types import ArrayType
 from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative, without_alternative
-from ...partitioner.collectives import CollectiveRecord
+from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.propagation.origins import vetoes
-from .axis_paths import AxisPaths
+from .body_paths import BodyPaths
 from .causes import Asked, Cause, where
 
 _VETOES = 3
@@ -24,7 +25,7 @@ _LONG = 72                  # letters of an expression, or a rule, that are show
 _NEARBY, _WIDE = 8, 16      # how far, and among how many values, the equation of a clause is sought
 
 
-class Reasons(AxisPaths):
+class Reasons(BodyPaths):
     """Finds the causes of the collectives of one partitioned program."""
 
     def cause(self, record: CollectiveRecord) -> Cause:
@@ -73,7 +74,9 @@ class Reasons(AxisPaths):
         if move is None:
             equation = self.spoken_of(record.reason, record.source)
             if equation is None:
-                return Cause(None, None, record.reason or f"`{record.op}` is written here")
+                return Cause(None, None, record.reason or (
+                    f"`{record.op.removesuffix('_invariant')}` is written here"),
+                             tuple(dict.fromkeys(self.body_paths(record))))
             axes = frozenset(map(str, record.mesh_axes))
             return Cause(None, equation, self.named(without_alternative(record.reason), equation),
                          tuple(self.operand_paths(equation, axes)))
@@ -88,11 +91,14 @@ class Reasons(AxisPaths):
         text = text.replace("`reshard` is written here",
                             f"`reshard` to {result.aval.sharding.spec} is written here")
         paths = list(self.sum_paths(operand, summed)) if summed else []
-        if not summed:
+        axes = frozenset(map(str, record.mesh_axes))
+        if not summed or not axes & {str(a) for a in summed}:
             paths += self.layout_paths(operand, result, equation)
+        if not any(p.axis in axes for p in paths):
+            paths += self.nearby_paths(operand, result, equation, axes)
         return Cause(move, equation, text, tuple(dict.fromkeys(paths)),
-                     tuple(dict.fromkeys(self.holds(move, equation, frozenset(
-                         map(str, record.mesh_axes))))), self.asked(result, summed, record))
+                     tuple(dict.fromkeys(self.holds(move, equation, axes))),
+                     self.asked(result, summed, record))
 
     def asked(self, result: Var, summed: frozenset[str], record: CollectiveRecord
               ) -> Location | None:
@@ -130,19 +136,40 @@ class Reasons(AxisPaths):
     def move_of(self, record: CollectiveRecord) -> Equation | None:
         if _INSIDE.search(record.reason):
             return None
-        found = self.moves.get(where(record.source), [])
         axes = {str(a) for a in record.mesh_axes}
 
-        def score(eqn: Equation) -> tuple:
-            before, after = eqn.invars[0].aval, eqn.outvars[0].aval
-            changed = _axes_changed(before, after)
-            named = bool(eqn.reason) and (eqn.reason in record.reason
-                                          or record.reason in eqn.reason)
-            return (bool(axes & changed), named or eqn.reason == record.reason,
-                    -len(axes ^ changed))
+        def score(of: tuple[str, frozenset[str]]) -> tuple:
+            reason, changed = of
+            named = bool(reason) and (reason in record.reason or record.reason in reason)
+            return (bool(axes & changed), named or reason == record.reason, -len(axes ^ changed))
 
+        found = self.moves_alike.get(where(record.source), {})
         best = max(found, key=score, default=None)
-        return best if best is not None and score(best)[0] else None
+        if best is None or not score(best)[0]:
+            return None
+        alike = found[best]
+        n, total = self.turns.get(id(record.equation), (0, 1))
+        return alike[n * len(alike) // total]
+
+    @functools.cached_property
+    def moves_alike(self) -> dict[tuple, dict[tuple[str, frozenset[str]], list[Equation]]]:
+        """By place, the moves in program order, those of one reason over the same axes together."""
+        found: dict[tuple, dict[tuple[str, frozenset[str]], list[Equation]]] = {}
+        for at, moves in self.moves.items():
+            for eqn in moves:
+                changed = _axes_changed(eqn.invars[0].aval, eqn.outvars[0].aval)
+                found.setdefault(at, {}).setdefault((eqn.reason, changed), []).append(eqn)
+        return found
+
+    @functools.cached_property
+    def turns(self) -> dict[int, tuple[int, int]]:
+        """Of each collective the how manieth it is of how many that are alike: a line that runs for
+        several layers moves as often, in the same order."""
+        alike: dict[tuple, list[int]] = {}
+        for r in collectives(self.local):
+            key = (r.kind, where(r.source), r.reason, r.mesh_axes)
+            alike.setdefault(key, []).append(id(r.equation))
+        return {eqn: (n, len(same)) for same in alike.values() for n, eqn in enumerate(same)}
 
     def context(self, move: Equation, clause: str) -> Equation | None:
         """The equation that a clause of a reason speaks of: one that makes or reads the value."""
@@ -193,9 +220,9 @@ def _expression(at: Location, otherwise: str) -> str:
     return f"`{text if 0 < len(text) <= _LONG else otherwise}`"
 
 
-def _axes_changed(before, after) -> set[str]:
+def _axes_changed(before: ArrayType, after: ArrayType) -> frozenset[str]:
     changed = {str(a) for a in before.sharding.spec.unreduced ^ after.sharding.spec.unreduced}
     for have, want in zip(before.entries, after.entries, strict=True):
         if have != want:
             changed |= {str(a) for a in (*have, *want)}
-    return changed
+    return frozenset(changed)

@@ -22,6 +22,7 @@ class Values:
     def __init__(self, partitioned: Partitioned) -> None:
         self.resolved = partitioned.resolved
         self.resharded = partitioned.resharded
+        self.local = partitioned.local
         self.origins = origins_of(self.resolved)
         self.argument_of = {v: i for i, v in enumerate(self.resolved.invars)}
         self.of_tensor: dict[int, Var] = {}
@@ -51,6 +52,10 @@ class Values:
         self.enters: dict[Var, tuple[Atom, bool]] = {}
         self.named_at: dict[tuple, list[Equation]] = {}
         self.first_made: dict[tuple, list[Equation]] = {}
+        self.then_made: dict[tuple, dict[Equation, int]] = {}      # with its number among them
+        for eqn in equations(self.resharded):
+            same = self.then_made.setdefault((where(eqn.location), eqn.op.name), {})
+            same[eqn] = len(same)
         for eqn in equations(self.resolved):
             self.first_made.setdefault((where(eqn.location), eqn.op.name), []).append(eqn)
             for v in eqn.outvars:
@@ -106,7 +111,11 @@ class Values:
         made = self.made.get(source)
         if t < 0 and made is not None:
             k = made.outvars.index(source)
-            for eqn in self.first_made.get((where(made.location), made.op.name), ()):
+            key = (where(made.location), made.op.name)
+            first, then = self.first_made.get(key, []), self.then_made.get(key, {})
+            # a line that runs for several layers makes as many values, in the same order
+            turn = then.get(made, 0) * len(first) // max(1, len(then))
+            for eqn in (*first[turn:], *first[:turn]):
                 if eqn.outvars[k].aval.shape == source.aval.shape:
                     return self.origins.tensors.get(eqn.outvars[k], -1)
         return t

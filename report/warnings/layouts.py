@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,7 +15,6 @@ from ...partitioner.cost.buffers import nbytes
 from ...partitioner.padding_notes import paddings
 from ...partitioner.pipeline import Partitioned
 from ..advice.changes import Argument
-from ..advice.suggestions import REFUSED
 from ..analysis import Analysis
 from ..words import quantity
 from .waste import LEAST, Waste, base_axis, equations, values
@@ -152,13 +150,12 @@ def _splits(t: ArrayType, entries: Entries, axes: Iterable[str], mesh: Any
 
 
 def _changed(e: Analysis, change: Argument) -> Partitioned | None:
-    """The program partitioned with a change; None where it cannot be."""
-    with warnings.catch_warnings():      # what a trial warns of is not about the user's program
-        warnings.simplefilter("ignore")
-        try:
-            return e.subject.changed((change,))
-        except REFUSED:
-            return None
+    """The program partitioned with a change; None where it cannot be, or there is no time left."""
+    trials = e.search.whole
+    if trials.work > trials.budget.left:
+        return None
+    tried = trials.attempt((change,))
+    return None if tried is None else tried.partitioned
 
 
 def _used_axes(p: Partitioned) -> set[str]:

@@ -1,0 +1,135 @@
+"""Programs that repeat a block, unrolled layers for example, shortened to a few repetitions.
+
+Equations are alike if op, types and the user's expression are. A run is a stretch in which each
+equation is like the one a period before it: the forward layers, the backward ones, the updates of
+their parameters. `shortened` takes the same number of periods out of all runs; what is read behind
+a gap is the like value of the last period before it. Such a program computes something else, but
+lays out its values, and moves them, as the long one does: good enough to tell which of many changes
+are worth trying on the long one, at a fraction of the work.
+"""
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from ...ir.program import Equation, Program, Var
+
+KEPT = 3            # periods that are left: of a first, inner and last one layouts may differ
+LEAST = 4           # periods below which nothing is gained
+_PERIODS = 12       # lengths of a period that are looked at
+
+
+@dataclass(frozen=True)
+class Run:
+    """Equations start .. start + period * count, each like the one a period before it."""
+    start: int
+    period: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.period * self.count
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """A program without some periods of its runs. arguments, results: the positions in the long
+    program of those that are left.
+    """
+    program: Program
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+def runs(program: Program) -> list[Run]:
+    """The runs of a program's equations, in order; none overlap."""
+    numbers: dict[Hashable, int] = {}
+    keys = [numbers.setdefault(_alike(e), len(numbers)) for e in program.eqns]
+    votes: dict[int, int] = {}
+    last: dict[int, tuple[int, int]] = {}            # key -> where it was, and how far behind
+    for i, key in enumerate(keys):
+        at, gap = last.get(key, (-1, 0))
+        if at >= 0:
+            if gap == i - at:
+                votes[gap] = votes.get(gap, 0) + 1
+            gap = i - at
+        last[key] = (i, gap)
+    found: list[Run] = []
+    free = [True] * len(keys)
+    # the shortest first of those that as many are for: a multiple of a period is one as well
+    for period in sorted(votes, key=lambda p: (-votes[p] * p, p))[:_PERIODS]:
+        i = 0
+        while i + period < len(keys):
+            j = i
+            while j + period < len(keys) and keys[j] == keys[j + period] and free[j] and (
+                    free[j + period]):
+                j += 1
+            count = (j - i) // period + 1
+            if count >= LEAST:
+                run = Run(i, period, count)
+                found.append(run)
+                free[run.start:run.end] = [False] * (run.end - run.start)
+                i = run.end
+            else:
+                i = j + 1
+    return sorted(found, key=lambda r: r.start)
+
+
+def _alike(eqn: Equation) -> Hashable:
+    at = eqn.location
+    return (eqn.op, tuple([a.aval for a in eqn.invars]), tuple([v.aval for v in eqn.outvars]),
+            at.file, at.line, at.column, at.transform)
+
+
+def shortened(program: Program) -> Shortened | None:
+    """The program with KEPT periods of what it repeats most; None if it repeats little."""
+    found = runs(program)
+    most = max((r.count for r in found), default=0)
+    found = [r for r in found if 2 * r.count > most]
+    gone = min((r.count for r in found), default=0) - KEPT
+    if gone <= 0:
+        return None
+    made = {v: (n, k) for n, e in enumerate(program.eqns) for k, v in enumerate(e.outvars)}
+    cuts: list[tuple[int, int, int]] = []            # from, to, period
+    for run in found:
+        first, latest = run.start + run.period, run.end - run.period * gone
+        # the layers that an earlier run has lost, where this one begins to read them
+        start = next((n for n in range(first, latest)
+                      if any(_within(made[a][0], cuts) is not None
+                             for a in program.eqns[n].invars if a in made)),
+                     latest if cuts else first)
+        cuts.append((start, start + run.period * gone, run.period))
+
+    def read(atom):
+        at = made.get(atom)
+        cut = None if at is None else _within(at[0], cuts)
+        if at is None or cut is None:
+            return atom
+        start, _, period = cut
+        return program.eqns[start - period + (at[0] - start) % period].outvars[at[1]]
+
+    eqns = [e.replace(invars=tuple([read(a) for a in e.invars])) for n, e in enumerate(program.eqns)
+            if _within(n, cuts) is None]
+    results = [i for i, a in enumerate(program.outvars)
+               if a not in made or _within(made[a][0], cuts) is None]
+    outvars = [program.outvars[i] for i in results]
+    before = {a for e in program.eqns for a in e.invars if isinstance(a, Var)}
+    after = {a for e in eqns for a in e.invars if isinstance(a, Var)} | set(outvars)
+    arguments = [i for i, v in enumerate(program.invars) if v in after or v not in before]
+    return Shortened(_with(program, eqns, arguments, results), tuple(arguments), tuple(results))
+
+
+def _within(n: int, cuts: Sequence[tuple[int, int, int]]) -> tuple[int, int, int] | None:
+    return next((c for c in cuts if c[0] <= n < c[1]), None)
+
+
+def _with(program: Program, eqns: Sequence[Equation], arguments: Sequence[int],
+          results: Sequence[int]) -> Program:
+    def of(names: Sequence[str], kept: Sequence[int]) -> tuple[str, ...]:
+        return tuple([names[i] for i in kept]) if names else ()
+
+    return program.replace(
+        invars=[program.invars[i] for i in arguments], eqns=eqns,
+        outvars=[program.outvars[i] for i in results],
+        arg_names=of(program.arg_names, arguments),
+        result_names=of(program.result_names, results))

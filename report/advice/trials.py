@@ -1,0 +1,207 @@
+"""Trials: a program partitioned with changes made, and what that moves and costs."""
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ...ir.diagnostics.errors import ShardtraceError
+from ...ir.ops.communication.collective_kinds import each_collective
+from ...partitioner.collectives import CollectiveRecord, collectives
+from ...partitioner.cost.figures import Figures, figures
+from ...partitioner.cost.links import collective_seconds
+from ...partitioner.cost.schedule import exchange_seconds
+from ...partitioner.cost.topology import Topology
+from ...partitioner.pipeline import Partitioned
+from ...partitioner.plans import plans_made
+from ..reasons.value_paths import Place, places
+from .changes import Argument, Change, Result
+from .code_changes import Rewritten
+from .repetition import Shortened, shortened
+
+RATE = 4000        # equations that trials partition in a second of an ordinary processor
+_TRIAL = 50        # equations that take as long as what a trial takes besides
+MUCH = 1.25        # times the memory or operations that are much more
+_WORTH = 3         # a short program has at most one in so many of the equations
+REFUSED = (TypeError, ValueError, LookupError, RuntimeError, ShardtraceError, AssertionError)
+
+
+class Subject(Protocol):
+    """A program that can be partitioned again with changes (driver/analysis/applied_changes.py).
+
+    donated: per argument, whether results may take its buffer.
+    """
+
+    @property
+    def partitioned(self) -> Partitioned: ...
+
+    @property
+    def donated(self) -> Sequence[bool]: ...
+
+    def changed(self, changes: Sequence[Change]) -> Partitioned:
+        """The program with the changes made. Raises TypeError or ValueError where it has none."""
+        ...
+
+    def apply(self, changes: Sequence[Change]) -> Any:
+        """What the user has with the changes made: a function for a function."""
+        ...
+
+    def part(self, short: Shortened) -> Subject:
+        """The subject of a program that has some of the arguments, equations and results."""
+        ...
+
+
+@dataclass
+class Budget:
+    """What the trials of a search may take. left: in equations (see `work`)."""
+    left: float
+
+    @classmethod
+    def of(cls, seconds: float) -> Budget:
+        """So many seconds of an ordinary processor."""
+        return cls(seconds * RATE)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A program with changes made. received_bytes: of its busiest device; the other figures, which
+    cost more to find, only where they are asked for.
+    """
+    received_bytes: int
+    found: Callable[[], Figures]
+    partitioned: Partitioned
+    at: dict[tuple, int]           # (kind, file, line) -> bytes over all runs
+    axes: dict[tuple, frozenset[str]]
+
+    @functools.cached_property
+    def figures(self) -> Figures:
+        return self.found()
+
+    def seconds(self, key: tuple, topology: Topology) -> float:
+        """What the collectives of a kind and line take over all runs, one after the other."""
+        return sum(exchange_seconds(topology, r) * r.count
+                   for r in collectives(self.partitioned.local) if key_of(r) == key)
+
+
+class Trials:
+    """Changes tried of one program. Each costs `work` of the budget, once.
+
+    base: the figures without changes. results: of each result the number in the program that
+    changes are of; ratio: how much longer that is; translated: a change of that program as one of
+    this (None: of nothing in it).
+    """
+
+    def __init__(self, subject: Subject, topology: Topology, base: Figures, equations: int,
+                 budget: Budget, results: Sequence[int] | None = None, ratio: float = 1.0,
+                 translated: Callable[[Change], Change | None] = lambda change: change) -> None:
+        self.subject, self.topology, self.base = subject, topology, base
+        self.partitioned: Partitioned = subject.partitioned
+        self.equations, self.budget, self.ratio = equations, budget, ratio
+        self.results = range(len(self.partitioned.out_specs)) if results is None else results
+        self.translated = translated
+        self.work = work_of(self.partitioned, equations)
+        self.before = _summary(self.partitioned, lambda: base)
+        self._tried: dict[frozenset[Change], Tried | None] = {}
+
+    @functools.cached_property
+    def latency(self) -> float:
+        """What the collectives take without a byte, as the program is."""
+        return self.latency_of(self.before)
+
+    def latency_of(self, tried: Tried) -> float:
+        """What the collectives of a trial would take if they moved next to nothing."""
+        return sum(collective_seconds(self.topology, use.kind, use.mesh_axes, use.group_size, 0, 1)
+                   * use.count for use in each_collective(tried.partitioned.local))
+
+    def much(self, peak_bytes: int, flops: float) -> bool:
+        """Are this memory and these operations much more than without changes?"""
+        return peak_bytes > self.base.peak_bytes * MUCH or flops > self.base.flops * MUCH
+
+    def known(self, changes: Sequence[Change]) -> tuple[Tried | None, ...]:
+        """What was found of these changes; () if they were not tried."""
+        key = frozenset(changes)
+        return (self._tried[key],) if key in self._tried else ()
+
+    def attempt(self, changes: Sequence[Change]) -> Tried | None:
+        """The program with these changes; None where it has none."""
+        key = frozenset(changes)
+        if key in self._tried:
+            return self._tried[key]
+        result: Tried | None = None
+        made = [c for c in map(self.translated, changes) if c is not None]
+        if made:
+            self.budget.left -= self.work
+            with warnings.catch_warnings():  # what a trial warns of is not about the user's program
+                warnings.simplefilter("ignore")
+                try:
+                    partitioned = self.subject.changed(made)
+                except REFUSED:
+                    pass                     # the program does not type-check that way
+                else:
+                    result = _summary(partitioned, functools.partial(
+                        figures, partitioned.local, self.topology, self.subject.donated))
+        self._tried[key] = result
+        return result
+
+
+def short_trials(whole: Trials, topology: Topology) -> Trials | None:
+    """Trials of the program with few repetitions of what it repeats; None if it repeats little."""
+    inlined = whole.partitioned.stages["inlined"]
+    short = shortened(inlined)
+    if short is None or len(short.program.eqns) * _WORTH > len(inlined.eqns):
+        return None
+    try:
+        subject = whole.subject.part(short)
+    except REFUSED:
+        return None
+    partitioned = subject.partitioned
+    whole.budget.left -= work_of(partitioned, len(short.program.eqns))
+    place: dict[Any, Place] = {v: at for at, v, _ in places(partitioned.stages["inlined"])}
+    same: dict[Place, Place] = {at: place[v] for at, v, _ in places(inlined) if v in place}
+    arguments = {old: new for new, old in enumerate(short.arguments)}
+    results = {old: new for new, old in enumerate(short.results)}
+
+    def translated(change: Change) -> Change | None:
+        if isinstance(change, Argument | Result):
+            new = (arguments if isinstance(change, Argument) else results).get(change.index)
+            return None if new is None else replace(change, index=new)
+        if isinstance(change, Rewritten):       # it is found by its line
+            return change
+        found = tuple([same[p] for p in change.places if p in same])
+        if not found:
+            return None
+        return (replace(change, places=found) if "places" in change.__dataclass_fields__
+                else replace(change, place=found[0]))  # type: ignore[call-arg]
+
+    base = figures(partitioned.local, topology, subject.donated)
+    return Trials(subject, topology, base, len(place), whole.budget,
+                  short.results, len(inlined.eqns) / len(short.program.eqns), translated)
+
+
+def work_of(partitioned: Partitioned, equations: int) -> float:
+    """What a trial of a program takes, of which that many values count."""
+    return work(equations, len(partitioned.mesh.axis_names),
+                plans_made(partitioned.local, partitioned.objective))
+
+
+def work(equations: int, axes: int, plans: int = 2) -> float:
+    """What a trial takes, in equations of a program with one or two mesh axes for which two plans
+    are compared: layouts to choose from are as the square of the axes."""
+    return (equations + _TRIAL) * max(1, axes * axes // 4) * plans / 2
+
+
+def _summary(partitioned: Partitioned, found: Callable[[], Figures]) -> Tried:
+    at: dict[tuple, int] = {}
+    axes: dict[tuple, frozenset[str]] = {}
+    for r in collectives(partitioned.local):
+        at[key_of(r)] = at.get(key_of(r), 0) + r.total
+        axes[key_of(r)] = axes.get(key_of(r), frozenset()) | frozenset(map(str, r.mesh_axes))
+    received = sum(use.received_bytes * use.count for use in each_collective(partitioned.local))
+    return Tried(received, found, partitioned, at, axes)
+
+
+def key_of(record: CollectiveRecord) -> tuple:
+    """A collective as it is found again in another trace: its kind and line."""
+    return (record.kind, record.source.file, record.source.line)

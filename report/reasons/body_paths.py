@@ -1,0 +1,77 @@
+"""Why devices hold different values inside a `shard_map`: the entries of in_specs that split them.
+
+A collective that is written in a body works over what varies from device to device. Its operand is
+followed back to the parameters of the body that are split over its axes, and these through what the
+`shard_map` is given to the annotation behind it.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from ...ir.program import Equation, Program, Var
+from ...partitioner.collectives import CollectiveRecord
+from .axis_paths import AxisPaths
+from .causes import Path, equations, where
+from .value_paths import inner_programs
+
+
+class BodyPaths(AxisPaths):
+    """Follows axes out of the bodies of the program's `shard_map`s."""
+
+    @functools.cached_property
+    def written(self) -> dict[tuple, tuple[Equation, Equation, tuple[Equation, ...]]]:
+        """By place, a collective of a body: the `shard_map`, the equation of its body that is or
+        holds the collective, and the equations before that one.
+        """
+        found: dict[tuple, tuple[Equation, Equation, tuple[Equation, ...]]] = {}
+        for eqn in equations(self.resolved):
+            body = eqn.params.get("jaxpr") if "in_specs" in eqn.params else None
+            if not isinstance(body, Program):
+                continue
+            for n, step in enumerate(body.eqns):
+                held = [e for _, p in inner_programs(step, n) for e in equations(p)]
+                for inner in (step, *held):
+                    if inner.op.collective is not None:
+                        found.setdefault(where(inner.location), (eqn, step, body.eqns[:n]))
+        return found
+
+    def body_paths(self, record: CollectiveRecord) -> Iterator[Path]:
+        """Where the axes come from over which the operand of a written collective varies."""
+        at = self.written.get(where(record.source))
+        if at is None:
+            return
+        shard_map, step, before = at
+        axes = {str(a) for a in record.mesh_axes}
+        body: Program = shard_map.params["jaxpr"]
+        parameters = {v: i for i, v in enumerate(body.invars)}
+        seen = {a for a in step.invars if isinstance(a, Var)}
+        for eqn in reversed(before):
+            if not seen.isdisjoint(eqn.outvars):
+                seen |= {a for a in eqn.invars if isinstance(a, Var)}
+                name = eqn.params.get("axis_name")
+                if eqn.op.name == "axis_index" and name in axes:
+                    yield Path(str(name), -1, self.operand_name(step), "`axis_index`",
+                               eqn.location, ())
+        for v, i in parameters.items():
+            if v not in seen:
+                continue
+            spec = shard_map.params["in_specs"][i].padded(v.aval.ndim)
+            for dim, own in enumerate(spec.entries):
+                for axis in own:
+                    if axis in axes:
+                        yield self.through(shard_map, i, dim, axis)
+
+    def through(self, shard_map: Equation, i: int, dim: int, axis: str) -> Path:
+        """The way of an axis into a body: of what is given, if that has it, else of in_specs."""
+        name = self.name(shard_map.params["jaxpr"].invars[i])
+        given = shard_map.invars[i]
+        outer = self.path(given, dim, axis) if isinstance(given, Var) else None
+        if outer is None:
+            return Path(axis, dim, name, f"`in_specs[{i}]` of the `shard_map`", shard_map.location,
+                        ())
+        steps = (*outer.steps, ("shard_map", shard_map.location))
+        return Path(axis, dim, name, outer.root, outer.root_location, steps, outer.tensors)
+
+    def operand_name(self, eqn: Equation) -> str:
+        return self.name(eqn.invars[0]) if eqn.invars else "a value"

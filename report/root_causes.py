@@ -1,0 +1,114 @@
+"""What is behind many collectives: the argument, or the line, that brought their axes.
+
+Each collective has roots: the annotations from which its axes come, and what asked for it. The root
+that most bytes have is named first, with all collectives that have it (of several that have nearly
+as many, the one whose own value is moved, or wanted); then that of most of the others, and so on.
+Arguments of one row of a table of specs, such as the `wo` of all layers, are one root.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..partitioner.pipeline import Partitioned
+from .advice.changes import pattern_of, row_of
+from .equal_collectives import grouped
+from .explained_collective import ExplainedCollective
+from .words import quantity, seconds, spec_text
+
+_NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
+_ARGUMENT = re.compile(r"argument `(.*)`")
+
+
+@dataclass(frozen=True)
+class RootCause:
+    """An annotation, and the collectives that are there because of it, dearest group of equal ones
+    first. text: what it is, "`ws[*]['o']` as P(None, 'model')"; "" where none is known.
+    """
+    text: str
+    groups: tuple[tuple[ExplainedCollective, ...], ...]
+
+    @property
+    def collectives(self) -> tuple[ExplainedCollective, ...]:
+        return tuple([c for group in self.groups for c in group])
+
+    @property
+    def received_bytes(self) -> int:
+        """Over all runs of its collectives."""
+        return sum(c.total_bytes for c in self.collectives)
+
+    @property
+    def time(self) -> float:
+        """Seconds of its collectives, as if each were alone."""
+        return sum(c.total_time for c in self.collectives)
+
+    def said(self, total: int) -> str:
+        """In a sentence. total: bytes that the program receives."""
+        n = len(self.collectives)
+        return (f"{self.text or 'no annotation'}: {n} collective{'s' if n != 1 else ''}, "
+                f"{quantity(self.received_bytes, 'B')} of {quantity(total, 'B')}, "
+                f"{seconds(self.time)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "collectives": len(self.collectives),
+                "received_bytes": self.received_bytes, "time": self.time}
+
+
+def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned
+                ) -> list[RootCause]:
+    """The root causes, that with the dearest collectives first."""
+    rows = _Rows(partitioned)
+    roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
+    left = list(collectives)
+    found: list[RootCause] = []
+    while left:
+        weights: dict[str, float] = {}
+        direct: dict[str, float] = {}
+        for c in left:
+            for root, is_direct in roots[id(c)].items():
+                weights[root] = weights.get(root, 0) + c.total_bytes + 1
+                direct[root] = direct.get(root, 0) + (c.total_bytes + 1) * is_direct
+        most = max(weights.values(), default=0)
+        best = max([root for root in weights if weights[root] >= _NEARLY * most],
+                   key=lambda root: (direct[root], weights[root]), default="")
+        its = [c for c in left if best in roots[id(c)]] if best else left
+        found.append(RootCause(best, tuple(map(tuple, grouped(its)))))
+        left = [c for c in left if best not in roots[id(c)]] if best else []
+    rank = {id(group[0]): i for i, group in enumerate(grouped(collectives))}
+    return sorted(found, key=lambda r: min(rank.get(id(c), len(rank)) for c in r.collectives))
+
+
+class _Rows:
+    """The annotations of one program, as its user calls them."""
+
+    def __init__(self, partitioned: Partitioned) -> None:
+        program = partitioned.resolved
+        alike: dict[tuple, list[str]] = {}
+        for v, name, spec in zip(program.invars, program.arg_names, partitioned.in_specs,
+                                 strict=False):
+            alike.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(name)
+        self.text = {name: f"`{pattern_of(names)}` as {spec}"
+                     for (_, _, spec), names in alike.items() for name in names}
+
+    def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool]]:
+        """The texts of the roots of a collective, and whether they are of what it is about itself.
+        """
+        cause = c.cause
+        if c.reason_kind == "asked" and cause.asked_by is not None:
+            yield _placed(cause.asked_by.text, [cause.asked_by.location]), True
+        axes = {str(a) for a in c.mesh_axes}
+        for path in cause.paths:
+            if path.axis in axes:
+                yield self.named(path.root, [path.root_location]), not path.steps
+        for hold in cause.holds:
+            yield self.named(hold.root, [hold.root_location]), True
+
+    def named(self, root: str, at: Iterable[Any]) -> str:
+        match = _ARGUMENT.search(root)
+        return (match and self.text.get(match[1])) or _placed(root, at)
+
+
+def _placed(text: str, at: Iterable[Any]) -> str:
+    return "".join([text, *(f" at line {where.line}" for where in at if where.line)])

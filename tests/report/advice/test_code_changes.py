@@ -1,0 +1,228 @@
+"""Changes of code that are proposed compute the same, move what they say, and can be typed in.
+
+Values are compared with plain numpy, computed device by device; lines are replaced in the text of
+the program as the printed diff has them.
+"""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+
+from ...user_files import user_file, user_module
+
+HEAD = """\
+import numpy as np
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.sharding import NamedSharding, PartitionSpec as P
+
+mesh = st.make_mesh((8,), ("d",))
+
+
+def struct(shape, *spec, dtype=np.float32):
+    return st.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def mapped(body, out=P("d")):
+    return st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=out)
+
+
+"""
+
+
+def blocks(x):
+    return x.reshape(8, -1, *x.shape[1:])
+
+
+# text, what is computed of whole values, and a part of the line that is written instead
+CASES = {
+    "mean of what is gathered": ("""
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return x - whole.mean(0)
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""", lambda x: x - x.mean(0), 'lax.pmean(x.mean(0), "d")'),
+    "largest of what is gathered": ("""
+def body(x):
+    whole = lax.all_gather(x, "d", axis=1, tiled=True)
+    return x / jnp.max(whole, axis=(0, 1))
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""", lambda x: x / x.max(),
+        'lax.pmax(jnp.max(x, axis=(0, 1)), "d")'),
+    "sum over devices": ("""
+def body(x):
+    every = lax.all_gather(x, "d")
+    return jnp.sum(every, 0)
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""", lambda x: np.tile(blocks(x).sum(0), (8, 1)), 'lax.psum(x, "d")'),
+    "block of the next device": ("""
+def body(x):
+    every = lax.all_gather(x, "d")
+    i = lax.axis_index("d")
+    return every[(i + 1) % 8] + x
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""", lambda x: np.roll(blocks(x), -1, 0).reshape(x.shape) + x,
+        'lax.ppermute(x, "d", [((i + 1) % 8, i) for i in range(8)])'),
+    "block of the device across": ("""
+def body(x):
+    whole = lax.all_gather(x, "d", tiled=True)
+    start = (7 - lax.axis_index("d")) * 64
+    return lax.dynamic_slice_in_dim(whole, start, 64)
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""", lambda x: blocks(x)[::-1].reshape(x.shape), 'lax.ppermute(x, "d", [(7, 0)'),
+    "block of one device": ("""
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return x + whole[128:192]
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""", lambda x: (blocks(x) + blocks(x)[2]).reshape(x.shape),
+        'lax.psum(jnp.where(lax.axis_index("d") == 2, x, 0), "d")'),
+}
+NOT = {
+    "a reduction along another dimension": """
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return whole.sum(1)
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""",
+    "an index that hangs on values": """
+def body(x):
+    every = lax.all_gather(x, "d")
+    return every[jnp.argmax(x) % 8]
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""",
+    "two blocks": """
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return whole[:128]
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""",
+    "a block and a half": """
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return whole[32:96]
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""",
+    "a total that each step reads": """
+def body(xs):
+    def step(total, x):
+        return total + lax.psum(x * total, "d"), None
+    return lax.scan(step, jnp.ones((8, 256)), xs)[0]
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P(None, "d"), out_specs=P())
+args = (struct((16, 64, 256), None, "d"),)
+""",
+    "a total that leaves with each step": """
+def body(xs):
+    def step(total, x):
+        total = total + lax.psum(x, "d")
+        return total, total
+    return lax.scan(step, jnp.ones((8, 256)), xs)[1]
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P(None, "d"), out_specs=P())
+args = (struct((16, 64, 256), None, "d"),)
+""",
+}
+WORDS = ("instead of gathering", "instead of in each step")
+
+
+def values_of(args):
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 1000, a.shape).astype(a.dtype) if a.dtype == np.int32
+            else rng.standard_normal(a.shape).astype(a.dtype) for a in args]
+
+
+def proposed(found):
+    """The suggestion that changes code, for the dearest collective."""
+    dearest = max(found.collectives, key=lambda c: c.total_time)
+    return next((s for s in dearest.suggestions if s.diff and len(s.changes) == 1), None)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_change_of_code_computes_the_same_and_can_be_typed_in(name, tmp_path) -> None:
+    text, reference, line = CASES[name]
+    source = HEAD + text.lstrip("\n")
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = proposed(found)
+        assert best is not None and best.received_bytes < found.received_bytes
+        ((old, new),) = best.diff
+        assert line in new
+        assert f"- {old}" in found.text(width=200)
+        assert f"+ {new}" in found.text(width=200)
+        given = values_of(module.args)
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(best.apply()(*placed))
+        np.testing.assert_allclose(changed, reference(*given), rtol=1e-5, atol=1e-5)
+    assert source.count(old) == 1
+    with user_module(user_file(tmp_path, source.replace(old, new))) as module:
+        typed = st.explain(module.f)(*module.args)
+        assert typed.received_bytes == best.received_bytes
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(st.jit(module.f)(*placed))
+        np.testing.assert_allclose(changed, reference(*given), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NOT)
+def test_what_would_compute_something_else_is_not_proposed(name, tmp_path) -> None:
+    with user_module(user_file(tmp_path, HEAD + NOT[name].lstrip("\n"))) as module:
+        found = st.explain(module.f)(*module.args)
+        assert not [s for c in found.collectives for s in c.suggestions
+                    if any(word in s.text for word in WORDS)]
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_sum_in_each_step_of_a_loop_is_one_behind_it(checked: bool, tmp_path) -> None:
+    source = HEAD + f"""\
+def body(xs, w):
+    def step(carry, x):
+        total, last = carry
+        g = jnp.tanh(x @ w)
+        return (total + lax.psum(g.sum(0), "d"), last * 0.5), g.max()
+    (total, last), largest = lax.scan(step, (jnp.ones(512), jnp.ones(3)), xs)
+    return total, last, lax.pmax(largest, "d")
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P(None, "d"), P()), out_specs=P(), check_vma={checked})
+args = (struct((16, 512, 256), None, "d"), struct((256, 512)))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        dearest = max(found.collectives, key=lambda c: c.total_time)
+        best = next(s for s in dearest.suggestions if WORDS[1] in s.text)
+        assert best.received_bytes < found.received_bytes / 8 and best.time < found.time / 4
+        given = [v / 16 for v in values_of(module.args)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = [np.asarray(r) for r in best.apply()(*placed)]
+    hidden = np.tanh(given[0] @ given[1])
+    for one, other in zip(changed, [1 + hidden.sum((0, 1)), np.full(3, 0.5 ** 16),
+                                    hidden.max((1, 2))], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,69 @@
+"""Wrong rows of tables of specs in programs of many layers: the row is named and put right."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.sharding import AbstractMesh, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = AbstractMesh((8, 4), ("data", "model"))
+LAYERS = 32
+
+
+def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def loss(layers: list[dict[str, st.Array]], x: st.Array, y: st.Array) -> st.Array:
+    for p in layers:
+        x = x + jnp.tanh(x @ p["w"] + p["b"]) @ p["v"]
+    return jnp.mean((x - y) ** 2)
+
+
+def step(state, x, y):
+    slopes = st.grad(loss)(state["params"], x, y)
+    params = st.tree.map(lambda p, g: p - 0.1 * g, state["params"], slopes)
+    average = st.tree.map(lambda a, p: 0.99 * a + 0.01 * p, state["average"], params)  # culprit
+    return {"params": params, "average": average}
+
+
+def table(w: tuple[str | None, ...], v: tuple[str | None, ...] = ("model",)):
+    return {"w": struct((1024, 4096), *w), "b": struct((4096,), "model"),
+            "v": struct((4096, 1024), *v)}
+
+
+def state(**averages):
+    return {"params": [table((None, "model")) for _ in range(LAYERS)],
+            "average": [table(**averages) for _ in range(LAYERS)]}
+
+
+def test_a_wrong_row_among_the_slots_of_an_optimiser() -> None:
+    x = struct((4096, 1024), "data")
+    found = st.explain(step)(state(w=("model", None)), x, x)
+    moved = [c for c in found.collectives if c.kind == "all-to-all"]
+    assert len(moved) == LAYERS and {"average" in c.source.source_line() for c in moved} == {True}
+    row = f"pass all {LAYERS} `state['average'][*]['w']` as P(None, 'model') instead of P('model')"
+    best = moved[0].suggestions[0]
+    assert best.text == row
+    after = st.explain(best.apply())(state(w=("model", None)), x, x)
+    assert not [c for c in after.collectives if c.kind == "all-to-all"]
+    assert after.received_bytes < found.received_bytes and after.time < found.time
+    assert row in " ".join(found.text().split())
+
+
+@pytest.mark.parametrize("layers", [8, 32])
+def test_a_wrong_row_of_the_parameters(layers: int) -> None:
+    def forward(params, x):
+        for p in params:
+            x = x + jnp.tanh(x @ p["w"] + p["b"]) @ p["v"]
+        return x
+
+    wrong = [table((None, "model"), (None, "model")) for _ in range(layers)]
+    found = st.explain(forward)(wrong, struct((4096, 1024), "data"))
+    dearest = max(found.collectives, key=lambda c: c.total_time)
+    row = f"pass all {layers} `params[*]['v']` as P('model') instead of P(None, 'model')"
+    assert row in dearest.suggestions[0].text
+    assert "`params[*]['v']`" in found.root_causes[0].text

@@ -1,0 +1,88 @@
+"""Suggestions are ranked by what they save and cost, and it is said at which size that turns."""
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.partitioner.cost.schedule import exchange_seconds
+from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+from ..reasons import culprit_models, culprit_styles
+
+MESH = st.make_mesh((2, 4), ("data", "model"))
+CASES = {**culprit_styles.CASES, **culprit_models.CASES}
+EXPLICIT = (culprit_styles.EXPLICIT, culprit_models.EXPLICIT)
+
+
+def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_comes_first_costs_little_and_no_suggestion_only_moves_bytes(name: str) -> None:
+    jitted, args, mesh, _ = CASES[name]
+    with st.set_mesh(mesh) if mesh in EXPLICIT else contextlib.nullcontext():
+        found = st.explain(jitted)(*args)
+        for c in found.collectives:
+            def much(s) -> bool:
+                return s.peak_bytes > 1.25 * found.peak_bytes or s.flops > 1.25 * found.flops
+
+            first = c.suggestions[:1]
+            if first and much(first[0]):
+                saved = found.time - first[0].time
+                assert not [s for s in c.suggestions
+                            if not much(s) and found.time - s.time >= saved / 2]
+            spent = sum(exchange_seconds(found.topology, o.record) * o.count
+                        for o in found.collectives
+                        if (o.kind, o.record.source.line) == (c.kind, c.record.source.line))
+            for s in c.suggestions:
+                if s.removes:
+                    assert (s.received_bytes < found.received_bytes
+                            or found.time - s.time >= 0.1 * spent * (1 - 1e-6))
+
+
+def total(n: int):
+    def f(x: st.Array) -> st.Array:
+        return jnp.sum(x * x)
+
+    return st.explain(f)(struct((n, 1024), "data"))
+
+
+def test_it_is_said_at_which_size_a_suggestion_saves_no_more_time() -> None:
+    """A sum of a few rows takes less time on each device than it takes to exchange it."""
+    found = total(64)
+    (reduce,) = found.collectives
+    best = reduce.suggestions[0]
+    assert best.text == "pass `x` as P() instead of P('data')" and best.time < found.time
+    assert reduce.search.turn is not None
+    factor, other = reduce.search.turn
+    assert other is None and factor > 1
+    said = " ".join(str(found).split())
+    assert f"from about {factor:.2g} times the data on, the first saves no time" in said
+    assert "replicates `x`: memory +" in said
+    for times, pays in ((0.5, True), (2, False)):
+        n = int(64 * factor * times) // 2 * 2
+        before = total(n)
+        after = st.whatif(lambda x: jnp.sum(x * x), {"x": P()})(struct((n, 1024), "data")).after
+        assert (after.time < before.time) == pays
+
+
+def test_a_line_says_what_is_saved_and_what_it_costs() -> None:
+    def layer(x: st.Array, w1: st.Array, w2: st.Array) -> st.Array:
+        return jnp.tanh(x @ w1) @ w2
+
+    found = st.explain(layer)(struct((128, 256), "data"), struct((256, 512), None, "model"),
+                              struct((512, 256), None, "model"))
+    (gather,) = found.collectives
+    said = " ".join(str(found).split())
+    for s in gather.suggestions[:3]:
+        saved = (found.time - s.time) / found.time
+        assert f"(-{saved:.0%})" in said
+    whole = next(s for s in gather.suggestions if "`w1` as P()" in s.text)
+    assert f"replicates `w1`: memory +{whole.peak_bytes / found.peak_bytes - 1:.0%}" in said
+    assert whole.flops > 1.25 * found.flops and gather.suggestions[0] is not whole

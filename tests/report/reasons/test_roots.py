@@ -1,0 +1,61 @@
+"""Reasons name the argument or line that wanted the layout, also of what is written in bodies."""
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+from . import culprit_models, culprit_styles
+
+CASES = {**culprit_styles.CASES, **culprit_models.CASES}
+EXPLICIT = (culprit_styles.EXPLICIT, culprit_models.EXPLICIT)
+UNKNOWN = {"layers_in_a_comprehension", "decorated_with_a_static_argument"}   # of one of theirs
+MESH = st.make_mesh((2, 4), ("data", "model"))
+
+
+def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in UNKNOWN])
+def test_each_collective_has_a_root(name: str) -> None:
+    jitted, args, mesh, _ = CASES[name]
+    with st.set_mesh(mesh) if mesh in EXPLICIT else contextlib.nullcontext():
+        found = st.explain(jitted)(*args)
+        assert all(cause.text not in ("", "its type") for cause in found.root_causes)
+
+
+def test_what_is_written_in_a_body_comes_from_what_the_body_is_given() -> None:
+    def body(x: st.Array, w: st.Array) -> tuple[st.Array, st.Array]:
+        h = jnp.tanh(x @ w)
+        whole = lax.all_gather(h, "model", axis=1, tiled=True)
+        return lax.psum(whole.sum(0), "data"), lax.ppermute(
+            h, "model", [(i, (i + 1) % 4) for i in range(4)])
+
+    inner = st.shard_map(body, mesh=MESH, in_specs=(P("data"), P(None, "model")),
+                         out_specs=(P(), P("data", "model")), check_vma=False)
+    found = st.explain(lambda a, b: inner(a * 2, b))(
+        struct((64, 256), "data"), struct((256, 512), None, "model"))
+    reasons = {c.kind: c.reason for c in found.collectives}
+    assert len(reasons) == 3
+    for kind, given, names in (("all-gather", "w", "argument `b`"),
+                               ("collective-permute", "w", "argument `b`"),
+                               ("all-reduce", "x", "argument `a`")):
+        assert f"of `{given}` comes from" in reasons[kind] and names in reasons[kind], reasons[kind]
+        assert "`shard_map` line" in reasons[kind]
+    assert "`psum` is written here" in reasons["all-reduce"]
+
+
+def test_what_only_in_specs_splits_comes_from_them() -> None:
+    inner = st.shard_map(lambda x: lax.psum(x.sum(0), "data"), mesh=MESH, in_specs=P("data"),
+                         out_specs=P())
+    found = st.explain(inner)(struct((64, 256)))
+    (reduce,) = found.collectives
+    assert "data on dimension 0 of `x` comes from `in_specs[0]` of the `shard_map`" in reduce.reason

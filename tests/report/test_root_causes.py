@@ -1,0 +1,80 @@
+"""Many collectives are told by what is behind them: one annotation, one paragraph."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((2, 4), ("data", "model"))
+
+
+def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def norm(x: st.Array) -> st.Array:
+    z = x - x.mean(-1, keepdims=True)
+    return z / jnp.sqrt((z ** 2).mean(-1, keepdims=True) + 1e-6)
+
+
+def forward(ws: list[dict[str, st.Array]], x: st.Array) -> st.Array:
+    for w in ws:
+        h = jnp.tanh(norm(x) @ w["up"])
+        x = x + h @ w["down"]
+    return x
+
+
+def explained(layers: int, *down: str | None):
+    layer = {"up": struct((256, 512), None, "model"), "down": struct((512, 256), *down)}
+    return st.explain(forward)([dict(layer) for _ in range(layers)], struct((64, 256), "data"))
+
+
+@pytest.mark.parametrize("layers", [6, 24])
+def test_a_wrong_row_is_behind_all_that_it_brings(layers: int) -> None:
+    found = explained(layers, None, "model")
+    first, *others = found.root_causes
+    assert first.text == "`ws[*]['down']` as P(None, 'model')"
+    assert len(first.collectives) >= len(found.collectives) - 2
+    every = [c for cause in found.root_causes for c in cause.collectives]
+    assert sorted(map(id, every)) == sorted(map(id, found.collectives))
+    assert sum(cause.received_bytes for cause in found.root_causes) == found.received_bytes
+    assert first.to_dict()["received_bytes"] == first.received_bytes
+
+
+def test_the_text_is_as_long_for_many_layers_as_for_few() -> None:
+    def slopes(ws: list[dict[str, st.Array]], x: st.Array) -> list[dict[str, st.Array]]:
+        return st.grad(lambda ws: jnp.mean(forward(ws, x) ** 2))(ws)
+
+    layer = {"up": struct((256, 512), None, "model"), "down": struct((512, 256), None, "model")}
+    found = {n: st.explain(slopes)([dict(layer) for _ in range(n)], struct((64, 256), "data"))
+             for n in (8, 24)}
+    few, many = (found[n].text(suggestions=0).splitlines() for n in found)
+    assert len(many) <= len(few) + 10
+    short, full = (" ".join(found[8].text(0, each=each).split()) for each in (False, True))
+    assert f"because of {found[8].root_causes[0].said(found[8].received_bytes)}" in short
+    assert "`--all`" in short and "`--all`" not in full and len(full) > len(short)
+
+
+def test_each_layer_is_told_by_its_own_values() -> None:
+    """The lower bound counts every layer, and reasons name the weights of theirs."""
+    found = explained(6, None, "model")
+    named = {name for c in found.collectives for name in [f"ws[{i}]['down']" for i in range(6)]
+             if name in c.reason}
+    assert len(named) == 6
+    two, eight = (explained(n, None, "model").lower_bound for n in (2, 8))
+    assert eight > 3 * two
+
+
+def test_what_is_asked_for_is_its_own_cause() -> None:
+    def f(x: st.Array, w: st.Array) -> st.Array:
+        h = jnp.tanh(x @ w)
+        return st.lax.with_sharding_constraint(h, NamedSharding(MESH, P("data"))) * 2
+
+    found = st.explain(f)(struct((64, 256), "data"), struct((256, 512), None, "model"))
+    assert [c.kind for c in found.collectives] == ["all-gather"]
+    assert "with_sharding_constraint" in found.root_causes[0].text
+    assert "at line" in found.root_causes[0].text
