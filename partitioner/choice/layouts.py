@@ -21,8 +21,8 @@ from .costs import Layout, Transfer, sum_cost, transfer
 
 LayoutIds = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
 # What readers are expected to gain, per layout that they prefer a value in: its cost from then
-# on, less that of having it as its type says. First perhaps (WAITS, share of what it costs to
-# finish a sum that is expected to be paid if it waits, in 1024 parts).
+# on, less that of having it as its type says. First perhaps (DEFERRED, the share of what it costs
+# to finish a sum that is expected to be paid if it is deferred, in 1024 parts).
 Preference = tuple[tuple[int, int], ...]
 DEFERRED, WHOLE_SHARE = -1, 1024
 MOST_PREFERRED = 3                      # layouts of a preference

@@ -1,4 +1,4 @@
-"""Why an exchange is there: requested by the user, required by the op, or preferred for its cost.
+"""Why an exchange is there: asked for by the user, needed by the op, or chosen for its cost.
 
 `comparisons.py` compares the strategies that an equation had. Here the state before the equation is
 looked up: in which layouts its operands were available, and whether the user fixed the sharding of
@@ -15,7 +15,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Demands, Equation, Literal, Program, Var
 from ...ir.rule import PASS
 from ...ir.support.named_tuple import NamedTuple
-from ..choice.comparisons import ASKED, PREFERRED, Comparison, kind_of
+from ..choice.comparisons import ASKED, CHOSEN, Comparison, kind_of
 from ..choice.decisions import Decision, EquationDecision
 from ..choice.layouts import LayoutIds
 from ..choice.lookahead import LookaheadSearch
@@ -63,7 +63,7 @@ class ReasonKinds:
                 ", asked for here" if kind == ASKED and summed else "")
         place = comparison.decision.places[at]
         if not comparison.cost_of(place):
-            return PREFERRED, ""                   # a slice: there is nothing to weigh
+            return CHOSEN, ""                   # a slice: there is nothing to weigh
         places = map(self.asked_for, planned.eqn.outvars if comparison.only_ends else ())
         asked = next((p for p in places if p is not None), None)
         kind, row = comparison.of_operand(place, asked is not None)

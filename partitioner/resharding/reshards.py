@@ -16,7 +16,7 @@ from ...ir.phases import phase
 from ...ir.program import REPEATS, Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
-from ..choice.comparisons import ASKED, NEEDED, PREFERRED
+from ..choice.comparisons import ASKED, CHOSEN, NEEDED
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
 from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
 from ..choice.lookahead import LookaheadSearch, LoopTrips
@@ -346,10 +346,10 @@ class _Chooser:
         planned, at = why.planned, why.at
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         kind, said = self.kinds.verdict(planned, at, why.more)
-        if self.search.types_stay and kind == PREFERRED:
+        if self.search.types_stay and kind == CHOSEN:
             said = ", as in XLA"                # nobody looked at what else it could be
         if where.op is not reshard_p:           # it exchanges something itself
-            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == PREFERRED else ""
+            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
         if at < 0:
             return result_reason(eqn.op, info, spec, ~at, eqn.outvars[~at].aval,
                                  kind == ASKED) + said

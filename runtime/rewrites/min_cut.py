@@ -34,7 +34,7 @@ MUCH = 1 << 62         # bytes of what cannot be kept
 
 
 class Choice(NamedTuple):
-    """kept: the values to keep. again: those to compute from them (and from what is free)."""
+    """saved: the values to keep. recomputed: those to compute from them (and from what is free)."""
     saved: set[Var]
     recomputed: set[Var]
 
