@@ -26,7 +26,7 @@ from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective
 from .cost.topology import Topology
 from .dumps import Dump
-from .passes import Job
+from .passes import PartitionRequest
 from .stages import staged
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ _schedule = lazy_import(".cost.schedule", __package__)
 
 FIRST = "insert-reshards"       # the pass that prices are for
 WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit of memory
-HOLDS = 1.1                     # of the peak of the plan that repeats nothing
-FASTER = 0.5                    # of its time
-WORTH = 1_000_000               # bytes received from which on XLA's plan is worth its making
+MAX_PEAK_RATIO = 1.1            # of the peak of the plan that repeats nothing
+MAX_TIME_RATIO = 0.5            # of its time
+MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which on XLA's plan is worth making
 _EXCHANGES = frozenset((*KINDS, "retile"))
 LARGEST = 3                     # values that are named where there is not enough memory
 
@@ -61,34 +61,35 @@ class _Plan(NamedTuple):
         return _schedule.times(self.local, topology).step
 
 
-def planned(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None = None
-            ) -> Iterator[tuple[str, Program]]:
+def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
+            dump: Dump | None = None) -> Iterator[tuple[str, Program]]:
     """What each stage leaves, by name, verified, of the plan that is taken.
 
     Raises MemoryLimitError where none is found that needs as little as is asked for.
     """
     names = [step.name for step in passes]
     at = names.index(FIRST) if FIRST in names else 0
-    for stage, program in staged(program, job, passes[:at], dump):      # noqa: B020
+    for stage, program in staged(program, request, passes[:at], dump):      # noqa: B020
         yield stage, program
-    first = dict(staged(program, job, passes[at:], dump))
-    yield from (_taken(program, job, passes[at:], first, dump) if FIRST in names else first).items()
+    first = dict(staged(program, request, passes[at:], dump))
+    taken = _taken(program, request, passes[at:], first, dump) if FIRST in names else first
+    yield from taken.items()
 
 
-def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, Program],
-           dump: Dump | None) -> dict[str, Program]:
+def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
+           first: dict[str, Program], dump: Dump | None) -> dict[str, Program]:
     """The stages of the plan that is taken: those of the first one, or others."""
-    objective = job.objective
+    objective = request.objective
     *_, local = first.values()
     by_time = objective.name == "time"
     repeats = by_time and local.memo.get(REPEATS, False)
     large = (by_time and (local.holds_programs or not _EXCHANGES.isdisjoint(local.op_names))
-             and total_received(local) >= WORTH)
+             and total_received(local) >= MIN_BYTES_FOR_XLA_PLAN)
     if not (repeats or large or objective.memory_limit or objective.name == "memory"):
         return first
 
     def plan(other: Objective, stages: dict[str, Program] | None = None) -> _Plan:
-        stages = stages or dict(staged(program, job._replace(objective=other), passes))
+        stages = stages or dict(staged(program, request._replace(objective=other), passes))
         *_, made = stages.values()
         return _Plan(stages, made, other, _memory.memory(made, program.memo.get(DONATED, ())))
 
@@ -107,14 +108,14 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
     if taken is usual or dump is None or dump.folder is None:
         return taken.stages
     dump.rewind(len(first))
-    return dict(staged(program, job._replace(objective=taken.objective), passes, dump))
+    return dict(staged(program, request._replace(objective=taken.objective), passes, dump))
 
 
 def _repeating_where_faster(no_repeats: _Plan, repeating: _Plan) -> _Plan:
     """Of a plan that repeats no computation and one that does, the one to take."""
     ratio = repeating.seconds() / max(no_repeats.seconds(), 1e-18)
-    fits = repeating.peak <= HOLDS * no_repeats.peak
-    return repeating if ratio <= FASTER or ratio <= 1 and fits else no_repeats
+    fits = repeating.peak <= MAX_PEAK_RATIO * no_repeats.peak
+    return repeating if ratio <= MAX_TIME_RATIO or ratio <= 1 and fits else no_repeats
 
 
 def _lighter(objective: Objective) -> Iterator[Objective]:

@@ -27,7 +27,7 @@ from ...partitioner.pipeline import Partitioned
 from ...partitioner.preparation.inline import inline
 from ...partitioner.propagation.resolved_types import reshard_equation, typed
 from ...runtime.simulation.executor import compile_simulated
-from ...runtime.storage import Stored, settled
+from ...runtime.storage import Stored, freeze_result
 from ..execution.programs import further
 
 TOLERANCE = {2: 2e-2, 4: 1e-4, 8: 1e-9}     # of the largest value, by bytes of a float
@@ -246,7 +246,7 @@ class _Check:
 
 def _run(local: Program, mesh: AbstractMesh, values: Sequence[np.ndarray]) -> Results:
     results = compile_simulated(local, mesh)([Stored(np.asarray(v)) for v in values])
-    return [np.asarray(settled(r.data) if not r.lead else r.data[(0,) * len(r.lead)])
+    return [np.asarray(freeze_result(r.data) if not r.lead else r.data[(0,) * len(r.lead)])
             for r in results]
 
 

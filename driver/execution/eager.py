@@ -14,14 +14,14 @@ from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
 from ...partitioner.pipeline import Options
 from ...runtime.arrays.array import ArrayImpl
-from ...runtime.placement import Placed
+from ...runtime.placement import ArgumentPlacement
 from ...tracer.shard_map import region_values
 from ...tracer.shardings import sharding_functions
 from ...tracer.staging import constants
 from ...tracer.staging.staging import record_mesh, trace_to_program
 from ...tracer.staging.tracer import Tracer, typeof
 from .arguments import leaf_key, placed_sharding
-from .call_capture import WATCH, Ran
+from .call_capture import WATCH, EagerCall
 from .executable import Executable
 from .transfer import device_put
 
@@ -65,7 +65,7 @@ class EagerInterpreter:
             except (KeyboardInterrupt, SystemExit):
                 put_back(before)
                 raise
-            args = [Placed(n, v.aval, placed_sharding(x))
+            args = [ArgumentPlacement(n, v.aval, placed_sharding(x))
                     for n, v, x in zip(names, program.invars, operands, strict=True)]
             executable = Executable(program, args, [None] * len(program.outvars),
                                     options=_QUIET, is_operation=True)
@@ -104,7 +104,7 @@ def _run_flat(program: Program, args: Sequence[Any], shardings: Sequence[Any] | 
               ) -> list[ArrayImpl]:
     """Run a traced program on flat arguments."""
     names = [v.name or "" for v in program.invars]
-    placed = [Placed(n, v.aval, placed_sharding(x))
+    placed = [ArgumentPlacement(n, v.aval, placed_sharding(x))
               for n, v, x in zip(names, program.invars, args, strict=True)]
     wanted = [None] * len(program.outvars) if shardings is None else shardings
     executable = Executable(program, placed, wanted)
@@ -113,14 +113,14 @@ def _run_flat(program: Program, args: Sequence[Any], shardings: Sequence[Any] | 
     return executable(args)
 
 
-def _ran(program: Program, executable: Executable, args: Sequence[Any]) -> Ran:
+def _ran(program: Program, executable: Executable, args: Sequence[Any]) -> EagerCall:
     """What is about to run, as a program on its mesh."""
     mesh = executable.placement.abstract_mesh
     if mesh.axis_names and not program.mesh.axis_names:
         memo = program.memo.get("meshes")
         program = program.replace(mesh=mesh)
         program.memo["meshes"] = memo or ()
-    return Ran(program, executable.arg_specs, args)
+    return EagerCall(program, executable.arg_specs, args)
 
 
 def install() -> None:

@@ -82,7 +82,7 @@ def run_together(executable: BoundProgram, coordinator: Coordinator, leaves: Seq
             slot = Slot(x.sharding, x.aval.shape, x.aval.dtype)
         arguments.append(GlobalValue(storage, slot))
     if alone:
-        return executable.run_whole([
+        return executable.run_stored([
             Stored(x.value) if isinstance(x, ArrayImpl) and not x.is_fully_addressable else storage
             for x, storage in zip(leaves, stored, strict=True)])
     call = Call(agreement.what, agreement.parts, agreement.processes, capture())
@@ -101,7 +101,7 @@ def _agreement(executable: BoundProgram, mesh: Mesh) -> Agreement:
     results = "\n".join(f"{aval.str_short(True)} {getattr(s, 'spec', s)}" for aval, s in
                         zip(executable.avals, executable.shardings, strict=True))
     program = GlobalProgram(local, executable.placement.abstract_mesh, mesh.device_tuple,
-                            executable.run_whole)
+                            executable.run_stored)
     kind = "operation" if executable.is_operation else "jitted function"
     return Agreement(
         processes_of(mesh.device_tuple), f"the {kind} `{traced.name}`",

@@ -27,10 +27,10 @@ from ...ir.program import DONATED, Program
 from ...ir.support.caches import Cache, tables
 from ...ir.types import ArrayType
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
-from ...partitioner.stages import noting
+from ...partitioner.stages import with_attribute
 from ...runtime.arrays.array import ArrayImpl
 from ...runtime.arrays.transfer import put
-from ...runtime.placement import Placed
+from ...runtime.placement import ArgumentPlacement
 from ...tracer.autodiff.replay import evaluate
 from ...tracer.host.debug import observing
 from ...tracer.staging.bound_names import number_names
@@ -51,7 +51,7 @@ from .argument_checks import (
 )
 from .boundary import Boundary
 from .donation import donated
-from .fast_calls import MISS, QuickCalls
+from .fast_calls import MISS, CallCache
 from .single_flight import CLAIMS, done_by_another, wake
 from .stages import Lowered, Traced
 
@@ -80,7 +80,7 @@ class Jitted:
         self._partition_options = judged
         self._traces = _traces_of(f, boundary.arguments)
         self._executables: dict[Any, Any] = _EXECUTABLES()
-        self._quick = QuickCalls(boundary.arguments)
+        self._quick = CallCache(boundary.arguments)
         JITTED.add(self)
 
     # -- calling -----------------------------------------------------------------------------
@@ -134,9 +134,9 @@ class Jitted:
             warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nA result takes "
                  "the buffer of a donated argument that is as large.")
         elif known and self._device is None:
-            run = executable.on_data(leaves)
+            run = executable.fast_path(leaves)
             if run is not None:
-                self._quick.learn(args, kwargs, leaves, run, gone, rebuild)
+                self._quick.insert(args, kwargs, leaves, run, gone, rebuild)
         return rebuild(results)
 
     def _call_inside(self, leaves: list[Any], in_tree: Any, static: tuple[Any, ...]) -> Any:
@@ -251,17 +251,17 @@ class Jitted:
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
         if self.arguments.donate_nums or self.arguments.donate_names:
-            program = noting(program, DONATED, tuple(self.arguments.donated(
+            program = with_attribute(program, DONATED, tuple(self.arguments.donated(
                 *tree.unflatten(in_tree, list(program.invars)))))
-        given = self._boundary.given_in(leaves, in_tree, program)
-        asked = self._boundary.asked_out(program, out_tree)
+        given = self._boundary.argument_shardings(leaves, in_tree, program)
+        asked = self._boundary.result_shardings(program, out_tree)
         used = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
-        args = [Placed(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
+        args = [ArgumentPlacement(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]
         others = [s for s in asked if s is not None]
         executable = Executable(program, args, asked, others, self._partition_options,
                                 who=qualified_name(self._f))
-        executable.layouts = self._boundary.asked_layouts(program, out_tree)
+        executable.layouts = self._boundary.result_layouts(program, out_tree)
         return executable
 
     # -- ahead of time -------------------------------------------------------------------------

@@ -79,12 +79,12 @@ class LayoutTable:
         self.shapes: list[tuple[Shape, int]] = []
         self.sizes: list[int] = []                  # elements of each kind
         self.numbers = _Numbers(self)
-        self.homes = _Homes(self)
+        self.homes = _TypeLayouts(self)
         self.kinds_of = _Kinds(self)
         self.costs = _Costs(self)
         self.transfers = _Transfers(self)
-        self.moved = _Moved(self)
-        self.gaps = _Gaps(self)
+        self.moved = _ReshardCosts(self)
+        self.gaps = _CoverCosts(self)
         self.expected = _ExpectedCosts(self)
         self.memo: dict[Any, Any] = {}
 
@@ -196,7 +196,7 @@ class _Numbers(_Answers[Layout, int]):
         return self[layout]
 
 
-class _Homes(_Answers[ArrayType, int]):
+class _TypeLayouts(_Answers[ArrayType, int]):
     __slots__ = ()
 
     def __missing__(self, aval: ArrayType) -> int:
@@ -276,7 +276,7 @@ class Moves(_Answers[int, tuple[int, LayoutIds]]):
         return found
 
 
-class _Moved(_Answers[tuple[int, LayoutIds], Moves]):
+class _ReshardCosts(_Answers[tuple[int, LayoutIds], Moves]):
     __slots__ = ()
 
     def __missing__(self, key: tuple[int, LayoutIds]) -> Moves:
@@ -284,7 +284,7 @@ class _Moved(_Answers[tuple[int, LayoutIds], Moves]):
         return found
 
 
-class _Gaps(_Answers[tuple[int, LayoutIds, LayoutIds], int]):
+class _CoverCosts(_Answers[tuple[int, LayoutIds, LayoutIds], int]):
     __slots__ = ()
 
     def __missing__(self, key: tuple[int, LayoutIds, LayoutIds]) -> int:

@@ -1,4 +1,4 @@
-"""Reshards sunk below the equations that can run before them, where the value is smaller or shared.
+"""Sinks reshards below their readers, to where the value is smaller or shared.
 
 The sum of two finished sums is the finished sum of the terms' sums; a finished sum that is only
 reduced further, sliced, scaled or multiplied by a matrix can be finished after that; what was

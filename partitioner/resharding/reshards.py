@@ -70,7 +70,7 @@ def form(aval: ArrayType) -> Form:
     return aval.entries, aval.sharding.spec.unreduced
 
 
-class _Made(NamedTuple):
+class _Produced(NamedTuple):
     """A variable that was produced otherwise than its type says: result k of an equation, with the
     operands that it runs on.
     """
@@ -79,7 +79,7 @@ class _Made(NamedTuple):
     operands: Sequence[Atom]
 
 
-class _Open(NamedTuple):
+class _PendingReason(NamedTuple):
     """A reason that is given when all is known. at: operand `at` of an equation, or its result
     `~at`; source: what the operand was; more: other equations that take it so.
     """
@@ -102,10 +102,10 @@ class _Chooser:
         # per value, the variables that hold it; per variable that was not produced as its type
         # said, what it takes to say where and why, or that (see `why`)
         self.held: dict[Var, dict[Form, Var]] = {}
-        self.produced: dict[Var, _Made | tuple[Location, str]] = {}
+        self.produced: dict[Var, _Produced | tuple[Location, str]] = {}
         self.moved: set[Var] = set()
-        self.open: list[_Open] = []
-        self.brought: dict[Var, _Open] = {}     # by what was brought
+        self.open: list[_PendingReason] = []
+        self.brought: dict[Var, _PendingReason] = {}     # by what was brought
         self.kinds = ReasonKinds(program, demands, search)
         self.repeats_work = search.repeats_work     # by the planner, here or in nested programs
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
@@ -244,14 +244,14 @@ class _Chooser:
                 result = Var(given, None if pinned[k] else name_of_form(var, given))
                 env[var] = results[k] = result
                 same = False
-                made_by = _Made(planned, k, operands)
+                made_by = _Produced(planned, k, operands)
                 if pinned[k]:
                     self.produced[result] = self.cause(*made_by)
                     after.append((var, result))
                 else:
                     self.produced[result] = made_by
         if spec.received:
-            eqn = eqn.replace(reason=self.opened(planned, ~0))
+            eqn = eqn.replace(reason=self.placeholder(planned, ~0))
         self.eqns.append(eqn if same else eqn.on(operands, results))
         for var, result in after:
             sharding = var.aval.sharding
@@ -264,7 +264,7 @@ class _Chooser:
 
     def take(self, planned: PlannedEquation, i: int, atom: Var, source: Var, need: Form) -> Var:
         """Operand i of an equation, brought to where it takes it."""
-        why = self.opened(planned, i, source)
+        why = self.placeholder(planned, i, source)
         now = self.bring(atom, need, planned.eqn.location, why, None, source)
         if why in self.eqns[-1].reason.split("; "):
             self.brought[now] = self.open[-1]
@@ -276,9 +276,9 @@ class _Chooser:
         while waiting:
             v = waiting[-1]
             made = produced[v]
-            if made.__class__ is _Made:
+            if made.__class__ is _Produced:
                 first = [a for a in made.operands                         # type: ignore[union-attr]
-                         if a in produced and produced[a].__class__ is _Made]
+                         if a in produced and produced[a].__class__ is _Produced]
                 if first:
                     waiting += first
                     continue
@@ -306,7 +306,7 @@ class _Chooser:
                 own = not before
         reason = ""
         if own:
-            reason = self.opened(planned, ~k)
+            reason = self.placeholder(planned, ~k)
         where = before[0][0] if before else asked or eqn.location
         return where, all_reasons([*[why for _, why in before], reason] if before else [reason])
 
@@ -325,9 +325,9 @@ class _Chooser:
                 else (named(*form((env[v] if v in env else v).aval)),)          # type: ignore
                 for v in eqn.invars if v.__class__ is not Literal}
 
-    def opened(self, planned: PlannedEquation, at: int, source: Var | None = None) -> str:
+    def placeholder(self, planned: PlannedEquation, at: int, source: Var | None = None) -> str:
         """What stands for a reason until all is known."""
-        self.open.append(_Open(planned, at, source, []))
+        self.open.append(_PendingReason(planned, at, source, []))
         return f"{_OPEN}{len(self.open) - 1}"
 
     def explain(self, outvars: Sequence[Atom]) -> None:
@@ -339,10 +339,10 @@ class _Chooser:
                 clauses = eqn.reason.split("; ")
                 for c in clauses:
                     if c[:1] == _OPEN and c not in found:
-                        found[c] = self.said(eqn, self.open[int(c[1:])])
+                        found[c] = self.render_reason(eqn, self.open[int(c[1:])])
                 eqn.reason = all_reasons([found.get(c, c) for c in clauses])
 
-    def said(self, where: Equation, why: _Open) -> str:
+    def render_reason(self, where: Equation, why: _PendingReason) -> str:
         planned, at = why.planned, why.at
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         kind, said = self.kinds.verdict(planned, at, why.more)

@@ -36,7 +36,7 @@ COMBINE = {"psum": np.add, "psum_invariant": np.add, "unreduced_psum": np.add,
            "por": np.bitwise_or, "pxor": np.bitwise_xor}
 
 
-class Late:
+class PendingResult:
     """A result that is on its way. flight: its exchange. made: its blocks, of what that brings."""
 
     __slots__ = ("_blocks", "eqn", "flight", "made")
@@ -108,8 +108,8 @@ class PerDeviceRun(DeviceBlocks):
     # -- equations -----------------------------------------------------------------------------
     def run(self, program: Program, arguments: Sequence[Buffers]) -> list[Buffers]:
         """Results of a program for these blocks, one equation after the other."""
-        at: dict[Var, Buffers | Late] = dict(zip(program.invars, arguments, strict=True))
-        late: list[Late] = []
+        at: dict[Var, Buffers | PendingResult] = dict(zip(program.invars, arguments, strict=True))
+        late: list[PendingResult] = []
         for var, value in program.consts:
             data = np.asarray(getattr(value, "value", value), storage_dtype(var.aval.dtype))
             at[var] = [np.array(data) for _ in self.coordinates]
@@ -131,7 +131,7 @@ class PerDeviceRun(DeviceBlocks):
                 _note(error, eqn)
                 raise
             at.update(zip(eqn.outvars, results, strict=True))
-            late += [x for x in results if type(x) is Late]
+            late += [x for x in results if type(x) is PendingResult]
             for v in eqn.invars:
                 if isinstance(v, Var) and last[v] == i:
                     at.pop(v, None)
@@ -139,14 +139,15 @@ class PerDeviceRun(DeviceBlocks):
             x.blocks()
         return [self.read(at, v) for v in program.outvars]
 
-    def read(self, at: dict[Var, Buffers | Late], atom: Atom) -> Buffers:
+    def read(self, at: dict[Var, Buffers | PendingResult], atom: Atom) -> Buffers:
         if isinstance(atom, Var):
             found = at[atom]
-            return found.blocks() if type(found) is Late else found  # type: ignore[return-value]
+            return found.blocks() if type(found) is PendingResult else found  # type: ignore[return-value]
         data = np.asarray(atom.val, storage_dtype(atom.aval.dtype))
         return [data] * len(self.coordinates)
 
-    def equation(self, eqn: Equation, operands: Sequence[Buffers]) -> Sequence[Buffers | Late]:
+    def equation(self, eqn: Equation, operands: Sequence[Buffers]
+                 ) -> Sequence[Buffers | PendingResult]:
         op = eqn.op
         if op.name == "axis_index":
             dtype = storage_dtype(eqn.outvars[0].aval.dtype)
@@ -209,7 +210,7 @@ class PerDeviceRun(DeviceBlocks):
         self._groups[tuple(names)] = known
         return known
 
-    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers | Late:
+    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers | PendingResult:
         op, params = eqn.op, dict(eqn.params)
         assert op.collective is not None
         (out,) = eqn.outvars
@@ -245,7 +246,7 @@ class PerDeviceRun(DeviceBlocks):
                     even_out(wire.received, some)
             return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
 
-        return made() if flight.advance(False) else Late(eqn, flight, made)
+        return made() if flight.advance(False) else PendingResult(eqn, flight, made)
 
     def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int],
                  blocks: exchanges.Blocks, dtype: np.dtype) -> exchanges.Exchange:

@@ -14,7 +14,7 @@ CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "rem
 
 
 @cached(1024, "the ops that tell devices apart, by sets of ops")
-def telling(ops: frozenset[Op]) -> frozenset[Op]:
+def device_dependent_ops(ops: frozenset[Op]) -> frozenset[Op]:
     """Those whose equations may tell devices apart, or bring together what they have."""
     return frozenset([op for op in ops if op.collective is not None or op.effect
                       or op.subprograms or op.name == "axis_index"])

@@ -1,4 +1,4 @@
-"""Arrays that are put together slice by slice: one concatenation instead of a copy for each.
+"""Replaces a chain of slice writes, each a copy of the whole, by one concatenation.
 
 The gradient of `w[i]` for many i is a sum of arrays that are zero but for one row each, and a
 concatenation of slices is a chain of ops that each write some rows over a copy of the rest

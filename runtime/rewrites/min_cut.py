@@ -26,11 +26,11 @@ CHEAP = frozenset({
 VIEWS = frozenset({
     "all_gather_invariant", "broadcast_in_dim", "copy", "preduced", "pvary", "reshape", "reshard",
     "sharding_constraint", "slice", "squeeze", "stop_gradient", "transpose"})
-STEPS = 12              # equations that are computed again one after the other, at most
-AGAIN = 6               # times what is won: bytes that may be computed again
-SMALL = 1 << 14         # bytes that do not count
-LEAST = 1 << 20         # bytes that are worth the search
-MUCH = 1 << 62         # bytes of what cannot be kept
+MAX_CHAIN = 12              # equations that are computed again one after the other, at most
+MAX_RECOMPUTE_RATIO = 6               # times what is won: bytes that may be computed again
+NEGLIGIBLE_BYTES = 1 << 14         # bytes that do not count
+MIN_SAVED_BYTES = 1 << 20         # bytes that are worth the search
+INFINITE_PRICE = 1 << 62         # bytes of what cannot be kept
 
 
 class Choice(NamedTuple):
@@ -85,7 +85,7 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
             continue
         cut.update(v for v in mine if root(v) in cut)
         found = _between(mine, cut, into)
-        if sum([held_bytes(v.aval) for v in found]) <= AGAIN * won:
+        if sum([held_bytes(v.aval) for v in found]) <= MAX_RECOMPUTE_RATIO * won:
             saved |= cut
             recomputed |= found
     return Choice(saved, recomputed)
@@ -99,13 +99,13 @@ def _region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable
     into: dict[Var, list[Var]] = {}
     dear: set[Var] = set()
     level = list(wanted)
-    for step in range(STEPS + 1):
+    for step in range(MAX_CHAIN + 1):
         after: list[Var] = []
         for v in level:
             if v in into:
                 continue
             eqn = made.get(v)
-            if eqn is None or step == STEPS or not is_cheap(eqn):
+            if eqn is None or step == MAX_CHAIN or not is_cheap(eqn):
                 dear.add(v)
                 into[v] = []
                 continue
@@ -176,11 +176,11 @@ def _minimum_cut(part: set[Var], into: Mapping[Var, list[Var]], dear: set[Var], 
     for v, i in place.items():
         edge(i, i + 1, price(v))
         for a in into[v]:
-            edge(place[a] + 1, i, MUCH)
+            edge(place[a] + 1, i, INFINITE_PRICE)
         if v in dear:
-            edge(source, i, MUCH)
+            edge(source, i, INFINITE_PRICE)
         if v in wanted:
-            edge(i + 1, sink, MUCH)
+            edge(i + 1, sink, INFINITE_PRICE)
     while True:
         came = {source: source}
         queue = deque((source,))

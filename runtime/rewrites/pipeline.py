@@ -54,10 +54,10 @@ EXECUTION: tuple[Pass, ...] = (
          "what is cheap, and read long after it was computed, is computed where it is read"),
 )
 
-Told = Callable[[int, Pass, Program], Any]
+PassObserver = Callable[[int, Pass, Program], Any]
 
 
-def prepared(program: Program, tell: Told | None = None) -> Program:
+def run_execution_passes(program: Program, tell: PassObserver | None = None) -> Program:
     """The LOCAL program after all passes, remembered with it.
 
     tell: is called with the number of each pass that changed the program, the pass and the result.
@@ -72,7 +72,7 @@ def prepared(program: Program, tell: Told | None = None) -> Program:
     return program if found is True else found
 
 
-def tell_of_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],
+def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],
                    numbers: Iterator[int] | None = None) -> None:
     """Tell of each pass that changes the program of a loop or branch, which the executor plans by
     itself: with its name, such as "scan1", after what it is of and its number.
@@ -82,11 +82,11 @@ def tell_of_bodies(program: Program, tell: Callable[[int, Pass, Program, str], A
     numbers = itertools.count(1) if numbers is None else numbers
     for eqn, _, body in program.subprograms():
         name = f"{eqn.op.name}{next(numbers)}"
-        after = prepared(body, lambda i, step, p, name=name: tell(i, step, p, name))
-        tell_of_bodies(after, tell, numbers)
+        after = run_execution_passes(body, lambda i, step, p, name=name: tell(i, step, p, name))
+        dump_bodies(after, tell, numbers)
 
 
-def _run(program: Program, skip: frozenset[str], tell: Told | None) -> Program:
+def _run(program: Program, skip: frozenset[str], tell: PassObserver | None) -> Program:
     check, ops, holds = config.read("shardtrace_check"), program.op_names, program.holds_programs
     for i, step in enumerate(EXECUTION):
         if step.name in skip or step.idle(ops, holds):

@@ -11,7 +11,7 @@ from typing import Any
 from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Equation, Program, Var
 from .inline_calls import inline_calls
-from .min_cut import LEAST, choose, held_bytes
+from .min_cut import MIN_SAVED_BYTES, choose, held_bytes
 from .rematerialize import with_recomputed, without_recomputed
 
 
@@ -85,7 +85,7 @@ def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -
     def price(v: Var) -> int:
         return 0 if v in free else held_bytes(v.aval)
 
-    choice = choose(wanted, made, price, max(LEAST // 4 // length, 1))
+    choice = choose(wanted, made, price, max(MIN_SAVED_BYTES // 4 // length, 1))
     if not choice.recomputed and all(v not in free for v in mine.values()) and (
             len(set(mine.values())) == len(mine)):
         return program

@@ -21,7 +21,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ..axes import collective_atoms, group_of
 from ..layout import Layout, array_shape, rearrangement
 from ..numerics import as_declared, widened
-from .folding import EXTREMES, GATHERS, SCATTERS, SUMS
+from .device_sums import EXTREMES, GATHERS, SCATTERS, SUMS
 from .permutes import permute
 from .workspace import Kind, Value, Workspace, kind_of
 

@@ -15,15 +15,15 @@ PLACES = ("ir", "tracer", "partitioner", "runtime", "engines", "driver", "report
 SOURCES = [path for place in PLACES for path in (ROOT / place).rglob("*.py")]
 DOCUMENTS = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), ROOT / "tests/README.md"]
 # Files of users, which explanations of commands and of diagnostics show.
-OF_USERS = {"alone.py", "attend.py", "f.py", "file.py", "FILE.py", "layer.py", "model.py",
-            "program.py", "train.py"}
+OF_USERS = {"f.py", "file.py", "FILE.py", "layer.py", "program.py", "train.py"}
+SESSION = re.compile(r"^<!-- file:.*?$|^```(?:console|python).*?^```", re.M | re.S)
 PATH = re.compile(r"(?<![\w/.<{*-])((?:\w+/)*\w+\.py)\b(?![\w.])")
 
 
 def texts(path: Path) -> Iterator[str]:
     source = path.read_text()
     if path.suffix == ".md":
-        yield source
+        yield SESSION.sub("", source)
         return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):

@@ -1,4 +1,4 @@
-"""Before propagation: concatenations and updates of rows become `place` equations.
+"""Before propagation: concatenations and static updates become `place` equations.
 
 `concatenate([zeros, x[:-1]])` moves each row of x by one. As an equation of pieces, which are
 split at other rows than their sum, it can only be computed whole; written as "the rows of x, one
@@ -22,10 +22,10 @@ from ...ir.program import Atom, Literal, Program
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
 from ..regions import inside
-from .boxes import CHOOSE_BOXES
 from .compose import COMPOSE
 from .separate import SEPARATE
 from .splitting import splitting_sizes
+from .window_updates import CHOOSE_BOXES
 
 
 def arrange(program: Program) -> Program:

@@ -1,13 +1,13 @@
-"""Folding: values of which only the sum over devices is read are stored as that sum.
+"""Deferred device sums: a value of which only the sum over devices is read is stored as that sum.
 
 Two sweeps over the program, before a plan is made:
 
-- forward, over which axes each value differs (`variation`): from the arguments and from the ops
+- forward, over which axes each value differs (`varying_axes`): from the arguments and from the ops
   that tell devices apart, never from what types claim;
-- backward, over which axes it is *folded* (`folds`): every reader either combines it over the axis
-  (psum, reduce_scatter, pmax) or is linear in it (for maxima: only moves its elements) with a
-  result that is folded too. A value that is a result of the program, or that anything else reads,
-  is not folded.
+- backward, over which axes it is *folded* (`deferrable_sums`): every reader either combines it over
+  the axis (psum, reduce_scatter, pmax) or is linear in it (for maxima: only moves its elements)
+  with a result that is folded too. A value that is a result of the program, or that anything
+  else reads, is not folded.
 
 A contraction whose contracted dimension is in place over a folded axis is then one product over the
 whole dimension, and the N partial results are never made. Nothing is folded unless the program
@@ -26,8 +26,8 @@ from ...ir.program import Atom, Equation, Program, Var
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, group_of
-from ..rewrites.inline_calls import every_equation, telling
-from ..rewrites.pipeline import prepared
+from ..rewrites.inline_calls import device_dependent_ops, every_equation
+from ..rewrites.pipeline import run_execution_passes
 
 SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
 SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
@@ -44,10 +44,10 @@ Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...
 _NO_FOLDS: Folds = {}
 
 
-def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
+def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
               ) -> dict[Var, frozenset[str]]:
     """Over which atoms each value differs, given those of parameters and constants."""
-    at, apart = known, telling(program.ops)
+    at, apart = known, device_dependent_ops(program.ops)
     for eqn in program.eqns:
         found = NONE
         for v in eqn.invars:
@@ -84,7 +84,7 @@ def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAto
 
 
 @cached(1024)
-def may_combine(ops: frozenset[Op]) -> bool:
+def has_reductions(ops: frozenset[Op]) -> bool:
     """May an equation of one of these ops be `combined`? Else no value is folded for its sake."""
     return any([op.name in SUMS or op.name in SCATTERS or op.name in EXTREMES for op in ops])
 
@@ -141,7 +141,7 @@ def _kind_of_dtype(dtype: Any) -> str:
     return name
 
 
-def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
+def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
           varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
           sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
     """For each value that has uses: over which axes it may be held folded, by operator.
@@ -191,16 +191,16 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
     nc, nk = params["num_consts"], params["num_carry"]
     sums = [found.get(v, {}).get("sum", NONE) if loops else NONE for v in eqn.outvars]
     if any(sums):
-        program = prepared(params["jaxpr"])
+        program = run_execution_passes(params["jaxpr"])
         known = {v: NONE for v, _ in program.consts}
         for i, (v, x) in enumerate(zip(program.invars, eqn.invars, strict=True)):
             known[v] = varies[x] if isinstance(x, Var) else NONE
             if nc <= i < nc + nk:
                 known[v] |= varies[eqn.outvars[i - nc]]
-        inside = variation(program, known, atoms)
+        inside = varying_axes(program, known, atoms)
         carried = program.invars[nc:nc + nk]
         while True:
-            nested = folds(program.eqns, program.outvars, inside, atoms, sums)
+            nested = deferrable_sums(program.eqns, program.outvars, inside, atoms, sums)
             left = [axes & nested.get(v, {"sum": axes}).get("sum", NONE)
                     for v, axes in zip(carried, sums[:nk], strict=True)]
             if left == sums[:nk]:
