@@ -96,7 +96,7 @@ class Requests(NamedTuple):
     KEY = "requests"
 
 
-class Demands(NamedTuple):
+class LayoutConstraints(NamedTuple):
     """In the memo of a RESOLVED program: which results of equations stay as their types say, all if
     `fixed` is None; and where the user constrains values.
     """
@@ -110,20 +110,21 @@ class Demands(NamedTuple):
 NEXT_PASS = "next pass"
 
 # In the memo of a program: the passes that are left out, in alphabetical order.
-WITHOUT = "without"
+SKIPPED_PASSES = "without"
 
 # In the memo of a program: what it is partitioned for, (objective, hardware, limit of memory).
-JUDGED = "judged by"
+OBJECTIVE = "judged by"
 
 # In the memo of a RESHARDED program and what is made of it: whether the planner lets devices
 # compute the same.
-REPEATS = "repeats"
+RECOMPUTES = "repeats"
 
 # In the memo of a program: for each parameter whether results may take its memory.
 DONATED = "donated"
 
 # What the text of a program says and only the memo holds.
-SAID = ("meshes", Requests.KEY, Demands.KEY, NEXT_PASS, WITHOUT, JUDGED, DONATED)
+TEXT_ATTRIBUTES = ("meshes", Requests.KEY, LayoutConstraints.KEY, NEXT_PASS, SKIPPED_PASSES,
+                   OBJECTIVE, DONATED)
 
 
 class Equation:
@@ -206,8 +207,8 @@ class Equation:
                 pass                       # a param cannot be hashed: the verifier will say so
         return new
 
-    def on(self, invars: Sequence[Atom], outvars: Sequence[Var], instance: OpInstance | None = None
-           ) -> Equation:
+    def with_operands(self, invars: Sequence[Atom], outvars: Sequence[Var],
+                      instance: OpInstance | None = None) -> Equation:
         """The same instance of the op, or `instance`, on other operands and results."""
         new = Equation.__new__(Equation)        # most equations of a program by far are made here
         new.op, new.location, new.reason = self.op, self.location, self.reason

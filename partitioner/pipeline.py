@@ -15,7 +15,7 @@ from ..ir.context import config
 from ..ir.diagnostics.errors import VerificationError
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.communication.retiling import merged_axes
-from ..ir.program import JUDGED, SAID, WITHOUT, Program, Requests
+from ..ir.program import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Program, Requests
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.support.caches import cached
 from ..ir.support.collector import collector_paused
@@ -50,7 +50,7 @@ class Options(NamedTuple):
         """What plans for a program are judged by. Raises ValueError for what there is not, and
         VerificationError where the program's text says it.
         """
-        said = program.memo.get(JUDGED, ("", "", 0))
+        said = program.memo.get(OBJECTIVE, ("", "", 0))
         limit = self.memory_limit
         try:
             return Objective.of(
@@ -129,15 +129,15 @@ def partition(program: Program, *, mesh: AbstractMesh,
               skip & _OURS)
     requests = _requests(program, request)
     if not program.mesh.axis_names and mesh.axis_names:
-        said = {k: v for k, v in program.memo.items() if k in SAID}
+        said = {k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES}
         program = program.replace(mesh=mesh)     # its text says on which mesh it is partitioned
         program.memo.update(said)
     program = with_attribute(program, Requests.KEY, requests)
     if request.skip:
-        program = with_attribute(program, WITHOUT, tuple(sorted(request.skip)))
+        program = with_attribute(program, SKIPPED_PASSES, tuple(sorted(request.skip)))
     said = objective.said
     if said:
-        program = with_attribute(program, JUDGED, said)
+        program = with_attribute(program, OBJECTIVE, said)
     stages = {"traced": program}
     dump = (Dump.of(config.read("shardtrace_dump"), program, request) if options.dump
             else Dump(None, keeps=False))
@@ -155,7 +155,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
 
 def left_out(program: Program) -> frozenset[str]:
     """The passes that its text leaves out. Raises VerificationError for one that is needed."""
-    without = program.memo.get(WITHOUT, ())
+    without = program.memo.get(SKIPPED_PASSES, ())
     for name in {*without} - _OURS:
         raise VerificationError(f"pass {name!r} cannot be left out; those that can are "
                                 f"{', '.join(sorted(_OURS))}")

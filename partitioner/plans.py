@@ -20,7 +20,7 @@ from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.ops.communication.collective_kinds import KINDS, total_received
 from ..ir.passes import Pass
-from ..ir.program import DONATED, REPEATS, Program
+from ..ir.program import DONATED, RECOMPUTES, Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective
@@ -82,7 +82,7 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     objective = request.objective
     *_, local = first.values()
     by_time = objective.name == "time"
-    repeats = by_time and local.memo.get(REPEATS, False)
+    repeats = by_time and local.memo.get(RECOMPUTES, False)
     large = (by_time and (local.holds_programs or not _EXCHANGES.isdisjoint(local.op_names))
              and total_received(local) >= MIN_BYTES_FOR_XLA_PLAN)
     if not (repeats or large or objective.memory_limit or objective.name == "memory"):

@@ -13,7 +13,16 @@ from ..ir.diagnostics.errors import ShardtraceError, VerificationError
 from ..ir.diagnostics.location import is_ours
 from ..ir.passes import Pass
 from ..ir.phases import in_phase
-from ..ir.program import DONATED, JUDGED, NEXT_PASS, REPEATS, WITHOUT, Level, Program, Requests
+from ..ir.program import (
+    DONATED,
+    NEXT_PASS,
+    OBJECTIVE,
+    RECOMPUTES,
+    SKIPPED_PASSES,
+    Level,
+    Program,
+    Requests,
+)
 from ..ir.verify import verify
 from .dumps import Dump
 from .passes import PartitionRequest
@@ -108,7 +117,7 @@ def with_attribute(program: Program, key: str, said: Any) -> Program:
 def carrying(after: Program, before: Program) -> Program:
     """What a pass left, with what its input's text says for all later stages."""
     said = before.memo
-    for key in (DONATED, WITHOUT, JUDGED, REPEATS):
+    for key in (DONATED, SKIPPED_PASSES, OBJECTIVE, RECOMPUTES):
         if key in said:
             after = with_attribute(after, key, said[key])
     return after

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.api_boundary import bound_class, crossed
+from ...ir.api_boundary import bound_class, process_exception
 from ...ir.array import Array
 from ...ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ...ir.device import Device
@@ -94,7 +94,7 @@ class Jitted:
                 result = self._call(args, kwargs)
             return result
         except BaseException as error:
-            crossed(error, self, args, kwargs, before)
+            process_exception(error, self, args, kwargs, before)
             raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

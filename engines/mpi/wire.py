@@ -73,7 +73,7 @@ class RankRun(PerDeviceRun):
         try:
             results = self.on_blocks(blocks())
         except Exception as problem:
-            if self.link.news.broken is None:
+            if self.link.status.broken is None:
                 self.link.stop(problem, self.moment)
             raise
         self.agreed()

@@ -88,7 +88,8 @@ CUT_FIRST = Rewrites(
     Rewrite("own-block-of-transposed", """
         turned = transpose x {permutation}
         out = all_slice turned {axes, dimension}
-        """, _turned_block, once=("turned",), why="a block is transposed instead of the whole"))
+        """, _turned_block, single_use=("turned",),
+    why="a block is transposed instead of the whole"))
 
 
 def _scattered(m: Match) -> Atom:
@@ -108,5 +109,5 @@ FORM_SCATTERS = Rewrites(Rewrite(
     "own-block-of-sum", """
     total = psum_invariant x {axes=summed}
     out = all_slice total {axes, dimension}
-    """, _scattered, once=("total",), where=lambda m: {*m.axes} <= {*m.summed},
+    """, _scattered, single_use=("total",), where=lambda m: {*m.axes} <= {*m.summed},
     why="a reduce-scatter moves half of what an all-reduce does"))

@@ -104,7 +104,7 @@ class _Inliner:
                            for v, t in zip(eqn.outvars, types, strict=True)]
             else:
                 outvars = [self.bind(v) for v in eqn.outvars] if rename else eqn.outvars
-            new = eqn.on(operands, outvars) if params is eqn.params else eqn.replace(
+            new = eqn.with_operands(operands, outvars) if params is eqn.params else eqn.replace(
                 invars=operands, outvars=outvars, params=params)
             if self.scope:
                 new.location = eqn.location.within(self.scope)

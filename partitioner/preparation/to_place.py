@@ -198,7 +198,7 @@ _MOVED = (
             why="rows further on over a value are split as they were"),
 )
 
-ARRANGE_AS_XLA = Rewrites(*_MOVED, looks_at=(slice_p, broadcast_in_dim_p))
+ARRANGE_AS_XLA = Rewrites(*_MOVED, also_drops=(slice_p, broadcast_in_dim_p))
 
 ARRANGE = Rewrites(
     *COMPOSE, *SEPARATE, *_MOVED,
@@ -207,5 +207,5 @@ ARRANGE = Rewrites(
     Rewrite("rows-at-a-known-place",
             "out = scatter base indices updates {dimension_numbers=numbers}", _update,
             why="no index has to be looked at"),
-    looks_at=(slice_p, broadcast_in_dim_p, pad_p, concatenate_p),
+    also_drops=(slice_p, broadcast_in_dim_p, pad_p, concatenate_p),
 )

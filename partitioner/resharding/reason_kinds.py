@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ...ir.diagnostics.location import Location
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.program import Atom, Demands, Equation, Literal, Program, Var
+from ...ir.program import Atom, Equation, LayoutConstraints, Literal, Program, Var
 from ...ir.rule import PASS
 from ...ir.support.named_tuple import NamedTuple
 from ..choice.comparisons import ASKED, CHOSEN, Comparison, kind_of
@@ -41,8 +41,9 @@ class PlannedEquation(NamedTuple):
 class ReasonKinds:
     """Of one program that was decided."""
 
-    def __init__(self, program: Program, demands: Demands, search: LookaheadSearch) -> None:
-        self.program, self.demands, self.search = program, demands, search
+    def __init__(self, program: Program, constraints: LayoutConstraints,
+                 search: LookaheadSearch) -> None:
+        self.program, self.constraints, self.search = program, constraints, search
         self.layouts = search.layouts
 
     def verdict(self, planned: PlannedEquation, at: int,
@@ -57,7 +58,7 @@ class ReasonKinds:
             summed = comparison.taken.summed or comparison.taken.exchanges_inside
             kind, row = comparison.of_sum() if summed else comparison.of_result(
                 ~at, self.asked_for(result) is not None)
-            if summed and self.demands.places.get(result) == planned.eqn.location:
+            if summed and self.constraints.places.get(result) == planned.eqn.location:
                 kind, row = ASKED, None          # by the out_sharding of the equation
             return kind, f", {comparison.alternative(row)}" if row is not None else (
                 ", asked for here" if kind == ASKED and summed else "")
@@ -137,7 +138,7 @@ class ReasonKinds:
         dimension; None if he does not.
         """
         while steps:
-            place = self.demands.places.get(v)
+            place = self.constraints.places.get(v)
             if place is not None:
                 return place
             readers = self.readers.get(v, ())

@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.phases import phase
-from ...ir.program import REPEATS, Atom, Demands, Equation, Level, Literal, Program, Var
+from ...ir.program import (
+    RECOMPUTES,
+    Atom,
+    Equation,
+    LayoutConstraints,
+    Level,
+    Literal,
+    Program,
+    Var,
+)
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import ASKED, CHOSEN, NEEDED
@@ -40,22 +49,22 @@ def insert_reshards(program: Program, prices: Prices) -> Program:
 
 def resharded(program: Program, prices: Prices, search: type[LookaheadSearch]) -> Program:
     """The same by the strategies that this search finds."""
-    demands = program.memo.get(Demands.KEY, _ALL_FIXED)
+    constraints = program.memo.get(LayoutConstraints.KEY, _ALL_FIXED)
     if search.types_stay:
-        demands = Demands(None, demands.places)
-    return _resharded(program, layouts_for(program, prices), demands, {}, dict, search)
+        constraints = LayoutConstraints(None, constraints.places)
+    return _resharded(program, layouts_for(program, prices), constraints, {}, dict, search)
 
 
-_ALL_FIXED = Demands(None, {})
+_ALL_FIXED = LayoutConstraints(None, {})
 _OPEN = "?"                 # a reason that is said when all is known
 
 
-def _resharded(program: Program, layouts: LayoutTable, demands: Demands,
+def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstraints,
                repeats: dict[Var, int], loop_trips: LoopTrips,
                search_of: type[LookaheadSearch]) -> Program:
     """repeats, loop_trips: as of `LookaheadSearch`."""
     with phase("choose", len(program.eqns)):
-        members = DecisionBuilder(layouts, demands.fixed).of(program.eqns)
+        members = DecisionBuilder(layouts, constraints.fixed).of(program.eqns)
         for parts in members:
             if parts.__class__ is not Decision or not parts.rest:          # type: ignore
                 break
@@ -63,7 +72,7 @@ def _resharded(program: Program, layouts: LayoutTable, demands: Demands,
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
         search = search_of(layouts, program, members, repeats, loop_trips)
         plan = search.run()
-    return _Chooser(program, demands, search).run(plan)
+    return _Chooser(program, constraints, search).run(plan)
 
 
 def form(aval: ArrayType) -> Form:
@@ -92,11 +101,12 @@ class _PendingReason(NamedTuple):
 class _Chooser:
     """One program."""
 
-    def __init__(self, program: Program, demands: Demands, search: LookaheadSearch) -> None:
+    def __init__(self, program: Program, constraints: LayoutConstraints,
+                 search: LookaheadSearch) -> None:
         self.program = program
         self.mesh = program.mesh
         self.search = search
-        self.layouts, self.demands, self.repeats = search.layouts, demands, search.repeats
+        self.layouts, self.constraints, self.repeats = search.layouts, constraints, search.repeats
         self.eqns: list[Equation] = []
         self.env: dict[Var, Var] = {}
         # per value, the variables that hold it; per variable that was not produced as its type
@@ -106,7 +116,7 @@ class _Chooser:
         self.moved: set[Var] = set()
         self.open: list[_PendingReason] = []
         self.brought: dict[Var, _PendingReason] = {}     # by what was brought
-        self.kinds = ReasonKinds(program, demands, search)
+        self.kinds = ReasonKinds(program, constraints, search)
         self.repeats_work = search.repeats_work     # by the planner, here or in nested programs
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
 
@@ -143,14 +153,15 @@ class _Chooser:
             eqns, outvars = fold_reshards(eqns, outvars)
         made = program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
         if self.repeats_work:
-            made.memo[REPEATS] = True
+            made.memo[RECOMPUTES] = True
         return made
 
     def nested(self, program: Program, repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(
             program, self.layouts.prices)
-        made = _resharded(program, layouts, self.demands, repeats, loop_trips, type(self.search))
-        self.repeats_work = self.repeats_work or REPEATS in made.memo
+        made = _resharded(program, layouts, self.constraints, repeats, loop_trips,
+                          type(self.search))
+        self.repeats_work = self.repeats_work or RECOMPUTES in made.memo
         return made
 
     def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:
@@ -252,7 +263,7 @@ class _Chooser:
                     self.produced[result] = made_by
         if spec.received:
             eqn = eqn.replace(reason=self.placeholder(planned, ~0))
-        self.eqns.append(eqn if same else eqn.on(operands, results))
+        self.eqns.append(eqn if same else eqn.with_operands(operands, results))
         for var, result in after:
             sharding = var.aval.sharding
             self.eqns.append(Equation(reshard_p, (result,), (var,), {"dst_sharding": sharding},
@@ -300,7 +311,7 @@ class _Chooser:
         own = own or not before
         asked = None
         if not before and not spec.pending:
-            asked = self.demands.places.get(eqn.outvars[k])     # of the user
+            asked = self.constraints.places.get(eqn.outvars[k])     # of the user
             if asked is None:
                 before = self.passed_on(eqn, spec.layouts[info.operands + k], k, operands)
                 own = not before

@@ -103,7 +103,7 @@ def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
     small = drop_dead(body.replace(
         invars=[*body.invars[:first], *[body.invars[first + k] for k in carried],
                 *body.invars[last:], *names.values()],
-        eqns=[e.on([names.get(a, a) for a in e.invars], e.outvars)          # type: ignore
+        eqns=[e.with_operands([names.get(a, a) for a in e.invars], e.outvars)          # type: ignore
               for e in rest],
         outvars=[names.get(a, a) for a in outvars],                         # type: ignore
         arg_names=(), result_names=()))

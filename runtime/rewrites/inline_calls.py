@@ -53,7 +53,7 @@ def _inline(program: Program, arguments: Sequence[Atom], eqns: list[Equation],
             continue
         out = [Var(v.aval, v.name) for v in eqn.outvars]
         at.update(zip(eqn.outvars, out, strict=True))
-        eqns.append(eqn.on(operands, out))
+        eqns.append(eqn.with_operands(operands, out))
     return [resolve(a) for a in program.outvars]
 
 

@@ -136,8 +136,8 @@ def _concatenated(m: Match, d: int, rows: Iterable[Rows]) -> Atom | None:
 
 
 JOIN_SLICES = Rewrites(
-    Rewrite("sum-of-padded", "out = add|add_any x y", _sum, once=("x", "y"),
+    Rewrite("sum-of-padded", "out = add|add_any x y", _sum, single_use=("x", "y"),
             why="arrays that are zero elsewhere are concatenated, which copies each of them once"),
     Rewrite("placed-rows", "out = place source base {dimension, start, limit, low}", _placed,
             why="rows are concatenated with the rest, which is then copied once for all of them"),
-    looks_at=(broadcast_in_dim_p, concatenate_p, pad_p, pvary_p, slice_p))
+    also_drops=(broadcast_in_dim_p, concatenate_p, pad_p, pvary_p, slice_p))

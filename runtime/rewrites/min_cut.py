@@ -26,11 +26,11 @@ CHEAP = frozenset({
 VIEWS = frozenset({
     "all_gather_invariant", "broadcast_in_dim", "copy", "preduced", "pvary", "reshape", "reshard",
     "sharding_constraint", "slice", "squeeze", "stop_gradient", "transpose"})
-MAX_CHAIN = 12              # equations that are computed again one after the other, at most
-MAX_RECOMPUTE_RATIO = 6               # times what is won: bytes that may be computed again
-NEGLIGIBLE_BYTES = 1 << 14         # bytes that do not count
-MIN_SAVED_BYTES = 1 << 20         # bytes that are worth the search
-INFINITE_PRICE = 1 << 62         # bytes of what cannot be kept
+MAX_CHAIN = 12                  # equations that are computed again one after the other, at most
+MAX_RECOMPUTE_RATIO = 6         # times what is won: bytes that may be computed again
+NEGLIGIBLE_BYTES = 1 << 14      # of one value: what is smaller does not count
+MIN_SAVED_BYTES = 1 << 20       # bytes that are worth the search
+INFINITE_PRICE = 1 << 62        # bytes of what cannot be kept
 
 
 class Choice(NamedTuple):

@@ -127,14 +127,14 @@ def with_recomputed(eqns: Sequence[Equation], recomputed: set[Var], made: Mappin
                 continue
             names[v] = Var(v.aval, v.name) if v in there else v
             if v in there or not names.keys().isdisjoint(eqn.invars):  # type: ignore[arg-type]
-                eqn = eqn.on([names.get(a, a) for a in eqn.invars],  # type: ignore[arg-type]
+                eqn = eqn.with_operands([names.get(a, a) for a in eqn.invars],  # type: ignore[arg-type]
                              (names[v],))
             out.append(eqn)
 
     for eqn in eqns:
         if not recomputed.isdisjoint(eqn.invars):    # type: ignore[arg-type]
             compute(eqn.invars)
-            eqn = eqn.on([names.get(a, a) for a in eqn.invars], eqn.outvars)  # type: ignore
+            eqn = eqn.with_operands([names.get(a, a) for a in eqn.invars], eqn.outvars)  # type: ignore
         out.append(eqn)
     compute(outvars)
     return out

@@ -135,12 +135,12 @@ def _rewrite(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Va
             if x not in gone]
     renamed = {v: Var(v.aval, v.name) for v in recomputed}
     where: dict[Any, Any] = {**names, **renamed}
-    formulas = {renamed[v]: made[v].on([where.get(x, x) for x in made[v].invars], (renamed[v],))
-                for v in recomputed}
+    formulas = {renamed[v]: made[v].with_operands([where.get(x, x) for x in made[v].invars],
+                                                  (renamed[v],)) for v in recomputed}
     reads: dict[Any, Any] = {p: where[a.stacks[x]] for x, p in zip(  # type: ignore[index]
         b.eqn.invars[b.first:], b.flat.invars[b.first:], strict=True) if x in gone}
     body = [e if reads.keys().isdisjoint(e.invars) else
-            e.on([reads.get(x, x) for x in e.invars], e.outvars) for e in b.flat.eqns]
+            e.with_operands([reads.get(x, x) for x in e.invars], e.outvars) for e in b.flat.eqns]
     results = [reads.get(x, x) for x in b.flat.outvars]
     body = with_recomputed(body, set(renamed.values()), formulas, set(), results)
     invars = [*b.flat.invars[:b.nc], *more_consts, *b.flat.invars[b.nc:b.first],

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.api_boundary import bound_class, crossed
+from ....ir.api_boundary import bound_class, process_exception
 from ....ir.context import config
 from ... import lax
 from ...operands.dtype_promotion import check_arraylike, shape_of
@@ -46,7 +46,7 @@ class ufunc:
         try:
             return self._call(args, out, where)
         except Exception as error:
-            crossed(error, self, args)
+            process_exception(error, self, args)
             raise
 
     def _call(self, args, out, where):
