@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.communication.collective import ppermute_p
+from ..ir.ops.control.custom import CALLS
 from ..ir.passes import Pass
 from ..ir.phases import in_phase
 from ..ir.program import Program
@@ -24,7 +25,7 @@ from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
-from .regions import INLINED, REGIONS, inside
+from .regions import REGIONS, inside
 from .resharding.as_xla import shard_as_xla
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
@@ -90,7 +91,7 @@ _ONLY_AS_XLA = frozenset((
 
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, r: inline(p),
-         "calls are replaced by what they call", frozenset(INLINED), inside=True),
+         "calls are replaced by what they call", CALLS, inside=True),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
          "what nothing reads asks for no layout"),
     Pass("merge-equal", "inlined", lambda p, r: dedupe(p),

@@ -7,8 +7,8 @@ and what they repeat, is known of whole per-device programs only:
                             more beside time; MemoryLimitError tells the least of them
     "memory"                of all of these the one that needs the least
     repeated computation    a plan with it is taken only where none without it is as fast, and holds
-                            little more (HOLDS) unless it is much faster (FASTER)
-    large exchanges         where a device receives much (WORTH), XLA's plan is made too, and taken
+                            little more unless it is much faster
+    large exchanges         where a device receives much, XLA's plan is made too, and taken
                             if a step is shorter by it
 """
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
-from ..ir.ops.communication.collective_kinds import KINDS, total_received
+from ..ir.ops.communication.collective_kinds import total_received
 from ..ir.passes import Pass
 from ..ir.program import DONATED, RECOMPUTES, Program
 from ..ir.support.lazy import lazy_import
@@ -26,6 +26,7 @@ from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective
 from .cost.topology import Topology
 from .dumps import Dump
+from .optimization.hoist import exchanges
 from .passes import PartitionRequest
 from .stages import staged
 
@@ -40,7 +41,6 @@ WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit 
 MAX_PEAK_RATIO = 1.1            # of the peak of the plan that repeats nothing
 MAX_TIME_RATIO = 0.5            # of its time
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which on XLA's plan is worth making
-_EXCHANGES = frozenset((*KINDS, "retile"))
 LARGEST = 3                     # values that are named where there is not enough memory
 
 
@@ -83,7 +83,7 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     *_, local = first.values()
     by_time = objective.name == "time"
     repeats = by_time and local.memo.get(RECOMPUTES, False)
-    large = (by_time and (local.holds_programs or not _EXCHANGES.isdisjoint(local.op_names))
+    large = (by_time and (local.holds_programs or any(map(exchanges, local.ops)))
              and total_received(local) >= MIN_BYTES_FOR_XLA_PLAN)
     if not (repeats or large or objective.memory_limit or objective.name == "memory"):
         return first

@@ -258,14 +258,7 @@ def _comparable(eqn: Equation) -> bool:
     """Does it mean something on whole values: no region of blocks, nothing seen outside?"""
     if eqn.op.name == "shard_map" or eqn.op.collective is not None or eqn.op.effect:
         return False
-    return all(_comparable(e) for name in eqn.op.subprograms for p in _programs(eqn, name)
-               for e in p.eqns)
-
-
-def _programs(eqn: Equation, name: str) -> tuple[Program, ...]:
-    held = eqn.params[name]
-    return tuple(p for p in (held if isinstance(held, tuple) else (held,))
-                 if isinstance(p, Program))
+    return all(_comparable(e) for _, p in eqn.subprograms() for e in p.eqns)
 
 
 def _bare(aval: ArrayType) -> ArrayType:
@@ -359,9 +352,8 @@ def _inside(eqn: Equation, values: Results) -> Iterator[tuple[Program, Results]]
         yield eqn.params["cond_jaxpr"], [*values[:tests], *carried]
         yield eqn.params["body_jaxpr"], [*values[tests:tests + bodies], *carried]
     else:
-        for name in eqn.op.subprograms:
-            for program in _programs(eqn, name):
-                yield program, values[len(values) - len(program.invars):]
+        for _, program in eqn.subprograms():
+            yield program, values[len(values) - len(program.invars):]
 
 
 def _info(eqn: Equation) -> RuleInfo:

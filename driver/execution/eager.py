@@ -9,7 +9,7 @@ from ...ir.mesh import Mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op, params_key
 from ...ir.ops.elementwise.identity import copy_p
 from ...ir.process import process_identity
-from ...ir.program import Program
+from ...ir.program import Program, subprograms_in
 from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
 from ...partitioner.pipeline import Options
@@ -80,9 +80,7 @@ class EagerInterpreter:
 
 def _named_meshes(op: Op, params: dict[str, Any]) -> list[Mesh]:
     """The concrete meshes that programs held by an equation name."""
-    held = [params[name] for name in op.subprograms]
-    return [m for h in held for p in (h if isinstance(h, tuple) else (h,))
-            if isinstance(p, Program) for m in p.memo.get("meshes", ())]
+    return [m for _, p in subprograms_in(op, params) for m in p.memo.get("meshes", ())]
 
 
 def _eager_call(name: str, f: Callable[..., Sequence[Any]], *args: Any,

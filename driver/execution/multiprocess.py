@@ -31,7 +31,6 @@ from ...runtime.processes.coordinator import (
     Slot,
     processes_of,
 )
-from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import LocalBlocks, Storage, Stored
 from .bound_program import BoundProgram
 
@@ -108,7 +107,7 @@ def _agreement(executable: BoundProgram, mesh: Mesh) -> Agreement:
         (("arguments", arguments), ("results", results),
          ("devices", f"{mesh} of {[d.id for d in mesh.device_tuple]}"),
          ("programs", _text.print_program(traced, locations=False, named=False))),
-        slots, program, any(e.op.collective is not None for e in every_equation(local.eqns)))
+        slots, program, any(e.op.collective is not None for e in local.walk()))
 
 
 def check_closure(consts: Sequence[Any]) -> None:

@@ -19,7 +19,6 @@ from ...ir.spec import PartitionSpec
 from ...partitioner.passes import PIPELINE, PartitionRequest
 from ...partitioner.pipeline import DEFAULT_OPTIONS, left_out, partition
 from ...partitioner.plans import planned
-from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import Stored, freeze_result
 
 MOST_DIMS = 64           # of a numpy array
@@ -91,7 +90,7 @@ def check_memory(local: Program) -> None:
     """Raise JaxRuntimeError where one value of the program is larger than this machine's memory,
     or has more dimensions than an array can have."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    bound = [v for eqn in every_equation(local.eqns) for v in eqn.outvars]
+    bound = [v for eqn in local.walk() for v in eqn.outvars]
     whole = local.global_in or local.in_avals
     for t in dict.fromkeys([*whole, *(v.aval for v in (*local.constvars, *bound))]):
         if len(t.shape) > MOST_DIMS:

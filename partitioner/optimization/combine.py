@@ -27,7 +27,6 @@ from ...ir.ops.communication.collective import (
     pvary_p,
     reduce_scatter_p,
 )
-from ...ir.ops.communication.collective_kinds import KINDS
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.reshape import reshape_p
@@ -72,7 +71,7 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     assert op.collective is not None
     size = math.prod(aval.shape) * aval.dtype.itemsize
     dimension = _SCATTERED.get(op) or _GATHERED.get(op)
-    most = prices.worth_joining(KINDS[op.name], op.collective.axes(params))
+    most = prices.worth_joining(op.collective.kind, op.collective.axes(params))
     if dimension and math.prod(aval.shape[:params[dimension]]) > 1:
         most = min(most, TRANSPOSED)
     if not 0 < size <= most:

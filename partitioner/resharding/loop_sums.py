@@ -87,10 +87,8 @@ def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> 
             for p, (_, _, nested) in enumerate(region.programs):
                 each += _scaled(body_traffic(nested, prices, _constants(region, p)), trips)
         else:
-            for name in eqn.op.subprograms:
-                held = eqn.params[name]
-                for nested in held if isinstance(held, tuple) else (held,):
-                    each += traffic(nested, prices)
+            for _, nested in eqn.subprograms():
+                each += traffic(nested, prices)
     found = program.memo[key] = each, one_time
     return found
 

@@ -30,10 +30,8 @@ from .control import CONTROL
 from .host_calls import run_callback
 from .wire import Flight, LocalWire, Meter, Traffic, Wire, even_out
 
-COMBINE = {"psum": np.add, "psum_invariant": np.add, "unreduced_psum": np.add,
-           "reduce_scatter": np.add, "unreduced_reduce_scatter": np.add,
-           "pmax": np.maximum, "pmin": np.minimum, "pprod": np.multiply, "pand": np.bitwise_and,
-           "por": np.bitwise_or, "pxor": np.bitwise_xor}
+COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
+           "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
 class PendingResult:
@@ -221,7 +219,7 @@ class PerDeviceRun(DeviceBlocks):
         for group in self.groups(axis_names(op.collective.axes(eqn.params))):
             for some in [group] if parts is None else [[group[i] for i in p] for p in parts]:
                 here = [d for d in some if d in self.active]
-                if op.name == "all_slice":               # nobody waits for anybody
+                if op.collective.local:
                     for d in here:
                         results[d] = exchanges.own_block(some.index(d), blocks[d], len(some),
                                                          params["dimension"])
@@ -241,7 +239,7 @@ class PerDeviceRun(DeviceBlocks):
         def made() -> Buffers:
             for d, block in flight.results.items():
                 results[d] = block
-            if op.name in COMBINE and not op.name.endswith("reduce_scatter"):
+            if op.collective.kind == "all-reduce":
                 for some in members:
                     even_out(wire.received, some)
             return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
@@ -251,16 +249,17 @@ class PerDeviceRun(DeviceBlocks):
     def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int],
                  blocks: exchanges.Blocks, dtype: np.dtype) -> exchanges.Exchange:
         """The exchange of one replica group. dtype: of its results."""
-        name = eqn.op.name
-        combine: Any = COMBINE.get(name)
+        collective, name = eqn.op.collective, eqn.op.name
+        assert collective is not None
+        combine: Any = COMBINE.get(collective.reduces)
         if combine is np.add and dtype == np.bool_:
             combine = np.logical_or
-        if name.endswith("reduce_scatter"):
+        if collective.kind == "reduce-scatter":
             return exchanges.reduce_scatter(group, blocks, combine, dtype, tiled=params["tiled"],
                                             dim=params["scatter_dimension"])
         if combine is not None:
             return exchanges.all_reduce(group, blocks, combine, dtype)
-        if name.startswith("all_gather"):
+        if collective.kind == "all-gather":
             return exchanges.all_gather(group, blocks, dim=params["all_gather_dimension"],
                                         tiled=params["tiled"])
         if name == "all_to_all":
@@ -273,6 +272,5 @@ class PerDeviceRun(DeviceBlocks):
         if name == "exchange_rows":
             return exchanges.rows(group, blocks, dim=params["dimension"], parts=params["parts"],
                                   wanted=params["wanted"])
-        assert eqn.op.collective is not None
-        return exchanges.declared(group, blocks, eqn.op.collective.evaluate, params,
+        return exchanges.declared(group, blocks, collective.evaluate, params,
                                   eqn.op.arithmetic)

@@ -11,21 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ...ir.facts import CHEAP
 from ...ir.program import Equation, Var
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 
-# Ops that take about as long as it takes to read their operands from memory.
-CHEAP = frozenset({
-    "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "convert_element_type", "copy",
-    "div", "eq", "ge", "gt", "integer_pow", "iota", "le", "lt", "max", "min", "mul", "ne", "neg",
-    "not", "or", "pvary", "reshape", "select_n", "sign", "square", "squeeze", "stop_gradient",
-    "sub", "transpose", "xor"})
-# Ops whose result is, in most layouts, a view of their operand.
-VIEWS = frozenset({
-    "all_gather_invariant", "broadcast_in_dim", "copy", "preduced", "pvary", "reshape", "reshard",
-    "sharding_constraint", "slice", "squeeze", "stop_gradient", "transpose"})
 MAX_CHAIN = 12                  # equations that are computed again one after the other, at most
 MAX_RECOMPUTE_RATIO = 6         # times what is won: bytes that may be computed again
 NEGLIGIBLE_BYTES = 1 << 14      # of one value: what is smaller does not count
@@ -51,7 +42,7 @@ def held_bytes(t: ArrayType) -> int:
 
 def is_cheap(eqn: Equation) -> bool:
     """May the equation be computed twice? Powers beyond the third take long."""
-    return eqn.op.name in CHEAP and (
+    return CHEAP in eqn.op.facts and (
         eqn.op.name != "integer_pow" or 0 < eqn.params["y"] <= 3)
 
 

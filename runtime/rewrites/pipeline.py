@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...ir.context import config
+from ...ir.ops.control.custom import CALLS
 from ...ir.passes import Pass
 from ...ir.phases import in_phase
 from ...ir.program import Program
 from ...ir.support.environment import skipped
 from ...ir.support.lazy import lazy_import
 from ...ir.verify import verify
-from .inline_calls import CALLS, inline_calls
+from .inline_calls import inline_calls
 from .rematerialize import rematerialize
 from .rematerialize_scans import rematerialize_scans
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence, Set
 from itertools import accumulate
 from typing import Any
 
+from ...ir.facts import VIEW
 from ...ir.program import Atom, Equation, Program, Var
 from .min_cut import (
     INFINITE_PRICE,
     MIN_SAVED_BYTES,
     NEGLIGIBLE_BYTES,
-    VIEWS,
     choose,
     held_bytes,
     is_cheap,
@@ -35,7 +35,7 @@ def rematerialize(program: Program) -> Program:
     last: dict[Var, int] = {
         a: i for i, eqn in enumerate(eqns) for a in eqn.invars if a in size}  # type: ignore[misc]
     roots: dict[Var, Var] = {}
-    views = {op for op in program.ops if op.name in VIEWS}
+    views = {op for op in program.ops if VIEW in op.facts and not op.multiple_results}
     for eqn in eqns if views else ():
         if eqn.op in views:
             (v,), x = eqn.outvars, eqn.invars[0]

@@ -20,7 +20,6 @@ from ..calls.call import Call
 from ..layout import Atoms, Layout, array_shape
 from ..masks import MASK, Guard, guard, mask_dims, outer_mask, selected
 from ..plans.plan import Plan
-from ..rewrites.inline_calls import every_equation
 from ..rewrites.pipeline import run_execution_passes
 from .scanning import Arrays, Body, scan_runner, while_runner
 from .workspace import Value
@@ -96,7 +95,7 @@ def _runs_again(call: Call) -> bool:
     """Must a call run in every iteration, though its operands are the same? If the host sees it."""
     if call.eqn is None:
         return False
-    return any(e.op.effect for e in every_equation((call.eqn,)))
+    return any(e.op.effect for e in call.eqn.walk())
 
 
 def plain(layout: Layout) -> Layout:

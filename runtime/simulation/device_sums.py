@@ -20,28 +20,28 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.facts import VIEW
 from ...ir.op import Op
 from ...ir.ops.control.loops_and_branches import scan_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, group_of
-from ..rewrites.inline_calls import device_dependent_ops, every_equation
 from ..rewrites.pipeline import run_execution_passes
 
-SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
-SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
-GATHERS = frozenset({"all_gather", "all_gather_invariant", "all_gather_reduced"})
-EXTREMES = {"pmax": "max", "pmin": "min"}
+FOLDED = ("sum", "max", "min")                           # operators over which values are folded
 LOGICAL = {"max": "or", "min": "and"}                    # what they are of booleans
-OTHERS = frozenset({"pprod", "pand", "por", "pxor"})     # also the same on all members, not folded
-
-# Ops whose result has the elements of their operand: the greatest over devices are so as well.
-_MOVING = frozenset({"broadcast_in_dim", "copy", "pvary", "reshape", "squeeze", "transpose"})
 
 NONE: frozenset[str] = frozenset()
 Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
 _NO_FOLDS: Folds = {}
+
+
+@cached(1024, "the ops that tell devices apart, by sets of ops")
+def device_dependent_ops(ops: frozenset[Op]) -> frozenset[Op]:
+    """Those whose equations may tell devices apart, or bring together what they have."""
+    return frozenset([op for op in ops if op.collective is not None or op.effect
+                      or op.subprograms or op.name == "axis_index"])
 
 
 def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
@@ -59,21 +59,22 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
             for v in eqn.outvars:
                 at[v] = found
             continue
-        name = eqn.op.name
-        if name == "axis_index" or eqn.op.collective is not None:
+        name, collective = eqn.op.name, eqn.op.collective
+        if name == "axis_index" or collective is not None:
             group = group_of(eqn, atoms)
             whole = eqn.params.get("axis_index_groups") is None
             if name == "retile":
                 found -= group
                 group = frozenset(atoms.of_all(a for dim in eqn.params["target"] for a in dim))
-            if whole and (name in SUMS or name in EXTREMES or name in GATHERS or name in OTHERS):
+            if whole and collective is not None and (
+                    collective.kind in ("all-reduce", "all-gather")):
                 found -= group
             else:
                 found |= group
         elif eqn.op.effect:                   # each place has its own results
             found |= frozenset(atoms.of_all(eqn.params.get("axes", ())))
         elif eqn.op.subprograms:              # at most what the equations inside tell apart
-            for nested in every_equation((eqn,)):
+            for nested in eqn.walk():
                 if nested.op.name == "axis_index" or nested.op.collective is not None:
                     found |= group_of(nested, atoms)
                 elif nested.op.effect:
@@ -86,19 +87,16 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
 @cached(1024)
 def has_reductions(ops: frozenset[Op]) -> bool:
     """May an equation of one of these ops be `combined`? Else no value is folded for its sake."""
-    return any([op.name in SUMS or op.name in SCATTERS or op.name in EXTREMES for op in ops])
+    return any([op.collective is not None and op.collective.reduces in FOLDED for op in ops])
 
 
 def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | None:
     """(operator, axes) if the equation combines its operand over axes with that operator."""
-    name = eqn.op.name
-    if eqn.params.get("axis_index_groups") is not None:
+    collective = eqn.op.collective
+    if collective is None or collective.reduces not in FOLDED or (
+            eqn.params.get("axis_index_groups") is not None):
         return None
-    if name in SUMS or name in SCATTERS:
-        return "sum", group_of(eqn, atoms)
-    if name in EXTREMES:
-        return EXTREMES[name], group_of(eqn, atoms)
-    return None
+    return collective.reduces, group_of(eqn, atoms)
 
 
 def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int] | None:
@@ -223,7 +221,8 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
         if not through:
             break
     extremes: Folds = {}
-    if eqn.op.name in _MOVING and eqn.outvars[0] in found:
+    # the greatest over devices of elements that are moved are so as well
+    if VIEW in eqn.op.facts and eqn.op.collective is None and eqn.outvars[0] in found:
         extremes = {o: axes for o, axes in found[eqn.outvars[0]].items() if o != "sum"}
     through = through or NONE
     if through and eqn.op.collective is not None:

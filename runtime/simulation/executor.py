@@ -12,10 +12,12 @@ Plans follow the data, not the types: a value that the program fails to exchange
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from ...ir.facts import IDENTITY
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.mesh import AbstractMesh
 from ...ir.op import Op
@@ -28,12 +30,18 @@ from ..axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
 from ..calls.call import new_call
 from ..layout import Layout, whole
 from ..plans.plan import Plan
-from ..rewrites.inline_calls import device_dependent_ops, every_equation
 from ..rewrites.pipeline import run_execution_passes
 from ..storage import Stored, new_stored
 from . import collectives, control, inplace
 from .conversions import Given, given, global_types, number, result, usual_lead
-from .device_sums import Folds, deferrable_sums, has_reductions, linear_set, varying_axes
+from .device_sums import (
+    Folds,
+    deferrable_sums,
+    device_dependent_ops,
+    has_reductions,
+    linear_set,
+    varying_axes,
+)
 from .equation_plans import decide, decided, local_rule
 from .workspace import Value, Workspace
 
@@ -43,10 +51,6 @@ NONE: frozenset[str] = frozenset()
 NO_FOLDS: Folds = {}
 
 FEW = 8                 # equations for which a plan has fewer objects than the collector waits for
-
-# Ops whose result is their operand, with other claims about it.
-IDENTITIES = frozenset({"copy", "preduced", "pvary", "reduced_vary_cast_p", "reshard",
-                        "sharding_constraint", "vary_unreduced_cast_p"})
 
 
 def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
@@ -94,7 +98,7 @@ def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
     ops = device_dependent_ops(program.ops)
     if not ops:
         return used
-    for eqn in every_equation([eqn for eqn in program.eqns if eqn.op in ops]):
+    for eqn in chain.from_iterable([eqn.walk() for eqn in program.eqns if eqn.op in ops]):
         if eqn.op.collective is not None:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
         elif eqn.op.name == "axis_index":
@@ -225,10 +229,6 @@ class Planner(Workspace):
                         "evaluator, and the simulated executor has no strategy for it")
 
     def identity(self, eqn: Equation) -> None:
-        (out,) = eqn.outvars
-        self.at[out] = self.value_of(eqn.invars[0]).with_type(out.aval)
-
-    def identities(self, eqn: Equation) -> None:
         for a, out in zip(eqn.invars, eqn.outvars, strict=True):
             self.at[out] = self.value_of(a).with_type(out.aval)
 
@@ -357,10 +357,8 @@ STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
 @cached(1024)
 def _strategy(op: Op) -> Callable[[Planner, Equation], None]:
     """What plans equations of this op."""
-    if op.name in IDENTITIES:
+    if IDENTITY in op.facts and op.collective is None:
         return Planner.identity
-    if op.name == "optimization_barrier":
-        return Planner.identities
     if op.name in STRATEGIES:
         return STRATEGIES[op.name]
     if op.effect:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import CHEAP, EXACT
 from .declaration import BOOL_OR_INTEGER, INTEGER, nary, sampled, unary
 
 I32, U8 = np.int32, np.uint8
@@ -24,6 +25,7 @@ def _logic(name: str, function: Any, doc: str, reference: Any) -> Any:
         name, doc, (BOOL_OR_INTEGER, BOOL_OR_INTEGER),
         jvp="zero",
         function=function,
+        facts=(CHEAP, EXACT),
         samples=sampled(2, reference, -99, 99, (I32, bool)))
 
 
@@ -31,6 +33,7 @@ not_p = unary(
     "not", "All bits inverted; of booleans, negation.", BOOL_OR_INTEGER,
     jvp="zero",
     function=np.invert,
+    facts=(CHEAP, EXACT),
     samples=sampled(1, lambda x: not x if x is True or x is False else ~x, -99, 99, (I32, bool)))
 and_p = _logic("and", np.bitwise_and, "Bits set in both operands.", operator.and_)
 or_p = _logic("or", np.bitwise_or, "Bits set in one operand or both.", operator.or_)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...facts import IN_PLACE
 from ...kernels.device_dimensions import empty_like, lead_sizes
 from ...kernels.dynamic_slices import SLAB, part_updated
 from ...op import LinearOperand, LocalizeContext, Op, Sample, defop
@@ -177,7 +178,7 @@ dynamic_update_slice_p = defop(
     "dynamic_update_slice", doc="The operand with the part at the start replaced by the update.",
     infer=_update_infer, rule=_update_rule, explicit=_update_explicit, pending=_update_pending,
     linear=((0, 1),), jvp="linear", transpose=_update_transpose, batch=_update_batch,
-    evaluate=_update_evaluate, arithmetic=False,
+    evaluate=_update_evaluate, arithmetic=False, facts=(IN_PLACE,),
     padded=lambda context: started_on_padding(context, context.operands[1].shape, 2),
     localize=_update_localize,
     samples=lambda: [

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...facts import REARRANGED
 from ...inference.explicit import POLICIES
 from ...kernels.device_dimensions import empty_like, lead_sizes, with_lead
 from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
@@ -189,8 +190,8 @@ concatenate_p = defop(
     infer=_concatenate_infer, rule=_concatenate_rule, explicit="equal", pending=_concat_pending,
     linear="all", jvp="linear", transpose=_concatenate_transpose,
     batch=_concat_batch("concatenate", "dimension"),
-    evaluate=_concatenate_evaluate, arithmetic=False, padded=_concatenate_padded,
-    localize=_concatenate_localize,
+    evaluate=_concatenate_evaluate, arithmetic=False, facts=(REARRANGED,),
+    padded=_concatenate_padded, localize=_concatenate_localize,
     samples=lambda: [
         Sample((_arange(2, 3), -_arange(2, 2)), {"dimension": 1},
                lambda a, b: np.concatenate([a, b], 1)),

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...facts import BITCAST, CHEAP, GENERATED, REARRANGED, VIEW
 from ...inference.pending import refuse
 from ...op import LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -152,7 +153,7 @@ broadcast_in_dim_p = defop(
     infer=_broadcast_infer, rule=_broadcast_rule, explicit=_broadcast_explicit, pending="carry",
     sharding_param="sharding",
     linear=((0,),), jvp="linear", transpose=_broadcast_transpose, batch=_broadcast_batch,
-    evaluate=_broadcast_evaluate, arithmetic=False,
+    evaluate=_broadcast_evaluate, arithmetic=False, facts=(VIEW, CHEAP, GENERATED),
     resize=lambda params, operands, results: {**params, "shape": results[0]},
     samples=lambda: [
         Sample((_arange(3, 1),), {"shape": (2, 3, 4), "broadcast_dimensions": (1, 2),
@@ -206,7 +207,7 @@ transpose_p = defop(
     batch=_transpose_batch,
     evaluate=lambda lead, x, *, permutation: x.transpose(
         *range(lead), *(lead + p for p in permutation)),
-    arithmetic=False,
+    arithmetic=False, facts=(VIEW, CHEAP, REARRANGED),
     samples=lambda: [
         Sample((_arange(2, 3, 4),), {"permutation": (2, 0, 1)}, lambda x: x.transpose(2, 0, 1)),
         Sample((_arange(4, 3),), {"permutation": (1, 0)}, lambda x: x.T),
@@ -250,7 +251,7 @@ squeeze_p = defop(
     infer=_squeeze_infer, rule=_squeeze_rule, pending="keep",
     linear=((0,),), jvp="linear", transpose=_squeeze_transpose, batch=_squeeze_batch,
     evaluate=lambda lead, x, *, dimensions: x.squeeze(tuple(lead + d for d in dimensions)),
-    arithmetic=False,
+    arithmetic=False, facts=(BITCAST, CHEAP),
     samples=lambda: [
         Sample((_arange(1, 3, 1),), {"dimensions": (0, 2)}, lambda x: x[0, :, 0]),
         Sample((_arange(4, 1),), {"dimensions": (1,)}, lambda x: x[:, 0]),
@@ -304,7 +305,7 @@ rev_p = defop(
         [rev_p.bind(operands[0], dimensions=tuple(d + (d >= dims[0]) for d in dimensions))],
         [dims[0]]),
     evaluate=lambda lead, x, *, dimensions: np.flip(x, tuple(lead + d for d in dimensions)),
-    arithmetic=False, padded=_rev_padded, localize=_rev_localize,
+    arithmetic=False, facts=(REARRANGED,), padded=_rev_padded, localize=_rev_localize,
     samples=lambda: [Sample((_arange(3, 4),), {"dimensions": (1,)}, lambda x: x[:, ::-1]),
                      Sample((_arange(3, 2, 2),), {"dimensions": (0, 2)},
                             lambda x: x[::-1, :, ::-1])])
