@@ -176,6 +176,7 @@ if TYPE_CHECKING:
     from . import ops as ops
     from . import random as random
     from . import runtime as runtime
+    from . import scipy as scipy
     from . import sharding as sharding
     from . import stages as stages
     from . import testing as testing

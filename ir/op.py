@@ -74,6 +74,23 @@ class Sample:
 
 
 @immutable
+class Evaluator:
+    """What `evaluate` of an op says where there is more to it than the function.
+
+    function: as `evaluate` of `defop`.
+    prepare: (lead, shapes, dtypes, params) of the operands -> the function of such arrays alone,
+      for which what these decide is decided once; None where there is none.
+    write_over: as `function`, but the result may take the memory of the first operand.
+    ufunc: (dtype of the first operand, params) -> the numpy ufunc that `function` is then, or None;
+      an executor may give the buffer of the result to it.
+    """
+    function: Callable[..., Any]
+    prepare: Callable[..., Callable[..., Any] | None] | None = None
+    write_over: Callable[..., Any] | None = None
+    ufunc: Callable[[np.dtype, dict[str, Any]], np.ufunc | None] | None = None
+
+
+@immutable
 class Collective:
     """What makes an op a collective: it exchanges data along the mesh axes named by its params.
 
@@ -153,9 +170,9 @@ class Op:
     """A primitive operation. Make one with `defop`; see the module docstring for the fields."""
 
     __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "doc", "effect", "evaluate",
-                 "explicit", "facts", "infer", "infer_cache", "instances", "jvp", "linear",
-                 "localize", "manual", "multiple_results", "name", "padded", "pending", "resize",
-                 "rule", "samples", "sharding_param", "subprograms", "transpose")
+                 "evaluator", "explicit", "facts", "infer", "infer_cache", "instances", "jvp",
+                 "linear", "localize", "manual", "multiple_results", "name", "padded", "pending",
+                 "resize", "rule", "samples", "sharding_param", "subprograms", "transpose")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -241,7 +258,7 @@ def defop(name: str, *, doc: str = "",
           sharding_param: str | None = None, manual: Callable[..., Any] | None = None,
           linear: Iterable[Iterable[int]] | str | Callable[..., Any] = (), jvp: Any = None,
           transpose: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
-          evaluate: Callable[..., Any] | None = None, arithmetic: bool = True,
+          evaluate: Callable[..., Any] | Evaluator | None = None, arithmetic: bool = True,
           facts: Iterable[str] = (),
           collective: Collective | None = None,
           resize: Callable[..., dict[str, Any]] | None = None,
@@ -281,7 +298,7 @@ def defop(name: str, *, doc: str = "",
     evaluate(lead, *arrays, **params) -> array (list of arrays if `multiple_results`): arrays have
       `lead` leading device dimensions (each of full size or 1); params count dimensions from the
       local rank, so dimension d of the op is dimension lead + d of the array. Result dtype as
-      inferred. None for collectives and ops with subprograms.
+      inferred. None for collectives and ops with subprograms. Or an `Evaluator`.
     arithmetic: False for data movement; narrow floats are then not widened.
     facts: of those in ir/facts.py.
     resize(params, operand_shapes, result_shapes) -> params for the same op on blocks of these
@@ -304,7 +321,9 @@ def defop(name: str, *, doc: str = "",
     op.linear = (linear if linear == "all" or callable(linear)
                  else tuple(tuple(s) for s in linear))
     op.jvp, op.transpose, op.batch = jvp, transpose, batch
-    op.evaluate, op.arithmetic, op.collective = evaluate, arithmetic, collective
+    by = evaluate if isinstance(evaluate, Evaluator) or evaluate is None else Evaluator(evaluate)
+    op.evaluator, op.evaluate = by, None if by is None else by.function
+    op.arithmetic, op.collective = arithmetic, collective
     op.facts = facts_of(facts)
     op.resize, op.padded, op.localize = resize, padded, localize
     op.effect, op.samples = effect, samples

@@ -4,8 +4,7 @@ from __future__ import annotations
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.communication.collective import ppermute_p
 from ..ir.ops.control.custom import CALLS
-from ..ir.passes import Pass
-from ..ir.phases import in_phase
+from ..ir.passes import Pass, run_passes
 from ..ir.program import Program
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import PartitionSpec
@@ -54,25 +53,15 @@ class PartitionRequest(NamedTuple):
     @property
     def left_out(self) -> frozenset[str]:
         """All of these passes, by their own names, and those that the objective has no use for."""
-        without = _ONLY_BY_COST if self.objective.name == "xla" else _ONLY_AS_XLA
-        return self.skip.union(without, OPTIMIZE if "optimize" in self.skip else ())
+        other = "own" if self.objective.name == "xla" else "xla"
+        return self.skip.union([step.name for step in PIPELINE if step.plans == other],
+                               OPTIMIZE if "optimize" in self.skip else ())
 
 
 def _inside_loops(program: Program, request: PartitionRequest) -> Program:
     """The programs in a program after the passes from this one to the last before `combine`."""
     left_out = request.left_out
-
-    def simplified(body: Program) -> Program:
-        ops, holds = body.op_names, body.holds_programs
-        for step in SIMPLIFY:
-            if step.name in left_out or (step.ops and not (holds and step.inside)
-                                         and step.ops.isdisjoint(ops)):
-                continue
-            after = in_phase(step.name, step.run, body, request)
-            if after is not body:
-                body, ops, holds = after, after.op_names, after.holds_programs
-        return body
-    return inside(program, simplified)
+    return inside(program, lambda body: run_passes(SIMPLIFY, body, request, skip=left_out))
 
 
 def _combined(program: Program, request: PartitionRequest) -> Program:
@@ -82,28 +71,27 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
     return combine(program, request.objective._replace(name="time").prices(program.mesh))
 
 
-# XLA takes each equation by itself: nothing is planned ahead, delayed, or written in another way.
-_ONLY_BY_COST = frozenset(("arrange", "insert-reshards", "move-sums", "share-rows"))
 _REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
-_ONLY_AS_XLA = frozenset((
-    "arrange-as-xla", "broadcast-operands", "cut-first", "drop-unread", "merge-equal",
-    "shard-as-xla", "split-constants"))
 
+# XLA takes each equation by itself: nothing is planned ahead, delayed, or written in another way.
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, r: inline(p),
          "calls are replaced by what they call", CALLS, inside=True),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
-         "what nothing reads asks for no layout"),
+         "what nothing reads asks for no layout", plans="xla"),
     Pass("merge-equal", "inlined", lambda p, r: dedupe(p),
-         "equal equations are one before they are split"),
+         "equal equations are one before they are split", plans="xla"),
     Pass("split-constants", "inlined", lambda p, r: split_constants(p),
-         "what is computed from constants alone is so for each reader, laid out as it likes"),
+         "what is computed from constants alone is so for each reader, laid out as it likes",
+         plans="xla"),
     Pass("broadcast-operands", "inlined", lambda p, r: broadcast_operands(p),
-         "operands that elementwise equations repeat are repeated by equations of their own"),
+         "operands that elementwise equations repeat are repeated by equations of their own",
+         plans="xla"),
     Pass("arrange", "inlined", lambda p, r: arrange(p),
-         "concatenations, splits and updates of rows say how far rows are moved"),
+         "concatenations, splits and updates of rows say how far rows are moved", plans="own"),
     Pass("arrange-as-xla", "inlined", lambda p, r: arrange_as_xla(p),
-         "splits are slices; concatenations of shifted rows say how far these are moved"),
+         "splits are slices; concatenations of shifted rows say how far these are moved",
+         plans="xla"),
     Pass("pad-uneven", "inlined",
          lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings),
          "dimensions that axes would split, but do not divide, are padded so that they do",
@@ -125,7 +113,7 @@ SIMPLIFY: tuple[Pass, ...] = (
          "the own block of what was gathered along the same axes is the block itself",
          frozenset({"all_slice"})),
     Pass("cut-first", "optimized", lambda p, r: CUT_FIRST(p),
-         "blocks are cut out before they are transposed", frozenset({"all_slice"})),
+         "blocks are cut out before they are transposed", frozenset({"all_slice"}), plans="xla"),
     Pass("form-scatters", "optimized", lambda p, r: FORM_SCATTERS(p),
          "an all-reduce of which every device keeps its own block is a reduce-scatter",
          frozenset({"all_slice"})),
@@ -133,7 +121,7 @@ SIMPLIFY: tuple[Pass, ...] = (
          "what nothing reads is not computed"),
     Pass("share-rows", "optimized", lambda p, r: share_rows(p),
          "rows of one value that devices lack come in one exchange",
-         frozenset({"exchange_rows"})),
+         frozenset({"exchange_rows"}), plans="own"),
 )
 
 PIPELINE: tuple[Pass, ...] = (
@@ -143,12 +131,13 @@ PIPELINE: tuple[Pass, ...] = (
              p, r.mesh, r.in_shardings, r.out_shardings),
          "open dimensions get the axes that their factors have elsewhere"),
     Pass("insert-reshards", "resharded", lambda p, r: insert_reshards(p, r.prices(p)),
-         "operands are brought to what each equation can run with, where that moves least"),
+         "operands are brought to what each equation can run with, where that moves least",
+         plans="own"),
     Pass("shard-as-xla", "resharded", lambda p, r: shard_as_xla(p, r.prices(p)),
-         "operands are brought to what each equation runs with in XLA, by its steps"),
+         "operands are brought to what each equation runs with in XLA, by its steps", plans="xla"),
     Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
-         frozenset({"reshard"}), inside=True),
+         frozenset({"reshard"}), inside=True, plans="own"),
     Pass("note-padding", "resharded", lambda p, r: note_padding(p),
          "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True),
     Pass("localize", "local", lambda p, r: localize(p, r.objective.name == "xla"),

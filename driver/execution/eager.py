@@ -65,8 +65,7 @@ class EagerInterpreter:
             except (KeyboardInterrupt, SystemExit):
                 put_back(before)
                 raise
-            args = [ArgumentPlacement(n, v.aval, placed_sharding(x))
-                    for n, v, x in zip(names, program.invars, operands, strict=True)]
+            args = _placements(names, program, operands)
             executable = Executable(program, args, [None] * len(program.outvars),
                                     options=_QUIET, is_operation=True)
             if WATCH.watcher is not None:
@@ -81,6 +80,13 @@ class EagerInterpreter:
 def _named_meshes(op: Op, params: dict[str, Any]) -> list[Mesh]:
     """The concrete meshes that programs held by an equation name."""
     return [m for _, p in subprograms_in(op, params) for m in p.memo.get("meshes", ())]
+
+
+def _placements(names: Sequence[str], program: Program, values: Sequence[Any]
+                ) -> list[ArgumentPlacement]:
+    """Where arguments of these names are: where their values are."""
+    return [ArgumentPlacement(n, v.aval, placed_sharding(x))
+            for n, v, x in zip(names, program.invars, values, strict=True)]
 
 
 def _eager_call(name: str, f: Callable[..., Sequence[Any]], *args: Any,
@@ -101,9 +107,7 @@ def _eager_call(name: str, f: Callable[..., Sequence[Any]], *args: Any,
 def _run_flat(program: Program, args: Sequence[Any], shardings: Sequence[Any] | None = None
               ) -> list[ArrayImpl]:
     """Run a traced program on flat arguments."""
-    names = [v.name or "" for v in program.invars]
-    placed = [ArgumentPlacement(n, v.aval, placed_sharding(x))
-              for n, v, x in zip(names, program.invars, args, strict=True)]
+    placed = _placements([v.name or "" for v in program.invars], program, args)
     wanted = [None] * len(program.outvars) if shardings is None else shardings
     executable = Executable(program, placed, wanted)
     if WATCH.watcher is not None:

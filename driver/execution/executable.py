@@ -41,12 +41,13 @@ class Executable(BoundProgram):
     def __init__(self, program: Program, args: Sequence[ArgumentPlacement],
                  out_shardings: Sequence[Any],
                  others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
-                 is_operation: bool = False, who: str = "") -> None:
+                 is_operation: bool = False, who: str = "",
+                 layouts: Sequence[Layout | None] = ()) -> None:
         if program.consts:
             check_closure([value for _, value in program.consts])
         super().__init__(program, args, out_shardings, others, options, is_operation, who)
         self._described: list[Description] | None = None
-        self.layouts: Sequence[Layout | None] = ()     # of results that are not row-major
+        self.layouts = layouts                         # of results that are not row-major
 
     def on_devices(self, devices: tuple[Device, ...]) -> Self:
         found = super().on_devices(devices)

@@ -35,7 +35,7 @@ from ...tracer.autodiff.replay import evaluate
 from ...tracer.host.debug import observing
 from ...tracer.staging.bound_names import number_names
 from ...tracer.staging.name_scopes import named_scopes
-from ...tracer.staging.signature import Arguments, result_paths
+from ...tracer.staging.signature import Arguments, function_name, result_paths
 from ...tracer.staging.staging import current_builder, record_mesh, trace_to_program
 from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
@@ -46,7 +46,6 @@ from .argument_checks import (
     argument_type,
     check_results,
     check_values,
-    function_name,
     qualified_name,
 )
 from .boundary import Boundary
@@ -259,10 +258,9 @@ class Jitted:
         args = [ArgumentPlacement(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]
         others = [s for s in asked if s is not None]
-        executable = Executable(program, args, asked, others, self._partition_options,
-                                who=qualified_name(self._f))
-        executable.layouts = self._boundary.result_layouts(program, out_tree)
-        return executable
+        return Executable(program, args, asked, others, self._partition_options,
+                          who=qualified_name(self._f),
+                          layouts=self._boundary.result_layouts(program, out_tree))
 
     # -- ahead of time -------------------------------------------------------------------------
     @property

@@ -13,10 +13,10 @@ from typing import Any
 
 from ...ir.support.named_tuple import NamedTuple
 from ..cost.prices import Prices
+from ..reasons import WRITTEN
 from .costs import Pending
 from .decisions import Decision
 from .layouts import LayoutIds, LayoutTable
-from .reasons import WRITTEN
 from .strategies import Strategy
 
 _EMPTY: Pending = frozenset()

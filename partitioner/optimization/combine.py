@@ -34,7 +34,7 @@ from ...ir.ops.movement.shape import transpose_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
 from ..cost.prices import Prices
-from ..resharding.delay import merged_reasons
+from ..reasons import merged_reasons
 
 # of each device's block one part for every device, and the other way round: by their dimension
 _SCATTERED = {reduce_scatter_p: "scatter_dimension"}

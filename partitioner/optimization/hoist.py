@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ..resharding.delay import merged_reasons
+from ..reasons import merged_reasons
 
 
 def exchanges(op: Op) -> bool:

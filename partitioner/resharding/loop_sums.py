@@ -14,9 +14,10 @@ from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
+from ..reasons import merged_reasons
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .carry_layouts import lay_out_carries
-from .delay import Delay, delayed, merged_reasons
+from .delay import Delay, delayed
 from .forks import share_layouts
 
 _MOST_SEPARATE = 8

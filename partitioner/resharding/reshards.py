@@ -29,11 +29,12 @@ from ..choice.comparisons import ASKED, CHOSEN, NEEDED
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
 from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
 from ..choice.lookahead import LookaheadSearch, LoopTrips
-from ..choice.reasons import all_reasons, operand_reason, result_reason
+from ..choice.reasons import operand_reason, result_reason
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
 from ..propagation.resolved_types import name_of_form, reshard_equation, typed
+from ..reasons import shown_reasons
 from ..regions import has_region, region_of, with_programs
 from .folding import fold_reshards
 from .loop_values import carried_of, constants_of
@@ -200,7 +201,7 @@ class _Chooser:
         if source in self.produced and (source.aval.sharding.spec.unreduced or not reason):
             location, why = self.why(source)
             moved = source.aval.entries != need[0]
-            reason = all_reasons([why, reason if moved else ""])
+            reason = shown_reasons([why, reason if moved else ""])
         move = reshard_equation(source, self.laid_out(v.aval, *need), location, reason,
                                 name or v.name)
         self.eqns.append(move)
@@ -319,7 +320,7 @@ class _Chooser:
         if own:
             reason = self.placeholder(planned, ~k)
         where = before[0][0] if before else asked or eqn.location
-        return where, all_reasons([*[why for _, why in before], reason] if before else [reason])
+        return where, shown_reasons([*[why for _, why in before], reason] if before else [reason])
 
     def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
                   ) -> list[tuple[Location, str]]:
@@ -351,7 +352,7 @@ class _Chooser:
                 for c in clauses:
                     if c[:1] == _OPEN and c not in found:
                         found[c] = self.render_reason(eqn, self.open[int(c[1:])])
-                eqn.reason = all_reasons([found.get(c, c) for c in clauses])
+                eqn.reason = shown_reasons([found.get(c, c) for c in clauses])
 
     def render_reason(self, where: Equation, why: _PendingReason) -> str:
         planned, at = why.planned, why.at

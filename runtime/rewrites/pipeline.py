@@ -11,7 +11,7 @@ from typing import Any
 
 from ...ir.context import config
 from ...ir.ops.control.custom import CALLS
-from ...ir.passes import Pass
+from ...ir.passes import Pass, run_passes
 from ...ir.phases import in_phase
 from ...ir.program import Program
 from ...ir.support.environment import skipped
@@ -88,15 +88,12 @@ def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any]
 
 
 def _run(program: Program, skip: frozenset[str], tell: PassObserver | None) -> Program:
-    check, ops, holds = config.read("shardtrace_check"), program.op_names, program.holds_programs
-    for i, step in enumerate(EXECUTION):
-        if step.name in skip or step.idle(ops, holds):
-            continue
-        after = in_phase(step.name, step.run, program)
-        if after is not program:
-            if check:
-                in_phase("verify", verify, after)
-            if tell is not None:
-                tell(i, step, after)
-            program, ops, holds = after, after.op_names, after.holds_programs
-    return program
+    check = config.read("shardtrace_check")
+
+    def changed(number: int, step: Pass, after: Program) -> None:
+        if check:
+            in_phase("verify", verify, after)
+        if tell is not None:
+            tell(number, step, after)
+
+    return run_passes(EXECUTION, program, skip=skip, changed=changed)

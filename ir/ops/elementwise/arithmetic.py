@@ -16,7 +16,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...facts import CHEAP, EXACT
 from ...inference import pending
-from ...op import LinearOperand, Sample, defop
+from ...op import Evaluator, LinearOperand, Sample, defop
 from ...param_types import register_param_type
 from ...types import ArrayType
 from ..derivatives import (
@@ -155,10 +155,6 @@ def _mul_evaluate(lead: int, x: np.ndarray, y: np.ndarray, out_dtype: Any = None
     return np.multiply(x, y)
 
 
-_mul_evaluate.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
-    np.multiply if params.get("out_dtype") is None else None)
-
-
 mul_p = defop(
     "mul", doc="x * y; with `out_dtype`, of operands converted to that dtype.",
     infer=_mul_infer, rule="... -> ...", pending=pending.product,
@@ -166,7 +162,8 @@ mul_p = defop(
     jvp=(lambda g, out, x, y, **params: mul(g, y, **params),
          lambda g, out, x, y, **params: mul(x, g, **params)),
     transpose=_mul_transpose,
-    evaluate=_mul_evaluate,
+    evaluate=Evaluator(_mul_evaluate, ufunc=lambda dtype, params: (
+        np.multiply if params.get("out_dtype") is None else None)),
     facts=(CHEAP, EXACT),
     samples=lambda: [
         *sampled(2, lambda x, y: x * y, -3, 3, (F32, I32, C64))(),
@@ -229,16 +226,12 @@ def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide(x, y) if x.dtype.kind not in "iu" else _truncated_quotient(x, y)
 
 
-_div.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
-    None if dtype.kind in "iuc" else np.divide)
-
-
 div_p = nary(
     "div", "x / y; of integers, truncated toward zero.", (NUMBER, NUMBER),
     linear=((0,),),
     jvp=(lambda g, out, x, y: div(g, y), lambda g, out, x, y: mul(g, neg(div(out, y)))),
     transpose=_div_transpose,
-    function=_div,
+    function=_div, chosen=lambda dtype, params: None if dtype.kind in "iuc" else np.divide,
     facts=(CHEAP, EXACT),
     samples=lambda: [
         *sampled(2, lambda x, y: x / y, 0.5, 3, (F32, C64))(),

@@ -18,7 +18,7 @@ import numpy as np
 from ...facts import IN_PLACE
 from ...kernels.device_dimensions import empty_like, lead_indices, lead_sizes, with_lead
 from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
-from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...rule import REDUCE
 from ...support.lazy import lazy_import
@@ -91,7 +91,7 @@ def _copied(x: np.ndarray) -> np.ndarray:
 
 
 def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None],
-                   ufunc: np.ufunc | None) -> Callable[..., np.ndarray]:
+                   ufunc: np.ufunc | None) -> Evaluator:
     """An evaluator, and as its attribute `over` one that may write over the operand.
 
     combine: of rows, places and updates. ufunc: what it does to one element; None if it writes.
@@ -181,9 +181,7 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         sizes = slice_sizes_of(shapes[0], shapes[2], n)
         found = None if clips else _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine)
         return found or _point_indexing.windows_combined(shapes, dtypes, n, sizes, combine, clips)
-    evaluate.prepared = prepared  # type: ignore[attr-defined]
-    evaluate.over = written_over  # type: ignore[attr-defined]
-    return evaluate
+    return Evaluator(evaluate, prepare=prepared, write_over=written_over)
 
 
 # -- padded operands ------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ...rule import FactorRule, make_rule
 from ...types import ArrayType, Shape, array_type
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first, explicit_sharding, move_first, type_of
+from ..elementwise.declaration import arange
 from ..rules import batch_dim, call, cotangent_sharding, reject, resized_entries, rule_text
 
 
@@ -156,10 +157,6 @@ def _literal(value: Any, dtype: Any) -> Literal:
     return Literal(np.asarray(value, dtype)[()], array_type((), np.dtype(dtype)))
 
 
-def _arange(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
 pad_p = defop(
     "pad",
     doc="padding_value before, behind and between the elements: (low, high, interior) for each "
@@ -171,9 +168,9 @@ pad_p = defop(
     evaluate=pad_array, arithmetic=False, facts=(REARRANGED,),
     padded=_pad_padded, localize=_pad_localize,
     samples=lambda: [
-        Sample((_arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))},
+        Sample((arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))},
                lambda x, v: np.pad(x, ((1, 2), (0, 1)), constant_values=v)),
-        Sample((_arange(3, 4), np.float32(7)), {"padding_config": ((0, 0, 2), (-1, -2, 0))}),
-        Sample((_arange(4,), np.float32(1)), {"padding_config": ((-3, 2, 1),)}),
-        Sample((_arange(4,), np.float32(1)), {"padding_config": ((3, -4, 1),)}),
+        Sample((arange(3, 4), np.float32(7)), {"padding_config": ((0, 0, 2), (-1, -2, 0))}),
+        Sample((arange(4,), np.float32(1)), {"padding_config": ((-3, 2, 1),)}),
+        Sample((arange(4,), np.float32(1)), {"padding_config": ((3, -4, 1),)}),
     ])
