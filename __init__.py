@@ -33,6 +33,7 @@ Names are JAX's. In this module:
   derivatives    grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, checkpoint
   batching       vmap
   looking        typeof, explain, whatif, debug, profile_phases
+  planning       autoshard
 and in its modules:
   numpy, scipy   array functions, with numpy's and scipy's names
   lax            loops, branches, collectives, and what the numpy functions are made of
@@ -62,6 +63,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "P": (".ir.spec", "PartitionSpec"),
     "ShapeDtypeStruct": (".ir.shape_struct", "ShapeDtypeStruct"),
     "Shard": (".runtime.arrays.blocks", "Shard"),
+    "autoshard": (".planning.autoshard", "autoshard"),
     "auto_axes": (".tracer.shardings.sharding_functions", "auto_axes"),
     "block_until_ready": (".runtime.arrays.transfer", "block_until_ready"),
     "checkpoint": (".tracer.autodiff.checkpoint", "checkpoint"),
@@ -147,10 +149,11 @@ _NAMES: dict[str, tuple[str, str]] = {
     "ensure_compile_time_eval": (".tracer.staging.compile_time", "ensure_compile_time_eval"),
     "float0": (".ir.dtypes", "float0"),
 }
-_MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_derivatives", "debug", "distributed",
-            "dlpack", "dtypes", "errors", "experimental", "extend", "flatten_util", "image",
-            "interop", "lax", "memory", "nn", "numpy", "ops", "random", "runtime", "scipy",
-            "sharding", "stages", "testing", "tree", "tree_util", "typing")
+_MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_batching", "custom_derivatives",
+            "debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "extend",
+            "flatten_util", "image", "interop", "lax", "memory", "nn", "numpy", "ops", "random",
+            "runtime", "scipy", "sharding", "stages", "test_util", "testing", "tree", "tree_util",
+            "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
 
@@ -158,6 +161,7 @@ if TYPE_CHECKING:
     from . import ad_checkpoint as ad_checkpoint
     from . import checkpoints as checkpoints
     from . import core as core
+    from . import custom_batching as custom_batching
     from . import custom_derivatives as custom_derivatives
     from . import debug as debug
     from . import distributed as distributed
@@ -179,6 +183,7 @@ if TYPE_CHECKING:
     from . import scipy as scipy
     from . import sharding as sharding
     from . import stages as stages
+    from . import test_util as test_util
     from . import testing as testing
     from . import tree as tree
     from . import tree_util as tree_util
@@ -195,6 +200,7 @@ if TYPE_CHECKING:
     from .ir.shardings.sharding import NamedSharding as NamedSharding
     from .ir.spec import P as P
     from .ir.typeof import typeof as typeof
+    from .planning.autoshard import autoshard as autoshard
     from .runtime.devices import device_count as device_count
     from .runtime.devices import devices as devices
     from .runtime.devices import local_device_count as local_device_count

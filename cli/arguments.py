@@ -220,12 +220,17 @@ def specs_of(names: Sequence[str], given: Sequence[str]) -> list[PartitionSpec |
         if not equals or name not in names:
             hint = f"; {none_such(name, names, 'parameter')}" if equals else ""
             raise Problem(f"--in {text!r}: write NAME=P(...), NAME one of {', '.join(names)}{hint}")
-        try:
-            call = ast.parse(value, mode="eval").body
-            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-                    and call.func.id == "P" and not call.keywords):
-                raise ValueError
-            specs[names.index(name)] = PartitionSpec(*(ast.literal_eval(a) for a in call.args))
-        except (SyntaxError, ValueError, TypeError) as problem:
-            raise Problem(f"--in {text!r}: {value!r} is no spec; write P('X', None)") from problem
+        specs[names.index(name)] = parse_spec(value, f"--in {text!r}")
     return specs
+
+
+def parse_spec(text: str, where: str) -> PartitionSpec:
+    """`P('X', None)` as a spec. where: the option, for what is said if it is none."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+                and call.func.id == "P" and not call.keywords):
+            raise ValueError
+        return PartitionSpec(*(ast.literal_eval(a) for a in call.args))
+    except (SyntaxError, ValueError, TypeError) as problem:
+        raise Problem(f"{where}: {text!r} is no spec; write P('X', None)") from problem

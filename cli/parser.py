@@ -15,7 +15,19 @@ from ..ir.support.spelling import close_match
 from ..ir.text.prose import wrapped
 from ..partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
 from .arguments import add_arguments, amount, count, positive
-from .commands import check, completion, diff, explain, fmt, help, hlo, programs, reduce, run
+from .commands import (
+    autoshard,
+    check,
+    completion,
+    diff,
+    explain,
+    fmt,
+    help,
+    hlo,
+    programs,
+    reduce,
+    run,
+)
 
 _metadata = lazy_import("importlib.metadata")
 
@@ -71,6 +83,10 @@ def make_parser() -> argparse.ArgumentParser:
                      help="try N candidates for the suggestions for one collective (default: as "
                           "many as are tried in a few seconds)")
     sub.add_argument("--table", action="store_true", help="a table instead of text")
+    sub = verb("autoshard", autoshard.autoshard,
+               "Search the specs of arguments and results with which a step takes least time; "
+               "--mesh is then the mesh that it is for.", costs=True)
+    autoshard.add_options(sub)
     sub = verb("trace", programs.trace, "Print the traced program, typed.")
     _printed(sub)
     sub = verb("partition", programs.partition, "Print the per-device program, or another stage.",

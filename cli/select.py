@@ -15,7 +15,7 @@ def check_options(target: str, options: argparse.Namespace) -> None:
     if is_python(target):
         unused = {"--in": "specs"}
         why = "of a Python function give the types of arguments: --arg \"x=f32[64@data,512]\""
-        if given("mesh") and not given("arg"):
+        if given("mesh") and not given("arg") and options.verb != "autoshard":
             parse_mesh(options.mesh)
             raise Problem("--mesh is the mesh of --arg; without --arg it would change nothing")
     else:

@@ -39,21 +39,27 @@ def _trial(base: Partitioned) -> Options:
     return Options(True, False, *base.objective[:3])
 
 
-def inlined(program: Program) -> Program:
-    """The program as changes see it: every call replaced by what it calls."""
+def inlined(program: Program, padded: bool = True) -> Program:
+    """The program as changes see it: every call replaced by what it calls. padded: dimensions that
+    axes would split are, where sizes do not divide, as in what is partitioned.
+    """
     new, request = program, PartitionRequest(program.mesh, (), (), Objective.of())
     for step in PREPARE:
-        new = step.run(new, request)
+        if padded or step.name != "pad-uneven":
+            new = step.run(new, request)
     if "meshes" in program.memo:
         new.memo["meshes"] = program.memo["meshes"]
     return new
 
 
-def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> Program:
-    """A traced program with the changes inside of it made, and typed again where that matters."""
+def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractMesh,
+                    padded: bool = True) -> Program:
+    """A traced program with the changes inside of it made, and typed again where that matters.
+    padded: as of `inlined`.
+    """
     if not any(isinstance(c, Inside) for c in changes):
         return program
-    new = edited(inlined(program), changes, mesh)
+    new = edited(inlined(program, padded), changes, mesh)
     if not mesh.explicit_axes and all(v.aval.mesh.empty or not v.aval.mesh.explicit_axes
                                       for v in new.invars):
         return new
@@ -88,14 +94,18 @@ class ChangedBoundary(Boundary):
 
 
 class Changed(Jitted):
-    """A jitted function with changes made; behaves as the other for the same arguments."""
+    """A jitted function with changes made; behaves as the other for the same arguments. padded: as
+    of `inlined`.
+    """
 
-    def __init__(self, base: Jitted, changes: Sequence[Change], mesh: Any) -> None:
+    def __init__(self, base: Jitted, changes: Sequence[Change], mesh: Any, padded: bool = True
+                 ) -> None:
         self._arg_specs = arg_specs(changes)
         boundary = ChangedBoundary(base._boundary, mesh, self._arg_specs, result_specs(changes))
         super().__init__(base._f, boundary, base.inline, base.keep_unused, base._device,
                          base._options, base._partition_options)
         self._base, self._changes, self._mesh = base, tuple(changes), mesh
+        self._padded = padded
         self._traces = {}           # its own: other changes of the function trace otherwise
 
     def _relaid(self, leaves: Sequence[Any]) -> list[Any]:
@@ -129,7 +139,8 @@ class Changed(Jitted):
         found = self._traces.get(key)
         if found is None:
             program, out_tree, captured = self._base._trace(leaves, in_tree, static)
-            found = (changed_program(program, self._changes, mesh), out_tree, captured)
+            made = changed_program(program, self._changes, mesh, self._padded)
+            found = (made, out_tree, captured)
             self._traces[key] = found
         return found
 

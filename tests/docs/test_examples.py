@@ -22,6 +22,7 @@ from ..paths import DOCS, EXAMPLES, GOLDEN
 SOURCES = {
     path.stem: path for path in sorted(EXAMPLES.glob("*.py"))
     if path.stem not in ("sharding_tour", "llama70b_on_4096", "uneven_loss",     # train nothing
+                         "autoshard",                      # tests/planning
                          "engine_xla", "train_mpi")        # tests/engines
 }
 LOSSES: dict[str, list[float]] = json.loads((GOLDEN / "examples.json").read_text())
@@ -64,7 +65,7 @@ def test_only_imports_name_the_library(name: str) -> None:
 def test_the_page_of_examples_lists_them_all() -> None:
     page = (DOCS / "examples.md").read_text()
     assert set(re.findall(r"\(\.\./examples/(\w+)\.py\)", page)) == {
-        *SOURCES, "sharding_tour", "llama70b_on_4096", "uneven_loss", "engine_xla",
+        *SOURCES, "autoshard", "sharding_tour", "llama70b_on_4096", "uneven_loss", "engine_xla",
         "train_mpi"}
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from ..paths import DOCS
 
-PAGES = [DOCS / name for name in ("checkpoints.md", "cost-model.md", "explain.md", "interop.md",
-                               "migrating.md", "performance.md")]
+PAGES = [DOCS / name for name in ("autoshard.md", "checkpoints.md", "cost-model.md", "explain.md",
+                                  "interop.md", "migrating.md", "performance.md")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

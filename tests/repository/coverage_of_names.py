@@ -14,8 +14,11 @@ DOCUMENT = DOCS / "coverage.md"
 # "" is the package itself. Those of FULL hold what array programs are written with.
 FULL = ("numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "nn", "nn.initializers",
         "random", "ops", "tree", "tree_util", "sharding", "flatten_util", "scipy.sparse.linalg")
-MODULES = ("", *FULL, "scipy.linalg", "scipy.special", "ad_checkpoint", "custom_derivatives",
-           "debug", "dtypes", "errors", "typing")
+MODULES = ("", *FULL, "scipy.cluster.vq", "scipy.fft", "scipy.integrate", "scipy.interpolate",
+           "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal",
+           "scipy.spatial.transform", "scipy.special", "scipy.stats", "ad_checkpoint",
+           "custom_batching", "custom_derivatives", "debug", "dtypes", "errors", "test_util",
+           "typing")
 
 _REF = "mutable references: values here do not change, so that programs can be partitioned"
 _COMPILER = "a hook of XLA or its runtime, of which there is none below"
@@ -39,7 +42,6 @@ REASONS: dict[str, dict[str, str]] = {
         "remove_size_one_mesh_axis_from_type": "off, as in JAX by default",
         "debug_key_reuse": "reuse of keys is not looked for",
         "enable_checks": "the verifier, `SHARDTRACE_CHECK`, is always on unless turned off",
-        "custom_batching": "batching rules come from the ops; `custom_vmap` is missing",
         "export": _EXPORT,
         "ffi": "calls foreign code inside of XLA; use `pure_callback`",
         "monitoring": _COMPILER, "profiler": "profiles hardware; see `st.explain` and `cost`",
@@ -65,7 +67,7 @@ REASONS: dict[str, dict[str, str]] = {
     "custom_derivatives": {
         "linear_call": "`custom_linear_solve` or `custom_vjp` say the same",
         "remat_opt_p": _INTERNAL,
-        "custom_vjp_primal_tree_values": _INTERNAL, "zero_from_primal": _INTERNAL,
+        "custom_vjp_primal_tree_values": _INTERNAL,
     },
     "ad_checkpoint": {
         "Offloadable": "memory is one", "Recompute": _INTERNAL, "Saveable": _INTERNAL,
@@ -82,7 +84,6 @@ REASONS: dict[str, dict[str, str]] = {
 
 # For what is missing of modules of which only a part is here.
 OTHERWISE = {
-    "scipy.linalg": "not met in programs on sharding so far; compose it of `lax.linalg`",
     "scipy.special": "not met in programs on sharding so far",
 }
 

@@ -30,13 +30,14 @@ BELOW = {
     "engines": {"ir", "runtime", "engines"},
     "driver": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver"},
     "interop": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop"},
+    "planning": {"ir", "tracer", "partitioner", "report", "driver", "planning"},
     "as_jax": {"ir", "tracer", "runtime", "driver", "api", "as_jax"},
     "api": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "api"},
     "cli": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop",
-            "api", "cli"},
+            "planning", "api", "cli"},
     "__main__": {"cli"},
-    "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "api",
-                 "cli", "__init__"},
+    "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver",
+                 "planning", "api", "cli", "__init__"},
 }
 HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors", "scipy")
 SELDOM = (

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...ir.dtypes import iinfo, issubdtype
 from ...ir.op import Op
+from ...ir.ops.elementwise.arithmetic import add_p, rem_p
 from ...ir.ops.elementwise.comparison import gt_p, lt_p
 from ...ir.ops.elementwise.declaration import NUMBER, check_accepted
 from ...ir.ops.elementwise.select import select_n_p
@@ -188,17 +189,25 @@ def applied(func: Any, x: Any, times: Any, once: bool) -> Any:
 
 
 def index_take(src, idxs, axes):
-    """Elements of src at idxs[i] along axes[i], for i-th index arrays of rank 1."""
+    """Slices of src at position idxs[i] of dimension axes[i], along a new first dimension.
+
+    idxs: arrays of rank 1 and of one size; positions count modulo the size of the dimension.
+    """
     axes = tuple(axes)
     if not axes:
         return src
     columns = [expand_dims(i, (1,)) for i in idxs]
     indices = columns[0] if len(columns) == 1 else concatenate_p.bind(*columns, dimension=1)
     sizes = list(shape_of(src))
+    dtype = typeof(indices).dtype
+    lengths = broadcast(np.array([sizes[a] for a in axes], dtype), shape_of(indices)[:1])
+    rest = rem_p.bind(indices, lengths)
+    indices = select_n_p.bind(lt_p.bind(rest, full_like(rest, 0)), rest,
+                              add_p.bind(rest, lengths))
     for a in axes:
         sizes[a] = 1
-    offsets = tuple(range(1, len(sizes) + 1))
-    numbers = GatherDimensionNumbers(offset_dims=offsets, collapsed_slice_dims=(),
+    offsets = tuple(range(1, len(sizes) - len(axes) + 1))
+    numbers = GatherDimensionNumbers(offset_dims=offsets, collapsed_slice_dims=axes,
                                      start_index_map=axes)
     return gather(src, indices, numbers, sizes)
 

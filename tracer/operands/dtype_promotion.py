@@ -26,7 +26,7 @@ from ...ir.dtypes import (
     to_complex_dtype,
     to_inexact_dtype,
 )
-from ...ir.ops.elementwise.convert import convert_element_type_p
+from ...ir.ops.elementwise.convert import cast, convert_element_type_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.support.caches import cached
 from ..staging.constants import is_array_like, unwrapped
@@ -129,7 +129,7 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
         return convert_element_type_p.bind(value, new_dtype=dtype, weak_type=True, sharding=None)
     if isinstance(dtype, ExtendedDType):
         raise TypePromotionError(f"cannot convert {value.dtype} to {dtype}")
-    value = value.astype(dtype) if value.dtype != dtype else value
+    value = cast(value, dtype)
     return value if value.shape else value[()]
 
 

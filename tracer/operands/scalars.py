@@ -7,6 +7,7 @@ import numpy as np
 
 from ...ir.context import x64_enabled
 from ...ir.dtypes import ALL_DTYPES, canonicalize_dtype, iinfo, issubdtype, python_scalar_dtype
+from ...ir.ops.elementwise.convert import cast
 
 BOOL = np.dtype(bool)
 
@@ -62,7 +63,7 @@ def scalar_of(x: Any, dtype: np.dtype) -> Any:
     if LEVEL[dtype] < 3 and type(x) is complex:
         x = x.real
     if type(x) is float and LEVEL[dtype] == 1:
-        return np.asarray(x).astype(dtype)[()]
+        return cast(np.asarray(x), dtype)[()]
     if LEVEL[dtype] == 3:
         return dtype.type(x)
     low, high = _PLAIN[dtype]

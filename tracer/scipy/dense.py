@@ -184,12 +184,17 @@ def block_diag(*arrs):
 
 
 def toeplitz(c, r=None):
-    """The matrix with constant diagonals, first column c and first row r (conj(c) if None)."""
-    c = jnp.ravel(jnp.asarray(c))
-    r = jnp.conj(c) if r is None else jnp.ravel(jnp.asarray(r))
-    line = strong(jnp.concatenate([jnp.flip(c), r[1:]]))
-    places = (len(c) - 1 - np.arange(len(c)))[:, None] + np.arange(len(r))
-    return line[places]
+    """The matrix with constant diagonals, first column c and first row r (conj(c) if None).
+
+    Of c and r with more dimensions, whose others broadcast, one for each vector.
+    """
+    c = jnp.atleast_1d(jnp.asarray(c))
+    r = jnp.conj(c) if r is None else jnp.atleast_1d(jnp.asarray(r))
+    batch = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
+    c, r = (jnp.broadcast_to(v, (*batch, v.shape[-1])) for v in (c, r))
+    line = strong(jnp.concatenate([jnp.flip(c, -1), r[..., 1:]], axis=-1))
+    m, n = c.shape[-1], r.shape[-1]
+    return line[..., (m - 1 - np.arange(m))[:, None] + np.arange(n)]
 
 
 # Up to which 1-norm the Pade approximant of a degree is exact to rounding.

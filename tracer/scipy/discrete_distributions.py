@@ -83,3 +83,75 @@ class poisson:
         x = k - loc
         at_most = special.gammaincc(jnp.floor(1 + jnp.maximum(x, 0)), mu)
         return strong_array(where(x >= 0, at_most, 0.0))
+
+
+class geom:
+    """The geometric distribution: the number of trials up to the first success, each with
+    probability p.
+    """
+
+    @staticmethod
+    def logpmf(k, p, loc=0):
+        """The logarithm of the probability of k."""
+        k, p, loc = promote_args_inexact("geom.logpmf", k, p, loc)
+        x = k - loc
+        return within_support(x > 0, special.xlog1py(x - 1, -p) + lax.log(p))
+
+    @classmethod
+    def pmf(cls, k, p, loc=0):
+        """The probability of k."""
+        return jnp.exp(cls.logpmf(k, p, loc))
+
+
+class nbinom:
+    """The negative binomial distribution: failures before n successes, each with probability p."""
+
+    @staticmethod
+    def logpmf(k, n, p, loc=0):
+        """The logarithm of the probability of k."""
+        k, n, p, loc = promote_args_inexact("nbinom.logpmf", k, n, p, loc)
+        x = k - loc
+        ways = lax.lgamma(x + n) - lax.lgamma(n) - lax.lgamma(x + 1)
+        return within_support(x >= 0, ways + special.xlogy(n, p) + special.xlog1py(x, -p))
+
+    @classmethod
+    def pmf(cls, k, n, p, loc=0):
+        """The probability of k."""
+        return jnp.exp(cls.logpmf(k, n, p, loc))
+
+
+class betabinom:
+    """The beta-binomial distribution: successes in n trials whose probability is beta(a, b)."""
+
+    @staticmethod
+    def logpmf(k, n, a, b, loc=0):
+        """The logarithm of the probability of k."""
+        k, n, a, b, loc = promote_args_inexact("betabinom.logpmf", k, n, a, b, loc)
+        x = jnp.floor(k) - loc
+        ways = -lax.log(n + 1) - special.betaln(n - x + 1, x + 1)
+        found = ways + special.betaln(x + a, n - x + b) - special.betaln(a, b)
+        valid = (n >= 0) & (a > 0) & (b > 0)
+        return strong_array(where(valid, within_support((x >= 0) & (x <= n), found), np.nan))
+
+    @classmethod
+    def pmf(cls, k, n, a, b, loc=0):
+        """The probability of k."""
+        return jnp.exp(cls.logpmf(k, n, a, b, loc))
+
+
+class multinomial:
+    """The multinomial distribution: how often each of several outcomes occurs in n trials."""
+
+    @staticmethod
+    def logpmf(x, n, p):
+        """The logarithm of the probability of the counts in the last dimension of x."""
+        (p,) = promote_args_inexact("multinomial.logpmf", p)
+        x, n = jnp.asarray(x), jnp.asarray(n)
+        found = (special.gammaln(n + 1.0)
+                 + jnp.sum(special.xlogy(x, p) - special.gammaln(x + 1.0), axis=-1))
+        return within_support(jnp.equal(jnp.sum(x), n), found).astype(p.dtype)
+
+    @classmethod
+    def pmf(cls, x, n, p):
+        """The probability of the counts in the last dimension of x."""
+        return jnp.exp(cls.logpmf(x, n, p))

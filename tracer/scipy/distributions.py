@@ -30,7 +30,7 @@ def within_support(condition: Any, logarithm: Any) -> Any:
     return where(condition, logarithm, -np.inf)
 
 
-class _LocationScale:
+class LocationScale:
     """What follows from the standard form: `_log_density`, `_probability` and `_quantile` of z."""
 
     _log_density: Any
@@ -85,7 +85,7 @@ class _LocationScale:
         return cls.ppf(1 - jnp.asarray(q), loc, scale)
 
 
-class _Symmetric(_LocationScale):
+class _Symmetric(LocationScale):
     """Symmetric about loc, so that tails on both sides are equally exact."""
 
     @classmethod
@@ -176,23 +176,37 @@ class cauchy(_Symmetric):
         return strong_array(where(q < 0.5, -tail, tail))
 
 
-class expon(_LocationScale):
+class expon(LocationScale):
     """The exponential distribution from loc on, with mean loc + scale."""
 
-    @staticmethod
-    def _log_density(z):
-        return within_support(z >= 0, -z)
+    @classmethod
+    def logpdf(cls, x, loc=0, scale=1):
+        """The logarithm of the density."""
+        x, loc, scale = promote_args_inexact("expon.logpdf", x, loc, scale)
+        return within_support(x >= loc, (loc - x) / scale - lax.log(as_array(scale)))
 
-    @staticmethod
-    def _probability(z):
-        return -jnp.expm1(-jnp.maximum(z, 0))
+    @classmethod
+    def logsf(cls, x, loc=0, scale=1):
+        """The logarithm of `sf`."""
+        x, loc, scale = promote_args_inexact("expon.logsf", x, loc, scale)
+        return where(x < loc, 0.0, (loc - x) / scale)
+
+    @classmethod
+    def sf(cls, x, loc=0, scale=1):
+        """The probability of a value above x."""
+        return jnp.exp(cls.logsf(x, loc, scale))
+
+    @classmethod
+    def cdf(cls, x, loc=0, scale=1):
+        """The probability of a value of at most x."""
+        return -jnp.expm1(cls.logsf(x, loc, scale))
 
     @staticmethod
     def _quantile(q):
-        return -lax.log1p(-q)
+        return where((q >= 0) & (q <= 1), -lax.log1p(-q), np.nan)
 
 
-class uniform(_LocationScale):
+class uniform(LocationScale):
     """The uniform distribution: equal density between loc and loc + scale."""
 
     @classmethod
@@ -226,11 +240,11 @@ class gamma(_Shaped):
     @classmethod
     def logpdf(cls, x, a, loc=0, scale=1):
         """The logarithm of the density."""
-        (a,), z, scale = cls._split("logpdf", x, a, loc, scale)
-        safe = where(z > 0, z, 1)
-        inside = special.xlogy(a - 1, safe) - z - lax.lgamma(a) - lax.log(scale)
-        at_zero = special.xlogy(a - 1, jnp.zeros_like(z)) - lax.lgamma(a) - lax.log(scale)
-        return strong_array(within_support(z >= 0, where(z > 0, inside, at_zero)))
+        x, a, loc, scale = promote_args_inexact("gamma.logpdf", x, a, loc, scale)
+        inside = x >= loc
+        z = where(inside, (x - loc) / scale, 1)
+        found = special.xlogy(a - 1, z) - z - lax.lgamma(a) - lax.log(as_array(scale))
+        return strong_array(within_support(inside, found))
 
     @classmethod
     def pdf(cls, x, a, loc=0, scale=1):
@@ -285,7 +299,8 @@ class beta(_Shaped):
         (a, b), z, scale = cls._split("logpdf", x, a, b, loc, scale)
         inside = (special.xlogy(a - 1, z) + special.xlog1py(b - 1, -z) - special.betaln(a, b)
                   - lax.log(scale))
-        return strong_array(within_support((z >= 0) & (z <= 1), inside))
+        valid = (a > 0) & (b > 0) & (scale > 0)
+        return strong_array(where(valid, within_support((z >= 0) & (z <= 1), inside), np.nan))
 
     @classmethod
     def pdf(cls, x, a, b, loc=0, scale=1):

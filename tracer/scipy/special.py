@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import jnp, lax
+from .. import jnp, lax, nn
 from ..autodiff.custom.custom_jvp import custom_jvp
 from ..operands.dtype_promotion import dtype_name, promote_args_inexact, strong, strong_array
 
@@ -105,7 +105,25 @@ def multigammaln(a, d):
 def betaln(a, b):
     """The logarithm of the absolute value of the beta function, elementwise."""
     a, b = promote_args_inexact("betaln", a, b)
-    return lax.lgamma(a) + lax.lgamma(b) - lax.lgamma(a + b)
+    a, b = jnp.minimum(a, b), jnp.maximum(a, b)
+    small, large = where(b < 8, b, 1.0), where(b < 8, 8.0, b)
+    direct = lax.lgamma(small) - lax.lgamma(a + small)
+    # Of large b the same difference, by Stirling's series, in which nothing large cancels.
+    series = (_stirling_rest(large) - _stirling_rest(a + large)
+              - (a + large - 0.5) * lax.log1p(a / large) - a * (lax.log(large) - 1))
+    return lax.lgamma(a) + where(b < 8, direct, series)
+
+
+# log gamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + sum_k c_k / x^(2k + 1), for large x
+# (Abramowitz and Stegun, 6.1.41)
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+
+
+def _stirling_rest(x):
+    square, total = 1 / (x * x), 0.0
+    for c in reversed(_STIRLING):
+        total = total * square + c
+    return total / x
 
 
 def beta(a, b):
@@ -135,10 +153,22 @@ def comb(N, k, *, repetition=False):
     return where((k >= 0) & (N >= 0) & (k <= N), ways, 0.0)
 
 
+# -- softmax --------------------------------------------------------------------------------------
+
+def softmax(x, /, *, axis=None):
+    """exp(x) divided by its sum over `axis`, by default over all elements."""
+    return nn.softmax(x, axis=axis)
+
+
+def log_softmax(x, /, *, axis=None):
+    """The logarithm of `softmax`, without underflow."""
+    return nn.log_softmax(x, axis=axis)
+
+
 # -- logarithms ------------------------------------------------------------------------------------
 
 def _safe_log_product(x, y, log):
-    return where(x == 0, jnp.zeros_like(x), x * log(where(x == 0, jnp.ones_like(y), y)))
+    return where((x != 0) | jnp.isnan(y), x * log(y), jnp.zeros_like(x))
 
 
 @custom_jvp
@@ -164,7 +194,7 @@ def _(primals, tangents):
 
 
 def xlogy(x, y):
-    """x log(y), and 0 where x is 0.
+    """x log(y), elementwise; 0 where x is 0 and y a number.
 
     >>> from shardtrace.scipy.special import xlogy
     >>> print(xlogy(0.0, 0.0))
@@ -174,7 +204,7 @@ def xlogy(x, y):
 
 
 def xlog1py(x, y):
-    """x * log(1 + y), elementwise, and 0 where x is 0, whatever y is."""
+    """x log(1 + y), elementwise; 0 where x is 0 and y a number."""
     return _xlog1py(*jnp.broadcast_arrays(*promote_args_inexact("xlog1py", x, y)))
 
 

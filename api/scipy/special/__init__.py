@@ -1,7 +1,19 @@
 """The special functions that are here of those of `jax.scipy.special`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
-from shardtrace.tracer.nn import log_softmax, logsumexp, softmax
+from shardtrace.tracer.nn import logsumexp
+from shardtrace.tracer.scipy.error_functions import (
+    bernoulli,
+    bessel_jn,
+    dawsn,
+    erfcx,
+    expn,
+    fresnel,
+    owens_t,
+    sici,
+    spence,
+    wofz,
+)
 from shardtrace.tracer.scipy.integrals import exp1, expi
 from shardtrace.tracer.scipy.special import (
     beta,
@@ -28,6 +40,7 @@ from shardtrace.tracer.scipy.special import (
     i1e,
     kl_div,
     log_ndtr,
+    log_softmax,
     loggamma,
     logit,
     multigammaln,
@@ -36,27 +49,34 @@ from shardtrace.tracer.scipy.special import (
     poch,
     polygamma,
     rel_entr,
+    softmax,
     xlog1py,
     xlogy,
     zeta,
 )
 
 __all__ = [
+    "bernoulli",
+    "bessel_jn",
     "beta",
     "betainc",
     "betaln",
     "boxcox",
     "boxcox1p",
     "comb",
+    "dawsn",
     "digamma",
     "entr",
     "erf",
     "erfc",
+    "erfcx",
     "erfinv",
     "exp1",
     "expi",
     "expit",
+    "expn",
     "factorial",
+    "fresnel",
     "gamma",
     "gammainc",
     "gammaincc",
@@ -75,10 +95,14 @@ __all__ = [
     "multigammaln",
     "ndtr",
     "ndtri",
+    "owens_t",
     "poch",
     "polygamma",
     "rel_entr",
+    "sici",
     "softmax",
+    "spence",
+    "wofz",
     "xlog1py",
     "xlogy",
     "zeta",

@@ -23,6 +23,7 @@ from ...spec import spec_from_entries
 from ...support.caches import cached
 from ...types import ArrayType, Shape
 from ..derivatives import convert, move_first, type_of
+from ..elementwise.convert import cast
 from ..rules import (
     batch_axes,
     call,
@@ -204,6 +205,9 @@ def dot(lead: int, lhs: np.ndarray, rhs: np.ndarray, numbers: DotNumbers, dtype:
 
 def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: DotNumbers,
               precision: Any, preferred_element_type: Any, out_sharding: Any) -> np.ndarray:
+    if (lhs.dtype != rhs.dtype and preferred_element_type is not None
+            and np.dtype(preferred_element_type).kind in "iu"):
+        lhs, rhs = cast(lhs, preferred_element_type), cast(rhs, preferred_element_type)
     dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     out = dot(lead, lhs, rhs, dimension_numbers, dtype)
     return out if preferred_element_type is None else out.astype(preferred_element_type, copy=False)

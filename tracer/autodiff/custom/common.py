@@ -174,6 +174,11 @@ class SymbolicZero:
         return f"SymbolicZero({self.aval})"
 
 
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of a value: zeros, float0 of integers, or a `SymbolicZero` if asked for."""
+    return SymbolicZero(typeof(val)) if symbolic_zeros else zero_tangent(val)
+
+
 def shapes_text(treedef: Any, types: Sequence[ArrayType]) -> str:
     """A pytree of short types, for messages."""
     return str(tree.unflatten(treedef, [t.str_short() for t in types])).replace("'", "")

@@ -52,7 +52,7 @@ def array(object, dtype=None, *args, copy=True, order="K", ndmin=0, device=None,
                         f"{2 + len(args)} were given")
     if object is None:
         raise ValueError("None is not a valid value for jnp.array")
-    if order is not None and order not in ("K", "C", "A"):
+    if order is not None and order != "K":
         raise NotImplementedError("Only implemented for order='K'")
     if dtype is not None and not isinstance(dtype, ExtendedDType):
         dtype = user_dtype(dtype, "array")
@@ -158,7 +158,7 @@ def asarray(a, dtype=None, order=None, *, copy=None, device=None, out_sharding=N
     (True, Array([1, 2], dtype=int32))
     """
     a = unwrapped(a)
-    if copy is False and not isinstance(a, Array):
+    if copy is False and not isinstance(a, (Array, bool, int, float, complex)):
         raise ValueError("jnp.asarray: cannot convert an input that is no JAX array without a "
                          "copy, as copy=False asks")
     if order is None:

@@ -67,6 +67,10 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
 def _arange(start: Any, stop: Any, step: Any, dtype: Any, sharding: Any) -> Array:
     if dtype is not None:
         dtype = user_dtype(dtype, "arange")
+        if dtype == np.dtype(bool):
+            raise TypeError("iota does not accept dtype bool. Accepted dtypes are subtypes of "
+                            "integer, floating, complexfloating. Convert the result of arange with "
+                            ".astype(bool).")
     if stop is None and step is None:
         start = _concrete(start, "stop")
         if np.ndim(start):

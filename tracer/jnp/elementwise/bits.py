@@ -305,13 +305,17 @@ def ldexp(x1, x2, /):
 
 
 def spacing(x, /):
-    """The distance from x to the next number away from zero, with the sign of x."""
+    """The distance from x to the next number away from zero, with the sign of x; in float16, to the
+    next greater number.
+    """
     check_arraylike("spacing", x)
     if LEVEL[dtype_name(x)] == 3:
         raise ValueError("jnp.spacing is not defined for complex inputs.")
     (x,) = promote_args_inexact("spacing", x)
     x = as_array(x)
     dtype = x.dtype
+    if dtype == np.float16:
+        return sub_p.bind(nextafter_p.bind(x, convert(np.inf, dtype)), x)
     gap = sub_p.bind(nextafter_p.bind(x, copysign(convert(np.inf, dtype), x)), x)
     least = copysign(convert(finfo(dtype).smallest_subnormal, dtype), x)
     return select_of(eq_p.bind(gap, convert(0, dtype)), gap, least)

@@ -28,7 +28,7 @@ from ...operands.dtype_promotion import (
     promote_dtypes,
     shape_of,
 )
-from ...operands.scalars import BOOL, int_default
+from ...operands.scalars import BOOL, LEVEL, int_default
 from ...operands.shape_arguments import canonical_axis
 from ...shardings.eager_mesh import whole_beside
 from ...staging.constants import as_array
@@ -200,12 +200,14 @@ def nonzero(a, *, size=None, fill_value=None):
             _need_size("nonzero", x)
         return tuple(whole_beside(p.astype(int_default()), x) for p in np.nonzero(np.asarray(x)))
     size = operator.index(size)
-    fills = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * x.ndim \
-        if not isinstance(fill_value, (Array, np.ndarray)) else (fill_value,) * x.ndim
+    fills = fill_value if isinstance(fill_value, tuple) else (
+        0 if fill_value is None else fill_value,) * x.ndim
     if len(fills) != x.ndim:
         raise ValueError(f"fill_value={fill_value} must have length {x.ndim}")
+    # Indices are integers, and floats where what fills up is a float.
+    fills = tuple(f if LEVEL[dtype_name(f)] > 1 else convert(f, int_default()) for f in fills)
     if not x.size or not size:
-        return tuple(to_shape(convert(f, int_default()), (size,)) for f in fills)
+        return tuple(to_shape(as_array(f), (size,)) for f in fills)
     flat = true_positions(lax.reshape(truth(x), (x.size,)), size)
     found = lt_p.bind(flat, np.int32(x.size))
     out = []
@@ -214,7 +216,7 @@ def nonzero(a, *, size=None, fill_value=None):
         place = lax.div(flat, np.int32(stride)) if stride != 1 else flat
         place = lax.rem(place, np.int32(n))
         place = convert(place, int_default())
-        out.append(choose_where(found, place, convert(fills[d], int_default())))
+        out.append(choose_where(found, *promote_dtypes(place, fills[d])))
     return tuple(out)
 
 

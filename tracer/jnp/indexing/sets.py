@@ -112,8 +112,9 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
             if n else group
         out.append(lax.reshape(inverse, x.shape) if flat else inverse)
     if return_counts:
-        ends = concatenate([lax.slice_in_dim(first, 1, None), np.array([n], np.int32)]) \
-            if count else first
+        following = np.array([n], np.int32) if size is None or not n else lax.slice_in_dim(
+            true_positions(new, count + 1), count, None)
+        ends = concatenate([lax.slice_in_dim(first, 1, None), following]) if count else first
         counts = convert(sub_p.bind(lax.min(ends, np.int32(n)), lax.min(first, np.int32(n))),
                          int_default())
         out.append(counts)
@@ -234,7 +235,7 @@ def _selected(values: Array, mask: Any, size: Any, fill_value: Any, default: Any
     picked = take_rows(values, lax.min(places, np.int32(max(values.size - 1, 0))), 0) \
         if values.size else filled_as((size,), convert(0, values.dtype))
     fill = default if fill_value is None else fill_value
-    return select_of(found, convert(fill, values.dtype), picked)
+    return select_of(found, convert(as_array(fill), values.dtype), picked)
 
 
 def setdiff1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
@@ -298,16 +299,35 @@ def intersect1d(ar1, ar2, assume_unique=False, return_indices=False, *, size=Non
 
 
 def setxor1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
-    """The different elements that occur in exactly one of two arrays, sorted."""
+    """The different elements that occur in exactly one of two arrays, sorted. NaN equals nothing.
+
+    assume_unique: neither array has an element twice. fill_value: what fills up to `size`; by
+    default the least of the result.
+    """
     check_arraylike("setxor1d", ar1, ar2)
-    a, b = (ravel(v) for v in promote_dtypes(ar1, ar2))
-    _concrete_or_sized("setxor1d", size, a, b)
-    both = concatenate([a, b])
-    n = both.size
+    parts: list[Any] = [ravel(v) for v in promote_dtypes(ar1, ar2)]
+    _concrete_or_sized("setxor1d", size, *parts)
+    none = [filled_as(p.shape, np.bool_(False)) for p in parts]     # of the filling of `unique`
+    if not assume_unique and size is None:
+        parts = [unique(p) for p in parts]
+        none = [filled_as(p.shape, np.bool_(False)) for p in parts]
+    elif not assume_unique:
+        found = [unique(p, return_index=True, size=p.size) for p in parts]
+        parts = [values for values, _ in found]
+        none = [logical_not(_fresh(*f, f[0].size)) for f in found]
+    values = concatenate(parts)
+    n = values.size
     if not n:
-        return both if size is None else filled_as((size,), convert(fill_value or 0, both.dtype))
-    values, first = unique(both, return_index=True, size=None if size is None else n)
-    mask = lax.ne(convert(isin(values, a), np.dtype(bool)), isin(values, b))
-    if size is not None:
-        mask = lax.bitwise_and(mask, _fresh(values, first, n))
-    return _selected(values, mask, size, fill_value, 0)
+        return values if size is None else filled_as(
+            (size,), convert(fill_value or 0, values.dtype))
+    left_out, values = lax.sort([concatenate(none), values], num_keys=2)
+    differs = lax.bitwise_or(lax.ne(values[1:], values[:-1]), left_out[1:])
+    end = filled_as((1,), np.bool_(True))
+    alone = lax.bitwise_and(concatenate([end, differs]), concatenate([differs, end]))
+    mask = lax.bitwise_and(alone, logical_not(left_out))
+    if size is None or fill_value is not None:
+        return _selected(values, mask, size, fill_value, 0)
+    picked = _selected(values, mask, size, None, 0)
+    least = _selected(values, mask, 1, None, 0)
+    return select_of(true_positions(mask, size) < n, reductions.min(
+        select_of(true_positions(mask, size) < n, least, picked)), picked) if size else picked

@@ -76,7 +76,7 @@ def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False,
     index = int_default() if dtype is None else user_dtype(dtype, "argsort")
     places = iota_p.bind(dtype=index, shape=x.shape, dimension=dim,
                          sharding=None if not any(x.aval.entries) else x.aval.sharding)
-    if descending:
+    if descending and stable:
         x, places = lax.rev(x, (dim,)), lax.rev(places, (dim,))
     out = sort_p.bind(x, places, dimension=dim, is_stable=bool(stable), num_keys=1)[1]
     return lax.rev(out, (dim,)) if descending else out

@@ -67,6 +67,9 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
     if not issubdtype(dtype_name(i), np.integer):
         raise ValueError(f"indices must have an integer type, got {dtype_name(i)}")
     gather_mode = None
+    if mode in ("drop", "promise_in_bounds"):
+        raise ValueError(f"Invalid mode {mode!r} for np.take; the modes are 'fill', 'clip' "
+                         "and 'wrap'")
     if mode == "raise":
         raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")
     if mode == "wrap":
@@ -275,6 +278,8 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
     strides = [math.prod(dims[d + 1:]) if order == "C" else math.prod(dims[:d])
                for d in range(len(dims))]
     result = int_default() if dtype is None else user_dtype(dtype, "ravel_multi_index")
+    if not issubdtype(result, np.integer):
+        raise ValueError(f"dtype={result!r} is not an integer type.")
     total: Any = None
     for i, s in zip(promote_dtypes(*indices), strides, strict=True):
         term = mul_p.bind(convert(i, result), convert(s, result))

@@ -187,7 +187,9 @@ def roll(a, shift, axis=None):
     traced = isinstance(shift, Tracer)
     shifts = [shift] if not np.ndim(shift) else [shift[i] for i in range(shape_of(shift)[0])] \
         if traced or isinstance(shift, Array) else list(shift)
-    n = max(len(axes), len(shifts))
+    n = max(len(axes), len(shifts)) if axes else 0
+    if not axes and len(shifts) <= 1:
+        return x
     if len(axes) not in (1, n) or len(shifts) not in (1, n):
         raise ValueError("In roll, shift and axis must broadcast to one dimension, got "
                          f"{len(shifts)} shifts and {len(axes)} axes")

@@ -148,6 +148,9 @@ def transpose(a, axes=None):
 
 def permute_dims(a, /, axes):
     """`a` with its dimensions in the order `axes`; `transpose` under the array API's name."""
+    if axes is None:
+        raise TypeError("permute_dims needs the order of all dimensions, got axes=None; "
+                        "jnp.transpose(a) reverses them")
     return transpose(a, axes)
 
 

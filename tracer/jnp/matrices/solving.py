@@ -253,19 +253,22 @@ def slogdet(a, *, method=None):
 
 
 def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
-    """The number of singular values above a tolerance, of the matrices in the last two dimensions.
+    """The number of singular values above a limit, of the matrices in the last two dimensions.
+
+    rtol, or tol by its older name: the limit itself, not in parts of the greatest singular value;
+    one number, or one for each matrix. By default the greatest one times the larger size times the
+    epsilon of the dtype.
     """
+    if rtol is not None and tol is not None:
+        raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
     (a,) = _inexact("matrix_rank", M)
     if a.ndim < 2:
         return convert(reductions.any(lax.ne(a, lax.full_like(a, 0))), np.dtype("int32"))
-    if tol is not None:
-        rtol = tol
     s: Any = svd(a, full_matrices=False, compute_uv=False, hermitian=hermitian)
-    if rtol is None:
-        rtol = max(a.shape[-2:]) * float(finfo(s.dtype).eps)
-    limit = mul_p.bind(reductions.max(s, axis=-1, keepdims=True), to_type(
-        convert(rtol, s.dtype), (*s.shape[:-1], 1)))
-    return reductions.sum(lax.gt(s, to_type(limit, s.shape)), axis=-1)
+    limit: Any = rtol if tol is None else tol
+    if limit is None:
+        limit = reductions.max(s, axis=-1) * (max(a.shape[-2:]) * float(finfo(s.dtype).eps))
+    return reductions.sum(s > as_array(limit)[..., None], axis=-1)
 
 
 def cond(x, p=None):

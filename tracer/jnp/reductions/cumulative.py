@@ -61,7 +61,7 @@ def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
     if dtype is None:
         dtype = promoted_integer(own) if promote else (int_default() if own == BOOL else own)
     if dtype == BOOL:
-        x = convert(x, int_default())
+        x = convert(convert(x, BOOL), int_default())
         return convert(op.bind(x, axis=axis, reverse=False), BOOL)
     return op.bind(convert(x, dtype), axis=axis, reverse=False)
 

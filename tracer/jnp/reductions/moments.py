@@ -28,7 +28,16 @@ from ...operands.scalars import BOOL, LEVEL, int_default
 from ...operands.shape_arguments import canonical_axes
 from ...staging.memoized import memoized
 from ..elementwise.arithmetic import real_dtype
-from .reduce import FLOAT32, HALF_FLOATS, no_out, promoted_integer, reduction_axes, sum, to_shape
+from .reduce import (
+    FLOAT32,
+    HALF_FLOATS,
+    check_where,
+    no_out,
+    promoted_integer,
+    reduction_axes,
+    sum,
+    to_shape,
+)
 
 
 def _count(a: Any, axes: tuple[int, ...]) -> int | float:
@@ -67,6 +76,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
         compute = FLOAT32 if result in HALF_FLOATS else result
     else:
         result = compute = user_dtype(dtype, "mean")
+    check_where("mean", where)
     count = _mean_count(a, axis, where, compute, keepdims)
     total = sum(convert(a, compute), axis=axis, dtype=compute, keepdims=keepdims, where=where)
     return convert(div_p.bind(total, count), result)
@@ -98,6 +108,7 @@ _mean = mean
 
 def _var(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any,
          mean: Any) -> Array:
+    check_where(name, where)
     compute, result = var_dtypes(name, a, dtype)
     x = convert(a, compute)
     axes = reduction_axes(axis, len(shape_of(x)))
@@ -139,7 +150,7 @@ def var_dtypes(name: str, a: Any, dtype: Any) -> tuple[Any, Any]:
         compute = dtype
         if LEVEL[dtype] < 2:
             raise ValueError(f"{name}: dtype must be a float or complex type, got {dtype}")
-        return compute, real_dtype(dtype) if LEVEL[dtype] == 3 else dtype
+        return compute, dtype
     if LEVEL[own] < 2:
         return to_inexact(own), to_inexact(own)
     result = real_dtype(own)

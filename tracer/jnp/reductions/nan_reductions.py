@@ -22,11 +22,12 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import LEVEL, int_default
 from ...staging.constants import as_array
+from ..elementwise.arithmetic import real_dtype
 from ..elementwise.logic import isnan
 from . import moments
 from . import reduce as reductions
 from .moments import var_dtypes
-from .reduce import no_out, to_shape
+from .reduce import check_where, no_out, to_shape
 
 
 def _without_nan(x: Any, value: Any) -> Any:
@@ -92,6 +93,7 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
     """The mean over all dimensions or those in `axis`, NaN left out; NaN where all are."""
     check_arraylike("nanmean", a)
     no_out("nanmean", out)
+    check_where("nanmean", where)
     if not _is_float(a):
         return moments.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
     a = as_array(a)
@@ -108,6 +110,7 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
     """The variance over all dimensions or those in `axis`, with NaN left out."""
     check_arraylike("nanvar", a)
     no_out("nanvar", out)
+    check_where("nanvar", where)
     compute, result = var_dtypes("nanvar", a, dtype)
     x = convert(as_array(a), compute)
     if mean is None:
@@ -120,7 +123,8 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
     else:
         centered = square_p.bind(centered)
     count = reductions.sum(lax.bitwise_not(missing), axis=axis, keepdims=keepdims, where=where)
-    count = sub_p.bind(count, convert(ddof, dtype_name(count)))
+    kind = real_dtype(compute)
+    count = sub_p.bind(convert(count, kind), convert(ddof, kind))
     zero = convert(0, dtype_name(count))
     bad = le_p.bind(count, zero)
     total = reductions.sum(centered, axis=axis, keepdims=keepdims, where=where)

@@ -60,13 +60,19 @@ def no_out(name: str, out: Any) -> None:
         raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.")
 
 
+def check_where(name: str, where: Any) -> None:
+    """Raises ValueError for a mask that is not boolean."""
+    if where is not None:
+        check_arraylike(name, where)
+        if dtype_name(where) != BOOL:
+            raise ValueError(f"jnp.{name}: where must be None or a boolean array; got "
+                             f"where.dtype=dtype({str(dtype_name(where))!r}).")
+
+
 def masked(x: Any, where: Any, neutral: Any) -> Any:
     """x where the mask is true, else a neutral scalar of its dtype."""
     if where is None:
         return x
-    check_arraylike("where", where)
-    if dtype_name(where) != BOOL:
-        where = convert(where, BOOL)
     return select_of(where, convert(neutral, dtype_name(x)), x)
 
 
@@ -82,6 +88,10 @@ def with_kept_dims(result: Any, ndim: int, axes: tuple[int, ...], keepdims: bool
     return lax.expand_dims(result, axes) if axes else result
 
 
+# Sums and products of booleans as such.
+_OF_BOOLS = {reduce_sum_p: (reduce_or_p, or_p), reduce_prod_p: (reduce_and_p, and_p)}
+
+
 def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool,
             initial: Any, where: Any, neutral: Any, *, promote: bool = False,
             upcast: bool = False, as_bool: bool = False, combine: Op | None = None,
@@ -92,6 +102,7 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
     16-bit floats are reduced in float32. combine: how `initial` is taken in.
     """
     no_out(name, out)
+    check_where(name, where)
     if not isinstance(a, Array):
         check_arraylike(name, a)
     if dtype is not None:
@@ -109,8 +120,12 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
         result = BOOL
     elif dtype is None and promote:
         result = promoted_integer(result)
+    elif dtype is None and result == BOOL and op in _OF_BOOLS:
+        result = int_default()
     compute = FLOAT32 if upcast and result in HALF_FLOATS and dtype is None else result
     x = convert(a, compute)
+    if compute == BOOL and op in _OF_BOOLS:
+        op, combine = _OF_BOOLS[op]
     if where is not None:
         x = masked(x, where, neutral(compute))
     extra = {"out_sharding": None} if op is reduce_sum_p else {}

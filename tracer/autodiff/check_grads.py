@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...tracer.autodiff.grad import jvp, vjp
-from ...tracer.trees import tree
+from ..operands.dtype_promotion import dtype_name
+from ..trees import tree
+from .grad import jvp, vjp
 
 __all__ = ["check_grads", "check_jvp", "check_vjp"]
 _STEP = {np.dtype("float16"): 1e-1, np.dtype("float32"): 1e-3, np.dtype("float64"): 1e-6}
@@ -15,14 +16,17 @@ _TOLERANCE = {np.dtype("float16"): 1e-1, np.dtype("float32"): 2e-2, np.dtype("fl
 
 
 def _directions(values: Any, generator: np.random.Generator) -> Any:
-    """A random tangent of every leaf."""
-    return tree.map(lambda x: generator.standard_normal(np.shape(x)).astype(np.asarray(x).dtype),
-                    values)
+    """A random tangent of every leaf, of elements that are not small."""
+    def one(x: Any) -> np.ndarray:
+        signs = generator.choice([-1.0, 1.0], np.shape(x))
+        return (signs * generator.uniform(0.5, 1.5, np.shape(x))).astype(dtype_name(x))
+
+    return tree.map(one, values)
 
 
 def _dtype(values: Any) -> np.dtype:
     """The narrowest dtype of the leaves, of those that there are steps for."""
-    found = {np.asarray(x).dtype for x in tree.leaves(values)} & _STEP.keys()
+    found = {dtype_name(x) for x in tree.leaves(values)} & _STEP.keys()
     return max(found or {np.dtype("float32")}, key=_STEP.__getitem__)
 
 

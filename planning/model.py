@@ -1,0 +1,339 @@
+"""What layouts of groups cost, as tables: the problem that the search solves.
+
+Each group (groups.py) takes one of a few layouts: every mesh axis splits one of its dimensions, or
+none. Each equation between groups takes one of a few strategies: every axis splits one factor of
+its rule, or none (partitioner/choice/). Then
+
+    cost = of each group, computing its elementwise equations on blocks and finishing its reductions
+         + of each equation, computing on blocks by its strategy
+         + of each operand and result, the reshard between the group's layout and the strategy's
+
+in seconds on the chosen hardware, one after the other, at the prices that the partitioner chooses
+by. Loops multiply. It is a model: exchanges that overlap with computation, sums that wait and
+exchanges that are shared or combined are known only of whole plans (trials.py).
+"""
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from ..ir.mesh import AbstractMesh
+from ..ir.op_instance import OpInstance
+from ..ir.ops.communication.sharding import sharding_constraint_p
+from ..ir.program import Var
+from ..ir.support.named_tuple import NamedTuple
+from ..ir.types import Entries
+from ..partitioner.choice.costs import local_cost
+from ..partitioner.choice.layouts import LayoutTable
+from ..partitioner.choice.strategies import Strategy, StrategyTable
+from ..partitioner.cost.buffers import buffers
+from ..partitioner.cost.prices import Objective, exchanges_of
+from ..partitioner.cost.work import equation_bytes
+from ..partitioner.factors import RuleInfo
+from ..partitioner.redistribution.redistribute import plan
+from .groups import Group, Groups, Use
+from .repeats import alike
+
+MOST = 64                  # layouts of a group
+EVEN = 1e-4                # of the price of reading it counts what is stored of an argument
+GroupLayout = Entries      # the axes of each dimension of a group
+_NONE: frozenset[str] = frozenset()
+
+
+class Edge(NamedTuple):
+    """Where an equation reads or makes a value of a group. group: its number; row: per strategy of
+    the equation, the row of `costs` that it needs; costs: (needed layout, layout of the group).
+    """
+    group: int
+    row: np.ndarray
+    costs: np.ndarray
+
+
+class Node(NamedTuple):
+    """An equation between groups. costs: of its strategies, by themselves."""
+    use: Use
+    costs: np.ndarray
+    edges: tuple[Edge, ...]
+
+
+class Model:
+    """The tables. groups: one of each that are alike (repeats.py), `number` has the place of any;
+    below, "group" is one of these. layouts: per group those that it may take; costs: per
+    group, of each. allowed: says of a group and a layout whether it may be taken.
+    """
+
+    def __init__(self, groups: Groups, mesh: AbstractMesh, objective: Objective,
+                 allowed: Callable[[Group, GroupLayout], bool] | None = None) -> None:
+        self.values, self.mesh = groups, mesh
+        self.prices = objective.prices(mesh)
+        self.table = LayoutTable(self.prices)
+        allow = allowed or (lambda group, layout: True)
+        possible = {g: tuple(group_layouts(g, mesh)) for g in dict.fromkeys(groups.of.values())}
+        kept = {g: tuple([x for x in every if allow(g, x)]) or every[-1:]
+                for g, every in possible.items()}
+        self.number = alike(groups, kept.__getitem__)
+        first: dict[int, Group] = {}
+        for g, n in self.number.items():
+            first.setdefault(n, g)
+        self.groups = list(first.values())
+        self.layouts: list[list[GroupLayout]] = []
+        self.layouts += [list(kept[g]) for g in self.groups]
+        self.costs = [np.zeros(len(found)) for found in self.layouts]
+        self.readers: dict[tuple[Var, str, int], int] = {}
+        for use in groups.between:
+            for i, a in enumerate(use.equation.invars):
+                if isinstance(a, Var):
+                    key = a, use.equation.op.name, i
+                    self.readers[key] = self.readers.get(key, 0) + 1
+        self._known: dict[tuple, list[Strategy]] = {}
+        self._constrained()
+        self._stored()
+        self._within()
+        self.nodes = self._nodes()
+        # per group, the nodes that read or make values of it
+        self.touching: list[list[int]] = [[] for _ in self.groups]
+        for n, node in enumerate(self.nodes):
+            for g in dict.fromkeys(e.group for e in node.edges):
+                self.touching[g].append(n)
+
+    def entries(self, var: Var, layout: GroupLayout) -> Entries:
+        """The layout of a value in a layout of its group."""
+        return tuple([layout[d] if d >= 0 else () for d in self.values.dims[var]])
+
+    # -- tables ----------------------------------------------------------------------------------
+
+    def _constrained(self) -> None:
+        """Layouts that the user's constraints rule out are left out."""
+        for use in (*self.values.between, *self.values.within):
+            if use.equation.op is sharding_constraint_p:
+                var = use.equation.outvars[0]
+                g = self.number[self.values.of[var]]
+                asked = use.equation.params["sharding"].spec.padded(var.aval.ndim).entries
+                kept = [x for x in self.layouts[g] if all(
+                    not isinstance(want, tuple) or want == have
+                    for want, have in zip(asked, self.entries(var, x), strict=True))]
+                if kept:
+                    self.layouts[g], self.costs[g] = kept, np.zeros(len(kept))
+
+    def _stored(self) -> None:
+        """Of layouts that cost the same, arguments rather have one that splits them."""
+        for v in self.values.program.invars:
+            g = self.number[self.values.of[v]]
+            size = math.prod(v.aval.shape) * v.aval.dtype.itemsize * self.prices.traffic * EVEN
+            for n, layout in enumerate(self.layouts[g]):
+                self.costs[g][n] += size / self._blocks(layout)
+
+    def _within(self) -> None:
+        for use in self.values.within:
+            eqn, info = use.equation, use.info
+            assert info is not None
+            atoms = (*eqn.invars, *eqn.outvars)
+            tensors = [t for t, a in enumerate(atoms) if isinstance(a, Var) and info.places[t]]
+            if not tensors:
+                continue
+            moved = equation_bytes(eqn, buffers(use.program)) * self.prices.traffic * use.runs
+            if not moved and not info.has_other_kinds:
+                continue
+            t = max(tensors, key=[*map(len, info.places)].__getitem__)
+            var = atoms[t]
+            assert isinstance(var, Var)
+            g = self.number[self.values.of[var]]
+            for n, layout in enumerate(self.layouts[g]):
+                have = self.entries(var, layout)
+                axes_of = {f: have[d] for f, d, _ in info.places[t] if have[d]}
+                cost = moved / self._blocks(have)
+                if info.has_other_kinds:
+                    done = self._finished(use, info, axes_of)
+                    cost = math.inf if done is None else cost + done * use.runs
+                self.costs[g][n] += cost
+        for g, costs in enumerate(self.costs):
+            if not np.isfinite(costs).any():
+                self.costs[g] = np.zeros(len(costs))
+
+    def _finished(self, use: Use, info: RuleInfo, axes_of: dict[int, tuple[str, ...]]
+                  ) -> float | None:
+        """The price of finishing a reduction whose factors are split so; None where it cannot be.
+        """
+        table, strategy = self._strategy(use, info, axes_of)
+        if strategy is None:
+            return None
+        total = float(strategy.cost - self._local(table, strategy))
+        for k, made in enumerate(strategy.results):
+            kind = table.kinds[info.operands + k]
+            entries, pending = self.table.table[made]
+            if pending:
+                total += self._reshard(kind, made, self.table.numbers[entries, _NONE])
+        return total
+
+    def _strategy(self, use: Use, info: RuleInfo, axes_of: dict[int, tuple[str, ...]]
+                  ) -> tuple[StrategyTable, Strategy | None]:
+        kinds = tuple([self.table.kinds_of[t] for some in use.equation.types for t in some])
+        memo = self.table.memo
+        table = memo.get((info, kinds))
+        if table is None:
+            table = memo[info, kinds] = StrategyTable(self.table, info, kinds)
+        for f, axes in axes_of.items():
+            self.table.numbers[(axes,), _NONE]         # its axes have places from now on
+            if not info.split_ok[f]:
+                return table, None
+        ordered = {f: axes_of[f] for f in sorted(axes_of)}
+        return table, table.strategy(table.candidates.candidate(ordered), table.whole)
+
+    def _blocks(self, entries: Entries) -> int:
+        return math.prod([self.mesh.axis_size(a) for axes in entries for a in axes])
+
+    def _local(self, table: StrategyTable, strategy: Strategy) -> int:
+        """The price of local work that a strategy counts, where it is no product."""
+        shapes, numbers = self.table.shapes, (*strategy.needs, *strategy.results)
+        sizes = [math.prod(shapes[k][0]) * shapes[k][1] // self._blocks(self.table.table[n][0])
+                 for k, n in zip(table.kinds, numbers, strict=True)]
+        return local_cost(self.prices, 0, 1, sizes)
+
+    def _nodes(self) -> list[Node]:
+        """The tables of all equations between groups, of those that are alike once."""
+        counts: dict[tuple, int] = {}
+        found: dict[tuple, Use] = {}
+        for use in self.values.between:
+            eqn = use.equation
+            if eqn.op is sharding_constraint_p or use.info is None:
+                continue
+            atoms = (*eqn.invars, *eqn.outvars)
+            key = (eqn.instance.identity, eqn.types, use.runs, use.outside, tuple([
+                (self.number[self.values.of[a]], self.values.dims[a], a in use.invariant,
+                 self.readers.get((a, eqn.op.name, t))) if isinstance(a, Var) else None
+                for t, a in enumerate(atoms)]))
+            counts[key] = counts.get(key, 0) + 1
+            found.setdefault(key, use)
+        return [Node(node.use, node.costs * counts[key], tuple([
+                    e._replace(costs=e.costs * counts[key]) for e in node.edges]))
+                for key, use in found.items() if (node := self._node(use)) is not None]
+
+    def _node(self, use: Use) -> Node | None:
+        """The tables of an equation between groups."""
+        info, eqn = use.info, use.equation
+        assert info is not None
+        atoms = (*eqn.invars, *eqn.outvars)
+        touched = [t for t, a in enumerate(atoms) if isinstance(a, Var) and a.aval.shape]
+        if not touched:
+            return None
+        found = self._strategies(use.equation.instance, use, info)
+        moved = equation_bytes(eqn, buffers(use.program)) * self.prices.traffic
+        largest = max(touched, key=lambda t: math.prod(atoms[t].aval.shape))
+        costs = []
+        for s in found:
+            table = s.table
+            numbers = (*s.needs, *s.results)
+            if info.is_product:
+                cost = float(s.cost)
+            else:
+                cost = s.cost - self._local(table, s) + moved / self._blocks(
+                    self.table.table[numbers[largest]][0])
+            costs.append(cost * use.runs)
+        edges = []
+        for t in touched:
+            var = atoms[t]
+            assert isinstance(var, Var)
+            weight = float(use.runs)
+            if t < info.operands:
+                weight = use.outside if var in use.invariant else use.runs
+                weight /= self.readers[var, eqn.op.name, t]
+            edges.append(self._edge(var, [(*s.needs, *s.results)[t] for s in found],
+                                    t < info.operands, weight))
+        return Node(use, np.array(costs), tuple(edges))
+
+    def _strategies(self, instance: OpInstance, use: Use, info: RuleInfo) -> list[Strategy]:
+        key = instance, use.equation.types
+        known = self._known.get(key)
+        if known is None:
+            axes = [a for a, n in self.mesh.shape.items() if n > 1]
+            splittable = [f for f, ok in enumerate(info.split_ok)
+                          if ok and info.factors[f].size > 1]
+            known = []
+            for picked in itertools.product((*splittable, -1), repeat=len(axes)):
+                axes_of: dict[int, tuple[str, ...]] = {}
+                for a, f in zip(axes, picked, strict=True):
+                    if f >= 0:
+                        axes_of[f] = (*axes_of.get(f, ()), a)
+                strategy = self._strategy(use, info, axes_of)[1]
+                if strategy is not None:
+                    known.append(strategy)
+            self._known[key] = known
+        return known
+
+    def _edge(self, var: Var, needed: Sequence[int], reads: bool, weight: float) -> Edge:
+        g = self.number[self.values.of[var]]
+        kind, numbers = self.table.kinds_of[var.aval], self.table.numbers
+        have = [numbers[self.entries(var, x), _NONE] for x in self.layouts[g]]
+        rows = {n: i for i, n in enumerate(dict.fromkeys(needed))}
+        table = np.array([[self._reshard(kind, h, n) if reads else self._reshard(kind, n, h)
+                           for h in have] for n in rows], float).reshape(len(rows), len(have))
+        return Edge(g, np.array([rows[n] for n in needed]), table * weight)
+
+    def _reshard(self, kind: int, source: int, target: int) -> int:
+        """The price of bringing values of a kind from one layout to another, by the plan for it:
+        axes that leave different dimensions are not gathered at once.
+        """
+        if source == target:
+            return 0
+        memo = self.table.memo
+        key = "reshard", kind, source, target
+        if key not in memo:
+            shape, itemsize = self.table.shapes[kind]
+            (have, sums), (want, others) = (self.table.table[n] for n in (source, target))
+            if sums == others and len(_moving(have, want)) < 2:
+                return self.table.costs[kind, source, target]
+            size = math.prod(shape)
+            if size and all(n % self.mesh.size == 0 for n in shape):
+                # what divides however it is split moves alike, whatever its size
+                shape = (self.mesh.size,) * len(shape)
+            own = "moves", shape, source, target
+            if own not in memo:
+                moves = plan(self.mesh, shape, have, want, sums, others).moves
+                memo[own] = [(self.prices.exchange(name, axes), n / math.prod(shape))
+                             for name, axes, n in exchanges_of(self.mesh, shape, moves, have)]
+            memo[key] = sum([price.of(part * size * itemsize) for price, part in memo[own]])
+        return memo[key]
+
+    # -- what a choice costs -----------------------------------------------------------------------
+
+    def node_costs(self, n: int, chosen: Sequence[int], free: int = -1) -> np.ndarray:
+        """What equation n costs by its best strategy: for each layout of group `free` (-1: once),
+        the other groups being laid out as chosen.
+        """
+        node = self.nodes[n]
+        total = node.costs[:, None]
+        for e in node.edges:
+            part = e.costs[e.row] if e.group == free else e.costs[e.row, chosen[e.group]][:, None]
+            total = total + part
+        return total.min(0)
+
+    def cost(self, chosen: Sequence[int]) -> float:
+        """The cost of a choice of layouts, a number for each group."""
+        return float(sum(c[i] for c, i in zip(self.costs, chosen, strict=True))
+                     + sum(self.node_costs(n, chosen)[0] for n in range(len(self.nodes))))
+
+
+def _moving(have: Entries, want: Entries) -> set[str]:
+    """The axes that are elsewhere in one of two layouts."""
+    return {a for own, other in zip(have, want, strict=True) for a in {*own} ^ {*other}}
+
+
+def group_layouts(group: Group, mesh: AbstractMesh) -> Iterator[GroupLayout]:
+    """The layouts that a group may have: those that use most axes first, the whole one last."""
+    axes = [a for a, n in mesh.shape.items() if n > 1]
+    count = len(group.sizes)
+    open_dims = [d for d in range(count) if d not in group.closed]
+    found = []
+    for picked in itertools.product((*open_dims, -1), repeat=len(axes)):
+        layout: list[tuple[str, ...]] = [()] * count
+        for a, d in zip(axes, picked, strict=True):
+            if d >= 0:
+                layout[d] += (a,)
+        if all(n % math.prod(map(mesh.axis_size, own)) == 0
+               for n, own in zip(group.sizes, layout, strict=True)):
+            found.append(tuple(layout))
+    found.sort(key=lambda x: -math.prod([mesh.axis_size(a) for own in x for a in own]))
+    yield from found if len(found) <= MOST else (*found[:MOST - 1], found[-1])

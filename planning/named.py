@@ -1,0 +1,136 @@
+"""Plans that have names: data parallelism, FSDP, tensor and sequence parallelism, their mixtures.
+
+A plan gives each mesh axis a job, in the terms of roles.py:
+
+    data      the batch is over it; parameters are whole
+    FSDP      the batch is over it, and of each parameter its largest dimension; gathered when used
+    tensor    of each parameter the inner dimension (the hidden one, the heads, the experts, the
+              vocabulary), and of values those that follow from it
+    sequence  the sequence is over it; parameters are whole
+    tensor+sequence  as tensor; where values do not have the inner dimension, the sequence
+    FSDP+sequence    the sequence is over it, and parameters as by FSDP
+
+As a choice of layouts of a model (model.py) it can be judged, and bettered, like any other.
+"""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from ..ir.support.named_tuple import NamedTuple
+from .groups import Group
+from .model import GroupLayout, Model
+from .roles import Roles
+
+JOBS = ("data", "FSDP", "tensor", "sequence", "tensor+sequence", "FSDP+sequence")
+NAMES = {"data": "data parallel", "FSDP": "FSDP", "tensor": "tensor parallel",
+         "sequence": "sequence parallel", "tensor+sequence": "tensor and sequence parallel",
+         "FSDP+sequence": "FSDP over the sequence"}
+_GATHERED = ("FSDP", "FSDP+sequence")
+_INNER = ("tensor", "tensor+sequence")
+
+
+class Named(NamedTuple):
+    """chosen: the number of a layout for each group."""
+    name: str
+    chosen: tuple[int, ...]
+
+
+def named_plans(model: Model, roles: Roles) -> list[Named]:
+    """The plans that a mesh has room for, those that do the same as an earlier one left out."""
+    axes = [a for a, n in model.mesh.shape.items() if n > 1]
+    found: dict[tuple[int, ...], str] = {}
+    lacks = [word for word, there in (("sequence", roles.sequence is not None),
+                                      ("FSDP", roles.batch is not None),
+                                      ("data", roles.batch is not None),
+                                      ("tensor", bool(roles.inner_classes))) if not there]
+    for jobs in _mixtures(axes):
+        if any(word in job for job in jobs.values() for word in lacks):
+            continue
+        chosen = tuple([_number(model, g, _layout(model, roles, g, jobs))
+                        for g in range(len(model.groups))])
+        found.setdefault(chosen, _name(jobs))
+    return [Named(name, chosen) for chosen, name in found.items()]
+
+
+def _mixtures(axes: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Jobs of all axes: one job for all, then two, each on some of them."""
+    for job in JOBS:
+        yield dict.fromkeys(axes, job)
+    if len(axes) > 1:
+        for first in itertools.product((True, False), repeat=len(axes)):
+            if any(first) and not all(first):
+                for one in ("data", "FSDP"):
+                    for other in ("tensor", "tensor+sequence", "sequence", "FSDP+sequence",
+                                  *(("FSDP",) if one == "data" else ())):
+                        yield {a: one if own else other
+                               for a, own in zip(axes, first, strict=True)}
+
+
+def _name(jobs: dict[str, str]) -> str:
+    by_job: dict[str, list[str]] = {}
+    for a, job in jobs.items():
+        by_job.setdefault(job, []).append(a)
+    if len(by_job) == 1:
+        return NAMES[next(iter(by_job))]
+    return " x ".join([f"{NAMES[job]} ({', '.join(axes)})" for job, axes in by_job.items()])
+
+
+def _layout(model: Model, roles: Roles, g: int, jobs: dict[str, str]) -> GroupLayout:
+    """How a plan lays out a group."""
+    group, of = model.groups[g], roles.of[model.groups[g]]
+    layout: list[tuple[str, ...]] = [()] * len(group.sizes)
+
+    def put(axis: str, dims: Sequence[int]) -> bool:
+        for d in dims:
+            trial = (*layout[d], axis)
+            parts = 1
+            for a in trial:
+                parts *= model.mesh.axis_size(a)
+            if d not in group.closed and group.sizes[d] % parts == 0:
+                layout[d] = trial
+                return True
+        return False
+
+    def places(role: int | None) -> list[int]:
+        # of two dimensions of one class, as the queries and keys of scores, the first
+        return [] if role is None else [d for d, c in enumerate(of) if c == role][:1]
+
+    if roles.is_data(group):
+        for a, job in jobs.items():
+            if job in ("data", "FSDP"):
+                put(a, places(roles.batch))
+            elif job in ("sequence", "FSDP+sequence"):
+                put(a, places(roles.sequence))
+            elif not put(a, _inner_of_values(roles, group)) and job == "tensor+sequence":
+                put(a, places(roles.sequence))
+    elif group.holds_argument:
+        inner = [a for a, job in jobs.items() if job in _INNER]
+        gathered = [a for a, job in jobs.items() if job in _GATHERED]
+        if len(group.sizes) - len(group.closed) > 1:      # not a scale or a bias
+            for a in inner:
+                put(a, roles.inner(group, [model.mesh.axis_size(a)])[:1])
+            taken = [d for d, own in enumerate(layout) if own]
+            largest = sorted(range(len(group.sizes)), key=lambda d: (-group.sizes[d], d))
+            for a in gathered:
+                put(a, [d for d in largest if d not in taken] + taken)
+    return tuple(layout)
+
+
+def _inner_of_values(roles: Roles, group: Group) -> list[int]:
+    """The dimensions of an activation that parameters split by their inner dimension give it."""
+    return [d for d, c in enumerate(roles.of[group])
+            if c in roles.inner_classes and c not in (roles.batch, roles.sequence)]
+
+
+def _number(model: Model, g: int, wanted: GroupLayout) -> int:
+    """The number of a layout; where a group may not take it, that of the one most like it."""
+    layouts = model.layouts[g]
+    if wanted in layouts:
+        return layouts.index(wanted)
+
+    def unlike(n: int) -> tuple[int, int]:
+        pairs = zip(layouts[n], wanted, strict=True)
+        return sum([len({*a} ^ {*b}) for a, b in pairs]), -n
+
+    return min(range(len(layouts)), key=unlike)

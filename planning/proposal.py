@@ -1,0 +1,64 @@
+"""What `autoshard` proposes: specs for arguments and results, values to pin inside, and why.
+
+It is data first (proposed.py); `str()` gives the table of specs, the plan's figures beside those of
+the plans that have names, and the code to paste.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..report.explanation import Explanation
+from . import text
+from .proposed import Proposed
+
+
+class Proposal(Proposed):
+    """The plan that `shardtrace.autoshard` proposes; its data are those of `Proposed`.
+
+    jit(): the function with the plan; explanation: of its collectives; code: what to paste.
+    """
+
+    _jitted: Callable[[], Any] | None = None
+    _explain: Callable[[], Explanation]
+
+    def made_by(self, jitted: Callable[[], Any] | None, explain: Callable[[], Explanation]
+                ) -> Proposal:
+        """The proposal, with what makes the function and the explanation of the plan."""
+        self._jitted, self._explain = jitted, explain
+        return self
+
+    @functools.cached_property
+    def explanation(self) -> Explanation:
+        """Every collective of the plan with its line, reason and cost."""
+        return self._explain()
+
+    def jit(self) -> Any:
+        """The function, jitted with the plan: it computes the same values.
+
+        Raises ValueError for a program that was read from a text: there is no function.
+        """
+        if self._jitted is None:
+            raise ValueError(f"{self.name} was read from a text: there is no function to jit")
+        return self._jitted()
+
+    @property
+    def code(self) -> str:
+        """What to write to get the plan."""
+        return text.code(self)
+
+    def text(self, width: int = 100) -> str:
+        """All of it but the explanation."""
+        return text.report(self, width)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return (f"<proposal for {self.name} on {self.topology}: "
+                f"{text.figures_line(self.figures)}>")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return text.as_dict(self)

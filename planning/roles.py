@@ -1,0 +1,122 @@
+"""What dimensions are to a program: its batch, its sequence, the dimensions of its parameters.
+
+Dimensions of groups that share a factor in some equation are one *class*, such as all that are the
+batch. Which class is what is read off the program: the batch takes part in nearly all products, is
+in few of the arguments, and comes first where it is; the sequence likewise, behind it. From these
+come the plans that have names (named.py).
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..ir.program import Var
+from ..partitioner.cost.work import equation_flops
+from .groups import Group, Groups, Use
+
+COVERED = 0.5              # share of all operations that a batch takes part in
+
+
+class Roles:
+    """The classes of a program. of: per group, the class of each dimension; covered: per class the
+    share of operations of products that it takes part in; arguments: per class, those that have it.
+    batch, sequence: classes, in the order in which they come first in values; None where there is
+    none. inner_classes: those that tensor parallelism splits, one of each parameter.
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        every = list(dict.fromkeys(groups.of.values()))
+        start: dict[Group, int] = {}
+        count = 0
+        for g in every:
+            start[g] = count
+            count += len(g.sizes)
+        leader = list(range(count))
+
+        def find(i: int) -> int:
+            while leader[i] != i:
+                leader[i] = i = leader[leader[i]]
+            return i
+
+        factors: list[tuple[Use, list[set[int]]]] = []
+        for use in groups.between:
+            info = use.info
+            if info is None:
+                continue
+            atoms = (*use.equation.invars, *use.equation.outvars)
+            dims: list[set[int]] = [set() for _ in info.factors]
+            for t, place in enumerate(info.places):
+                a = atoms[t]
+                if isinstance(a, Var):
+                    for f, d, _ in place:
+                        own = groups.dims[a][d]
+                        # of a dimension of several factors, the first is what splits it
+                        if own >= 0 and info.maps[t][d][0] == f:
+                            dims[f].add(start[groups.of[a]] + own)
+            for f, own in enumerate(dims):
+                if info.flows[f] and own:
+                    first, *rest = sorted(own)
+                    for i in rest:
+                        leader[find(i)] = find(first)
+            factors.append((use, dims))
+        self.of: dict[Group, tuple[int, ...]] = {
+            g: tuple([find(start[g] + d) for d in range(len(g.sizes))]) for g in every}
+        self.covered: dict[int, float] = {}
+        total = 0.0
+        for use, dims in factors:
+            if use.info is not None and use.info.is_product:
+                flops = equation_flops(use.equation) * use.runs
+                total += flops
+                for c in {find(i) for own in dims for i in own}:
+                    self.covered[c] = self.covered.get(c, 0.0) + flops
+        self.covered = {c: n / max(total, 1.0) for c, n in self.covered.items()}
+        self.arguments: dict[int, set[int]] = {}
+        for i, v in enumerate(groups.program.invars):
+            for c in {*self.classes(v)}:
+                self.arguments.setdefault(c, set()).add(i)
+        self.batch, self.sequence = self._batches()
+        self.outer = {c for g in every if g.holds_argument and self.is_data(g) for c in self.of[g]}
+        parameters = [g for g in every if g.holds_argument and not self.is_data(g)
+                      and len(g.sizes) - len(g.closed) > 1]
+        self.inner_classes = {self.of[g][d] for g in parameters for d in self.inner(g, ())[:1]}
+
+    def _batches(self) -> tuple[int | None, int | None]:
+        places: dict[int, list[int]] = {}
+        for v in self.groups.of:
+            for d, c in enumerate(self.classes(v)):
+                if c >= 0:
+                    places.setdefault(c, []).append(d)
+        count = len([v for v in self.groups.program.invars if v.aval.shape])
+        found = [c for c, share in self.covered.items() if share >= COVERED]
+        own = {c: self.arguments.get(c, set()) for c in found}
+        ins, outs = ({self.groups.of[v] for v in some if isinstance(v, Var)} for some in (
+            self.groups.program.invars, self.groups.program.outvars))
+        kept = {c for g in ins & outs for c in self.of[g]}       # what a step gives back: no batch
+        found.sort(key=lambda c: (2 * len(own[c]) > count, c in kept, -round(self.covered[c], 1),
+                                  sum(places[c]) / len(places[c]), c))
+        if not found or len(own[found[0]]) == count:
+            return None, None
+        batch = found[0]
+        behind = [c for c in found[1:] if own[c] <= own[batch]]
+        return batch, behind[0] if behind else None
+
+    def classes(self, v: Var) -> tuple[int, ...]:
+        """The class of each dimension of a value; -1 for those of size one."""
+        own = self.of[self.groups.of[v]]
+        return tuple([own[d] if d >= 0 else -1 for d in self.groups.dims[v]])
+
+    def is_data(self, group: Group) -> bool:
+        """Does it have the batch or the sequence?"""
+        return any(c in self.of[group] for c in (self.batch, self.sequence) if c is not None)
+
+    def inner(self, group: Group, sizes: Sequence[int]) -> list[int]:
+        """The dimensions of a parameter, first what tensor parallelism splits: of a class that no
+        data has, and that the fewest products take part in. sizes: whose product divides it.
+        """
+        parts = math.prod(sizes)
+        found = [d for d, n in enumerate(group.sizes)
+                 if d not in group.closed and n % parts == 0]
+        return sorted(found, key=lambda d: (
+            self.of[group][d] in self.outer,
+            round(self.covered.get(self.of[group][d], 0.0), 6), d))

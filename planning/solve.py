@@ -1,0 +1,180 @@
+"""The cheapest choice of layouts in a model, under a limit of memory: a mixed-integer program.
+
+Binary are the layouts of groups. A strategy of an equation is a share that comes out whole by
+itself, and what an operand needs is matched with what its group has by a transport problem of its
+own, so that the relaxation is tight (the local polytope of Wainwright and Jordan, "Graphical
+Models, Exponential Families, and Variational Inference", 2008; the choice per equation is that of
+Zheng et al., "Alpa", OSDI 2022). Descent, one group at a time, gives a first choice, which rules
+out strategies that no better one can take. HiGHS is stopped by the number of nodes, never by a
+clock, so that equal problems have equal answers.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..ir.support.lazy import lazy_import
+from ..ir.support.named_tuple import NamedTuple
+from .memory import Held
+from .model import Model, Node
+
+optimize = lazy_import("scipy.optimize")
+sparse = lazy_import("scipy.sparse")
+
+NODES = 64                 # of the branch-and-bound tree
+GAP = 1e-7                 # of the answer, at which HiGHS is content
+SWEEPS = 12                # over all groups, of a descent
+
+
+class Answer(NamedTuple):
+    """chosen: the number of a layout for each group. cost: what they cost in the model; bound: what
+    any choice costs at least.
+    """
+    chosen: tuple[int, ...]
+    cost: float
+    bound: float
+
+
+def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozenset(),
+            weights: Sequence[np.ndarray] = ()) -> list[int]:
+    """A choice that no other layout of a single group makes cheaper. fixed: groups that stay.
+    weights: per group, what else each of its layouts counts.
+    """
+    chosen = list(start)
+    for _ in range(SWEEPS):
+        moved = False
+        for g, own in enumerate(model.costs):
+            if g in fixed or len(own) < 2:
+                continue
+            total = own + weights[g] if weights else own
+            for n in model.touching[g]:
+                total = total + model.node_costs(n, chosen, g)
+            best = int(total.argmin())
+            if total[best] < total[chosen[g]] * (1 - 1e-9):
+                chosen[g], moved = best, True
+        if not moved:
+            break
+    return chosen
+
+
+def solve(model: Model, start: Sequence[int], fixed: Mapping[int, int] = {},
+          limits: Sequence[Held] = (), limit: float = math.inf) -> Answer | None:
+    """The cheapest choice; None where nothing keeps to the limit. start: a choice to be better
+    than, which keeps to it or not. fixed: layouts of some groups. limits: what is held at once, in
+    bytes, which `limit` bounds.
+    """
+    first = descend(model, [fixed.get(g, n) for g, n in enumerate(start)], frozenset(fixed))
+    fits = all(h.total(first) <= limit for h in limits)
+    most = model.cost(first) if fits else math.inf
+    program = _Program(model, most, fixed)
+    for h in limits:
+        if h.total([int(c.argmax()) for c in h.by_layout]) > limit:
+            program.hold(h, limit)
+    found = program.solved()
+    if found is None:
+        return None
+    chosen, bound = found
+    if limits == () or all(h.total(chosen) <= limit for h in limits):
+        after = descend(model, chosen, frozenset(fixed))
+        if all(h.total(after) <= limit for h in limits):
+            chosen = after
+    cost = model.cost(chosen)
+    if fits and most < cost:
+        chosen, cost = first, most
+    return Answer(tuple(chosen), cost, min(bound, cost))
+
+
+class _Program:
+    """The mixed-integer program: rows and columns as they are added."""
+
+    def __init__(self, model: Model, most: float, fixed: Mapping[int, int]) -> None:
+        self.model, self.fixed = model, fixed
+        self.objective: list[float] = []
+        self.integral: list[int] = []
+        self.rows: list[tuple[list[int], list[float], float, float]] = []
+        self.first: list[int] = []             # column of each group's first layout
+        self.scale = 1 / max(most if math.isfinite(most) else sum(c.min() for c in model.costs), 1.)
+        for g, costs in enumerate(model.costs):
+            self.first.append(len(self.objective))
+            columns = self.columns(costs, 1)
+            self.row(columns, [1.0] * len(columns), 1, 1)
+            if g in fixed:
+                self.row([columns[fixed[g]]], [1.0], 1, 1)
+        least = [_least(node) for node in model.nodes]
+        floor = sum(float(c.min()) for c in model.costs) + sum(float(m.min()) for m in least)
+        for node, own in zip(model.nodes, least, strict=True):
+            self.node(node, own - own.min() <= most - floor)
+
+    def columns(self, costs: Sequence[float] | np.ndarray, integral: int) -> list[int]:
+        start = len(self.objective)
+        self.objective += [c * self.scale for c in costs]
+        self.integral += [integral] * len(costs)
+        return list(range(start, len(self.objective)))
+
+    def row(self, columns: Sequence[int], values: Sequence[float], low: float, high: float) -> None:
+        self.rows.append((list(columns), list(values), low, high))
+
+    def node(self, node: Node, kept: np.ndarray) -> None:
+        """An equation: its strategies, and what they need of each group. kept: those that a better
+        choice can take.
+        """
+        strategies = np.flatnonzero(kept)
+        shares = self.columns(node.costs[strategies], 0)
+        self.row(shares, [1.0] * len(shares), 1, 1)
+        for e in node.edges:
+            needed: dict[int, list[int]] = {}
+            for column, s in zip(shares, strategies, strict=True):
+                needed.setdefault(int(e.row[s]), []).append(column)
+            count = e.costs.shape[1]
+            if count == 1 or len(needed) == 1 and not e.costs[next(iter(needed))].any():
+                for column, s in zip(shares, strategies, strict=True):
+                    if count == 1:
+                        self.objective[column] += float(e.costs[e.row[s], 0]) * self.scale
+                continue
+            moved: list[list[int]] = []
+            for r, users in needed.items():
+                found = self.columns(e.costs[r], 0)
+                moved.append(found)
+                self.row([*found, *users], [1.0] * count + [-1.0] * len(users), 0, 0)
+            for n in range(count):
+                held = self.first[e.group] + n
+                self.row([*[m[n] for m in moved], held], [1.0] * len(moved) + [-1.0], 0, 0)
+
+    def hold(self, held: Held, limit: float) -> None:
+        """Bound what is held at once."""
+        columns, values = [], []
+        for g, costs in enumerate(held.by_layout):
+            for n, c in enumerate(costs):
+                if c:
+                    columns.append(self.first[g] + n)
+                    values.append(float(c) / limit)
+        self.row(columns, values, -math.inf, 1 - held.fixed / limit)
+
+    def solved(self) -> tuple[list[int], float] | None:
+        """The layouts chosen, and the bound; None where there is no choice."""
+        starts = np.cumsum([0, *(len(r[0]) for r in self.rows)])
+        matrix = sparse.csr_array((np.concatenate([r[1] for r in self.rows]),
+                                   np.concatenate([r[0] for r in self.rows]), starts),
+                                  shape=(len(self.rows), len(self.objective)))
+        found = optimize.milp(
+            np.array(self.objective), integrality=np.array(self.integral),
+            bounds=optimize.Bounds(0, 1),
+            constraints=optimize.LinearConstraint(matrix, np.array([r[2] for r in self.rows]),
+                                                  np.array([r[3] for r in self.rows])),
+            options={"mip_rel_gap": GAP, "node_limit": NODES})
+        if found.x is None:
+            return None
+        chosen = [int(np.argmax(found.x[f:f + len(c)]))
+                  for f, c in zip(self.first, self.model.costs, strict=True)]
+        bound = found.fun if found.mip_dual_bound is None else found.mip_dual_bound
+        return chosen, bound / self.scale
+
+
+def _least(node: Node) -> np.ndarray:
+    """Per strategy what it costs at least, whatever the layouts."""
+    total = node.costs.copy()
+    for e in node.edges:
+        total += e.costs.min(1)[e.row]
+    return total

@@ -1,0 +1,232 @@
+"""A proposal as text and as plain data: tables of specs and of plans, and the code to paste."""
+from __future__ import annotations
+
+import pprint
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.shardings.sharding import NamedSharding
+from ..ir.spec import PartitionSpec
+from ..ir.text.prose import wrapped
+from ..partitioner.cost.figures import Figures
+from ..report.advice.changes import Constrain, pattern_of, row_of
+from ..report.words import quantity, seconds, spec_text
+from ..tracer.trees import tree
+from .proposed import Proposed, Row
+
+SHOWN = 12                 # plans that have names
+
+
+def figures_line(f: Figures) -> str:
+    """The figures of a plan in one line."""
+    return (f"{seconds(f.time)} a step, {quantity(f.peak_bytes, 'B')} at the peak, "
+            f"{quantity(f.received_bytes, 'B')} received per device")
+
+
+def report(p: Proposed, width: int = 100) -> str:
+    """All of it. Prose is wrapped; tables and code are not."""
+    times, device = p.figures.times, p.topology.hardware
+    lines = [f"{p.name} on {p.topology}, {mesh_text(p.mesh)}",
+             f"  time of a step: {seconds(times.step)} (computation {seconds(times.compute)}, "
+             f"communication {seconds(times.communication)}, of which {seconds(times.exposed)} "
+             "exposed)",
+             f"  peak memory: {quantity(p.peak_bytes, 'B')} of {quantity(device.memory, 'B')} "
+             f"(arguments {quantity(p.figures.memory.argument_bytes, 'B')})",
+             f"  received per device: {quantity(p.received_bytes, 'B')}",
+             f"  {bound_text(p)}"]
+    lines += [f"  mesh {mesh_text(mesh)}: {seconds(time)}" for mesh, time in p.meshes]
+    if all(r.spec is None or not r.spec.axes() for r in p.arguments):
+        lines.append("  no argument is split: exchanges would take longer than they save at these "
+                     "sizes")
+    head = wrapped("\n".join(lines), width).splitlines()
+    tables = table(["argument", "type", "spec", "a device"], spec_rows(p.arguments))
+    results = spec_rows([r for r in p.results if r.spec is not None])
+    if results:
+        tables += ["", *table(["result", "type", "spec", "a device"], results)]
+    inside = []
+    if p.constraints:
+        inside = ["", "  inside", *wrapped("\n".join(
+            [f"    {constraint_text(c)}" for c in p.constraints]), width).splitlines()]
+    plans = table(["plan", "time", "peak", "received", ""], named_rows(p))
+    return "\n".join([*head, "", *tables, *inside, "", *plans, "", code(p)])
+
+
+def bound_text(p: Proposed) -> str:
+    """How far the plan is from what the model says is least, without promising more."""
+    count = f"{p.tried} plan{'' if p.tried == 1 else 's'} tried"
+    if p.outcome.every:
+        count += ", every layout of the arguments among them"
+    if p.bound is None or p.gap is None:
+        return count
+    times = p.figures.times
+    total, least = times.compute + times.communication, seconds(p.bound)
+    if total < p.bound * (1 - 1e-3):
+        return (f"one after the other, computation and communication take {seconds(total)}; the "
+                f"model, which prices every exchange by itself, has {least} as the least; {count}")
+    return (f"one after the other, computation and communication take {seconds(total)}; by the "
+            f"model no plan takes less than {least}: {p.gap:.1%} above the bound; {count}")
+
+
+def mesh_text(mesh: Any) -> str:
+    """`data=512, model=8`."""
+    return ", ".join(f"{a}={n}" for a, n in mesh.shape.items())
+
+
+def named_rows(p: Proposed) -> list[tuple[str, ...]]:
+    found = [("this plan", *_columns(p.figures), "")]
+    for other in [n for n in p.named if n.figures is not None][:SHOWN]:
+        assert other.figures is not None
+        note = f"{other.figures.time / max(p.time, 1e-18):.2f}x"
+        if other.figures.peak_bytes > p.limit >= p.peak_bytes:
+            note += ", does not fit"
+        found.append((other.name, *_columns(other.figures), note))
+    # of those that were not tried rather one job for all axes than mixtures
+    untried = sorted([n for n in p.named if n.figures is None],
+                     key=lambda n: (" x " in n.name, n.cost))
+    found += [(n.name, seconds(n.cost), "", "", "by the model, not tried")
+              for n in untried[:max(0, SHOWN - len(found) + 1)]]
+    return found
+
+
+def _columns(f: Figures) -> tuple[str, str, str]:
+    return seconds(f.time), quantity(f.peak_bytes, "B"), quantity(f.received_bytes, "B")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns, aligned; the lines are indented, as what is aligned is not wrapped."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [("  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))).rstrip()
+            for row in (head, *rows)]
+
+
+def spec_rows(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
+    """(names, type, spec, bytes of a device) by rows of the pytree: what differs in numbers, or in
+    the argument that it is in, alone is one row.
+    """
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for r in rows:
+        spec = spec_text(r.spec) if r.spec is not None else "open"
+        base, suffix = _parted(r.name)
+        shape = r.type[r.type.find("["):]
+        found.setdefault((row_of("x" + suffix) if suffix else base, shape, spec), []).append(r)
+    out = []
+    for (_, _, spec), own in found.items():
+        bases = list(dict.fromkeys(_parted(r.name)[0] for r in own))
+        first = [r.name for r in own if _parted(r.name)[0] == bases[0]]
+        name = pattern_of(first) if len(first) > 1 else first[0]
+        if len(bases) > 1:
+            name += ", " + ", ".join(bases[1:])
+        types = list(dict.fromkeys(r.type for r in own))
+        out.append((name, ", ".join([types[0], *(t.partition("[")[0] for t in types[1:])]), spec,
+                    quantity(sum(r.nbytes for r in own), "B")))
+    return out
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """The argument, or the number of a result, and the path inside of it."""
+    start = name.find("[", len("result[")) if name.startswith("result[") else name.find("[")
+    return (name, "") if start < 0 else (name[:start], name[start:])
+
+
+def constraint_text(c: Constrain) -> str:
+    """`h` to P('data') behind train.py:12: h = x @ w"""
+    where = c.location
+    line = where.source_line().strip()
+    at = f"{where}: {line}" if line else str(where)
+    name = f"`{c.name}`" if c.name else "the result"
+    if c.places[0].equation < 0:
+        name = f"`{c.name}`" if c.name else "what is carried"
+        return f"{name} to {spec_text(c.spec)} where the body begins of the loop at {at}"
+    return f"{name} to {spec_text(c.spec)} behind {at}"
+
+
+def code(p: Proposed) -> str:
+    """The jitted function with its specs. Trees of specs that are equal are written once."""
+    axes = tuple(map(str, p.mesh.axis_names))
+    lines = [f"mesh = jax.make_mesh({tuple(p.mesh.axis_sizes)!r}, {axes!r}, "
+             f"axis_types=(AxisType.Auto,) * {len(axes)})",
+             "placed = functools.partial(jax.tree.map, lambda spec: NamedSharding(mesh, spec))"]
+    known: dict[str, str] = {}
+
+    def written(value: Any, name: str) -> str:
+        shown = _shown(value, 0)
+        if len(shown) <= 40:
+            return shown
+        if shown not in known:
+            known[shown] = f"{name}_specs"
+            lines.append(f"{known[shown]} = {_shown(value, len(known[shown]) + 3)}")
+        return known[shown]
+
+    def tupled(parts: Sequence[str]) -> str:
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    args, _ = _specs(p.in_shardings)
+    heads = list(dict.fromkeys(_parted(r.name)[0] for r in p.arguments))
+    flat = len(args) == len(p.arguments) and any(_parted(r.name)[1] for r in p.arguments)
+    if flat:                     # an imported function: the structure is that of its arguments
+        lines.append(f"specs = {_shown(list(args), len('specs = '))}     # one a leaf, in order")
+        ins = "jax.tree.unflatten(jax.tree.structure(args), specs)"
+    else:
+        if len(heads) != len(args) or not all(map(str.isidentifier, heads)):
+            heads = [f"argument_{i}" for i in range(len(args))]
+        ins = tupled([written(a, head) for a, head in zip(args, heads, strict=True)])
+    results, outs = _specs(p.out_shardings), ""
+    if any(r.spec is not None for r in p.results) and not flat:
+        parts = (tupled([written(r, f"result_{i}") for i, r in enumerate(results)])
+                 if type(results) is tuple else written(results, "result"))
+        outs = f",\n    out_shardings=placed({parts})"
+    donated = f", donate_argnums={p.donated!r}" if p.donated else ""
+    lines.append(f"{p.name} = jax.jit({p.name}, in_shardings=placed({ins}){outs}{donated})")
+    for c in p.constraints:
+        name = c.name or "x"
+        place = "at the start of the body of" if c.places[0].equation < 0 else "behind"
+        lines.append(f"# {place} {c.location}:\n#     {name} = jax.lax.with_sharding_constraint("
+                     f"{name}, NamedSharding(mesh, {spec_text(c.spec)}))")
+    return "\n".join(lines)
+
+
+def _specs(shardings: Any) -> Any:
+    return tree.map(lambda s: s.spec if isinstance(s, NamedSharding) else s, shardings,
+                    is_leaf=lambda s: s is None or isinstance(s, NamedSharding))
+
+
+class _Spec:
+    """A spec as it is written."""
+
+    def __init__(self, spec: PartitionSpec) -> None:
+        self.spec = spec
+
+    def __repr__(self) -> str:
+        return spec_text(self.spec)
+
+
+def _shown(value: Any, indent: int) -> str:
+    """A tree of specs as it is written, its later lines indented."""
+    value = tree.map(lambda s: s if s is None else _Spec(s), value,
+                     is_leaf=lambda s: s is None or isinstance(s, PartitionSpec))
+    shown = pprint.pformat(value, width=96 - indent, sort_dicts=False)
+    return shown.replace("\n", "\n" + " " * indent)
+
+
+def as_dict(p: Proposed) -> dict[str, Any]:
+    """A proposal as plain data."""
+    def figures(f: Figures | None) -> dict[str, Any] | None:
+        return None if f is None else {
+            "time": f.time, "compute": f.times.compute, "communication": f.times.communication,
+            "peak_bytes": f.peak_bytes, "received_bytes": f.received_bytes, "flops": f.flops}
+
+    def rows(some: Sequence[Row]) -> list[dict[str, Any]]:
+        return [{"name": r.name, "type": r.type, "nbytes": r.nbytes,
+                 "spec": None if r.spec is None else spec_text(r.spec)} for r in some]
+
+    return {"name": p.name, "mesh": {str(a): n for a, n in p.mesh.shape.items()},
+            "hardware": p.topology.hardware.key, "figures": figures(p.figures), "bound": p.bound,
+            "gap": p.gap, "tried": p.tried, "arguments": rows(p.arguments),
+            "results": rows(p.results),
+            "constraints": [{"name": c.name, "spec": spec_text(c.spec), "file": c.location.file,
+                             "line": c.location.line} for c in p.constraints],
+            "named": [{"name": n.name, "cost": n.cost, "figures": figures(n.figures)}
+                      for n in p.named],
+            "meshes": [{"mesh": {str(a): n for a, n in m.shape.items()}, "time": t}
+                       for m, t in p.meshes],
+            "code": code(p)}

@@ -1,0 +1,177 @@
+"""Trials: plans that are judged by what really runs.
+
+A plan says how arguments and results are laid out, and which values inside are brought to a layout.
+It is partitioned like any program, and its figures are those that `explain` prints: the time of a
+step, computation and collectives overlapped, and what a device holds at its peak.
+"""
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+from ..ir.diagnostics.errors import MemoryLimitError, ShardtraceError
+from ..ir.diagnostics.location import UNKNOWN, Location
+from ..ir.mesh import AbstractMesh
+from ..ir.program import Program, Var
+from ..ir.spec import PartitionSpec, spec_from_entries
+from ..ir.support.named_tuple import NamedTuple
+from ..partitioner.cost.figures import Figures, figures
+from ..partitioner.cost.prices import Objective
+from ..partitioner.cost.topology import Topology
+from ..partitioner.pipeline import Options, partition
+from ..report.advice.changes import Constrain, edited
+from ..report.reasons.value_paths import Place, places
+from .groups import Groups
+from .model import Model
+
+HEAVY = 3                  # times the limit of memory
+
+Specs = tuple[PartitionSpec | None, ...]
+
+
+class Inside(NamedTuple):
+    """A value that is brought to a layout where it is made. group: the number of its group."""
+    place: Place
+    spec: PartitionSpec
+    group: int
+
+
+class Plan(NamedTuple):
+    """arguments, results: their specs, None for what the partitioner may choose."""
+    arguments: Specs
+    results: Specs
+    inside: tuple[Inside, ...] = ()
+
+
+class Trial(NamedTuple):
+    """A plan with its figures. fits: does it keep to the limit of memory?"""
+    plan: Plan
+    figures: Figures
+    fits: bool
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """What keeps to the limit first, by time, the least memory, the fewest words."""
+        f = self.figures
+        return (0 if self.fits else f.peak_bytes, round(f.time * 1e15), f.peak_bytes,
+                len(self.plan.inside), f.received_bytes)
+
+
+class Trials:
+    """Judges plans of one program on one mesh. limit: bytes that a device may hold; 0: any."""
+
+    def __init__(self, program: Program, mesh: AbstractMesh, donated: Sequence[bool],
+                 objective: Objective, topology: Topology) -> None:
+        self.program, self.mesh, self.donated = program, mesh, tuple(donated)
+        self.objective, self.topology, self.limit = objective, topology, objective.memory_limit
+        self.made = {place: (v, eqn) for place, v, eqn in places(program)}
+        self.found: dict[Plan, Trial | None] = {}
+
+    def trial(self, plan: Plan) -> Trial | None:
+        """The figures of a plan; None where the program cannot be partitioned so."""
+        if plan not in self.found:
+            self.found[plan] = self._trial(plan)
+        return self.found[plan]
+
+    def best(self, plans: Iterable[Plan]) -> Trial | None:
+        """The best of some plans."""
+        found = [t for p in plans if (t := self.trial(p)) is not None]
+        return min(found, key=lambda t: t.rank, default=None)
+
+    def changes(self, plan: Plan) -> list[Constrain]:
+        """What is inside of a plan, as changes of the program."""
+        found = []
+        for inside in plan.inside:
+            var, eqn = self.made[inside.place]
+            where = eqn.location if eqn is not None else self.around(inside.place)
+            found.append(Constrain((inside.place,), var.name or "", inside.spec, where))
+        return found
+
+    def around(self, place: Place) -> Location:
+        """Where the loop or branch is written of which a value is a parameter."""
+        program, location = self.program, UNKNOWN
+        for n, name, j in place.path:
+            eqn = program.eqns[n]
+            location = eqn.location
+            held = eqn.params[name]
+            program = held if j < 0 else held[j]
+        return location
+
+    def _trial(self, plan: Plan) -> Trial | None:
+        first = self._partitioned(plan, 0)
+        if first is None or not self.limit or first.peak_bytes <= self.limit:
+            return None if first is None else Trial(plan, first, True)
+        # a plan that is far above the limit is not brought below it by other collectives
+        within = (self._partitioned(plan, self.limit) if first.peak_bytes <= HEAVY * self.limit
+                  else None)
+        return Trial(plan, first, False) if within is None else Trial(plan, within, True)
+
+    def _partitioned(self, plan: Plan, limit: int) -> Figures | None:
+        changes = self.changes(plan)
+        program = edited(self.program, changes, self.mesh) if changes else self.program
+        options = Options(True, False, self.objective.name, self.objective.hardware, limit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                made = partition(program, mesh=self.mesh, in_shardings=plan.arguments,
+                                 out_shardings=plan.results, options=options)
+            except (MemoryLimitError, ShardtraceError, ValueError):
+                return None
+        return figures(made.local, self.topology, self.donated)
+
+
+class Realised:
+    """The plans that a choice of layouts stands for: by how many values inside it says it."""
+
+    def __init__(self, model: Model, pinned: Sequence[PartitionSpec | None],
+                 pinned_results: Sequence[PartitionSpec | None]) -> None:
+        self.model, self.groups = model, model.values
+        self.pinned, self.pinned_results = pinned, pinned_results
+        self.carries, self.made = _places(self.groups)
+
+    def spec(self, v: Var, chosen: Sequence[int]) -> PartitionSpec:
+        g = self.model.number[self.groups.of[v]]
+        return spec_from_entries(self.model.entries(v, self.model.layouts[g][chosen[g]]))
+
+    def plans(self, chosen: Sequence[int]) -> list[Plan]:
+        """With nothing inside; with what loops carry; and with what every product gives."""
+        program = self.groups.program
+        arguments = tuple([self.spec(v, chosen) if pin is None else pin
+                           for v, pin in zip(program.invars, self.pinned, strict=True)])
+        results = tuple([pin if pin is not None else self.spec(v, chosen)
+                         if isinstance(v, Var) and v.aval.shape else None
+                         for v, pin in zip(program.outvars, self.pinned_results, strict=True)])
+        states = {self.groups.of[v] for v in program.invars}
+        kept = tuple([spec if pin is not None or isinstance(v, Var)
+                      and self.groups.of.get(v) in states else None for v, spec, pin in zip(
+                          program.outvars, results, self.pinned_results, strict=True)])
+        carried = self._inside(self.carries, chosen)
+        every = (*carried, *self._inside(self.made, chosen))
+        found = [Plan(arguments, own, inside) for own in (kept, results)
+                 for inside in ((), carried, every)]
+        return list(dict.fromkeys(found))
+
+    def _inside(self, found: Sequence[tuple[Place, Var]], chosen: Sequence[int]
+                ) -> tuple[Inside, ...]:
+        return tuple([Inside(place, self.spec(v, chosen), self.model.number[self.groups.of[v]])
+                      for place, v in found])
+
+
+def _places(groups: Groups) -> tuple[list[tuple[Place, Var]], list[tuple[Place, Var]]]:
+    """What loops carry, and the results of equations between groups; arguments are not among them.
+    """
+    program = groups.program
+    carries = [(place, v) for place, v, _ in places(program)
+               if place.path and place.equation < 0 and _can_be_pinned(groups, v)]
+    made = [(Place(use.path, use.number, k), v) for use in groups.between
+            for k, v in enumerate(use.equation.outvars)
+            if _can_be_pinned(groups, v)]
+    return carries, made
+
+
+def _can_be_pinned(groups: Groups, v: Var) -> bool:
+    """Is it a value on the mesh, not only made of constants, and laid out by no argument? (What is
+    inside of a `shard_map` is in no group.)
+    """
+    return bool(v.aval.shape and v.aval.mesh.axis_names and v in groups.of
+                ) and not groups.of[v].holds_argument

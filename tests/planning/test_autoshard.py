@@ -1,0 +1,225 @@
+"""`autoshard`: no plan by hand is better, what it proposes computes the same, limits hold."""
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.errors import MemoryLimitError
+from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+from ..executors import EXECUTORS
+from .models import SMALL, Case, by_hand, shape, transformer
+
+MESH = AbstractMesh((4, 2), ("data", "model"))
+
+
+def specs_of(x: st.ShapeDtypeStruct, mesh: AbstractMesh) -> list[P]:
+    """Every spec that a value can have, orders of axes among them."""
+    found = []
+    for order in itertools.permutations(mesh.axis_names):
+        for dims in itertools.product(range(-1, len(x.shape)), repeat=len(order)):
+            entries: list[tuple[str, ...]] = [()] * len(x.shape)
+            for axis, d in zip(order, dims, strict=True):
+                if d >= 0:
+                    entries[d] += (axis,)
+            if all(n % math.prod(mesh.shape[a] for a in own) == 0
+                   for n, own in zip(x.shape, entries, strict=True)):
+                found.append(P(*[own or None for own in entries]))
+    return list(dict.fromkeys(found))
+
+
+def laid_out(x: st.ShapeDtypeStruct, spec: P, mesh: AbstractMesh) -> st.ShapeDtypeStruct:
+    return st.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
+
+
+TINY = {
+    "product": (lambda x, w: jnp.tanh(x @ w), (shape(64, 128), shape(128, 256))),
+    "sum": (lambda x, y: (x + y.T).sum(0), (shape(64, 128), shape(128, 64))),
+    "row": (lambda x, b: (x - x.max(1, keepdims=True)) * b, (shape(256, 64), shape(64))),
+    "gram": (lambda x: x @ x.T, (shape(128, 64),)),
+    "scan": (lambda h, w: st.lax.scan(lambda h, w: (jnp.tanh(h @ w), h.sum()), h, w),
+             (shape(64, 32), shape(4, 32, 32))),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("sizes", [(8,), (4, 2)], ids=str)
+def test_no_layout_of_the_arguments_is_better(name, sizes):
+    f, args = TINY[name]
+    mesh = AbstractMesh(sizes, ("data", "model")[:len(sizes)])
+    least = math.inf
+    for specs in itertools.product(*[specs_of(x, mesh) for x in args]):
+        placed = [laid_out(x, s, mesh) for x, s in zip(args, specs, strict=True)]
+        least = min(least, st.explain(f)(*placed).time)
+    assert st.autoshard(f, *args, mesh=mesh).time <= least * (1 + 1e-9)
+
+
+def best_by_hand(case: Case, mesh: AbstractMesh) -> float:
+    return min(st.explain(case.fun)(*by_hand(case, plan, mesh)).time
+               for plan in case.by_hand.values())
+
+
+LONG = ("transformer", "recommender")
+
+
+@pytest.mark.parametrize("name", [pytest.param(
+    n, marks=[pytest.mark.slow] if n in LONG else []) for n in SMALL])
+def test_no_plan_by_hand_is_better_and_none_that_has_a_name(name):
+    case = SMALL[name]()
+    found = st.autoshard(case.fun, *case.args, mesh=MESH)
+    assert found.time <= best_by_hand(case, MESH)
+    fitting = [n.figures.time for n in found.named
+               if n.figures is not None and n.figures.peak_bytes <= found.limit]
+    assert fitting
+    assert found.time <= min(fitting)
+    assert found.explanation.time == found.time
+    assert found.explanation.peak_bytes == found.peak_bytes
+    assert found.explanation.received_bytes == found.received_bytes
+
+
+def _values(case: Case, rng: np.random.Generator):
+    return st.tree.map(lambda x: rng.standard_normal(x.shape).astype(x.dtype)
+                       if np.dtype(x.dtype).kind == "f"
+                       else rng.integers(0, 8, x.shape).astype(x.dtype), case.args)
+
+
+PROGRAMS = {
+    "mlp": lambda: SMALL["mlp"](2),
+    "attention": lambda: SMALL["attention"](4, 8, 16, 4),
+    "experts": lambda: SMALL["experts"](16, 8, 16, 4),
+    "recommender": lambda: SMALL["recommender"](16, 64, 8, 2),
+    "transformer": lambda: transformer(4, 8, 16, 1, 32, 4),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_are_those_of_the_function(name):
+    case = PROGRAMS[name]()
+    mesh = st.make_mesh((4, 2), ("data", "model"))
+    values = _values(case, np.random.default_rng(0))
+    wanted = case.fun(*values)
+    found = st.autoshard(case.fun, *case.args, mesh=mesh)
+    for executor in EXECUTORS:
+        with st.config.override(shardtrace_executor=executor):
+            placed = st.tree.map(st.device_put, tuple(values), found.in_shardings[0])
+            for f in (found.jit(), st.jit(case.fun, in_shardings=found.in_shardings[0],
+                                          out_shardings=found.out_shardings)):
+                for a, b in zip(st.tree.leaves(f(*placed)), st.tree.leaves(wanted), strict=True):
+                    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-4, atol=2e-5)
+
+
+def test_a_program_without_products_or_dimensions_is_planned():
+    found = st.autoshard(lambda x, k: (x[::-1] * k, k + 1), shape(8), shape(), mesh=MESH)
+    assert found.specs["k"] == P()
+    assert found.explanation.time == found.time
+
+
+def test_what_is_proposed_does_not_hang_on_the_call():
+    case = SMALL["mlp"]()
+    one, other = (st.autoshard(case.fun, *case.args, mesh=MESH) for _ in range(2))
+    assert one.to_dict() == other.to_dict()
+    assert str(one) == str(other)
+
+
+def test_the_limit_of_memory_holds():
+    case = SMALL["mlp"]()
+    free = st.autoshard(case.fun, *case.args, mesh=MESH)
+    tight = st.autoshard(case.fun, *case.args, mesh=MESH, memory_limit=0.8 * free.peak_bytes)
+    assert tight.peak_bytes <= 0.8 * free.peak_bytes
+    assert tight.time >= free.time
+    assert tight.explanation.peak_bytes == tight.peak_bytes
+
+
+def test_a_limit_that_no_plan_keeps_to_is_refused_with_the_least():
+    case = SMALL["mlp"]()
+    with pytest.raises(MemoryLimitError, match=r"within 1,000 bytes .* the least that was found "
+                                               r"is [\d,]+"):
+        st.autoshard(case.fun, *case.args, mesh=MESH, memory_limit=1000)
+
+
+def test_fixed_specs_stay():
+    def f(params, x):
+        for layer in params["layers"]:
+            x = jnp.tanh(x @ layer["w"])
+        return x, x.sum()
+
+    params = {"layers": [{"w": shape(64, 64)}] * 3}
+    fixed = {"params['layers'][*]['w']": P(None, "model"), "x": P("data"), "result[1]": P()}
+    found = st.autoshard(f, params, shape(32, 64), mesh=MESH, fixed=fixed)
+    for i in range(3):
+        assert found.specs[f"params['layers'][{i}]['w']"] == P(None, "model")
+    assert found.specs["x"] == P("data")
+    assert found.specs["result[1]"] == P()
+
+
+def test_optimizer_state_lies_as_its_parameter():
+    def step(params, momentum, x):
+        grads = st.grad(lambda p: ((x @ p["w"]) ** 2).mean())(params)
+        momentum = st.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
+        return st.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
+
+    params = {"w": shape(256, 512)}
+    found = st.autoshard(step, params, params, shape(64, 256), mesh=MESH)
+    assert found.specs["params['w']"] == found.specs["momentum['w']"]
+
+
+def test_the_best_mesh_of_a_number_of_devices():
+    f, args = TINY["product"]
+    found = st.autoshard(f, *args, mesh=8)
+    assert found.mesh.size == 8
+    assert len(found.meshes) > 1
+    assert found.time == min(time for _, time in found.meshes)
+    given = st.autoshard(f, *args, mesh={"data": 4, "model": 2})
+    assert found.time <= given.time * (1 + 1e-9)
+
+
+def test_constraints_of_the_function_stay():
+    mesh = st.make_mesh((4, 2), ("data", "model"))
+
+    def f(x, w):
+        h = st.lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P("model", "data")))
+        return jnp.tanh(h)
+
+    found = st.autoshard(f, shape(64, 128), shape(128, 256), mesh=mesh)
+    made = found.explanation.partitioned.resolved
+    (pinned,) = [e for e in made.eqns if e.op.name == "tanh"]
+    assert pinned.invars[0].aval.entries == (("model",), ("data",))
+
+
+def test_the_text_has_the_specs_the_rivals_and_code_that_runs():
+    case = SMALL["mlp"](4)
+    found = st.autoshard(case.fun, *case.args, mesh={"data": 8})
+    assert "params['up']" in str(found)
+    assert "data parallel" in str(found)
+    names = {"jax": st, "P": P, "step": case.fun, "functools": functools, "AxisType": AxisType,
+             "NamedSharding": NamedSharding}
+    exec(found.code, names)
+    values = _values(case, np.random.default_rng(1))
+    result = names["step"](*values)
+    np.testing.assert_allclose(np.asarray(result[1]), np.asarray(case.fun(*values)[1]), rtol=1e-4)
+
+
+def test_what_cannot_be_is_refused():
+    x = shape(8, 8)
+    with pytest.raises(TypeError, match="needs a mesh or a number of devices"):
+        st.autoshard(jnp.tanh, x)
+    with pytest.raises(TypeError, match="mesh must be a Mesh"):
+        st.autoshard(jnp.tanh, x, mesh="8")
+    explicit = AbstractMesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+    with pytest.raises(ValueError, match="chooses specs over Auto axes"):
+        st.autoshard(jnp.tanh, x, mesh=explicit)
+    with pytest.raises(ValueError, match="there is no argument or result `w`"):
+        st.autoshard(jnp.tanh, x, mesh=8, fixed={"w": P()})
+    with pytest.raises(TypeError, match="must be a PartitionSpec"):
+        st.autoshard(lambda x: x + 1, x, mesh=8, fixed={"x": "data"})
+    with pytest.raises(ValueError, match="the mesh has no axis y"):
+        st.autoshard(lambda x: x + 1, x, mesh={"data": 8}, fixed={"x": P("y")})
+    with pytest.raises(ValueError, match="memory_limit must be"):
+        st.autoshard(jnp.tanh, x, mesh=8, memory_limit=-1)

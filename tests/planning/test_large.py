@@ -1,0 +1,73 @@
+"""Large programs, and those of others: the plans of autoshard beside those of people."""
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+
+from ..paths import DOCS
+
+EXAMPLES = DOCS.parent / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_a_step_of_70b_parameters_on_4096_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load("llama70b_on_4096")
+    by_hand = example.main()
+    # the same step without a word about layouts
+    monkeypatch.setattr(example, "pinned", lambda x, *spec: x)
+    bare = st.tree.map(lambda x: st.ShapeDtypeStruct(x.shape, x.dtype), (
+        example.parameters(), example.parameters(np.float32), example.parameters(np.float32),
+        st.ShapeDtypeStruct((example.BATCH, example.LENGTH + 1), np.int32)))
+    step = st.jit(example.step, donate_argnums=(0, 1, 2))
+    found = st.autoshard(step, *bare, mesh=example.MESH)
+    assert found.time < by_hand.time
+    assert found.peak_bytes <= found.limit == 95e9
+    assert found.time <= min(n.figures.time for n in found.named
+                             if n.figures is not None and n.figures.peak_bytes <= found.limit)
+    assert found.explanation.time == found.time
+
+
+@pytest.mark.slow
+def test_the_example_trains_as_without_a_plan() -> None:
+    example = load("autoshard")
+    losses = example.main(steps=3)
+    rng, params, step = np.random.default_rng(0), example.init(st.random.key(0)), st.jit(
+        example.train_step)
+    for found in losses:
+        text = (rng.integers(0, example.VOCAB, (example.BATCH, 1))
+                + np.arange(example.LENGTH + 1)) % example.VOCAB
+        text = text.astype(np.int32)
+        params, value = step(params, text[:, :-1], text[:, 1:])
+        assert found == pytest.approx(float(value), rel=1e-4)
+
+
+def test_a_function_of_jax_is_planned_as_it_is() -> None:
+    jax = pytest.importorskip("jax")
+
+    def step(params, x):
+        grads = jax.grad(lambda p: ((jax.numpy.tanh(x @ p["up"]) @ p["down"]) ** 2).mean())(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+    def struct(*sizes):
+        return jax.ShapeDtypeStruct(sizes, np.float32)
+
+    params = {"up": struct(64, 256), "down": struct(256, 64)}
+    imported = st.interop.from_jax(step, params, struct(128, 64))
+    found = st.autoshard(imported, mesh={"data": 4, "model": 2})
+    assert "params['up']" in found.specs
+    assert found.explanation.time == found.time
+    assert "jax.tree.unflatten" in found.code
