@@ -236,8 +236,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     importlib.import_module(".driver", __name__)     # declares the ops and the default interpreter
     boundary = importlib.import_module(".ir.api_boundary", __name__)
-    function = getattr(importlib.import_module(module, __name__), attribute)
-    value = boundary.api_function(function, True)
+    value = getattr(importlib.import_module(module, __name__), attribute)
+    value = boundary.public(value, name, __name__, results=True)
     globals()[name] = value
     return value
 

@@ -19,6 +19,8 @@ from ..ir.diagnostics.diagnostic import fail
 PACKAGE = __name__.partition(".")[0]
 # Public modules of shardtrace that JAX has none like. All others at its root are JAX's, or inner.
 _OWN = frozenset({"checkpoints", "interop", "runtime"})
+# Private modules of JAX of which a public one, of another name, says the same.
+_SAME = {"_src.api": "", "_src.lax.lax": "lax"}
 
 
 class StandIn(ModuleType):
@@ -57,6 +59,9 @@ class StandIn(ModuleType):
 def sources_of(name: str) -> list[str]:
     """The modules whose names `name`, of JAX, has here."""
     path = name.split(".")[1:]
+    same = _SAME.get(".".join(path))
+    if same is not None:
+        return [f"{PACKAGE}.{same}".rstrip(".")]
     public = path[1:] if path[:1] == ["_src"] else path     # `jax._src.core` is `jax.core`
     known = importlib.import_module(PACKAGE).__all__
     inner = path and (not public or public[0] in _OWN or public[0] not in known)

@@ -116,9 +116,15 @@ def bound_names(names: dict[str, Any]) -> None:
     """Bound the functions among the globals of a public module, where pickles then find them."""
     for name, value in names.items():
         if type(value) is FunctionType and not name.startswith("_"):
-            names[name] = public = api_function(value)
-            if public is not value and public.__qualname__ == name:
-                public.__module__ = names["__name__"]
+            names[name] = public(value, name, names["__name__"])
+
+
+def public(value: Any, name: str, module: str, results: bool = False) -> Any:
+    """`api_function(value, results)` as it is called in a public module, for pickles."""
+    made = api_function(value, results)
+    if made is not value and made.__qualname__ == name:
+        made.__module__ = module
+    return made
 
 
 def _of_package(names: dict[str, Any]) -> bool:

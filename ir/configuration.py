@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from .diagnostics.wording import warn
+from .settings_of_xla import SETTINGS
 from .support import environment
 from .thread_state import STATE
 
@@ -36,6 +37,9 @@ class Config:
     shardtrace_progress: progress bars on a terminal for what takes over two seconds (default on,
       SHARDTRACE_PROGRESS=0: off).
     jax_default_device: where uncommitted arrays are made (None: the first device).
+
+    What JAX is told of how XLA compiles, caches and logs (`jax_compilation_cache_dir`, ...) is
+    taken and kept, and has no effect.
 
     Flags of JAX's change to one array type are still taken, with a DeprecationWarning:
     jax_array: always on; turning it off raises ValueError.
@@ -76,6 +80,7 @@ class Config:
         "shardtrace_engine": "simulated",
         "shardtrace_process_timeout": 30.0,
         "shardtrace_progress": True,
+        **SETTINGS,
         "jax_array": True,
         "jax_parallel_functions_output_gda": False,
     }

@@ -18,6 +18,7 @@ from .ops.contractions import dot_general as contraction
 from .ops.control import (
     call,
     callback,
+    check,
     custom,
     manual,
     user_partitioned,
@@ -68,9 +69,10 @@ from .ops.reductions import (
 __all__ = ["MODULES", "OPS", "Op"]
 
 MODULES = (
-    arithmetic, bit_generator, bitwise, call, callback, collective, comparison, complex_parts,
-    condensed, contraction, control, convert, convolution, creation, cumulative, custom,
-    dynamic_slicing, dynamic_update_slicing, exchange, fft, gather, identity, joining, linalg,
+    arithmetic, bit_generator, bitwise, call, callback, check, collective, comparison,
+    complex_parts, condensed, contraction, control, convert, convolution, creation, cumulative,
+    custom, dynamic_slicing, dynamic_update_slicing, exchange, fft, gather, identity, joining,
+    linalg,
     manual, padding, placing, pooling, pooling_derivatives, positions, powers, precision,
     ragged, random, random_gamma, reduce, reduction, reshape, retile, rows_exchange, scatter,
     select, shape, sharding, slicing, sorting, special, transcendental, triangular, tridiagonal,

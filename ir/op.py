@@ -308,7 +308,7 @@ def defop(name: str, *, doc: str = "",
     localize(context) -> list of local result variables; see `LocalizeContext`.
     effect: "" for a computation; for ops that call a function of the host "host" if only their
       results matter, "debug" or "io" if the call itself does: such equations are neither dropped,
-      nor repeated, nor moved.
+      nor repeated, nor moved. "check" for errors that are raised, which only traced programs have.
     """
     if name in OPS:
         raise ValueError(f"op {name!r} is declared twice")

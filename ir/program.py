@@ -178,7 +178,7 @@ class Equation:
     def effects(self) -> frozenset[str]:
         """What the host sees of it, or of the programs it holds; see `Program.effects`."""
         op = self.op
-        if op.effect in ("debug", "io"):
+        if op.effect in ("debug", "io", "check"):
             ordered = self.params.get("ordered")
             return frozenset((f"ordered {op.effect}" if ordered else op.effect,))
         if not op.subprograms:
@@ -277,6 +277,11 @@ class Program:
         return tuple([v for v, _ in self.consts]) if self.consts else ()
 
     @property
+    def literals(self) -> list[Any]:
+        """The values of its constants."""
+        return [x for _, x in self.consts]
+
+    @property
     def in_avals(self) -> tuple[ArrayType, ...]:
         return tuple([v.aval for v in self.invars])
 
@@ -328,7 +333,8 @@ class Program:
 
     @property
     def effects(self) -> frozenset[str]:
-        """What the host sees of it besides results: "debug", "io", and "ordered debug" and so on.
+        """What the host sees of it besides results: "debug", "io", and "ordered debug" and so on;
+        "check" for errors that are to be raised.
         """
         found = self.memo.get("effects")
         if found is None:
@@ -370,10 +376,11 @@ class Program:
                     yield from program.walk()
 
     def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True,
-                     use_color: bool = False) -> str:
+                     use_color: bool = False, **_: Any) -> str:
         """The program in JAX's notation, for reading. (`str` gives the text that is read back.)
 
-        source_info: with source lines. print_shapes: with types. use_color: of no effect.
+        source_info: with source lines. print_shapes: with types. use_color and what else JAX
+        takes is of no effect.
 
         >>> print(st.make_jaxpr(lambda x: jnp.sin(x) * 2)(np.ones(3, np.float32)).pretty_print())
         { lambda ; a:f32[3]. let b:f32[3] = sin a; c:f32[3] = mul b 2.0:f32[] in (c,) }

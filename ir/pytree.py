@@ -79,14 +79,14 @@ def flatten_tuple(values: tuple[Any, ...]) -> tuple[list[Any], optree.PyTreeSpec
 
 def unflatten(treedef: optree.PyTreeSpec, leaves: Iterable[Any]) -> Any:
     """The pytree of this structure with these leaves."""
-    return _sorted(treedef).unflatten(leaves)
+    return in_order(treedef).unflatten(leaves)
 
 
 def rebuilder(treedef: optree.PyTreeSpec) -> Callable[[Sequence[Any]], Any]:
     """`unflatten` for one structure, for those who do it many times."""
     if treedef.is_leaf():
         return itemgetter(0)
-    return _sorted(treedef).unflatten
+    return in_order(treedef).unflatten
 
 
 def one_level(node: Any) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
@@ -99,7 +99,7 @@ def one_level(node: Any) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
 
 
 @cached(4096)
-def _sorted(treedef: optree.PyTreeSpec) -> optree.PyTreeSpec:
+def in_order(treedef: optree.PyTreeSpec) -> optree.PyTreeSpec:
     """The same structure; its dictionaries, which optree rebuilds as they were, in sorted order.
 
     Structures that differ only in that order are equal, so one of them serves for all.

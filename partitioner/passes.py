@@ -17,6 +17,7 @@ from .optimization.hoist import hoist
 from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
 from .preparation.broadcasts import broadcast_operands
+from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
 from .preparation.inline import inline
@@ -77,6 +78,9 @@ _REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of the
 PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, r: inline(p),
          "calls are replaced by what they call", CALLS, inside=True),
+    Pass("drop-checks", "inlined", lambda p, r: drop_checks(p),
+         "checks for debugging are not made; others have to be values of the program by now",
+         frozenset({"check"}), inside=True),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
          "what nothing reads asks for no layout", plans="xla"),
     Pass("merge-equal", "inlined", lambda p, r: dedupe(p),

@@ -12,6 +12,7 @@
     arrays        functions as operators and methods of arrays
     shard_map     programs of one device on blocks
     host          callbacks, printing, breakpoints
+    checkify      errors as values of a program
     advice        what errors about shardings add to their message
 
 A room imports those above it and never one that imports it (a test of tests/repository sees to it);

@@ -6,6 +6,7 @@ from shardtrace.tracer.autodiff.checkpoint import (
     checkpoint_name,
     checkpoint_policies,
 )
+from shardtrace.tracer.autodiff.saved_residuals import print_saved_residuals
 
-__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]
+__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals"]
 _bound_names(globals())

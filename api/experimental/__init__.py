@@ -1,5 +1,6 @@
 """What programs on sharding import from `jax.experimental`, older names included."""
 from shardtrace.experimental import (
+    checkify,
     custom_partitioning,
     global_device_array,
     layout,
@@ -16,6 +17,7 @@ from shardtrace.tracer.lax.sharding import prioritized_sharding_constraint
 
 __all__ = [
     "PartitionSpec",
+    "checkify",
     "custom_partitioning",
     "global_device_array",
     "io_callback",

@@ -17,8 +17,8 @@ import sys as _sys
 import typing as _typing
 
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
-from shardtrace.ir.api_boundary import api_function as _bounded
 from shardtrace.ir.api_boundary import bound_names as _bound_names
+from shardtrace.ir.api_boundary import public as _public
 from shardtrace.ir.support.lazy import lazy_names as _lazy_names
 from shardtrace.runtime.arrays.exchange import numpy_from_dlpack as from_dlpack
 from shardtrace.tracer import jnp as _jnp
@@ -30,7 +30,7 @@ if _typing.TYPE_CHECKING:
 
 _array_methods.NAMESPACE[0] = _sys.modules[__name__]
 __getattr__, __dir__ = _lazy_names(__name__, {
-    "fft": (), "linalg": (), "shardtrace.tracer.jnp": _jnp.LAZY_NAMES}, _bounded)
+    "fft": (), "linalg": (), "shardtrace.tracer.jnp": _jnp.LAZY_NAMES}, _public)
 
 __all__ = ["fft", "linalg"]
 __all__ += [*_jnp.__all__, *_jnp.LAZY_NAMES, "from_dlpack"]

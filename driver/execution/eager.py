@@ -26,6 +26,7 @@ from .executable import Executable
 from .transfer import device_put
 
 _callbacks = lazy_import("...runtime.callbacks", __package__)
+_check = lazy_import("...tracer.checkify.check", __package__)
 
 _QUIET = Options(dump=False)     # single ops would bury the programs that a user asked to see
 
@@ -45,6 +46,9 @@ class EagerInterpreter:
                 break
         if op.effect == "debug":
             _callbacks.call_now(op, params, operands, [typeof(x) for x in operands])
+            return []
+        if op.effect == "check":
+            _check.raise_now(operands, params)
             return []
         key = (op, params_key(params), tuple(map(leaf_key, operands)), STATE.mesh,
                STATE.abstract_mesh, STATE.eager_meshes, config.shardtrace_engine,

@@ -16,8 +16,9 @@ from ..imported import Imported
 from ..jaxpr.values import mesh_of as mesh_like
 from . import custom_calls, ops, regions  # noqa: F401  (they enter their rules)
 from .attributes import python_of, shape_and_dtype
+from .meshes import GSPMD, auto_mesh, cut, mesh_of_tilings, parts_in
 from .replay import Replay
-from .shardy import laid_out, mesh_of, sharding_of
+from .shardy import result, sizes_of, stated
 
 ir = lazy_import("jaxlib.mlir.ir")
 jax_mlir = lazy_import("jax.interpreters.mlir")
@@ -30,7 +31,9 @@ def from_stablehlo(text: str | Path, *, mesh: Mesh | AbstractMesh | None = None)
 
     text: what `jax.jit(f).lower(...).as_text()` gives, or another exporter; or the path of a file.
       Its `sdy.mesh`, `sdy.sharding` and `sdy.manual_computation` become mesh, shardings and
-      shard_map; axes are Auto. With `as_text(debug_info=True)` equations stand at the user's lines.
+      shard_map; axes are Auto. An axis of which it uses parts is one for each (`x_0`, `x_1`).
+      Tilings of GSPMD are specs on the coarsest mesh that has them all (axes a, b, ...).
+      With `as_text(debug_info=True)` equations stand at the user's lines.
     mesh: instead of the text's, with the same axis names; of any sizes.
     The function takes the arguments of the text's `@main`, one after the other, and gives the list
     of its results. Raises ImportError where JAX is not installed, ValueError for what is no
@@ -75,13 +78,22 @@ class Module:
                 fail(ValueError, f"from_stablehlo: the text cannot be parsed: {where}",
                      code="stablehlo-syntax",
                      help="give it StableHLO as text, as `lowered.as_text()` prints it")
-            self._functions, self._meshes = {}, {}
+            self._functions: dict[str, Any] = {}
+            sizes: dict[str, dict[str, int]] = {}
             for op in self._module.body.operations:
                 name = op.operation.name
-                if name in ("func.func", "sdy.mesh"):
-                    known = self._functions if name == "func.func" else self._meshes
-                    known[python_of(op.attributes["sym_name"])] = (
-                        op if name == "func.func" else mesh or mesh_of(op))
+                if name == "func.func":
+                    self._functions[python_of(op.attributes["sym_name"])] = op
+                elif name == "sdy.mesh":
+                    sizes[python_of(op.attributes["sym_name"])] = sizes_of(op)
+            self._parts = parts_in(text, sizes.values())
+            given = mesh if mesh is None or not self._parts else auto_mesh(
+                *cut(mesh.shape, self._parts))
+            self._meshes: dict[str, Any] = {
+                name: given or auto_mesh(*cut(axes, self._parts)) for name, axes in sizes.items()}
+            tilings = mesh_of_tilings(text, mesh)
+            if tilings is not None:
+                self._meshes[GSPMD] = tilings
             main = self._functions.get("main")
             if main is None:
                 fail(ValueError, "from_stablehlo: the module has no function @main",
@@ -108,7 +120,7 @@ class Module:
         self.origin: Any = None
 
     def _replay(self) -> Replay:
-        return Replay(self._functions, self._meshes, self._folder)
+        return Replay(self._functions, self._meshes, self._parts, self._folder)
 
     def hlo(self, structs: Sequence[ShapeDtypeStruct], results: Sequence[Any]) -> str:
         """XLA's optimised program of the text, with the shardings that stand in it."""
@@ -128,7 +140,7 @@ class Module:
             results = replay.call("main", leaves)
             if "res_attrs" not in self._main.attributes:
                 return results
-            return [laid_out(replay, x, a["sdy.sharding"]) if "sdy.sharding" in a else x
+            return [result(replay, x, a)
                     for x, a in zip(results, self._main.attributes["res_attrs"], strict=True)]
 
 
@@ -141,6 +153,4 @@ def _name(argument: Any, i: int) -> str:
 
 def _struct(replay: Replay, argument: Any, attributes: Any) -> ShapeDtypeStruct:
     shape, dtype = shape_and_dtype(argument.type)
-    sharding = sharding_of(replay, attributes["sdy.sharding"])[0] if (
-        "sdy.sharding" in attributes) else None
-    return ShapeDtypeStruct(shape, dtype, sharding=sharding)
+    return ShapeDtypeStruct(shape, dtype, sharding=stated(replay, attributes, len(shape)))

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
@@ -23,13 +23,15 @@ _FRAME = re.compile(r'(?:"([^"]+)"\()?"((?:[^"\\]|\\.)+)":(\d+):(\d+)(?: to (\d*
 class Replay:
     """Replays the operations of a module.
 
-    functions, meshes: by name. folder: of the text, "" where it is not in a file. manual: the axes
+    functions, meshes: by name. parts: of axes of the text that are several of a mesh (meshes.py).
+    folder: of the text, "" where it is not in a file. manual: the axes
     that are, where the replay is. place: the location of what has none.
     """
 
     def __init__(self, functions: dict[str, Any], meshes: dict[str, Mesh | AbstractMesh],
-                 folder: str = "") -> None:
+                 parts: Mapping[str, tuple[tuple[str, int, int], ...]], folder: str = "") -> None:
         self.functions, self.meshes, self.folder = functions, meshes, folder
+        self.parts = parts
         self.manual: tuple[str, ...] = ()
         self.place: Location | None = None
         self._env: dict[Any, Any] = {}

@@ -2,39 +2,36 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
-from ...runtime.devices import device_count, make_mesh
 from ...tracer import lax
 from ...tracer.lax.communication import parallel
 from ...tracer.lax.communication.manual_axes import axis_index
 from ...tracer.lax.sharding import with_sharding_constraint
 from ...tracer.shard_map.shard_map import shard_map
 from .attributes import python_of
+from .meshes import tiled
 from .regions import known
 from .replay import Replay, rule
 
 hlo, sdy = lazy_import("jaxlib.mlir.dialects.stablehlo"), lazy_import("jaxlib.mlir.dialects.sdy")
 
 
-def mesh_of(op: Any) -> Mesh | AbstractMesh:
-    """A mesh with the axes of a `sdy.mesh`, all Auto."""
+def sizes_of(op: Any) -> dict[str, int]:
+    """The sizes of the axes of a `sdy.mesh`."""
     attribute = sdy.MeshAttr(op.attributes["mesh"])
     axes = [sdy.MeshAxisAttr(a) for a in attribute.axes]
-    sizes, names = tuple([a.size for a in axes]), tuple([a.name for a in axes])
-    kinds = (AxisType.Auto,) * len(axes)
-    if int(np.prod(sizes)) > device_count():
-        return AbstractMesh(sizes, names, kinds)
-    return make_mesh(sizes, names, kinds)
+    return {a.name: a.size for a in axes}
 
 
 def sharding_of(replay: Replay, attribute: Any) -> tuple[NamedSharding, list[tuple[str, ...]]]:
@@ -46,19 +43,43 @@ def sharding_of(replay: Replay, attribute: Any) -> tuple[NamedSharding, list[tup
     entries, axes = [], []
     for d in said.dimension_shardings:
         dimension = sdy.DimensionShardingAttr(d)
-        names = tuple([_axis(sdy.AxisRefAttr(a), replay) for a in dimension.axes])
+        names = tuple([name for a in dimension.axes
+                       for name in _axes(sdy.AxisRefAttr(a), sdy.SubAxisInfoAttr, replay)])
         axes.append(names)
         entries.append(names or (None if dimension.is_closed else UNCONSTRAINED))
     return NamedSharding(mesh, PartitionSpec(*entries)), axes
 
 
-def _axis(axis: Any, replay: Replay) -> str:
-    """The name of an axis that is referred to, of Shardy or of StableHLO."""
-    if axis.sub_axis_info is not None:
-        fail(NotImplementedError, f"from_stablehlo: the text uses a part of the mesh axis "
-             f"{axis.name!r}", code="stablehlo-mesh", location=replay.place,
+def _axes(axis: Any, part: Any, replay: Replay) -> tuple[str, ...]:
+    """The axes of the mesh that an axis, or a part of one, of Shardy or of StableHLO is."""
+    own = replay.parts.get(axis.name)
+    if axis.sub_axis_info is None:
+        return (axis.name,) if own is None else tuple([name for name, _, _ in own])
+    info = part(axis.sub_axis_info)
+    start, end = info.pre_size, info.pre_size * info.size
+    found = tuple([name for name, a, b in own or () if start <= a and b <= end])
+    if not found:
+        fail(NotImplementedError, "from_stablehlo: the text uses a part of the mesh axis "
+             f"{axis.name!r}, which it has not", code="stablehlo-mesh", location=replay.place,
              help="state the mesh with an axis for each part")
-    return axis.name
+    return found
+
+
+def stated(replay: Replay, attributes: Any, ndim: int) -> NamedSharding | None:
+    """The sharding among the attributes of an argument."""
+    if "sdy.sharding" in attributes:
+        return sharding_of(replay, attributes["sdy.sharding"])[0]
+    if "mhlo.sharding" in attributes:
+        return tiled(replay, python_of(attributes["mhlo.sharding"]), ndim)
+    return None
+
+
+def result(replay: Replay, x: Any, attributes: Any) -> Any:
+    """A result of the program, with the sharding among its attributes."""
+    if "sdy.sharding" in attributes:
+        return laid_out(replay, x, attributes["sdy.sharding"])
+    sharding = stated(replay, attributes, x.ndim)
+    return x if sharding is None else with_sharding_constraint(x, sharding)
 
 
 def laid_out(replay: Replay, x: Any, attribute: Any) -> Any:
@@ -83,10 +104,21 @@ def _nothing(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
     return list(x)[:len(op.results)]
 
 
-@rule("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape")
+@rule("Sharding")
+def _tiled(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    """A constraint of GSPMD; of dimensions that it leaves open the backend's options tell."""
+    attributes = op.attributes
+    options = str(attributes["backend_config"]) if "backend_config" in attributes else ""
+    open_dims = re.findall(r"\d+", options.partition("unspecified_dims=[")[2].partition("]")[0])
+    sharding = tiled(replay, python_of(attributes["mhlo.sharding"]), x[0].ndim,
+                     map(int, open_dims))
+    return x[0] if sharding is None else with_sharding_constraint(x[0], sharding)
+
+
+@rule("SPMDFullToShardShape", "SPMDShardToFullShape")
 def _gspmd(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
-    fail(NotImplementedError, "from_stablehlo: the text has shardings of GSPMD, without the names "
-         "of mesh axes", code="stablehlo-mesh", location=replay.place,
+    fail(NotImplementedError, "from_stablehlo: the text has a manual region of GSPMD, which does "
+         "not name its mesh axes", code="stablehlo-mesh", location=replay.place,
          help="export it with Shardy, which is JAX's default "
               "(jax.config.update('jax_use_shardy_partitioner', True))")
 
@@ -94,7 +126,8 @@ def _gspmd(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
 @rule("sdy.manual_computation")
 def _manual(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
     """A region in which each device has its blocks: a shard_map over the manual axes."""
-    names = [part for part in str(op.attributes["manual_axes"]).split('"')[1::2]]
+    names = [name for axis in str(op.attributes["manual_axes"]).split('"')[1::2]
+             for name, _, _ in replay.parts.get(axis, ((axis, 1, 1),))]
     ins, outs = (sdy.TensorShardingPerValueAttr(op.attributes[n]).shardings for n in (
         "in_shardings", "out_shardings"))
     given = [sharding_of(replay, s) for s in ins]
@@ -158,7 +191,8 @@ def _groups(replay: Replay, op: Any) -> _Groups:
     attribute = op.attributes["replica_groups"]
     if hlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
         axes = hlo.ReplicaGroupMeshAxesAttr(attribute).axes
-        return _Groups(tuple([_axis(hlo.AxisRefAttr(a), replay) for a in axes]))
+        return _Groups(tuple([name for a in axes for name in _axes(
+            hlo.AxisRefAttr(a), hlo.SubAxisInfoAttr, replay)]))
     mesh = _mesh(replay)
     groups = np.array(attribute)
     places = np.stack(np.unravel_index(groups, mesh.axis_sizes), -1)        # group, member, axis

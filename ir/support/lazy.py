@@ -64,13 +64,13 @@ def lazy_import(name: str, package: str | None = None) -> Any:
 
 
 def lazy_names(package: str, modules: Mapping[str, Iterable[str]],
-               transform: Callable[[Any], Any] = lambda value: value
+               transform: Callable[[Any, str, str], Any] = lambda value, *_: value
                ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package, some modules of which load when first asked for.
 
     modules: by the names of these modules (in the package, or with dots where they are elsewhere),
-    the names in them that the package has too. transform: what the package has for a
-    value of theirs.
+    the names in them that the package has too. transform: what the package has for a value of
+    theirs, given its name, too, and the package.
     """
     owners = {name: module for module, names in modules.items() for name in names}
 
@@ -80,8 +80,8 @@ def lazy_names(package: str, modules: Mapping[str, Iterable[str]],
         if name not in owners:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         owner = owners[name]
-        value = transform(getattr(
-            importlib.import_module(owner if "." in owner else f".{owner}", package), name))
+        value = transform(getattr(importlib.import_module(
+            owner if "." in owner else f".{owner}", package), name), name, package)
         setattr(sys.modules[package], name, value)
         return value
 

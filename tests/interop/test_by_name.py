@@ -72,11 +72,21 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "from jax.tree_util import tree_map, register_pytree_node_class",
     "from jax.extend.core.primitives import jit_p, add_p; jit_p, add_p",
     "import jax; assert jax.__version__ == '0.10.2' and jax.version.__version_info__ >= (0, 10)",
+    "from jax._src import api; from jax._src.lax import lax; api.grad, lax.mul",
+    "from jax._src.util import safe_map, safe_zip, split_list; "
+    "assert safe_map(max, [1, 4], [2, 3]) == [2, 4]; assert split_list([1, 2], [1]) == [[1], [2]]",
     "import jax.numpy, jax, sys; assert jax.numpy is sys.modules['jax.numpy']",
     "import jax; jax.config.update("
     "'jax_enable_x64', True); assert jax.numpy.ones(2).itemsize == 8",
     "import jax, shardtrace; assert jax.jit is shardtrace.jit and jax.Array is shardtrace.Array",
     "import jax; assert 'jit' in dir(jax) and 'interop' not in dir(jax) and jax.__all__",
+    "import jax; jax.config.update('jax_compilation_cache_dir', '/nowhere'); "
+    "jax.config.update('jax_logging_level', 'DEBUG'); "
+    "assert jax.config.jax_compilation_cache_dir == '/nowhere'",
+    "import jax\n"
+    "with jax.profiler.StepTraceAnnotation('train', step_num=1):\n"
+    "    f = jax.profiler.annotate_function(jax.jit(lambda x: x + 1), name='f')\n"
+    "assert f(1) == 2",
     "import jax.monitoring as m; m.register_event_listener(lambda e, b: e); "
     "m.record_event('/a', b=1)",
 ])
@@ -92,6 +102,8 @@ def test_imports(statement: str) -> None:
     ("from jax._src.array import ArrayImpl", "ModuleNotFoundError", "'jax._src.array'"),
     ("import jax; jax._src", "AttributeError", "'_src'"),
     ("import jax.interop", "ModuleNotFoundError", "'jax.interop'"),
+    ("import jax; jax.profiler.start_trace('/nowhere')", "NotImplementedError", "to profile"),
+    ("import jax; jax.new_ref", "AttributeError", "'new_ref'"),
     ("import jax; jax.driver", "AttributeError", "'driver'"),
     ("import jax; jax.ir", "AttributeError", "'ir'"),
     ("from jax.extend.core import Primitive; Primitive('mine').bind(1.0)", "NotImplementedError",
@@ -148,8 +160,10 @@ def test_errors_speak_of_the_users_line_and_names(tmp_path: pathlib.Path) -> Non
 def test_pickles_of_values_and_functions() -> None:
     assert printed(
         "import pickle, jax, jax.numpy as jnp\n"
-        "x, f, s = pickle.loads(pickle.dumps((jnp.arange(3), jnp.sin, jax.P('x'))))\n"
-        "print(x, f is jnp.sin, s)") == "[0 1 2] True P('x',)"
+        "x, s, *fs = pickle.loads(pickle.dumps((jnp.arange(3), jax.P('x'), jnp.sin, jnp.add,\n"
+        "                                        jnp.cov, jax.vmap, jax.jit, jax.device_put)))\n"
+        "print(x, s, fs == [jnp.sin, jnp.add, jnp.cov, jax.vmap, jax.jit, jax.device_put])"
+    ) == "[0 1 2] P('x',) True"
 
 
 def test_known_results_among_unknown_ones() -> None:
@@ -183,6 +197,25 @@ def wrong(x):
 wrong.defjvp(lambda primals, tangents: (wrong(*primals), tangents[0]))
 with pytest.raises(AssertionError):
     check_grads(wrong, (3.0,), order=1)""")
+
+
+def test_values_that_a_derivative_moves() -> None:
+    """What equinox asks to tell results with a tangent from others."""
+    assert printed("""
+import jax, jax.numpy as jnp
+from jax.extend.core import find_top_trace
+from jax.interpreters import ad
+
+def f(x, y):
+    main = find_top_trace((x, y)).main
+    moved = x * y
+    values = (moved, jnp.sin(moved), jnp.ones(2) * 3, y, 4.0)
+    print([isinstance(v, ad.JVPTracer) for v in values], moved._trace.main is main)
+    return moved
+jax.jvp(lambda x: f(x, 2.0), (1.0,), (1.0,))
+jax.jit(lambda x, y: jax.jvp(lambda x: f(x, y), (x,), (x,)))(1.0, 2.0)
+print(isinstance(jnp.ones(2), ad.JVPTracer))
+""") == ("[True, True, False, False, False] True\n[True, True, False, False, False] True\nFalse")
 
 
 def test_primitives_of_a_library() -> None:

@@ -194,6 +194,11 @@ HAND: dict[str, tuple[str, np.ndarray]] = {
     "sum over y": (combined("all_reduce", "[[0,1,2,3],[4,5,6,7]]", "2x3", "add"), over(np.sum, 1)),
     "maximum over x": (combined("all_reduce", "[[0,4],[1,5],[2,6],[3,7]]", "2x3", "maximum"),
                        over(np.max, 0)),
+    "sum over a part of y": (combined("all_reduce", "[[0,1,2,3],[4,5,6,7]]", "2x3", "add").replace(
+        "dense<[[0,1,2,3],[4,5,6,7]]>\n            : tensor<GROUPSxi64>",
+        '#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = '
+        '[#stablehlo.axis_ref<name = "y", sub_axis_info = (2)2>]>'),
+        np.repeat(X.reshape(4, 2, 2, 3).sum(1)[:, None], 2, 1).reshape(16, 3)),
     "sum over y, by name": (combined("all_reduce", "[[0,1,2,3],[4,5,6,7]]", "2x3", "add").replace(
         "dense<[[0,1,2,3],[4,5,6,7]]>\n            : tensor<GROUPSxi64>",
         "#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = y>]>"
@@ -242,6 +247,73 @@ def test_collectives_of_a_region_are_over_mesh_axes(name: str) -> None:
             np.testing.assert_array_equal(read(X)[0], wanted)
 
 
+# -- meshes that are not stated as they are used ---------------------------------------------------
+
+WEIGHTS = np.linspace(-1, 1, 8 * 32, dtype=np.float32).reshape(8, 32)
+INPUTS = np.linspace(-1, 1, 16 * 8, dtype=np.float32).reshape(16, 8)
+# what JAX 0.10.2 prints with jax_use_shardy_partitioner off, for a mesh of (2, 4) devices
+GSPMD = """module @jit_f attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(
+      %arg0: tensor<16x8xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"},
+      %arg1: tensor<8x32xf32>
+        {mhlo.sharding = "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}"})
+      -> (tensor<16x32xf32> {jax.result_info = "result",
+        mhlo.sharding = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"}) {
+    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0]
+      : (tensor<16x8xf32>, tensor<8x32xf32>) -> tensor<16x32xf32>
+    %1 = stablehlo.custom_call @Sharding(%0) {backend_config = "",
+      mhlo.sharding = "{devices=[8,1]<=[2,4]T(1,0)}"} : (tensor<16x32xf32>) -> tensor<16x32xf32>
+    %2 = stablehlo.tanh %1 : tensor<16x32xf32>
+    %3 = stablehlo.custom_call @Sharding(%2) {backend_config = "unspecified_dims=[0]",
+      mhlo.sharding = "{devices=[1,2,4]<=[8] last_tile_dim_replicate}"}
+      : (tensor<16x32xf32>) -> tensor<16x32xf32>
+    return %3 : tensor<16x32xf32>
+  }
+}"""
+
+
+@pytest.mark.parametrize("mesh", [None, "other names"])
+def test_tilings_of_gspmd_are_specs_on_a_mesh_that_has_them_all(mesh: str | None) -> None:
+    x, y = ("a", "b") if mesh is None else ("p", "q")
+    read = interop.from_stablehlo(
+        GSPMD, mesh=None if mesh is None else st.make_mesh((2, 4), ("p", "q")))
+    assert [s.spec for s in read.lower().compile().input_shardings[0]] == [P(x, y), P(y, None)]
+    constraints = [e.params["sharding"].spec for e in read.trace().jaxpr.eqns
+                   if e.op.name == "sharding_constraint"]
+    assert constraints == [P((y, x), None), P(P.UNCONSTRAINED, x), P(None, y)]
+    for executor in EXECUTORS:
+        with st.config.override(shardtrace_executor=executor):
+            (found,) = read(INPUTS, WEIGHTS)
+        assert found.sharding.spec == P(None, y)
+        np.testing.assert_allclose(found, np.tanh(INPUTS @ WEIGHTS), rtol=1e-5, atol=1e-6)
+
+
+PARTS = """sdy.mesh @mesh = <["x"=8]>
+    func.func @main(
+        %a: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x":(1)2}, {"x":(2)4}]>},
+        %b: tensor<8x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x":(2)4}, {}]>})
+        -> (tensor<16x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+      %c = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+        : (tensor<16x8xf32>, tensor<8x32xf32>) -> tensor<16x32xf32>
+      return %c : tensor<16x32xf32>
+    }"""
+
+
+def test_parts_of_an_axis_are_axes() -> None:
+    read = interop.from_stablehlo(PARTS)
+    compiled = read.lower().compile()
+    assert [s.spec for s in compiled.input_shardings[0]] == [P("x_0", "x_1"), P("x_1", None)]
+    assert [(c.kind, c.mesh_axes) for c in compiled.collectives()] == [
+        ("reduce-scatter", ("x_1",))]
+    for executor in EXECUTORS:
+        with st.config.override(shardtrace_executor=executor):
+            (found,) = read(INPUTS, WEIGHTS)
+        assert found.sharding.shard_shape((16, 32)) == (2, 32)
+        np.testing.assert_allclose(found, INPUTS @ WEIGHTS, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="uses parts of the mesh axis 'x'"):
+        interop.from_stablehlo(PARTS, mesh=st.make_mesh((4,), ("x",)))
+
+
 # -- what is not taken -----------------------------------------------------------------------------
 
 def module(body: str, result: str = "tensor<3xf32>") -> str:
@@ -255,14 +327,21 @@ def module(body: str, result: str = "tensor<3xf32>") -> str:
     ("func.func @other() { return }", ValueError, "no function @main"),
     (module("""%y = stablehlo.custom_call @mystery(%x) : (tensor<3xf32>) -> tensor<3xf32>
       return %y : tensor<3xf32>"""), NotImplementedError, "custom call 'mystery'"),
-    (module("""%y = stablehlo.custom_call @Sharding(%x) {mhlo.sharding = "{replicated}"}
+    (module("""%y = stablehlo.custom_call @SPMDFullToShardShape(%x)
+        {mhlo.sharding = "{manual}"} : (tensor<3xf32>) -> tensor<3xf32>
+      return %y : tensor<3xf32>"""), NotImplementedError, "a manual region of GSPMD"),
+    (module("""%y = stablehlo.custom_call @Sharding(%x) {mhlo.sharding = "{devices=[2]<=[2]}"}
         : (tensor<3xf32>) -> tensor<3xf32>
-      return %y : tensor<3xf32>"""), NotImplementedError, "shardings of GSPMD"),
+      %z = stablehlo.custom_call @Sharding(%y) {mhlo.sharding = "{devices=[4]0,3,1,2}"}
+        : (tensor<3xf32>) -> tensor<3xf32>
+      return %z : tensor<3xf32>"""), NotImplementedError, "no mesh has all of the text's"),
     ("""func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> { return %x : tensor<?xf32> }""",
      TypeError, "not all known"),
-    ("""sdy.mesh @mesh = <["x"=8]>
-    func.func @main(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x":(1)2}]>})
-        -> tensor<8xf32> { return %x : tensor<8xf32> }""", NotImplementedError, "part of the mesh"),
+    ("""sdy.mesh @mesh = <["x"=36]>
+    func.func @main(%x: tensor<36x36xf32>
+                    {sdy.sharding = #sdy.sharding<@mesh, [{"x":(1)4}, {}]>}) -> (tensor<36x36xf32>
+                    {sdy.sharding = #sdy.sharding<@mesh, [{"x":(6)6}, {}]>}) {
+      return %x : tensor<36x36xf32> }""", NotImplementedError, "'x' overlap"),
     (module("""%y = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]>
         : tensor<1x2xi64>}> ({
       ^bb0(%p: tensor<f32>, %q: tensor<f32>):

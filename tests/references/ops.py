@@ -37,6 +37,7 @@ ELSEWHERE: dict[str, str] = {
                                 "reduced_vary_cast_p", "vary_unreduced_cast_p")},
     **{name: HOST for name in ("debug_callback", "debug_print", "io_callback", "pure_callback")},
     **{name: LAYOUT for name in ("reshard", "sharding_constraint")},
+    "check": "gives nothing; tests/tracer/checkify/test_checkify.py",
     "retile": "tests/ir/ops/communication/test_retiling.py",
     "exchange_rows": "tests/ir/ops/communication/test_row_exchange.py",
     "igamma_grad_a": "JAX's values, tests/ir/ops/test_against_jax.py"}

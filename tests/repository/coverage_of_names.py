@@ -71,7 +71,6 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "ad_checkpoint": {
         "Offloadable": "memory is one", "Recompute": _INTERNAL, "Saveable": _INTERNAL,
-        "print_saved_residuals": "see the text of the program: residuals are its results",
     },
     "debug": {
         "DebugEffect": _INTERNAL, "OrderedDebugEffect": _INTERNAL,

@@ -38,7 +38,7 @@ REGISTRIES = {
     "partitioner/propagation/divisibility.py": {"_given"},
     "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/host_view.py": {"_REFERENCED"},
     "runtime/arrays/live.py": {"_known"}, "runtime/threads.py": {"_POOL"},
-    "tracer/autodiff/nested/rules.py": {"CALLS"},
+    "tracer/autodiff/nested/rules.py": {"CALLS"}, "tracer/checkify/automatic.py": {"RULES"},
 }
 WRITES = {"append", "add", "setdefault", "update", "extend", "insert"}
 

@@ -86,6 +86,30 @@ class checkpoint_policies:
         return everything_saveable
 
     @staticmethod
+    def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+        """Keep what `dots_with_no_batch_dims_saveable` keeps. JAX moves it from the one memory to
+        the other meanwhile; here it stays where it is computed.
+        """
+        return checkpoint_policies.dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_and_offload_only_these_names(
+            *, names_which_can_be_saved: Iterable[str], names_which_can_be_offloaded: Iterable[str],
+            offload_src: str, offload_dst: str) -> Policy:
+        """Keep the values with these names. JAX moves the second ones from the one memory to the
+        other meanwhile; here they stay where they are computed.
+        Raises ValueError for a name that is in both.
+        """
+        saved, moved = set(names_which_can_be_saved), set(names_which_can_be_offloaded)
+        if saved & moved:
+            raise ValueError(
+                "The names should be exclusive and should not intersect in "
+                "`names_which_can_be_saved` and `names_which_can_be_offloaded`. Got "
+                f"names_which_can_be_saved={saved}, names_which_can_be_offloaded={moved} and the "
+                f"intersection={saved & moved}")
+        return _Names(frozenset(saved | moved), True)
+
+    @staticmethod
     def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
         """Keep what either keeps. Raises ValueError if one does not answer with a bool."""
         def both(op: Op, *types: Any, **params: Any) -> bool:

@@ -41,9 +41,9 @@ class Recording(Builder):
         self._seen = 0
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Tracer]:
-        """Record an equation. A debug callback acts at once where the values can be had."""
+        """Record an equation. Debug callbacks and checks act at once where values can be had."""
         results = super().process(op, operands, params)
-        if op.effect == "debug" and self.concrete:
+        if op.effect in ("debug", "check") and self.concrete:
             eqn = self.eqns.pop()
             if all(isinstance(a, Literal) or a in self.known() or self._compute(a)
                    for a in eqn.invars):

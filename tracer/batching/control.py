@@ -39,6 +39,7 @@ from .rules import (
 )
 
 Types = Sequence[ArrayType]
+ANY_INDEX = "any index"     # in the memo of a loop's test: the loop also runs where it should not
 Mapped = list[int | None]
 
 
@@ -157,6 +158,7 @@ def _while_any(axis: MappedAxis, programs: tuple[Program, Program],
 
     key = ("batch while", axis, tuple(test_dims), tuple(dims))
     test, captured, _ = cached_trace(cond, key, any_going, _types([*test_values, *carry]), None)
+    test.memo[ANY_INDEX] = True
     run, run_captured, _ = cached_trace(body, (*key, cond), step,
                                        _types([*test_values, *values, *carry]), None)
     return while_p.bind(

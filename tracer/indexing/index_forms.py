@@ -124,10 +124,7 @@ def _item(i: Any) -> Any:
     if isinstance(i, str):
         raise TypeError(f"JAX does not support string indexing; got idx={i!r}")
     if isinstance(i, (tuple, list)):
-        if any(isinstance(v, Array) for v in i):
-            i = lax.stack([as_array(v) for v in i], 0)
-        else:
-            i = np.asarray(i) if len(i) else np.zeros((0,), np.int32)
+        i = _array_of(i) if len(i) else np.zeros((0,), np.int32)
     convert_ = None if isinstance(i, (Array, np.ndarray)) else getattr(i, "__jax_array__", None)
     if convert_ is not None:
         i = convert_()
@@ -149,6 +146,14 @@ def _item(i: Any) -> Any:
         raise TypeError("Indexer must have integer or boolean type, got indexer with type "
                         f"{dtype}")
     return i
+
+
+def _array_of(items: Sequence[Any]) -> Any:
+    """Nested sequences of positions as one array: of numpy where no array of ours is among them."""
+    parts = [_array_of(x) if isinstance(x, (tuple, list)) else x for x in items]
+    if any(isinstance(x, Array) for x in parts):
+        return lax.stack([as_array(x) for x in parts], 0)
+    return np.asarray(parts)
 
 
 def _static_slice(s: slice) -> slice:

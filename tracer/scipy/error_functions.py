@@ -144,11 +144,11 @@ def expn(n, x):
         whole = where(gap == 0, 0.0, power / where(gap == 0, 1.0, gap))
         return total - whole, power
 
-    total, _ = lax.fori_loop(0, 30, term, (jnp.zeros_like(x), jnp.ones_like(x)))
+    sums: Any = lax.fori_loop(0, 30, term, (jnp.zeros_like(x), jnp.ones_like(x)))
     positive = jnp.maximum(order, 1)
     sign = where(n % 2 == 1, 1.0, -1.0)
     head = sign * lax.exp((positive - 1) * lax.log(small) - lax.lgamma(positive))
-    series = total + head * (lax.digamma(positive) - lax.log(small))
+    series = sums[0] + head * (lax.digamma(positive) - lax.log(small))
     rest = _fraction(lambda k, rest: (large + order + 2 * k - 2)
                      - k * (order + k - 1) / rest, large + order + 2 * FRACTIONS)
     found = where(near, series, lax.exp(-large) / rest)
@@ -248,6 +248,6 @@ def bessel_jn(z, *, v, n_iter=50):
 
     start = (jnp.zeros_like(z), jnp.full_like(z, least), jnp.zeros_like(z),
              jnp.zeros((v + 1, *z.shape), z.dtype))
-    _, _, total, found = lax.fori_loop(0, n_iter, step, start)
+    end: Any = lax.fori_loop(0, n_iter, step, start)
     at_zero = (jnp.arange(v + 1) == 0).astype(z.dtype).reshape(-1, *[1] * z.ndim)
-    return where(z == 0, at_zero, found / total)
+    return where(z == 0, at_zero, end[3] / end[2])

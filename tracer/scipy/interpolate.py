@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import jnp
 from ..operands.dtype_promotion import check_arraylike, promote_dtypes_inexact
+from .special import where
 
 
 class RegularGridInterpolator:
@@ -73,7 +74,7 @@ class RegularGridInterpolator:
         rest = self.values.shape[d:]
         wide = (-1,) + (1,) * len(rest)
         if method == "nearest":
-            out = self.values[tuple(jnp.where(y <= 0.5, c, c + 1) for c, y in zip(
+            out = self.values[tuple(where(y <= 0.5, c, c + 1) for c, y in zip(
                 cells, places, strict=True))]
         else:
             out = jnp.zeros((flat.shape[0], *rest), self.values.dtype)
@@ -83,9 +84,9 @@ class RegularGridInterpolator:
                 out = out + weight.reshape(wide) * self.values[tuple(
                     i + c for i, c in zip(cells, corner, strict=True))]
         if self.fill_value is not None:
-            out = jnp.where(outside.reshape(wide), self.fill_value, out)
+            out = where(outside.reshape(wide), self.fill_value, out)
         missing = jnp.isnan(flat).any(-1).reshape(wide)
-        return jnp.where(missing, jnp.nan, out).reshape(*lead, *rest)
+        return where(missing, jnp.nan, out).reshape(*lead, *rest)
 
 
 def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
@@ -128,7 +129,7 @@ def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
         if mode == "constant":
             valid = functools.reduce(operator.and_, [
                 (i >= 0) & (i < n) for (i, _), n in zip(choice, x.shape, strict=True)])
-            value = jnp.where(valid, value, fill)
+            value = where(valid, value, fill)
         weight = math.prod([w for _, w in choice]) if order == 0 else functools.reduce(
             operator.mul, [w for _, w in choice])
         term = value * weight
@@ -142,7 +143,7 @@ def _mirrored(i: Any, n: int) -> Any:
     """With the elements at the ends as mirrors: 2 1 | 0 1 2 | 1 0."""
     period = max(2 * n - 2, 1)
     i = jnp.abs(i) % period
-    return jnp.where(i >= n, period - i, i)
+    return where(i >= n, period - i, i)
 
 
 _OUTSIDE: dict[str, Callable[[Any, int], Any]] = {

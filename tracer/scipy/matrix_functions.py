@@ -13,6 +13,7 @@ import numpy as np
 from .. import jnp, lax
 from ..operands.dtype_promotion import promote_dtypes_inexact
 from .dense import expm, schur
+from .special import where
 
 
 def _square(name: str, a: Any) -> Any:
@@ -48,21 +49,21 @@ def rsf2csf(T, Z, check_finite=True):
         mu = values[0] - block[1, 1]
         below = block[1, 0]
         r = jnp.sqrt(jnp.abs(mu) ** 2 + jnp.abs(below) ** 2)
-        r = jnp.where(r == 0, 1, r)
+        r = where(r == 0, 1, r)
         c, s = mu / r, below / r
         g = jnp.array([[jnp.conj(c), s], [-s, c]])
         at = jnp.arange(n)
         left = g @ t[rows]
-        new = t.at[rows].set(jnp.where(at >= m - 1, left, t[rows]))
+        new = t.at[rows].set(where(at >= m - 1, left, t[rows]))
         right = new[:, rows] @ jnp.conj(g.T)
-        new = new.at[:, rows].set(jnp.where((at <= m)[:, None], right, new[:, rows]))
+        new = new.at[:, rows].set(where((at <= m)[:, None], right, new[:, rows]))
         new = new.at[m, m - 1].set(0)
         moved = z.at[:, rows].set(z[:, rows] @ jnp.conj(g.T))
         small = jnp.abs(below) <= eps * (jnp.abs(block[0, 0]) + jnp.abs(block[1, 1]))
-        return jnp.where(small, t, new), jnp.where(small, z, moved)
+        return where(small, t, new), where(small, z, moved)
 
-    t, z = lax.fori_loop(0, max(n - 1, 0), turned, (t, z))
-    return jnp.triu(t), z
+    found: Any = lax.fori_loop(0, max(n - 1, 0), turned, (t, z))
+    return jnp.triu(found[0]), found[1]
 
 
 def _columns(t: Any, diagonal: Any, entry: Any) -> Any:
@@ -94,7 +95,7 @@ def sqrtm(A, blocksize=1):
     def entry(f: Any, i: Any, j: Any) -> Any:
         rest = t[i, j] - f[i] @ f[:, j]         # what is not known yet is zero in it
         total = roots[i] + roots[j]
-        return jnp.where(rest == 0, 0, rest / jnp.where(total == 0, 1, total))
+        return where(rest == 0, 0, rest / where(total == 0, 1, total))
 
     return z @ _columns(t, roots, entry) @ jnp.conj(z.T)
 
@@ -113,19 +114,19 @@ def funm(A, func, disp=True):
     def entry(f: Any, i: Any, j: Any) -> Any:
         place = jnp.arange(t.shape[0])
         between = (place > i) & (place < j)
-        rest = t[i, j] * (f[j, j] - f[i, i]) + jnp.sum(jnp.where(
+        rest = t[i, j] * (f[j, j] - f[i, i]) + jnp.sum(where(
             between, t[i] * f[:, j] - f[i] * t[:, j], 0))
         gap = t[j, j] - t[i, i]
-        return jnp.where(gap == 0, rest, rest / jnp.where(gap == 0, 1, gap))
+        return where(gap == 0, rest, rest / where(gap == 0, 1, gap))
 
     out = z @ _columns(t, values, entry) @ jnp.conj(z.T)
     if disp:
         return out
     gaps = jnp.abs(diagonal[:, None] - diagonal)
     n = t.shape[0]
-    nearest = jnp.min(jnp.where(np.triu(np.ones((n, n), bool), 1), gaps, nearest), initial=jnp.inf)
+    nearest = jnp.min(where(np.triu(np.ones((n, n), bool), 1), gaps, nearest), initial=jnp.inf)
     eps = jnp.finfo(a.dtype).eps
-    nearest = jnp.where(nearest == 0, eps, nearest)
+    nearest = where(nearest == 0, eps, nearest)
     error = jnp.minimum(1, jnp.maximum(eps, (eps / nearest) * jnp.linalg.norm(jnp.triu(t, 1), 1)))
     return out, error
 
@@ -167,7 +168,7 @@ def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
         eye = jnp.eye(m, dtype=r.dtype)
 
         def column(k: Any, y: Any) -> Any:
-            known = f[:, k] - y @ jnp.where(jnp.arange(n) < k, s[:, k], 0)
+            known = f[:, k] - y @ where(jnp.arange(n) < k, s[:, k], 0)
             return y.at[:, k].set(lax.linalg.triangular_solve(
                 r + s[k, k] * eye, known[:, None], left_side=True)[:, 0])
 
@@ -182,7 +183,7 @@ def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
     else:
         raise ValueError(f"Unrecognized method {method}. The two valid methods are either "
                          '"schur" or "eigen".')
-    x = jnp.where(gaps.min(initial=jnp.inf) < tol, jnp.nan, x)
+    x = where(gaps.min(initial=jnp.inf) < tol, jnp.nan, x)
     return x if jnp.iscomplexobj(c) else x.real
 
 
@@ -228,21 +229,21 @@ def _hessenberg(a: Any, n: int) -> tuple[Any, Any]:
 
     def column(k: Any, carry: Any) -> Any:
         h, q = carry
-        x = jnp.where(place > k, h[:, k], 0)
+        x = where(place > k, h[:, k], 0)
         norm = jnp.sqrt(jnp.sum(jnp.abs(x) ** 2)).astype(a.dtype)
         head = x[k + 1]
         size = jnp.abs(head)
-        phase = jnp.where(size == 0, 1, head / jnp.where(size == 0, 1, size))
+        phase = where(size == 0, 1, head / where(size == 0, 1, size))
         v = x.at[k + 1].add(phase * norm)
         length = jnp.sum(jnp.abs(v) ** 2)
-        v = v * jnp.sqrt(2 / jnp.where(length == 0, 1, length))
-        v = jnp.where(norm == jnp.abs(head), jnp.zeros_like(v), v)       # is zero below it already
+        v = v * jnp.sqrt(2 / where(length == 0, 1, length))
+        v = where(norm == jnp.abs(head), jnp.zeros_like(v), v)       # is zero below it already
         h = h - v[:, None] * (jnp.conj(v) @ h)
         h = h - (h @ v)[:, None] * jnp.conj(v)
         return h, q - (q @ v)[:, None] * jnp.conj(v)
 
-    h, q = lax.fori_loop(0, max(n - 2, 0), column, (a, jnp.eye(n, dtype=a.dtype)))
-    return jnp.triu(h, -1), q
+    found: Any = lax.fori_loop(0, max(n - 2, 0), column, (a, jnp.eye(n, dtype=a.dtype)))
+    return jnp.triu(found[0], -1), found[1]
 
 
 def qr_multiply(a, c, mode="right", pivoting=False, conjugate=False, overwrite_a=False,
@@ -300,13 +301,15 @@ def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None,
         def step(i: Any, carry: Any) -> Any:
             pivot, count = carry
             pivot = real[i] - x - squares[i] / pivot
-            pivot = jnp.where(jnp.abs(pivot) < least, -least, pivot)
+            pivot = where(jnp.abs(pivot) < least, -least, pivot)
             return pivot, count + (pivot < 0)
 
-        return lax.fori_loop(0, n, step, (jnp.ones_like(x), jnp.zeros(x.shape, int)))[1]
+        counted: Any = lax.fori_loop(0, n, step, (jnp.ones_like(x), jnp.zeros(x.shape, int)))
+        return counted[1]
 
     first, last = 0, n - 1
     if select == "i":
+        assert select_range is not None         # see above
         first, last = select_range
         if not 0 <= first <= last < n:
             raise ValueError(f"for select='i', select_range must be within 0 and {n - 1}, got "
@@ -321,8 +324,8 @@ def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None,
         low, high = carry
         middle = (low + high) / 2
         less = below(middle) <= wanted
-        return jnp.where(less, middle, low), jnp.where(less, high, middle)
+        return where(less, middle, low), where(less, high, middle)
 
-    ends = jnp.broadcast_to(low, wanted.shape), jnp.broadcast_to(high, wanted.shape)
-    low, high = lax.fori_loop(0, steps, halve, ends)
-    return (low + high) / 2
+    ends: Any = jnp.broadcast_to(low, wanted.shape), jnp.broadcast_to(high, wanted.shape)
+    ends = lax.fori_loop(0, steps, halve, ends)
+    return (ends[0] + ends[1]) / 2

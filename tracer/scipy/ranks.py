@@ -10,6 +10,7 @@ from ...ir.support.named_tuple import NamedTuple
 from .. import jnp, lax
 from ..operands.dtype_promotion import check_arraylike, promote_args_inexact
 from ..operands.shape_arguments import canonical_axis
+from .special import where
 
 
 class ModeResult(NamedTuple):
@@ -52,7 +53,7 @@ def mode(a, axis=0, nan_policy="propagate", keepdims=False):
         differs = differs & ~(jnp.isnan(rows[..., 1:]) & jnp.isnan(rows[..., :-1]))
     new = jnp.concatenate([jnp.ones((*rows.shape[:-1], 1), bool), differs], -1)
     place = jnp.arange(n)
-    first = jnp.where(new, place, 0)
+    first = where(new, place, 0)
     run = place - lax.cummax(first, axis=first.ndim - 1) + 1      # length of the run so far
     last = jnp.argmax(run, -1)
     found = jnp.take_along_axis(rows, last[..., None], -1)
@@ -94,14 +95,14 @@ def rankdata(a, method="average", *, axis=None, nan_policy="propagate"):
         return dense
     starts = jnp.concatenate([jnp.nonzero(new, size=n)[0], jnp.array([n])])
     count = jnp.sum(new)
-    ends = jnp.where(jnp.arange(n + 1) < count, starts, n)
+    ends = where(jnp.arange(n + 1) < count, starts, n)
     if method == "max":
         return ends[dense]
     if method == "min":
         return ends[dense - 1] + 1
     ranks = 0.5 * (ends[dense] + ends[dense - 1] + 1)
     missing = jnp.isnan(x).any() if jnp.issubdtype(x.dtype, np.inexact) else False
-    return jnp.where(missing, np.nan, ranks)
+    return where(missing, np.nan, ranks)
 
 
 def sem(a, axis=0, ddof=1, nan_policy="propagate", *, keepdims=False):

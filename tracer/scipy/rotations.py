@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import jnp, random
 from ..operands.dtype_promotion import promote_dtypes_inexact
+from .special import where
 
 _SMALL = 1e-3               # angle below which series are used
 
@@ -38,8 +39,8 @@ def _product(p: Any, q: Any) -> Any:
 def _sine_ratio(angle: Any) -> Any:
     """sin(angle / 2) / angle."""
     small = angle < _SMALL
-    safe = jnp.where(small, 1.0, angle)
-    return jnp.where(small, 0.5 - angle * angle / 48, jnp.sin(safe / 2) / safe)
+    safe = where(small, 1.0, angle)
+    return where(small, 0.5 - angle * angle / 48, jnp.sin(safe / 2) / safe)
 
 
 def _axes(seq: str) -> tuple[list[int], bool]:
@@ -131,7 +132,7 @@ class Rotation(NamedTuple):
         v = _inexact(rotvec)
         if degrees:
             v = jnp.deg2rad(v)
-        angle = jnp.linalg.norm(jnp.where((v == 0).all(-1, keepdims=True), 0, v), axis=-1,
+        angle = jnp.linalg.norm(where((v == 0).all(-1, keepdims=True), 0, v), axis=-1,
                                 keepdims=True)
         return cls(jnp.concatenate([_sine_ratio(angle) * v, jnp.cos(angle / 2)], -1))
 
@@ -191,16 +192,16 @@ class Rotation(NamedTuple):
         both, apart = jnp.arctan2(b, a), jnp.arctan2(d, c)
         none, half = jnp.abs(middle) < 1e-7, jnp.abs(middle - math.pi) < 1e-7
         first, third = both - apart, both + apart
-        locked = jnp.where(none, 2 * both, 2 * apart * (-1 if fixed else 1))
+        locked = where(none, 2 * both, 2 * apart * (-1 if fixed else 1))
         first, third = (first, third) if fixed else (third, first)
         stuck = none | half
-        first, third = jnp.where(stuck, locked, first), jnp.where(stuck, 0.0, third)
+        first, third = where(stuck, locked, first), where(stuck, 0.0, third)
         if not symmetric:
             first, third = (first, third * sign) if fixed else (first * sign, third)
             middle = middle - math.pi / 2
         angles = jnp.stack([first, middle, third], -1)
-        angles = jnp.where(angles < -math.pi, angles + 2 * math.pi,
-                           jnp.where(angles > math.pi, angles - 2 * math.pi, angles))
+        angles = where(angles < -math.pi, angles + 2 * math.pi,
+                           where(angles > math.pi, angles - 2 * math.pi, angles))
         return jnp.rad2deg(angles) if degrees else angles
 
     def as_matrix(self) -> Any:
@@ -213,12 +214,12 @@ class Rotation(NamedTuple):
 
     def as_mrp(self) -> Any:
         """Modified Rodrigues parameters: the axis times tan(angle / 4)."""
-        sign = jnp.where(self.quat[..., 3:] < 0, -1.0, 1.0)
+        sign = where(self.quat[..., 3:] < 0, -1.0, 1.0)
         return self.quat[..., :3] / (sign + self.quat[..., 3:])
 
     def as_rotvec(self, degrees: bool = False) -> Any:
         """The axis times the angle, which is between 0 and pi."""
-        q = jnp.where(self.quat[..., 3:] < 0, -self.quat, self.quat)
+        q = where(self.quat[..., 3:] < 0, -self.quat, self.quat)
         angle = 2 * jnp.arctan2(jnp.linalg.norm(q[..., :3], axis=-1, keepdims=True), q[..., 3:])
         found = q[..., :3] / _sine_ratio(angle)
         return jnp.rad2deg(found) if degrees else found
@@ -229,7 +230,7 @@ class Rotation(NamedTuple):
         if canonical:
             first = jnp.argmax(jnp.abs(q[..., ::-1]) > 0, -1)       # w, or what stands for it
             lead = jnp.take_along_axis(q[..., jnp.array([3, 2, 1, 0])], first[..., None], -1)
-            q = jnp.where(lead < 0, -q, q)
+            q = where(lead < 0, -q, q)
         return jnp.roll(q, 1, -1) if scalar_first else q
 
     def inv(self) -> Rotation:
@@ -263,11 +264,12 @@ class Slerp(NamedTuple):
         if rotations.single:
             raise ValueError("`rotations` must be a sequence of rotations.")
         times = _inexact(times)
-        if times.ndim != 1 or times.shape[0] != len(rotations):
+        count = rotations.quat.shape[0]
+        if times.ndim != 1 or times.shape[0] != count:
             raise ValueError(f"Expected number of rotations to be equal to number of timestamps "
-                             f"given, got {len(rotations)} rotations and {times.shape[0]} "
+                             f"given, got {count} rotations and {times.shape[0]} "
                              "timestamps.")
-        starts, ends = rotations[:-1], rotations[1:]
+        starts, ends = Rotation(rotations.quat[:-1]), Rotation(rotations.quat[1:])
         return cls(times[:-1], jnp.diff(times), starts, (starts.inv() * ends).as_rotvec())
 
     def __call__(self, times: Any) -> Rotation:

@@ -155,12 +155,12 @@ def comb(N, k, *, repetition=False):
 
 # -- softmax --------------------------------------------------------------------------------------
 
-def softmax(x, /, *, axis=None):
+def softmax(x, /, *, axis: Any = None):
     """exp(x) divided by its sum over `axis`, by default over all elements."""
     return nn.softmax(x, axis=axis)
 
 
-def log_softmax(x, /, *, axis=None):
+def log_softmax(x, /, *, axis: Any = None):
     """The logarithm of `softmax`, without underflow."""
     return nn.log_softmax(x, axis=axis)
 

@@ -13,7 +13,15 @@ from typing import Any, Self
 import optree
 
 from ...ir.array import Array
-from ...ir.pytree import NAMESPACE, PLAIN_LEAVES, ChildKey, flatten, refuse_deep, unflatten
+from ...ir.pytree import (
+    NAMESPACE,
+    PLAIN_LEAVES,
+    ChildKey,
+    flatten,
+    in_order,
+    refuse_deep,
+    unflatten,
+)
 from ...ir.pytree import flatten_call as flatten_call
 from ...ir.pytree import flatten_tuple as flatten_tuple
 from ...ir.pytree import rebuilder as rebuilder
@@ -273,7 +281,8 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _M
 def transpose(outer_treedef: PyTreeDef, inner_treedef: Any,
               pytree_to_transpose: Any) -> Any:
     """A tree of `outer` structure holding `inner` ones -> a tree of `inner` holding `outer`."""
-    return optree.tree_transpose(outer_treedef, inner_treedef, pytree_to_transpose)
+    return optree.tree_transpose(in_order(outer_treedef), in_order(inner_treedef),
+                                 pytree_to_transpose)
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:

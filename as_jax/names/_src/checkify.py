@@ -1,8 +1,17 @@
-"""The same as `jax.experimental.checkify`, with a name for what checked functions return."""
+"""The same as `jax.experimental.checkify`, with the classes of errors."""
+from __future__ import annotations
+
 from typing import Any
 
-from ..experimental import checkify as _checkify
+from ....tracer.checkify import errors as _errors
+from ....tracer.checkify.check import check, check_error, debug_check
+from ....tracer.checkify.checkify import checkify
 
-__all__ = ["Out", *_checkify.__all__]
-globals().update({name: getattr(_checkify, name) for name in _checkify.__all__})
+_ERRORS = (
+    "BatchedError", "DivisionByZeroError", "Error", "ErrorCategory", "ErrorEffect",
+    "FailedCheckError", "JaxException", "JaxRuntimeError", "NaNError", "OOBError", "all_checks",
+    "automatic_checks", "div_checks", "float_checks", "index_checks", "init_error", "nan_checks",
+    "user_checks")
+__all__ = ["Out", "check", "check_error", "checkify", "debug_check", *_ERRORS]
+globals().update({name: getattr(_errors, name) for name in _ERRORS})
 Out = Any

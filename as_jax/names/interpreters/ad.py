@@ -4,7 +4,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....ir.program import Literal
+from ....tracer.autodiff.recording import Recording
 from ....tracer.jnp import zeros
+from ....tracer.staging.tracer import Tracer
 
 __all__ = [
     "JVPTracer",
@@ -35,8 +38,30 @@ class UndefinedPrimal:
         self.aval = aval
 
 
-class JVPTracer:
-    """A value with its tangent. Derivatives here are taken of programs, so no value is one."""
+class _MovesWithArguments(type):
+    def __instancecheck__(cls, x: Any) -> bool:
+        """Is it a value that `jax.jvp` differentiates, and that depends on its arguments?"""
+        builder = x.builder if type(x) is Tracer else None
+        if not isinstance(builder, Recording) or isinstance(x.variable, Literal):
+            return False
+        given = dict(zip(builder.captured_vars, builder.captured, strict=True))
+        return builder._needed(x.variable, {**given, **dict(builder.consts)}) is None
+
+
+class JVPTracer(metaclass=_MovesWithArguments):
+    """A value with its tangent. Derivatives here are taken of programs: what is one is told by
+    looking at the program so far.
+    """
+
+
+class Trace:
+    """Which trace a value is of: `x._trace`. There are no others by the name of its `main`."""
+
+    def __init__(self, main: Any) -> None:
+        self.main = main
+
+
+Tracer._trace = property(lambda self: Trace(self.builder))      # type: ignore[attr-defined]
 
 
 def is_undefined_primal(x: Any) -> bool:

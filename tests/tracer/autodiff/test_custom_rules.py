@@ -140,3 +140,20 @@ def test_a_rule_may_give_the_symbolic_zero_of_an_integer() -> None:
 
     f.defjvp(rule, symbolic_zeros=True)
     assert st.grad(lambda x: f(jnp.int32(1), x)[1])(1.0) == 3
+
+
+def test_truth_values_among_residuals_stay_those_of_python() -> None:
+    seen = []
+
+    @st.custom_vjp
+    def f(x, flag):
+        return x
+
+    def bwd(residuals, ct):
+        seen.append(residuals[1])
+        return (ct * 2 if residuals[1] else ct, None)
+
+    f.defvjp(lambda x, flag: (x, (x, True)), bwd)
+    for g in (st.grad(f), st.jit(st.grad(f))):
+        assert float(g(1.0, True)) == 2.0
+    assert seen == [True, True] and all(type(x) is bool for x in seen)

@@ -128,3 +128,9 @@ def test_associative_reduction_of_nothing_needs_an_identity():
 def test_map_over_different_trees_names_the_place(first, second, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         st.tree.map(lambda a, b: a, first, second)
+
+
+def test_transposed_dictionaries_are_sorted() -> None:
+    steps = [{"t": 1, "obs": 3}, {"t": 2, "obs": 4}]
+    found = st.tree.transpose(st.tree.structure([0, 0]), st.tree.structure(steps[0]), steps)
+    assert list(found.items()) == [("obs", [3, 4]), ("t", [1, 2])]

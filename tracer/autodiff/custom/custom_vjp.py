@@ -29,7 +29,7 @@ from ...staging.tracer import Tracer, typeof
 from ...trees import tree
 from ..nested.rules import register
 from ..recording import Recording
-from ..replay import user_code
+from ..replay import Scalar, user_code
 from ..transpose import zero_cotangent
 from .closed_values import closed_values, standing_for, stood_for, with_unused
 from .common import (
@@ -216,6 +216,8 @@ class _FlatBackward:
 
     def _run(self, residuals: Sequence[Any], res_tree: Any, cts: Sequence[Any]) -> list[Any]:
         rule = self.rule
+        residuals = [bool(x) if type(x) is Scalar and x.aval.dtype == np.bool_ else x
+                     for x in residuals]         # Python's choices by them are made while tracing
         answer = rule.bwd(tree.unflatten(res_tree, residuals), tree.unflatten(rule.out_tree, cts))
         example = tree.unflatten(rule.in_tree, [_Leaf(t) for t in rule.in_types])
         if isinstance(answer, list) and len(answer) == len(example):

@@ -5,6 +5,7 @@ updates that exist anyway, where there are any, else element by element along th
 """
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from ....ir.api_boundary import bound_class, process_exception
 from ....ir.context import config
+from ....ir.diagnostics.location import PACKAGE
 from ... import lax
 from ...operands.dtype_promotion import check_arraylike, shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis
@@ -63,6 +65,14 @@ class ufunc:
 
     def __repr__(self) -> str:
         return f"<jnp.ufunc '{self.__name__}'>"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Those of `shardtrace.numpy` are found there again by name; others are copied."""
+        public = f"{PACKAGE}.numpy"
+        if getattr(sys.modules.get(public), self.__name__, None) is self:
+            self.__module__ = public
+            return self.__name__
+        return object.__reduce_ex__(self, protocol)
 
     def __hash__(self) -> int:
         return hash((self._func, self.nin))

@@ -314,7 +314,7 @@ def setxor1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
     elif not assume_unique:
         found = [unique(p, return_index=True, size=p.size) for p in parts]
         parts = [values for values, _ in found]
-        none = [logical_not(_fresh(*f, f[0].size)) for f in found]
+        none = [logical_not(_fresh(values, first, values.size)) for values, first in found]
     values = concatenate(parts)
     n = values.size
     if not n:

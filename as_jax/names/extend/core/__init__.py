@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from .....ir.context import STATE
 from .....ir.diagnostics.diagnostic import fail
 from .....ir.program import Var
 from .....ir.types import ArrayType
+from .....tracer.staging.tracer import Tracer
+from ...interpreters import ad
 from .primitive import Primitive
 
 __all__ = [
@@ -18,6 +21,7 @@ __all__ = [
     "Effect",
     "Effects",
     "Primitive",
+    "find_top_trace",
     "get_opaque_trace_state",
     "mapped_aval",
     "no_effects",
@@ -57,6 +61,12 @@ def get_opaque_trace_state(convention: str = "flax") -> _TraceState:
     """Something to compare: are two moments in the same trace?"""
     trace = STATE.interpreter
     return _TraceState(getattr(trace, "outer", trace))
+
+
+def find_top_trace(xs: Iterable[Any]) -> ad.Trace | None:
+    """The innermost trace that values are of; None outside of any."""
+    builders = [x.builder for x in xs if isinstance(x, Tracer)]
+    return ad.Trace(max(builders, key=lambda b: b.depth)) if builders else None
 
 
 def mapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:

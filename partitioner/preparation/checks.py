@@ -1,0 +1,27 @@
+"""Checks that `checkify` has not made values of the program."""
+from __future__ import annotations
+
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.program import Equation, Program
+from ..regions import inside
+
+
+def drop_checks(program: Program) -> Program:
+    """The program without the checks that are for debugging. Raises ValueError for others."""
+    if "check" not in program.effects:
+        return program
+    program = inside(program, drop_checks)
+    return program.replace(eqns=[e for e in program.eqns if not _is_dropped(e)])
+
+
+def _is_dropped(eqn: Equation) -> bool:
+    if eqn.op.effect != "check":
+        return False
+    if not eqn.params["debug"]:
+        fail(ValueError, "Cannot abstractly evaluate a checkify.check which was not "
+             "functionalized. This probably means you tried to stage (jit/scan/pmap/...) a `check` "
+             "without functionalizing it through `checkify.checkify`.", code="check",
+             location=eqn.location, label="this check would have to raise while a program runs",
+             help="`err, y = jit(checkify(f))(x)`, then `err.throw()`; or `debug_check`, which is "
+                  "not made elsewhere")
+    return True

@@ -1,0 +1,8 @@
+"""checkify: errors as values of the program that may meet them.
+
+    errors        what an error is: kinds, causes, and the value `Error`
+    check         what users write, `check` and its kin
+    automatic     what is looked at besides: NaN, quotients, positions
+    nested        loops, branches, calls and regions, which carry errors out
+    checkify      the transformation
+"""
