@@ -5,7 +5,8 @@
 Each program has 50 equations, none like another: 25 sums over the first dimension of arrays that
 are split at random, and 25 constraints to layouts at random. Every search of the partitioner is
 bounded, so that no program takes much longer than those of a few axes; see STATES in
-partitioner/redistribution/, BUDGETS in choice/lookahead.py, and the limit in choice/candidates.py.
+partitioner/redistribution/, BUDGETS in partitioner/choice/lookahead.py, and the limit in
+partitioner/choice/candidates.py.
 """
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ..driver.execution.arguments import leaf_key
-from ..driver.execution.call_capture import Ran, unwatched, watching
+from ..driver.execution.call_capture import EagerCall, unwatched, watching
 from ..driver.execution.programs import further
 from ..driver.jit.jit import jit
 from ..driver.jit.jitted import Jitted
@@ -75,7 +75,7 @@ class PythonFile:
         self.failed: Problem | None = None
         self.stopped = 0.0           # seconds after which the file was not let run on
         self._keys: set[Any] = set()
-        self._ran: list[Ran] = []
+        self._ran: list[EagerCall] = []
         self.names: dict[str, Any] = {}
         self._load()
 
@@ -149,7 +149,7 @@ class PythonFile:
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}".strip()
         return _watching.jax_functions_imported()
 
-    def _watch(self, item: Traced | Ran, again: Callable[[], None]) -> None:
+    def _watch(self, item: Traced | EagerCall, again: Callable[[], None]) -> None:
         leaves = item._leaves if isinstance(item, Traced) else item.leaves
         name = item.fun_name if isinstance(item, Traced) else item.program.name
         try:
@@ -382,5 +382,5 @@ def _module_name(path: Path) -> str:
     return f"_target_{path.stem}" if len(parts) == 1 else ".".join(parts)
 
 
-def _line(ran: Ran) -> str:
+def _line(ran: EagerCall) -> str:
     return str(ran.program.eqns[0].location) if ran.program.eqns else ""

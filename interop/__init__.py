@@ -7,7 +7,7 @@ JAX is imported when it is first used, and by this room and the engines alone.
 """
 from typing import TYPE_CHECKING
 
-from ..ir.support.lazy import late_names
+from ..ir.support.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .hlo.report import XlaReport, xla_report
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Imported", "XlaReport", "from_jax", "from_stablehlo", "register", "xla_report"]
 
-__getattr__, __dir__ = late_names(__name__, {
+__getattr__, __dir__ = lazy_names(__name__, {
     f"{__name__}.imported": ("Imported",),
     f"{__name__}.jaxpr.from_jax": ("from_jax",),
     f"{__name__}.hlo.report": ("XlaReport", "xla_report"),

@@ -1,10 +1,10 @@
-"""Exceptions as they leave the package: they gain a source location, and lose internal frames.
+"""Filters tracebacks and adds source locations at public functions.
 
-Public functions and methods are `bounded`: an exception is processed once, as it passes into the
-user's code. One without a diagnostic (a plain `raise TypeError(...)`, or Python's own complaint
-about an argument) gets the location of the call, its arguments, and advice. The traceback keeps
-only the user's frames, unless `jax_traceback_filtering` is "off". A `try` costs nothing as long as
-nothing is raised.
+Public functions and methods go through `api_function`: an exception is processed once, as it passes
+into the user's code. One without a diagnostic (a plain `raise TypeError(...)`, or Python's own
+complaint about an argument) gets the location of the call, its arguments, and advice. The traceback
+keeps only the user's frames, unless `jax_traceback_filtering` is "off". A `try` costs nothing as
+long as nothing is raised.
 """
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CALLED = frozenset({"numpy", "scipy", "lark", "networkx", "rich", "ml_dtypes", 
 _AS_THEY_ARE = (StopIteration, StopAsyncIteration, OSError, ImportError, SyntaxError, UnicodeError,
                 MemoryError, RecursionError, Warning)
 _Class = TypeVar("_Class", bound=type)
-_MADE: weakref.WeakSet[Any] = weakref.WeakSet()          # what `bounded` made
+_MADE: weakref.WeakSet[Any] = weakref.WeakSet()          # what `api_function` made
 _BOUNDED: dict[Callable[..., Any], Callable[..., Any]] = {}
 _SPECIAL = frozenset(f"__{name}__" for name in (
     "call", "enter", "getitem", "array", "bool", "int", "float", "complex", "index", "hash",
@@ -48,13 +48,13 @@ class UnfilteredStackTrace(Exception):
     """The whole traceback of an exception, as its cause, where "remove_frames" was asked for."""
 
 
-def bounded(f: Callable[..., Any], results: bool = False) -> Callable[..., Any]:
+def api_function(f: Callable[..., Any], results: bool = False) -> Callable[..., Any]:
     """`f`, whose exceptions pass the boundary. results: what it returns is a function, bounded too.
 
     Anything that is not a function of the package is given back as it is.
     """
     if (type(f) is not FunctionType or not _of_package(f.__globals__)
-            or "crossed" in f.__code__.co_names            # it looks after that itself
+            or "process_exception" in f.__code__.co_names            # it looks after that itself
             or f in _MADE):
         return f
     found = _BOUNDED.get(f)
@@ -65,9 +65,9 @@ def bounded(f: Callable[..., Any], results: bool = False) -> Callable[..., Any]:
             state = STATE.__dict__
             before = state.copy() if state["interpreter"] is None else None
             try:
-                return bounded(f(*args, **kwargs))
+                return api_function(f(*args, **kwargs))
             except BaseException as error:
-                crossed(error, f, args, kwargs, before)
+                process_exception(error, f, args, kwargs, before)
                 raise
     else:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -76,7 +76,7 @@ def bounded(f: Callable[..., Any], results: bool = False) -> Callable[..., Any]:
             try:
                 return f(*args, **kwargs)
             except BaseException as error:
-                crossed(error, f, args, kwargs, before)
+                process_exception(error, f, args, kwargs, before)
                 raise
     functools.update_wrapper(call, f)
     _MADE.add(call)
@@ -105,10 +105,10 @@ def _bind(cls: _Class, special: frozenset[str]) -> _Class:
         if name.startswith("_") and name not in special:
             continue
         if type(method) is FunctionType:
-            setattr(cls, name, bounded(method))
+            setattr(cls, name, api_function(method))
         elif isinstance(method, (staticmethod, classmethod)):
             kind, inner = type(method), method.__func__
-            setattr(cls, name, kind(bounded(inner)))
+            setattr(cls, name, kind(api_function(inner)))
     return cls
 
 
@@ -120,8 +120,8 @@ def bound_names(names: dict[str, Any]) -> None:
 
 
 def public(value: Any, name: str, module: str, results: bool = False) -> Any:
-    """`bounded(value, results)` as it is called in a public module, where pickles then find it."""
-    made = bounded(value, results)
+    """`api_function(value, results)` as it is called in a public module, for pickles."""
+    made = api_function(value, results)
     if made is not value and made.__qualname__ == name:
         made.__module__ = module
     return made
@@ -132,7 +132,7 @@ def _of_package(names: dict[str, Any]) -> bool:
     return module == PACKAGE or module.startswith(f"{PACKAGE}.")
 
 
-def crossed(error: BaseException, f: Any = None, args: tuple[Any, ...] = (),
+def process_exception(error: BaseException, f: Any = None, args: tuple[Any, ...] = (),
             kwargs: dict[str, Any] | None = None, before: dict[str, Any] | None = None) -> None:
     """Told by a public function (whose caller is two frames up) what it is about to raise.
 

@@ -19,6 +19,7 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     batch             batching, where the factor rule does not do     vmap
     evaluate          meaning in numpy, with leading device dims      executors, reference
     arithmetic        False for data movement                         executors
+    facts             what it is and costs (ir/facts.py)              passes, executors, cost
     collective        exchange between the devices of a group         lowering, executors, cost
     resize            params for other (local) shapes                 lowering, executors
     padded            the op on padded operands, where the factor     uneven dimensions
@@ -52,6 +53,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .context import STATE, Interpreter
+from .facts import facts_of
 from .rule import FactorRule, Pattern, rule_of_text
 from .support.caches import tables
 from .support.immutable import immutable
@@ -72,6 +74,23 @@ class Sample:
 
 
 @immutable
+class Evaluator:
+    """What `evaluate` of an op says where there is more to it than the function.
+
+    function: as `evaluate` of `defop`.
+    prepare: (lead, shapes, dtypes, params) of the operands -> the function of such arrays alone,
+      for which what these decide is decided once; None where there is none.
+    write_over: as `function`, but the result may take the memory of the first operand.
+    ufunc: (dtype of the first operand, params) -> the numpy ufunc that `function` is then, or None;
+      an executor may give the buffer of the result to it.
+    """
+    function: Callable[..., Any]
+    prepare: Callable[..., Callable[..., Any] | None] | None = None
+    write_over: Callable[..., Any] | None = None
+    ufunc: Callable[[np.dtype, dict[str, Any]], np.ufunc | None] | None = None
+
+
+@immutable
 class Collective:
     """What makes an op a collective: it exchanges data along the mesh axes named by its params.
 
@@ -80,6 +99,11 @@ class Collective:
       last of which is the replica group with `size` members (in the order of `axes`); the result
       has the same leading dimensions, the last of size 1 where all members get the same.
     wire: (local operand type, size, params) -> bytes received by each device (ring algorithms).
+    kind: as hardware calls it: "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
+      "collective-permute", or "retile" for one of these or a mixture, by its params; "" where no
+      byte moves.
+    reduces: the operator by which blocks are combined ("sum", "max", ...), if they are.
+    local: each device takes its result from its own block, and waits for nobody.
     invariant: the result no longer varies over the axes.
     sent: as wire, bytes that the busiest device sends, of an exchange in which that is not all of
       its operand.
@@ -87,6 +111,9 @@ class Collective:
     axes: Callable[[dict[str, Any]], tuple[str, ...]]
     evaluate: Callable[..., np.ndarray]
     wire: Callable[[ArrayType, int, dict[str, Any]], int]
+    kind: str
+    reduces: str = ""
+    local: bool = False
     invariant: bool = False
     sent: Callable[[ArrayType, int, dict[str, Any]], int] | None = None
 
@@ -143,9 +170,9 @@ class Op:
     """A primitive operation. Make one with `defop`; see the module docstring for the fields."""
 
     __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "doc", "effect", "evaluate",
-                 "explicit", "infer", "infer_cache", "instances", "jvp", "linear", "localize",
-                 "manual", "multiple_results", "name", "padded", "pending", "resize", "rule",
-                 "samples", "sharding_param", "subprograms", "transpose")
+                 "evaluator", "explicit", "facts", "infer", "infer_cache", "instances", "jvp",
+                 "linear", "localize", "manual", "multiple_results", "name", "padded", "pending",
+                 "resize", "rule", "samples", "sharding_param", "subprograms", "transpose")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -231,7 +258,8 @@ def defop(name: str, *, doc: str = "",
           sharding_param: str | None = None, manual: Callable[..., Any] | None = None,
           linear: Iterable[Iterable[int]] | str | Callable[..., Any] = (), jvp: Any = None,
           transpose: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
-          evaluate: Callable[..., Any] | None = None, arithmetic: bool = True,
+          evaluate: Callable[..., Any] | Evaluator | None = None, arithmetic: bool = True,
+          facts: Iterable[str] = (),
           collective: Collective | None = None,
           resize: Callable[..., dict[str, Any]] | None = None,
           padded: Callable[[Any], Any] | None = None,
@@ -270,8 +298,9 @@ def defop(name: str, *, doc: str = "",
     evaluate(lead, *arrays, **params) -> array (list of arrays if `multiple_results`): arrays have
       `lead` leading device dimensions (each of full size or 1); params count dimensions from the
       local rank, so dimension d of the op is dimension lead + d of the array. Result dtype as
-      inferred. None for collectives and ops with subprograms.
+      inferred. None for collectives and ops with subprograms. Or an `Evaluator`.
     arithmetic: False for data movement; narrow floats are then not widened.
+    facts: of those in ir/facts.py.
     resize(params, operand_shapes, result_shapes) -> params for the same op on blocks of these
       shapes, where only factors that pass through are split.
     padded(context) -> results on operands with rows appended, or None to have them cut off first;
@@ -292,7 +321,10 @@ def defop(name: str, *, doc: str = "",
     op.linear = (linear if linear == "all" or callable(linear)
                  else tuple(tuple(s) for s in linear))
     op.jvp, op.transpose, op.batch = jvp, transpose, batch
-    op.evaluate, op.arithmetic, op.collective = evaluate, arithmetic, collective
+    by = evaluate if isinstance(evaluate, Evaluator) or evaluate is None else Evaluator(evaluate)
+    op.evaluator, op.evaluate = by, None if by is None else by.function
+    op.arithmetic, op.collective = arithmetic, collective
+    op.facts = facts_of(facts)
     op.resize, op.padded, op.localize = resize, padded, localize
     op.effect, op.samples = effect, samples
     OPS[name] = op

@@ -8,9 +8,11 @@ left out by `SHARDTRACE_SKIP=name,...`: to find the one that is to blame.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
+from .phases import in_phase
+from .program import Program
 from .support.named_tuple import NamedTuple
 
 
@@ -19,8 +21,9 @@ class Pass(NamedTuple):
 
     stage: the stage that it belongs to, which its last pass leaves, in dumps and by name. doc: what
     is so afterwards. ops: where there is none of these in a program the step has nothing to do;
-    empty: it always may have. inside: it goes into the programs that equations hold, too. (Those
-    that may be left out: `SKIPPABLE`, support/environment.py.)
+    empty: it always may have. inside: it goes into the programs that equations hold, too. plans:
+    the plans that it is for: "xla", those that XLA makes; "own", all others; "": all. (Those that
+    may be left out: `SKIPPABLE`, support/environment.py.)
     """
     name: str
     stage: str
@@ -28,7 +31,28 @@ class Pass(NamedTuple):
     doc: str = ""
     ops: frozenset[str] = frozenset()
     inside: bool = False
+    plans: str = ""
 
     def idle(self, ops: frozenset[str], holds: bool) -> bool:
         """Has it nothing to do in a program of such ops? holds: some of them hold programs."""
         return bool(self.ops) and not (holds and self.inside) and self.ops.isdisjoint(ops)
+
+
+def run_passes(passes: Iterable[Pass], program: Program, *context: Any,
+               skip: Container[str] = (),
+               changed: Callable[[int, Pass, Program], Any] | None = None) -> Program:
+    """The program after these passes, but for those to skip. context: further arguments of theirs.
+
+    changed: is called with the number of each pass that changed the program, the pass and the
+    result.
+    """
+    ops, holds = program.op_names, program.holds_programs
+    for i, step in enumerate(passes):
+        if step.name in skip or step.idle(ops, holds):
+            continue
+        after = in_phase(step.name, step.run, program, *context)
+        if after is not program:
+            if changed is not None:
+                changed(i, step, after)
+            program, ops, holds = after, after.op_names, after.holds_programs
+    return program

@@ -15,7 +15,7 @@ The four levels, each a promise that the verifier checks (ir/verify.py):
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .diagnostics.location import UNKNOWN, Location
@@ -96,7 +96,7 @@ class Requests(NamedTuple):
     KEY = "requests"
 
 
-class Demands(NamedTuple):
+class LayoutConstraints(NamedTuple):
     """In the memo of a RESOLVED program: which results of equations stay as their types say, all if
     `fixed` is None; and where the user constrains values.
     """
@@ -110,20 +110,21 @@ class Demands(NamedTuple):
 NEXT_PASS = "next pass"
 
 # In the memo of a program: the passes that are left out, in alphabetical order.
-WITHOUT = "without"
+SKIPPED_PASSES = "without"
 
 # In the memo of a program: what it is partitioned for, (objective, hardware, limit of memory).
-JUDGED = "judged by"
+OBJECTIVE = "judged by"
 
 # In the memo of a RESHARDED program and what is made of it: whether the planner lets devices
 # compute the same.
-REPEATS = "repeats"
+RECOMPUTES = "repeats"
 
 # In the memo of a program: for each parameter whether results may take its memory.
 DONATED = "donated"
 
 # What the text of a program says and only the memo holds.
-SAID = ("meshes", Requests.KEY, Demands.KEY, NEXT_PASS, WITHOUT, JUDGED, DONATED)
+TEXT_ATTRIBUTES = ("meshes", Requests.KEY, LayoutConstraints.KEY, NEXT_PASS, SKIPPED_PASSES,
+                   OBJECTIVE, DONATED)
 
 
 class Equation:
@@ -182,10 +183,17 @@ class Equation:
             return frozenset((f"ordered {op.effect}" if ordered else op.effect,))
         if not op.subprograms:
             return _NO_EFFECTS
-        held = [self.params[name] for name in op.subprograms]
-        return frozenset().union(*(p.effects for h in held
-                                   for p in (h if isinstance(h, tuple) else (h,))
-                                   if isinstance(p, Program)))
+        return frozenset().union(*[p.effects for _, p in self.subprograms()])
+
+    def subprograms(self) -> Iterator[tuple[str, Program]]:
+        """The programs that it holds, each with the param that it is in."""
+        return subprograms_in(self.op, self.params)
+
+    def walk(self) -> Iterator[Equation]:
+        """It, and the equations of the programs that it holds."""
+        yield self
+        for _, program in self.subprograms():
+            yield from program.walk()
 
     def replace(self, *, op: Op | None = None, invars: Sequence[Atom] | None = None,
                 outvars: Sequence[Var] | None = None, params: dict[str, Any] | None = None,
@@ -206,8 +214,8 @@ class Equation:
                 pass                       # a param cannot be hashed: the verifier will say so
         return new
 
-    def on(self, invars: Sequence[Atom], outvars: Sequence[Var], instance: OpInstance | None = None
-           ) -> Equation:
+    def with_operands(self, invars: Sequence[Atom], outvars: Sequence[Var],
+                      instance: OpInstance | None = None) -> Equation:
         """The same instance of the op, or `instance`, on other operands and results."""
         new = Equation.__new__(Equation)        # most equations of a program by far are made here
         new.op, new.location, new.reason = self.op, self.location, self.reason
@@ -356,10 +364,16 @@ class Program:
     def subprograms(self) -> Iterator[tuple[Equation, str, Program]]:
         """Programs held in params of this program's equations (not of theirs)."""
         for eqn in self.eqns:
-            for name in eqn.op.subprograms:
-                value = eqn.params[name]
-                for sub in value if isinstance(value, tuple) else (value,):
-                    yield eqn, name, sub
+            for name, program in eqn.subprograms():
+                yield eqn, name, program
+
+    def walk(self) -> Iterator[Equation]:
+        """Its equations, each followed by those of the programs that it holds."""
+        for eqn in self.eqns:
+            yield eqn
+            if eqn.op.subprograms:
+                for _, program in eqn.subprograms():
+                    yield from program.walk()
 
     def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True,
                      use_color: bool = False, **_: Any) -> str:
@@ -382,6 +396,15 @@ class Program:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def subprograms_in(op: Op, params: Mapping[str, Any]) -> Iterator[tuple[str, Program]]:
+    """The programs that an equation of this op holds in these params."""
+    for name in op.subprograms:
+        held = params[name]
+        for program in held if isinstance(held, tuple) else (held,):
+            if isinstance(program, Program):
+                yield name, program
 
 
 _FIELDS = frozenset(Program.__slots__) - {"memo"}

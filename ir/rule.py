@@ -86,7 +86,7 @@ class Factor:
     def splittable_over(self, devices: int) -> bool:
         """May the local op run with the factor over so many devices, as far as its size matters?
 
-        Columns must be long enough (ops/column_sort.py).
+        Columns must be long enough (ops/communication/column_sort.py).
         """
         if self.operator != "columns":
             return self.splittable

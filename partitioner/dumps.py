@@ -12,7 +12,7 @@ from ..ir.diagnostics.errors import DumpError
 from ..ir.passes import Pass
 from ..ir.program import Level, Program
 from ..ir.support.lazy import lazy_import
-from .passes import PIPELINE, Job
+from .passes import PIPELINE, PartitionRequest
 
 _collectives = lazy_import(".collectives", __package__)
 _text = lazy_import("..ir.text.print", __package__)
@@ -40,14 +40,14 @@ class Dump:
         self.files: list[tuple[int, pathlib.Path]] = []    # by the stage that they are of
 
     @classmethod
-    def of(cls, directory: str, program: Program, job: Job) -> Dump:
+    def of(cls, directory: str, program: Program, request: PartitionRequest) -> Dump:
         if not directory:
             return cls(None)
         folder = pathlib.Path(directory)
         with _into(folder):
             folder.mkdir(parents=True, exist_ok=True)
         name = re.sub(r"\W+", "", program.name) or "program"
-        known, own = cls._written[directory, name], (_text.print_program(program), job.skip)
+        known, own = cls._written[directory, name], (_text.print_program(program), request.skip)
         if own in known:
             return cls(None)
         known.add(own)

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.communication.collective import ppermute_p
-from ..ir.passes import Pass
-from ..ir.phases import in_phase
+from ..ir.ops.control.custom import CALLS
+from ..ir.passes import Pass, run_passes
 from ..ir.program import Program
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import PartitionSpec
@@ -16,16 +16,16 @@ from .optimization.combine import COMBINED, combine
 from .optimization.hoist import hoist
 from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
-from .preparation.arrange import arrange, arrange_as_xla
 from .preparation.broadcasts import broadcast_operands
 from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
+from .preparation.dead_code import drop_unread
 from .preparation.inline import inline
+from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
-from .preparation.unread import drop_unread
-from .propagation.decided import decide, is_decided
+from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
-from .regions import INLINED, REGIONS, inside
+from .regions import REGIONS, inside
 from .resharding.as_xla import shard_as_xla
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
@@ -37,7 +37,7 @@ UNEVEN = frozenset(("slice", "pad", "concatenate", "split", "rev", "conv_general
                     "sharding_constraint"))
 
 
-class Job(NamedTuple):
+class PartitionRequest(NamedTuple):
     """What is asked of the pipeline besides the program; see `partition`. skip: passes that are
     left out, by name; `optimize` stands for several. objective: what plans are judged by.
     """
@@ -54,61 +54,50 @@ class Job(NamedTuple):
     @property
     def left_out(self) -> frozenset[str]:
         """All of these passes, by their own names, and those that the objective has no use for."""
-        without = _ONLY_BY_COST if self.objective.name == "xla" else _ONLY_AS_XLA
-        return self.skip.union(without, OPTIMIZE if "optimize" in self.skip else ())
+        other = "own" if self.objective.name == "xla" else "xla"
+        return self.skip.union([step.name for step in PIPELINE if step.plans == other],
+                               OPTIMIZE if "optimize" in self.skip else ())
 
 
-def _inside_loops(program: Program, job: Job) -> Program:
+def _inside_loops(program: Program, request: PartitionRequest) -> Program:
     """The programs in a program after the passes from this one to the last before `combine`."""
-    left_out = job.left_out
-
-    def simplified(body: Program) -> Program:
-        ops, holds = body.op_names, body.holds_programs
-        for step in SIMPLIFY:
-            if step.name in left_out or (step.ops and not (holds and step.inside)
-                                         and step.ops.isdisjoint(ops)):
-                continue
-            after = in_phase(step.name, step.run, body, job)
-            if after is not body:
-                body, ops, holds = after, after.op_names, after.holds_programs
-        return body
-    return inside(program, simplified)
+    left_out = request.left_out
+    return inside(program, lambda body: run_passes(SIMPLIFY, body, request, skip=left_out))
 
 
-def _combined(program: Program, job: Job) -> Program:
-    program = inside(program, lambda body: _combined(body, job))
-    if job.objective.name == "xla":
-        return combine(program, job.objective.prices(program.mesh), True)
-    return combine(program, job.objective._replace(name="time").prices(program.mesh))
+def _combined(program: Program, request: PartitionRequest) -> Program:
+    program = inside(program, lambda body: _combined(body, request))
+    if request.objective.name == "xla":
+        return combine(program, request.objective.prices(program.mesh), True)
+    return combine(program, request.objective._replace(name="time").prices(program.mesh))
 
+
+_REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
 
 # XLA takes each equation by itself: nothing is planned ahead, delayed, or written in another way.
-_ONLY_BY_COST = frozenset(("arrange", "insert-reshards", "move-sums", "share-rows"))
-_REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
-_ONLY_AS_XLA = frozenset((
-    "arrange-as-xla", "broadcast-operands", "cut-first", "drop-unread", "merge-equal",
-    "shard-as-xla", "split-constants"))
-
 PREPARE: tuple[Pass, ...] = (
-    Pass("inline", "inlined", lambda p, job: inline(p),
-         "calls are replaced by what they call", frozenset(INLINED), inside=True),
-    Pass("drop-checks", "inlined", lambda p, job: drop_checks(p),
+    Pass("inline", "inlined", lambda p, r: inline(p),
+         "calls are replaced by what they call", CALLS, inside=True),
+    Pass("drop-checks", "inlined", lambda p, r: drop_checks(p),
          "checks for debugging are not made; others have to be values of the program by now",
          frozenset({"check"}), inside=True),
-    Pass("drop-unread", "inlined", lambda p, job: drop_unread(p),
-         "what nothing reads asks for no layout"),
-    Pass("merge-equal", "inlined", lambda p, job: dedupe(p),
-         "equal equations are one before they are split"),
-    Pass("split-constants", "inlined", lambda p, job: split_constants(p),
-         "what is computed from constants alone is so for each reader, laid out as it likes"),
-    Pass("broadcast-operands", "inlined", lambda p, job: broadcast_operands(p),
-         "operands that elementwise equations repeat are repeated by equations of their own"),
-    Pass("arrange", "inlined", lambda p, job: arrange(p),
-         "concatenations, splits and updates of rows say how far rows are moved"),
-    Pass("arrange-as-xla", "inlined", lambda p, job: arrange_as_xla(p),
-         "splits are slices; concatenations of shifted rows say how far these are moved"),
+    Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
+         "what nothing reads asks for no layout", plans="xla"),
+    Pass("merge-equal", "inlined", lambda p, r: dedupe(p),
+         "equal equations are one before they are split", plans="xla"),
+    Pass("split-constants", "inlined", lambda p, r: split_constants(p),
+         "what is computed from constants alone is so for each reader, laid out as it likes",
+         plans="xla"),
+    Pass("broadcast-operands", "inlined", lambda p, r: broadcast_operands(p),
+         "operands that elementwise equations repeat are repeated by equations of their own",
+         plans="xla"),
+    Pass("arrange", "inlined", lambda p, r: arrange(p),
+         "concatenations, splits and updates of rows say how far rows are moved", plans="own"),
+    Pass("arrange-as-xla", "inlined", lambda p, r: arrange_as_xla(p),
+         "splits are slices; concatenations of shifted rows say how far these are moved",
+         plans="xla"),
     Pass("pad-uneven", "inlined",
-         lambda p, job: pad_uneven(p, job.mesh, job.in_shardings, job.out_shardings),
+         lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings),
          "dimensions that axes would split, but do not divide, are padded so that they do",
          UNEVEN, inside=True),
 )
@@ -118,43 +107,44 @@ SIMPLIFY: tuple[Pass, ...] = (
     Pass("inside-loops", "optimized", _inside_loops,
          "programs of loops and branches have been through the passes that follow",
          frozenset(REGIONS), inside=True),
-    Pass("hoist", "optimized", lambda p, job: hoist(p),
+    Pass("hoist", "optimized", lambda p, r: hoist(p),
          "collectives that a loop repeats on the same values are done once, before it",
          frozenset({"scan", "while"})),
     Pass("dedupe", "optimized",
-         lambda p, job: dedupe(p, _REPEATED if job.objective.name == "xla" else frozenset()),
+         lambda p, r: dedupe(p, _REPEATED if r.objective.name == "xla" else frozenset()),
          "equal equations are computed once, and so their collectives done once"),
-    Pass("fold-gathers", "optimized", lambda p, job: FOLD_GATHERS(p),
+    Pass("fold-gathers", "optimized", lambda p, r: FOLD_GATHERS(p),
          "the own block of what was gathered along the same axes is the block itself",
          frozenset({"all_slice"})),
-    Pass("cut-first", "optimized", lambda p, job: CUT_FIRST(p),
-         "blocks are cut out before they are transposed", frozenset({"all_slice"})),
-    Pass("form-scatters", "optimized", lambda p, job: FORM_SCATTERS(p),
+    Pass("cut-first", "optimized", lambda p, r: CUT_FIRST(p),
+         "blocks are cut out before they are transposed", frozenset({"all_slice"}), plans="xla"),
+    Pass("form-scatters", "optimized", lambda p, r: FORM_SCATTERS(p),
          "an all-reduce of which every device keeps its own block is a reduce-scatter",
          frozenset({"all_slice"})),
-    Pass("drop-dead", "optimized", lambda p, job: drop_dead(p),
+    Pass("drop-dead", "optimized", lambda p, r: drop_dead(p),
          "what nothing reads is not computed"),
-    Pass("share-rows", "optimized", lambda p, job: share_rows(p),
+    Pass("share-rows", "optimized", lambda p, r: share_rows(p),
          "rows of one value that devices lack come in one exchange",
-         frozenset({"exchange_rows"})),
+         frozenset({"exchange_rows"}), plans="own"),
 )
 
 PIPELINE: tuple[Pass, ...] = (
     *PREPARE,
     Pass("propagate", "resolved",
-         lambda p, job: (decide if is_decided(p, job.mesh) else propagate)(
-             p, job.mesh, job.in_shardings, job.out_shardings),
+         lambda p, r: (decide if is_decided(p, r.mesh) else propagate)(
+             p, r.mesh, r.in_shardings, r.out_shardings),
          "open dimensions get the axes that their factors have elsewhere"),
-    Pass("insert-reshards", "resharded", lambda p, job: insert_reshards(p, job.prices(p)),
-         "operands are brought to what each equation can run with, where that moves least"),
-    Pass("shard-as-xla", "resharded", lambda p, job: shard_as_xla(p, job.prices(p)),
-         "operands are brought to what each equation runs with in XLA, by its steps"),
-    Pass("move-sums", "resharded", lambda p, job: move_sums(p, job.prices(p)),
+    Pass("insert-reshards", "resharded", lambda p, r: insert_reshards(p, r.prices(p)),
+         "operands are brought to what each equation can run with, where that moves least",
+         plans="own"),
+    Pass("shard-as-xla", "resharded", lambda p, r: shard_as_xla(p, r.prices(p)),
+         "operands are brought to what each equation runs with in XLA, by its steps", plans="xla"),
+    Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
-         frozenset({"reshard"}), inside=True),
-    Pass("note-padding", "resharded", lambda p, job: note_padding(p),
+         frozenset({"reshard"}), inside=True, plans="own"),
+    Pass("note-padding", "resharded", lambda p, r: note_padding(p),
          "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True),
-    Pass("localize", "local", lambda p, job: localize(p, job.objective.name == "xla"),
+    Pass("localize", "local", lambda p, r: localize(p, r.objective.name == "xla"),
          "blocks instead of whole values, collectives instead of reshards"),
     *SIMPLIFY,
     # it hides parts from the others, so it comes last, in all programs

@@ -15,7 +15,7 @@ from ..ir.context import config
 from ..ir.diagnostics.errors import VerificationError
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.communication.retiling import merged_axes
-from ..ir.program import JUDGED, SAID, WITHOUT, Program, Requests
+from ..ir.program import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Program, Requests
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.support.caches import cached
 from ..ir.support.collector import collector_paused
@@ -27,10 +27,10 @@ from ..ir.types import ArrayType
 from .cost.hardware import Hardware
 from .cost.prices import Objective
 from .dumps import Dump
-from .passes import PIPELINE, Job
+from .passes import PIPELINE, PartitionRequest
 from .plans import planned
 from .propagation.resolved_types import frozen_mesh, typed
-from .stages import noting
+from .stages import with_attribute
 
 
 class Options(NamedTuple):
@@ -50,7 +50,7 @@ class Options(NamedTuple):
         """What plans for a program are judged by. Raises ValueError for what there is not, and
         VerificationError where the program's text says it.
         """
-        said = program.memo.get(JUDGED, ("", "", 0))
+        said = program.memo.get(OBJECTIVE, ("", "", 0))
         limit = self.memory_limit
         try:
             return Objective.of(
@@ -124,26 +124,26 @@ def partition(program: Program, *, mesh: AbstractMesh,
     if not options.optimize:
         skip |= {"optimize"}
     objective = options.judged(program)
-    job = Job(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
+    request = PartitionRequest(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
               _specs(out_shardings, len(program.outvars), "out_shardings"), objective,
               skip & _OURS)
-    requests = _requests(program, job)
+    requests = _requests(program, request)
     if not program.mesh.axis_names and mesh.axis_names:
-        said = {k: v for k, v in program.memo.items() if k in SAID}
+        said = {k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES}
         program = program.replace(mesh=mesh)     # its text says on which mesh it is partitioned
         program.memo.update(said)
-    program = noting(program, Requests.KEY, requests)
-    if job.skip:
-        program = noting(program, WITHOUT, tuple(sorted(job.skip)))
+    program = with_attribute(program, Requests.KEY, requests)
+    if request.skip:
+        program = with_attribute(program, SKIPPED_PASSES, tuple(sorted(request.skip)))
     said = objective.said
     if said:
-        program = noting(program, JUDGED, said)
+        program = with_attribute(program, OBJECTIVE, said)
     stages = {"traced": program}
-    dump = (Dump.of(config.read("shardtrace_dump"), program, job) if options.dump
+    dump = (Dump.of(config.read("shardtrace_dump"), program, request) if options.dump
             else Dump(None, keeps=False))
     with collector_paused():
         dump.write("traced", program)
-        for stage, after in counted(planned(program, job, PIPELINE, dump),
+        for stage, after in counted(planned(program, request, PIPELINE, dump),
                                     f"partitioning {program.name}", len(STAGES)):
             stages[stage] = program = after
     resolved = stages["resolved"]
@@ -155,21 +155,21 @@ def partition(program: Program, *, mesh: AbstractMesh,
 
 def left_out(program: Program) -> frozenset[str]:
     """The passes that its text leaves out. Raises VerificationError for one that is needed."""
-    without = program.memo.get(WITHOUT, ())
+    without = program.memo.get(SKIPPED_PASSES, ())
     for name in {*without} - _OURS:
         raise VerificationError(f"pass {name!r} cannot be left out; those that can are "
                                 f"{', '.join(sorted(_OURS))}")
     return frozenset(without)
 
 
-def _requests(program: Program, job: Job) -> Requests | None:
+def _requests(program: Program, request: PartitionRequest) -> Requests | None:
     """What is asked for besides what the types of the program say."""
     try:
-        given = _as_types(program.in_avals, job.in_shardings, job.mesh)
-        asked = _as_types(program.out_avals, job.out_shardings, job.mesh)
+        given = _as_types(program.in_avals, request.in_shardings, request.mesh)
+        asked = _as_types(program.out_avals, request.out_shardings, request.mesh)
     except ValueError:
         return None                      # no such type: for the passes to say what is wrong
-    said = {*given, *asked} - {None} or (job.mesh.auto_axes and program.invars)
+    said = {*given, *asked} - {None} or (request.mesh.auto_axes and program.invars)
     return Requests(given, asked) if said else None
 
 

@@ -7,8 +7,8 @@ and what they repeat, is known of whole per-device programs only:
                             more beside time; MemoryLimitError tells the least of them
     "memory"                of all of these the one that needs the least
     repeated computation    a plan with it is taken only where none without it is as fast, and holds
-                            little more (HOLDS) unless it is much faster (FASTER)
-    large exchanges         where a device receives much (WORTH), XLA's plan is made too, and taken
+                            little more unless it is much faster
+    large exchanges         where a device receives much, XLA's plan is made too, and taken
                             if a step is shorter by it
 """
 from __future__ import annotations
@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
-from ..ir.ops.communication.collective_kinds import KINDS, total_received
+from ..ir.ops.communication.collective_kinds import total_received
 from ..ir.passes import Pass
-from ..ir.program import DONATED, REPEATS, Program
+from ..ir.program import DONATED, RECOMPUTES, Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective
 from .cost.topology import Topology
 from .dumps import Dump
-from .passes import Job
+from .optimization.hoist import exchanges
+from .passes import PartitionRequest
 from .stages import staged
 
 if TYPE_CHECKING:
@@ -37,10 +38,9 @@ _schedule = lazy_import(".cost.schedule", __package__)
 
 FIRST = "insert-reshards"       # the pass that prices are for
 WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit of memory
-HOLDS = 1.1                     # of the peak of the plan that repeats nothing
-FASTER = 0.5                    # of its time
-WORTH = 1_000_000               # bytes received from which on XLA's plan is worth its making
-_EXCHANGES = frozenset((*KINDS, "retile"))
+MAX_PEAK_RATIO = 1.1            # of the peak of the plan that repeats nothing
+MAX_TIME_RATIO = 0.5            # of its time
+MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which on XLA's plan is worth making
 LARGEST = 3                     # values that are named where there is not enough memory
 
 
@@ -61,31 +61,32 @@ class _Plan(NamedTuple):
         return _schedule.times(self.local, topology).step
 
 
-def planned(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None = None
-            ) -> Iterator[tuple[str, Program]]:
+def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
+            dump: Dump | None = None) -> Iterator[tuple[str, Program]]:
     """What each stage leaves, by name, verified, of the plan that is taken.
 
     Raises MemoryLimitError where none is found that needs as little as is asked for.
     """
     names = [step.name for step in passes]
     at = names.index(FIRST) if FIRST in names else 0
-    for stage, program in staged(program, job, passes[:at], dump):      # noqa: B020
+    for stage, program in staged(program, request, passes[:at], dump):      # noqa: B020
         yield stage, program
-    first = dict(staged(program, job, passes[at:], dump))
-    yield from (_taken(program, job, passes[at:], first, dump) if FIRST in names else first).items()
+    first = dict(staged(program, request, passes[at:], dump))
+    taken = _taken(program, request, passes[at:], first, dump) if FIRST in names else first
+    yield from taken.items()
 
 
-def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, Program],
-           dump: Dump | None) -> dict[str, Program]:
+def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
+           first: dict[str, Program], dump: Dump | None) -> dict[str, Program]:
     """The stages of the plan that is taken: those of the first one, or others."""
-    objective = job.objective
+    objective = request.objective
     *_, local = first.values()
     repeats, large = _compared(local, objective)
     if not (repeats or large or objective.memory_limit or objective.name == "memory"):
         return first
 
     def plan(other: Objective, stages: dict[str, Program] | None = None) -> _Plan:
-        stages = stages or dict(staged(program, job._replace(objective=other), passes))
+        stages = stages or dict(staged(program, request._replace(objective=other), passes))
         *_, made = stages.values()
         return _Plan(stages, made, other, _memory.memory(made, program.memo.get(DONATED, ())))
 
@@ -104,15 +105,15 @@ def _taken(program: Program, job: Job, passes: Sequence[Pass], first: dict[str, 
     if taken is usual or dump is None or dump.folder is None:
         return taken.stages
     dump.rewind(len(first))
-    return dict(staged(program, job._replace(objective=taken.objective), passes, dump))
+    return dict(staged(program, request._replace(objective=taken.objective), passes, dump))
 
 
 def _compared(local: Program, objective: Objective) -> tuple[bool, bool]:
     """Whether a plan is compared with one that repeats no computation, and with XLA's."""
     by_time = objective.name == "time"
-    return by_time and local.memo.get(REPEATS, False), (
-        by_time and (local.holds_programs or not _EXCHANGES.isdisjoint(local.op_names))
-        and total_received(local) >= WORTH)
+    return by_time and local.memo.get(RECOMPUTES, False), (
+        by_time and (local.holds_programs or any(map(exchanges, local.ops)))
+        and total_received(local) >= MIN_BYTES_FOR_XLA_PLAN)
 
 
 def plans_made(local: Program, objective: Objective) -> int:
@@ -123,8 +124,8 @@ def plans_made(local: Program, objective: Objective) -> int:
 def _repeating_where_faster(no_repeats: _Plan, repeating: _Plan) -> _Plan:
     """Of a plan that repeats no computation and one that does, the one to take."""
     ratio = repeating.seconds() / max(no_repeats.seconds(), 1e-18)
-    fits = repeating.peak <= HOLDS * no_repeats.peak
-    return repeating if ratio <= FASTER or ratio <= 1 and fits else no_repeats
+    fits = repeating.peak <= MAX_PEAK_RATIO * no_repeats.peak
+    return repeating if ratio <= MAX_TIME_RATIO or ratio <= 1 and fits else no_repeats
 
 
 def _lighter(objective: Objective) -> Iterator[Objective]:

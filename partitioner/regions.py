@@ -14,12 +14,6 @@ from ..ir.program import Atom, Equation, Program
 from ..ir.support.caches import cached
 from ..ir.support.named_tuple import NamedTuple
 
-INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
-           "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-           "checkpoint": "jaxpr", "remat2": "jaxpr", "custom_linear_solve": "call_jaxpr",
-           "composite": "jaxpr"}
-"""Ops that are a call and nothing else, with the param that holds what they call."""
-
 
 class Slot(NamedTuple):
     """One value of a region: where it enters, what the programs call it, where it comes out.

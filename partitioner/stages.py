@@ -13,16 +13,25 @@ from ..ir.diagnostics.errors import ShardtraceError, VerificationError
 from ..ir.diagnostics.location import is_ours
 from ..ir.passes import Pass
 from ..ir.phases import in_phase
-from ..ir.program import DONATED, JUDGED, NEXT_PASS, REPEATS, WITHOUT, Level, Program, Requests
+from ..ir.program import (
+    DONATED,
+    NEXT_PASS,
+    OBJECTIVE,
+    RECOMPUTES,
+    SKIPPED_PASSES,
+    Level,
+    Program,
+    Requests,
+)
 from ..ir.verify import verify
 from .dumps import Dump
-from .passes import Job
+from .passes import PartitionRequest
 
 
-def staged(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None = None,
-           ) -> Iterator[tuple[str, Program]]:
+def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
+           dump: Dump | None = None) -> Iterator[tuple[str, Program]]:
     """What each stage leaves, by name, verified; one whose passes are all left out is not there."""
-    left_out, ops, holds = job.left_out, program.op_names, program.holds_programs
+    left_out, ops, holds = request.left_out, program.op_names, program.holds_programs
     for stage, steps in itertools.groupby(passes, operator.attrgetter("stage")):
         first, done, ran = program, [], False
         for letter, step in zip(string.ascii_lowercase, steps, strict=False):
@@ -32,16 +41,16 @@ def staged(program: Program, job: Job, passes: Sequence[Pass], dump: Dump | None
             if step.ops and not (holds and step.inside) and step.ops.isdisjoint(ops):
                 continue                        # idle: written out, since most are
             try:
-                after = run_pass(step, program, job, dump)
+                after = run_pass(step, program, request, dump)
             except Exception:
                 _blame(done, dump)
                 raise
             if after is not program:
                 after = carrying(after, program)
                 if stage == "inlined":
-                    after = noting(after, Requests.KEY, program.memo.get(Requests.KEY))
+                    after = with_attribute(after, Requests.KEY, program.memo.get(Requests.KEY))
                 elif after.level is Level.LOCAL:
-                    after = _before(after, "" if "optimize" in job.skip else "optimize")
+                    after = _before(after, "" if "optimize" in request.skip else "optimize")
                 done.append((letter, step, program, after))
                 program, ops, holds = after, after.op_names, after.holds_programs
         if not ran:
@@ -72,10 +81,11 @@ def _blame(done: Sequence[tuple[str, Pass, Program, Program]], dump: Dump | None
             raise
 
 
-def run_pass(step: Pass, program: Program, job: Job, dump: Dump | None = None) -> Program:
+def run_pass(step: Pass, program: Program, request: PartitionRequest,
+             dump: Dump | None = None) -> Program:
     """What a pass makes of a program. One that fails says so: VerificationError, by its name."""
     try:
-        return in_phase(step.name, step.run, program, job)
+        return in_phase(step.name, step.run, program, request)
     except Exception as problem:
         if (isinstance(problem, ShardtraceError) or hasattr(problem, "diagnostic")
                 or _is_users(problem)):
@@ -94,7 +104,7 @@ def _is_users(problem: Exception) -> bool:
     return not is_ours(name) and name.partition(".")[0] != "numpy"
 
 
-def noting(program: Program, key: str, said: Any) -> Program:
+def with_attribute(program: Program, key: str, said: Any) -> Program:
     """The program with something that its text says and only the memo holds; as it is if None."""
     if said is None or program.memo.get(key) == said:
         return program
@@ -107,9 +117,9 @@ def noting(program: Program, key: str, said: Any) -> Program:
 def carrying(after: Program, before: Program) -> Program:
     """What a pass left, with what its input's text says for all later stages."""
     said = before.memo
-    for key in (DONATED, WITHOUT, JUDGED, REPEATS):
+    for key in (DONATED, SKIPPED_PASSES, OBJECTIVE, RECOMPUTES):
         if key in said:
-            after = noting(after, key, said[key])
+            after = with_attribute(after, key, said[key])
     return after
 
 

@@ -10,14 +10,14 @@ counts what a program moves, `profile` and `profiling` say where the time of a r
 """
 from typing import TYPE_CHECKING
 
-from ..ir.support.lazy import late_names
+from ..ir.support.lazy import lazy_names
 from .measure import measure
 from .profile import profile, profiling
 
 if TYPE_CHECKING:
     from .processes.simulated import as_process, run_processes
 
-__getattr__, __dir__ = late_names(
+__getattr__, __dir__ = lazy_names(
     __name__, {".processes.simulated": ("as_process", "run_processes")})
 
 __all__ = ["as_process", "measure", "profile", "profiling", "run_processes"]

@@ -38,7 +38,8 @@ class Layout(NamedTuple):
 
     stack: leading dimensions. split: for each dimension the axes in place there, major to minor.
     folded: axes over which the array holds the sum (or maximum, ...) of what the devices would
-    have; only what combines the value over these axes may use it (runtime/simulation/folding.py).
+    have; only what combines the value over these axes may use it
+    (runtime/simulation/device_sums.py).
     """
     stack: Atoms
     split: tuple[Atoms, ...]

@@ -17,12 +17,10 @@ from ..ir.program import Equation, Program
 from ..ir.types import array_type
 from .axes import MeshAtoms, collective_atoms
 from .layout import Atoms, Layout
-from .rewrites.inline_calls import every_equation
 
 Arrays = list[Any]
 Guard = Callable[[Any], None]
 MASK = array_type((), np.dtype(np.bool_))      # the type of a mask on one device
-_OWN = frozenset({"all_slice"})        # each device has what it takes: nothing is exchanged
 
 
 def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation | None
@@ -32,7 +30,7 @@ def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation |
         return None
     found: list[tuple[Equation, np.ndarray]] = []
     for eqn in program.eqns:
-        if eqn.op.collective is not None and eqn.op.name not in _OWN:
+        if eqn.op.collective is not None and not eqn.op.collective.local:
             group = collective_atoms(eqn, atoms)
             if not set(group).isdisjoint(mask):
                 found.append((eqn, _groups(eqn, group, atoms)))
@@ -111,8 +109,8 @@ def _elsewhere(eqn: Equation, predicate: Equation) -> Equation | None:
     """The first exchange in another branch of the predicate, where the others would wait."""
     if predicate.op.name != "cond":
         return None
-    exchanges = [[e for e in every_equation(b.eqns)
-                  if e.op.collective is not None and e.op.name not in _OWN]
+    exchanges = [[e for e in b.walk()
+                  if e.op.collective is not None and not e.op.collective.local]
                  for b in predicate.params["branches"]]
     own = [any(e is eqn or (e.op is eqn.op and e.location is eqn.location) for e in found)
            for found in exchanges]

@@ -36,15 +36,15 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
     evaluator leaves at size 1 along a device dimension is repeated. given: shapes of the operand
     arrays. Gives a list if the op has multiple results. Where the op is a numpy ufunc that keeps
     the promise by itself, it is that ufunc; where the evaluator can decide things once from the
-    shapes (`evaluate.prepared`), it does. Where it can write over its first operand
-    (`evaluate.over`), the function has an attribute `over` for it.
+    shapes (`Evaluator.prepare`), it does. Where it can write over its first operand
+    (`Evaluator.write_over`), the function has an attribute `over` for it.
     """
-    evaluate = op.evaluate
-    if evaluate is None:
+    by = op.evaluator
+    if by is None:
         raise TypeError(f"op `{op.name}` has no evaluator")
+    evaluate = by.function
     narrow: Sequence[int] = ()
-    choose = getattr(evaluate, "ufunc", None)
-    ufunc = None if choose is None else choose(operands[0], params)
+    ufunc = None if by.ufunc is None else by.ufunc(operands[0], params)
     if op.arithmetic and ufunc not in SIGNS:
         narrow = [i for i, t in enumerate(operands) if t.itemsize <= 2 and is_narrow_float(t)]
     if op.multiple_results:
@@ -63,9 +63,8 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
             wide = [x.astype(F32) if i in narrow else x for i, x in enumerate(arrays)]
             return as_declared(evaluate(lead, *wide, **params), dtype, shape, op)
         return one_narrow
-    prepare = getattr(evaluate, "prepared", None)
-    if prepare is not None:
-        function = prepare(lead, given, operands, params)
+    if by.prepare is not None:
+        function = by.prepare(lead, given, operands, params)
         if function is not None:
             return function
     if len(operands) == 1:
@@ -89,9 +88,8 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
             return out
         return as_declared(out, dtype, shape, op)
 
-    over = getattr(evaluate, "over", None)
-    if over is not None and given[0] == shape:
-        nary.over = functools.partial(over, lead, **params)  # type: ignore[attr-defined]
+    if by.write_over is not None and given[0] == shape:
+        nary.over = functools.partial(by.write_over, lead, **params)  # type: ignore[attr-defined]
     return nary
 
 

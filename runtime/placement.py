@@ -22,7 +22,7 @@ from ..ir.support.named_tuple import NamedTuple
 from ..ir.types import ArrayType
 
 
-class Placed(NamedTuple):
+class ArgumentPlacement(NamedTuple):
     """An argument or result with the sharding that was asked for it (None: not committed).
 
     used: whether the computation looks at it; if not, it may lie anywhere.
@@ -59,7 +59,7 @@ def device_ids(sharding: Sharding) -> list[int]:
     return [d.id for d in sharding.device_assignment]
 
 
-def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
+def resolve(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
             others: Iterable[Sharding], context: Mesh, default: Callable[[], Device],
             who_named: Callable[[Mesh], str] | None = None) -> Placement:
     """The placement of a computation.
@@ -101,8 +101,8 @@ def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
     return Placement(None, empty_abstract_mesh, devices[0] if devices else default())
 
 
-def _on_one_mesh(args: Sequence[Placed], meshes: Iterable[Mesh], others: Sequence[Sharding],
-                 context: Mesh) -> Placement | None:
+def _on_one_mesh(args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
+                 others: Sequence[Sharding], context: Mesh) -> Placement | None:
     """The placement where all that names devices names one concrete mesh; None elsewhere."""
     mesh = context if context.axis_names else None
     named = mesh is not None
@@ -139,14 +139,14 @@ def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding]) -> None:
                  f"size: {s.mesh.size}", code="mesh-size")
 
 
-def _named(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
+def _named(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
            others: Iterable[Sharding], who_named: Callable[[Mesh], str] | None
            ) -> Iterator[tuple[Callable[[], str], tuple[Device, ...], Mesh | None]]:
     """Everything that names devices: (says what it is, the devices in order, its mesh).
 
     Of arguments with one sharding the first.
     """
-    by_sharding: dict[Sharding | None, Placed] = {}
+    by_sharding: dict[Sharding | None, ArgumentPlacement] = {}
     for a in args:
         if a.sharding not in by_sharding and a.used:
             by_sharding[a.sharding] = a
@@ -162,7 +162,7 @@ def _named(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
         yield functools.partial(_inside, mesh, who_named), tuple(mesh.device_tuple), mesh
 
 
-def _argument(a: Placed, function: str) -> str:
+def _argument(a: ArgumentPlacement, function: str) -> str:
     shape = a.aval.update(sharding=None).str_short()
     return f"argument {a.name} of {function} with shape {shape} and"
 
@@ -218,7 +218,7 @@ def spec_on(mesh: Mesh, sharding: Sharding, ndim: int) -> PartitionSpec:
          code="no-spec", help="move the array to the mesh of the others with `device_put`")
 
 
-def argument_specs(args: Sequence[Placed], placement: Placement
+def argument_specs(args: Sequence[ArgumentPlacement], placement: Placement
                    ) -> tuple[PartitionSpec | None, ...]:
     """The specs of arguments on the mesh; None where one is not placed yet."""
     if not placement.abstract_mesh.axis_names:

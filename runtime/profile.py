@@ -26,7 +26,6 @@ from ..ir.support.lazy import lazy_import
 from ..ir.support.scopes import override
 from .measure import stored_values
 from .plans.plan import TIMED
-from .rewrites.inline_calls import every_equation
 from .simulation.executor import compile_simulated
 
 _html = lazy_import("..ir.support.html", __package__)
@@ -155,7 +154,7 @@ class Profile:
         uses = {id(u.equation): u for u in _kinds.each_collective(program)} if program else {}
         equations = {**recorder.equations, **{k: u.equation for k, u in uses.items()}}
         if program is not None:
-            written = {id(e): e for e in every_equation(program.eqns) if id(e) in equations}
+            written = {id(e): e for e in program.walk() if id(e) in equations}
             equations = {**written, **equations}
         self.rows = tuple(self._row(eqn, recorder, uses.get(key),
                                     not program or key in uses)

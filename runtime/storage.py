@@ -59,7 +59,7 @@ def frozen(data: Any) -> np.ndarray:
     return view
 
 
-def settled(x: Any) -> np.ndarray:
+def freeze_result(x: Any) -> np.ndarray:
     """A result as it is kept: read-only, and not a small part of a large buffer kept alive."""
     base = getattr(x, "base", None)
     if type(base) is np.ndarray and base.nbytes > 4 * x.nbytes + _SMALL:
@@ -74,7 +74,7 @@ def memory_of(x: Any) -> int:
     return id(x)
 
 
-def apart(x: np.ndarray, others: Set[int]) -> np.ndarray:
+def without_alias(x: np.ndarray, others: Set[int]) -> np.ndarray:
     """x in memory that is none of `others`, which somebody may write to."""
     return frozen(x.copy()) if memory_of(x) in others else x
 

@@ -19,7 +19,7 @@ import typing as _typing
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.ir.api_boundary import public as _public
-from shardtrace.ir.support.lazy import late_names as _late_names
+from shardtrace.ir.support.lazy import lazy_names as _lazy_names
 from shardtrace.runtime.arrays.exchange import numpy_from_dlpack as from_dlpack
 from shardtrace.tracer import jnp as _jnp
 from shardtrace.tracer.arrays import array_methods as _array_methods
@@ -29,9 +29,9 @@ if _typing.TYPE_CHECKING:
     from shardtrace.numpy import fft, linalg
 
 _array_methods.NAMESPACE[0] = _sys.modules[__name__]
-__getattr__, __dir__ = _late_names(__name__, {
-    "fft": (), "linalg": (), "shardtrace.tracer.jnp": _jnp.LATE_NAMES}, _public)
+__getattr__, __dir__ = _lazy_names(__name__, {
+    "fft": (), "linalg": (), "shardtrace.tracer.jnp": _jnp.LAZY_NAMES}, _public)
 
 __all__ = ["fft", "linalg"]
-__all__ += [*_jnp.__all__, *_jnp.LATE_NAMES, "from_dlpack"]
+__all__ += [*_jnp.__all__, *_jnp.LAZY_NAMES, "from_dlpack"]
 _bound_names(globals())

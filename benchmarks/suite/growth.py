@@ -49,7 +49,7 @@ def say(row: str, measured: Measured) -> None:
 
 def lowered(traced: Any) -> Any:
     """The program partitioned, not found among those of earlier rounds."""
-    forget("driver.execution.recent")
+    forget("driver.execution.partition_cache")
     return traced.lower()
 
 
@@ -100,7 +100,7 @@ class OnMesh:
             return lowered(self.traced)
 
     def explain(self) -> Any:
-        forget("driver.execution.recent")
+        forget("driver.execution.partition_cache")
         with self.lib.context():
             return self.lib.root.explain(self.jitted())(*self.args)
 

@@ -117,7 +117,7 @@ class Worker:
         """A new function traced. anew: programs partitioned before are forgotten."""
         traced = self.fresh().trace(*self.args)
         if anew and self.lib.root.__name__ == "shardtrace":
-            importlib.import_module("shardtrace.ir.support.caches").forget("driver.execution.recent")
+            importlib.import_module("shardtrace.ir.support.caches").forget("driver.execution.partition_cache")
         return traced
 
     def _extra(self, compiled: Any) -> float:

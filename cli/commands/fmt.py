@@ -16,7 +16,7 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import visible
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.diagnostics.location import UNKNOWN
-from ...ir.program import SAID, Program
+from ...ir.program import TEXT_ATTRIBUTES, Program
 from ...ir.program_equality import programs_equal
 from ...ir.text.folding import unfold_comment
 from ...ir.text.parse import decoded, load_program, parse_program
@@ -132,7 +132,7 @@ def _without_own_lines(program: Program, file: str) -> Program:
         where = UNKNOWN if eqn.location.file == file else eqn.location
         eqns.append(eqn.replace(params=params, location=where))
     done = program.replace(eqns=tuple(eqns))
-    done.memo.update({k: v for k, v in program.memo.items() if k in SAID})
+    done.memo.update({k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES})
     return done
 
 

@@ -132,9 +132,9 @@ def _property(options: argparse.Namespace, mesh: AbstractMesh
     """What a case must show, and its description. mesh: of the program."""
     if options.collective:
         kind, _, axis = options.collective.partition(":")
-        if kind not in KINDS.values():
+        if kind not in KINDS:
             raise Problem(f"--collective: "
-                          f"{none_such(kind, sorted(set(KINDS.values())), 'kind of collective')}")
+                          f"{none_such(kind, sorted(KINDS), 'kind of collective')}")
         if axis and axis not in mesh.axis_names:
             raise Problem(f"--collective: {none_such(axis, mesh.axis_names, 'mesh axis')}")
         return (lambda case: _has_collective(case, kind, axis),

@@ -22,7 +22,6 @@ from ...ir.support.progress import steps
 from ...ir.types import ArrayType
 from ...partitioner.cost.work import bodies, equation_flops
 from ...runtime.profile import Profile, profile
-from ...runtime.rewrites.inline_calls import every_equation
 from ..arguments import amount, count, positive
 from ..output import Output
 from ..problems import FINDING, Problem, failure
@@ -136,7 +135,7 @@ def most_operations(local: Program) -> int:
     """The most operations for one element of a result of an equation: about as many numbers are
     added in one sum."""
     most = 1.0
-    for eqn in every_equation(local.eqns):
+    for eqn in local.walk():
         if not bodies(eqn) and eqn.op.collective is None:
             elements = max([math.prod(v.aval.shape) for v in eqn.outvars], default=1)
             most = max(most, equation_flops(eqn) / max(1, elements))

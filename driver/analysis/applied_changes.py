@@ -16,7 +16,7 @@ from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
 from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.prices import Objective
-from ...partitioner.passes import PREPARE, Job
+from ...partitioner.passes import PREPARE, PartitionRequest
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, partition
 from ...partitioner.stages import carrying
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
@@ -42,10 +42,10 @@ def inlined(program: Program, padded: bool = True) -> Program:
     """The program as changes see it: every call replaced by what it calls. padded: dimensions that
     axes would split are, where sizes do not divide, as in what is partitioned.
     """
-    new, job = program, Job(program.mesh, (), (), Objective.of())
+    new, request = program, PartitionRequest(program.mesh, (), (), Objective.of())
     for step in PREPARE:
         if padded or step.name != "pad-uneven":
-            new = step.run(new, job)
+            new = step.run(new, request)
     if "meshes" in program.memo:
         new.memo["meshes"] = program.memo["meshes"]
     return new
@@ -81,15 +81,15 @@ class ChangedBoundary(Boundary):
         super().__init__(base.in_shardings, base.out_shardings, base.arguments, base.api)
         self._mesh, self._arg_specs, self._result_specs = mesh, arg_specs, result_specs
 
-    def given_in(self, leaves: Sequence[Any], in_tree: Any, program: Program
+    def argument_shardings(self, leaves: Sequence[Any], in_tree: Any, program: Program
                  ) -> list[Sharding | None]:
         if self.in_shardings is not None:       # of those that change nothing is asked any more
             leaves = [v.aval if i in self._arg_specs else x
                       for i, (x, v) in enumerate(zip(leaves, program.invars, strict=True))]
-        return self._with(super().given_in(leaves, in_tree, program), self._arg_specs)
+        return self._with(super().argument_shardings(leaves, in_tree, program), self._arg_specs)
 
-    def asked_out(self, program: Program, out_tree: Any) -> list[Sharding | None]:
-        return self._with(super().asked_out(program, out_tree), self._result_specs)
+    def result_shardings(self, program: Program, out_tree: Any) -> list[Sharding | None]:
+        return self._with(super().result_shardings(program, out_tree), self._result_specs)
 
     def _with(self, shardings: list[Sharding | None], specs: dict[int, Any]
               ) -> list[Sharding | None]:

@@ -102,7 +102,7 @@ def check_limits(*, max_bytes: Any = None, kinds: Any = None, axis: Any = None,
     if not isinstance(kinds, Mapping):
         fail(TypeError, f"kinds must be a number for each kind of collective, got {kinds!r}",
              code="budget-type", help="give a dict of the kinds' names and numbers")
-    known = sorted(set(KINDS.values()))
+    known = sorted(KINDS)
     for kind, count in kinds.items():
         if kind not in known:
             fail(ValueError, f"{kind!r} is no kind of collective; kinds are {', '.join(known)}",

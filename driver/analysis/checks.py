@@ -11,7 +11,7 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec, spec_from_entries
-from ...runtime.storage import settled
+from ...runtime.storage import freeze_result
 from ...tracer.staging.tracer import typeof
 from ...tracer.trees import tree
 from ..execution.arguments import stored_value
@@ -49,7 +49,7 @@ def assert_equivalent(fun: Callable[..., Any], *args: Any, tolerance: float | No
         if stored.lead:
             fail(ValueError, f"an argument is {typeof(x)}, which has no whole value yet",
                  code="pending-argument", help="sum it first, or leave it out")
-        values.append(np.asarray(settled(stored.data)))
+        values.append(np.asarray(freeze_result(stored.data)))
     partitioned = lowered._executable.partitioned
     if not any(any(a.aval.entries) or a.aval.varying for eqn in partitioned.resharded.eqns
                for a in (*eqn.invars, *eqn.outvars)):

@@ -27,7 +27,7 @@ from ...partitioner.pipeline import Partitioned
 from ...partitioner.preparation.inline import inline
 from ...partitioner.propagation.resolved_types import reshard_equation, typed
 from ...runtime.simulation.executor import compile_simulated
-from ...runtime.storage import Stored, settled
+from ...runtime.storage import Stored, freeze_result
 from ..execution.programs import further
 
 TOLERANCE = {2: 2e-2, 4: 1e-4, 8: 1e-9}     # of the largest value, by bytes of a float
@@ -246,7 +246,7 @@ class _Check:
 
 def _run(local: Program, mesh: AbstractMesh, values: Sequence[np.ndarray]) -> Results:
     results = compile_simulated(local, mesh)([Stored(np.asarray(v)) for v in values])
-    return [np.asarray(settled(r.data) if not r.lead else r.data[(0,) * len(r.lead)])
+    return [np.asarray(freeze_result(r.data) if not r.lead else r.data[(0,) * len(r.lead)])
             for r in results]
 
 
@@ -258,14 +258,7 @@ def _comparable(eqn: Equation) -> bool:
     """Does it mean something on whole values: no region of blocks, nothing seen outside?"""
     if eqn.op.name == "shard_map" or eqn.op.collective is not None or eqn.op.effect:
         return False
-    return all(_comparable(e) for name in eqn.op.subprograms for p in _programs(eqn, name)
-               for e in p.eqns)
-
-
-def _programs(eqn: Equation, name: str) -> tuple[Program, ...]:
-    held = eqn.params[name]
-    return tuple(p for p in (held if isinstance(held, tuple) else (held,))
-                 if isinstance(p, Program))
+    return all(_comparable(e) for _, p in eqn.subprograms() for e in p.eqns)
 
 
 def _bare(aval: ArrayType) -> ArrayType:
@@ -359,9 +352,8 @@ def _inside(eqn: Equation, values: Results) -> Iterator[tuple[Program, Results]]
         yield eqn.params["cond_jaxpr"], [*values[:tests], *carried]
         yield eqn.params["body_jaxpr"], [*values[tests:tests + bodies], *carried]
     else:
-        for name in eqn.op.subprograms:
-            for program in _programs(eqn, name):
-                yield program, values[len(values) - len(program.invars):]
+        for _, program in eqn.subprograms():
+            yield program, values[len(values) - len(program.invars):]
 
 
 def _info(eqn: Equation) -> RuleInfo:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.program import Atom, Equation, Level, Program, Var
+from ...ir.rewriting.unread import without_unread
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.immutable import immutable, replace
 from ...ir.support.progress import steps
@@ -281,13 +282,8 @@ def _with(p: Program, **changes: Any) -> Program:
 
 def _live(p: Program) -> Program:
     """Without equations that nobody reads."""
-    needed = set(p.outvars)
-    kept: list[Equation] = []
-    for e in reversed(p.eqns):
-        if e.op.effect or any(v in needed for v in e.outvars):
-            kept.append(e)
-            needed.update(e.invars)
-    return _with(p, eqns=kept[::-1]) if len(kept) < len(p.eqns) else p
+    eqns = without_unread(p.eqns, p.outvars)
+    return p if eqns is p.eqns else _with(p, eqns=eqns)
 
 
 def _cleaned(case: Case) -> Case:

@@ -23,11 +23,11 @@ from ...ir.types import ArrayType
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
 from ...partitioner.preparation.one_mesh import on_one_mesh
 from ...runtime import devices
-from ...runtime.placement import Placed, Placement, argument_specs, resolve, spec_on
+from ...runtime.placement import ArgumentPlacement, Placement, argument_specs, resolve, spec_on
 from ...runtime.simulation.executor import compile_simulated
 from .mesh_switches import on_own_mesh, refined_mesh, refinement_of, restated
 from .one_mesh import check_one_mesh, mesh_of_types, who_named
-from .recent import partitioned, planned
+from .partition_cache import partition_cached, plan_cached
 from .result_shardings import array_aval, found_sharding
 
 logging = lazy_import("logging")
@@ -46,7 +46,8 @@ class BoundProgram:
                  "forwarded", "given", "is_operation", "partitioned", "placement", "shardings",
                  "whole")
 
-    def __init__(self, program: Program, args: Sequence[Placed], out_shardings: Sequence[Any],
+    def __init__(self, program: Program, args: Sequence[ArgumentPlacement],
+                 out_shardings: Sequence[Any],
                  others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
                  is_operation: bool = False, who: str = "") -> None:
         if config.read("jax_log_compiles"):
@@ -76,7 +77,7 @@ class BoundProgram:
         program = on_one_mesh(program, placement.abstract_mesh)
         check_one_mesh(program, placement.abstract_mesh)
         with phase("partition", len(program.eqns)):
-            self.partitioned: Partitioned = partitioned(
+            self.partitioned: Partitioned = partition_cached(
                 program, mesh=mesh_of_types(program, placement.abstract_mesh),
                 in_shardings=self.arg_specs, out_shardings=wanted, options=options)
         self.committed = bool(mesh is not None or self.asked
@@ -112,8 +113,8 @@ class BoundProgram:
             return sharding.spec
         return spec_on(placement.mesh, sharding, aval.ndim)
 
-    def _result_shardings(self, asked: Sequence[Any], program: Program, model: Placed | None
-                          ) -> list[Any]:
+    def _result_shardings(self, asked: Sequence[Any], program: Program,
+                          model: ArgumentPlacement | None) -> list[Any]:
         """What was asked for, else as found. model: the first argument that lies on a mesh."""
         wanted = [(v.aval, spec) for v, spec in zip(
             program.outvars, self.partitioned.out_specs, strict=True)]
@@ -162,7 +163,7 @@ class BoundProgram:
         found.committed, found.agreements, found._run = True, {}, None
         return found
 
-    def run_whole(self, stored: Sequence[Any]) -> list[Any]:
+    def run_stored(self, stored: Sequence[Any]) -> list[Any]:
         """Run on whole values, where all devices are at hand."""
         if self._run is None:
             if self.placement.mesh is None and self.placement.device is None:
@@ -170,18 +171,18 @@ class BoundProgram:
                      f"mesh {self.placement.abstract_mesh}", code="no-devices",
                      help="lower it with arrays or shardings on a Mesh, as made by `make_mesh`")
             with phase("plan", len(self.partitioned.local.eqns)):
-                self._run = self._loaded()
+                self._run = self._load()
         if STATE.phases is None:
             return self._run(stored)
         with phase("run", len(self.partitioned.local.eqns)):
             return self._run(stored)
 
-    def _loaded(self) -> Any:
+    def _load(self) -> Any:
         """The program on its engine."""
         engine = ENGINES[self.engine or config.read("shardtrace_engine")]
         local, mesh = self.partitioned.local, self.placement.abstract_mesh
         if engine.name == "simulated" or self.is_operation and engine.compiles:
-            return planned(local, mesh, compile_simulated)
+            return plan_cached(local, mesh, compile_simulated)
         if self.whole:
             return engine.load(self.partitioned.stages["traced"], None)
         return engine.load(local, mesh, self.device_numbers())

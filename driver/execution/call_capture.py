@@ -1,8 +1,9 @@
 """Observe what gets traced: how the command learns which functions a file calls, and on what.
 
-A watcher is a function of one `Traced` (of a jitted function) or `Ran` (of what ran outside of any,
-such as an operation or a mapped function). It is called once per program, before that runs, and may
-raise to end the run. Watchers are per thread; without one this costs a test per traced program.
+A watcher is a function of one `Traced` (of a jitted function) or `EagerCall` (of what ran outside
+of any, such as an operation or a mapped function). It is called once per program, before that runs,
+and may raise to end the run. Watchers are per thread; without one this costs a test per traced
+program.
 """
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from ...ir.support.scopes import override
 
 
 @immutable
-class Ran:
+class EagerCall:
     """A program that ran outside of jitted functions. specs: of its arguments, None where open."""
     program: Program
     specs: tuple[Any, ...]

@@ -9,19 +9,19 @@ from ...ir.mesh import Mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op, params_key
 from ...ir.ops.elementwise.identity import copy_p
 from ...ir.process import process_identity
-from ...ir.program import Program
+from ...ir.program import Program, subprograms_in
 from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
 from ...partitioner.pipeline import Options
 from ...runtime.arrays.array import ArrayImpl
-from ...runtime.placement import Placed
+from ...runtime.placement import ArgumentPlacement
 from ...tracer.shard_map import region_values
 from ...tracer.shardings import sharding_functions
 from ...tracer.staging import constants
 from ...tracer.staging.staging import record_mesh, trace_to_program
 from ...tracer.staging.tracer import Tracer, typeof
 from .arguments import leaf_key, placed_sharding
-from .call_capture import WATCH, Ran
+from .call_capture import WATCH, EagerCall
 from .executable import Executable
 from .transfer import device_put
 
@@ -69,8 +69,7 @@ class EagerInterpreter:
             except (KeyboardInterrupt, SystemExit):
                 put_back(before)
                 raise
-            args = [Placed(n, v.aval, placed_sharding(x))
-                    for n, v, x in zip(names, program.invars, operands, strict=True)]
+            args = _placements(names, program, operands)
             executable = Executable(program, args, [None] * len(program.outvars),
                                     options=_QUIET, is_operation=True)
             if WATCH.watcher is not None:
@@ -84,9 +83,14 @@ class EagerInterpreter:
 
 def _named_meshes(op: Op, params: dict[str, Any]) -> list[Mesh]:
     """The concrete meshes that programs held by an equation name."""
-    held = [params[name] for name in op.subprograms]
-    return [m for h in held for p in (h if isinstance(h, tuple) else (h,))
-            if isinstance(p, Program) for m in p.memo.get("meshes", ())]
+    return [m for _, p in subprograms_in(op, params) for m in p.memo.get("meshes", ())]
+
+
+def _placements(names: Sequence[str], program: Program, values: Sequence[Any]
+                ) -> list[ArgumentPlacement]:
+    """Where arguments of these names are: where their values are."""
+    return [ArgumentPlacement(n, v.aval, placed_sharding(x))
+            for n, v, x in zip(names, program.invars, values, strict=True)]
 
 
 def _eager_call(name: str, f: Callable[..., Sequence[Any]], *args: Any,
@@ -107,9 +111,7 @@ def _eager_call(name: str, f: Callable[..., Sequence[Any]], *args: Any,
 def _run_flat(program: Program, args: Sequence[Any], shardings: Sequence[Any] | None = None
               ) -> list[ArrayImpl]:
     """Run a traced program on flat arguments."""
-    names = [v.name or "" for v in program.invars]
-    placed = [Placed(n, v.aval, placed_sharding(x))
-              for n, v, x in zip(names, program.invars, args, strict=True)]
+    placed = _placements([v.name or "" for v in program.invars], program, args)
     wanted = [None] * len(program.outvars) if shardings is None else shardings
     executable = Executable(program, placed, wanted)
     if WATCH.watcher is not None:
@@ -117,14 +119,14 @@ def _run_flat(program: Program, args: Sequence[Any], shardings: Sequence[Any] | 
     return executable(args)
 
 
-def _ran(program: Program, executable: Executable, args: Sequence[Any]) -> Ran:
+def _ran(program: Program, executable: Executable, args: Sequence[Any]) -> EagerCall:
     """What is about to run, as a program on its mesh."""
     mesh = executable.placement.abstract_mesh
     if mesh.axis_names and not program.mesh.axis_names:
         memo = program.memo.get("meshes")
         program = program.replace(mesh=mesh)
         program.memo["meshes"] = memo or ()
-    return Ran(program, executable.arg_specs, args)
+    return EagerCall(program, executable.arg_specs, args)
 
 
 def install() -> None:

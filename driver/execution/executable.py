@@ -18,11 +18,11 @@ from ...runtime.arrays.keys import ArrayKey, array_key
 from ...runtime.arrays.results import all_held
 from ...runtime.arrays.results import results as made_arrays
 from ...runtime.calls.float_errors import silently
-from ...runtime.placement import Placed
+from ...runtime.placement import ArgumentPlacement
 from ...runtime.plans.plan import TIMED
 from ...runtime.processes.coordinator import current_coordinator
 from ...runtime.simulation.executor import Simulated
-from ...runtime.storage import Stored, apart, memory_of, new_stored
+from ...runtime.storage import Stored, memory_of, new_stored, without_alias
 from .arguments import host_memory, stored_value
 from .bound_program import BoundProgram
 from .checked_values import bad_value, report, watched
@@ -38,14 +38,16 @@ class Executable(BoundProgram):
 
     __slots__ = ("_described", "layouts")
 
-    def __init__(self, program: Program, args: Sequence[Placed], out_shardings: Sequence[Any],
+    def __init__(self, program: Program, args: Sequence[ArgumentPlacement],
+                 out_shardings: Sequence[Any],
                  others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
-                 is_operation: bool = False, who: str = "") -> None:
+                 is_operation: bool = False, who: str = "",
+                 layouts: Sequence[Layout | None] = ()) -> None:
         if program.consts:
             check_closure([value for _, value in program.consts])
         super().__init__(program, args, out_shardings, others, options, is_operation, who)
         self._described: list[Description] | None = None
-        self.layouts: Sequence[Layout | None] = ()     # of results that are not row-major
+        self.layouts = layouts                         # of results that are not row-major
 
     def on_devices(self, devices: tuple[Device, ...]) -> Self:
         found = super().on_devices(devices)
@@ -63,10 +65,10 @@ class Executable(BoundProgram):
         coordinator = current_coordinator()
         results = None if coordinator is None else run_together(self, coordinator, leaves, values)
         if results is None:
-            results = self.run_whole(values)
+            results = self.run_stored(values)
         theirs = None if ours else host_memory(leaves, values)
         if theirs:
-            results = [x._replace(data=apart(x.data, theirs)) if type(x) is Stored else x
+            results = [x._replace(data=without_alias(x.data, theirs)) if type(x) is Stored else x
                        for x in results]
         described = self._described
         if described is None:
@@ -84,7 +86,7 @@ class Executable(BoundProgram):
                 report(self.partitioned.stages["traced"], leaves, kind, kinds)
         return out
 
-    def on_data(self, leaves: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], list[ArrayImpl]
+    def fast_path(self, leaves: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], list[ArrayImpl]
                                                          ] | None:
         """What a call is for arguments like `leaves`, as a function of their data, if all that
         there is to do is run. Each argument, and each result, must be one array for all devices;
@@ -106,7 +108,7 @@ class Executable(BoundProgram):
             found = silently(function, data)
             if places:
                 theirs = {memory_of(data[i]) for i in places}
-                found = [apart(x, theirs) for x in found]
+                found = [without_alias(x, theirs) for x in found]
             return made_arrays(described, found, committed)
         return results
 

@@ -31,7 +31,6 @@ from ...runtime.processes.coordinator import (
     Slot,
     processes_of,
 )
-from ...runtime.rewrites.inline_calls import every_equation
 from ...runtime.storage import LocalBlocks, Storage, Stored
 from .bound_program import BoundProgram
 
@@ -82,7 +81,7 @@ def run_together(executable: BoundProgram, coordinator: Coordinator, leaves: Seq
             slot = Slot(x.sharding, x.aval.shape, x.aval.dtype)
         arguments.append(GlobalValue(storage, slot))
     if alone:
-        return executable.run_whole([
+        return executable.run_stored([
             Stored(x.value) if isinstance(x, ArrayImpl) and not x.is_fully_addressable else storage
             for x, storage in zip(leaves, stored, strict=True)])
     call = Call(agreement.what, agreement.parts, agreement.processes, capture())
@@ -101,14 +100,14 @@ def _agreement(executable: BoundProgram, mesh: Mesh) -> Agreement:
     results = "\n".join(f"{aval.str_short(True)} {getattr(s, 'spec', s)}" for aval, s in
                         zip(executable.avals, executable.shardings, strict=True))
     program = GlobalProgram(local, executable.placement.abstract_mesh, mesh.device_tuple,
-                            executable.run_whole)
+                            executable.run_stored)
     kind = "operation" if executable.is_operation else "jitted function"
     return Agreement(
         processes_of(mesh.device_tuple), f"the {kind} `{traced.name}`",
         (("arguments", arguments), ("results", results),
          ("devices", f"{mesh} of {[d.id for d in mesh.device_tuple]}"),
          ("programs", _text.print_program(traced, locations=False, named=False))),
-        slots, program, any(e.op.collective is not None for e in every_equation(local.eqns)))
+        slots, program, any(e.op.collective is not None for e in local.walk()))
 
 
 def check_closure(consts: Sequence[Any]) -> None:

@@ -29,11 +29,9 @@ def who_named(program: Program, mesh: Mesh) -> str:
                 if eqn.op is sharding_constraint_p and str(eqn.location) in calls:
                     return jit_p.name                 # of in_shardings or out_shardings
                 return eqn.op.name
-        for name in eqn.op.subprograms:
-            held = eqn.params[name]
-            for inner in held if isinstance(held, tuple) else (held,):
-                if isinstance(inner, Program) and mesh in inner.memo.get("meshes", ()):
-                    return who_named(inner, mesh)
+        for _, inner in eqn.subprograms():
+            if mesh in inner.memo.get("meshes", ()):
+                return who_named(inner, mesh)
     return "sharding_constraint"
 
 

@@ -16,11 +16,10 @@ from ...ir.diagnostics.errors import JaxRuntimeError, ShardtraceError, Verificat
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import NEXT_PASS, Level, Program, Requests
 from ...ir.spec import PartitionSpec
-from ...partitioner.passes import PIPELINE, Job
+from ...partitioner.passes import PIPELINE, PartitionRequest
 from ...partitioner.pipeline import DEFAULT_OPTIONS, left_out, partition
 from ...partitioner.plans import planned
-from ...runtime.rewrites.inline_calls import every_equation
-from ...runtime.storage import Stored, settled
+from ...runtime.storage import Stored, freeze_result
 
 MOST_DIMS = 64           # of a numpy array
 _FIRST = {Level.RESOLVED: "insert-reshards", Level.RESHARDED: "localize", Level.LOCAL: ""}
@@ -42,14 +41,15 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
         raise ValueError(f"a {program.level.value} program has its shardings already")
     stages = {program.level.value: program}
     first = program.memo.get(NEXT_PASS) or _FIRST[program.level]
-    job = Job(program.mesh, (), (), DEFAULT_OPTIONS.judged(program), left_out(program))
+    request = PartitionRequest(program.mesh, (), (), DEFAULT_OPTIONS.judged(program),
+                               left_out(program))
     names = [step.name for step in PIPELINE]
     if first == "optimize":
         first = next(step.name for step in PIPELINE if step.stage == "optimized")
     if first and first not in names:
         raise VerificationError(f"no pass is called {first!r}; there are {', '.join(names)}")
     passes = PIPELINE[names.index(first):] if first else ()
-    return {**stages, **dict(planned(program, job, passes))}
+    return {**stages, **dict(planned(program, request, passes))}
 
 
 def asked_arguments(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
@@ -83,14 +83,14 @@ def run_program(local: Program, values: Sequence[np.ndarray], engine: str = "sim
         notes = "".join(f" ({note})" for note in getattr(problem, "__notes__", ()))
         raise JaxRuntimeError(f"INTERNAL: {type(problem).__name__}: {clipped(str(problem))}"
                               f"{notes}") from problem
-    return [settled(r.data) if not r.lead else _first(r) for r in results]
+    return [freeze_result(r.data) if not r.lead else _first(r) for r in results]
 
 
 def check_memory(local: Program) -> None:
     """Raise JaxRuntimeError where one value of the program is larger than this machine's memory,
     or has more dimensions than an array can have."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    bound = [v for eqn in every_equation(local.eqns) for v in eqn.outvars]
+    bound = [v for eqn in local.walk() for v in eqn.outvars]
     whole = local.global_in or local.in_avals
     for t in dict.fromkeys([*whole, *(v.aval for v in (*local.constvars, *bound))]):
         if len(t.shape) > MOST_DIMS:

@@ -1,7 +1,6 @@
 """Errors for arguments and results of jitted functions that are not arrays, with remedies."""
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
 from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.types import ArrayType
-from ...tracer.staging.signature import Arguments
+from ...tracer.staging.signature import Arguments, function_name
 from ...tracer.staging.tracer import Tracer, typeof
 
 
@@ -68,12 +67,6 @@ def check_results(f: Any, results: Sequence[Any]) -> None:
             fail(TypeError, f"function {function_name(f)}{where} traced for jit "
                  f"returned a value of type {type(x)}, which is not a valid JAX type",
                  code="not-an-array", help="return arrays, or pytrees of arrays, only")
-
-
-def function_name(f: Any) -> str:
-    while isinstance(f, functools.partial):
-        f = f.func
-    return getattr(f, "__name__", type(f).__name__)
 
 
 def qualified_name(f: Any) -> str:

@@ -65,7 +65,7 @@ class Boundary:
         return constrained(results, self._out_prefix(results, out_tree), "out_shardings",
                            self.api, check)
 
-    def asked_layouts(self, program: Program, out_tree: Any) -> list[Layout | None]:
+    def result_layouts(self, program: Program, out_tree: Any) -> list[Layout | None]:
         """The layout that out_shardings asks for, for each result; [] if it names none."""
         if self.out_shardings is None or not any(
                 isinstance(f, Format) for f in tree.leaves(self.out_shardings, is_sharding)):
@@ -75,7 +75,7 @@ class Boundary:
         found = [f.layout if isinstance(f, Format) else None for f in asked]
         return [layout if isinstance(layout, Layout) else None for layout in found]
 
-    def given_in(self, leaves: Sequence[Any], in_tree: Any, program: Program
+    def argument_shardings(self, leaves: Sequence[Any], in_tree: Any, program: Program
                  ) -> list[Sharding | None]:
         """The sharding of each argument: what in_shardings says, else its own.
 
@@ -113,7 +113,7 @@ class Boundary:
             out.append(sharding)
         return out
 
-    def asked_out(self, program: Program, out_tree: Any) -> list[Sharding | None]:
+    def result_shardings(self, program: Program, out_tree: Any) -> list[Sharding | None]:
         """The sharding that out_shardings asks for, for each result."""
         if self.out_shardings is None:
             return [None] * len(program.outvars)

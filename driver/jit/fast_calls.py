@@ -32,7 +32,7 @@ _NUMBERS = _PYTHON | {kind for kind in np.sctypeDict.values() if issubclass(kind
 Leaves = Sequence[Any]
 Run = Callable[[Sequence[np.ndarray]], list[ArrayImpl]]
 
-_CALLS = tables("driver.jit.fast_calls.QuickCalls", "what runs for calls that look alike",
+_CALLS = tables("driver.jit.fast_calls.CallCache", "what runs for calls that look alike",
                1024)
 MISS = object()
 """What a call has to go the long way for."""
@@ -55,7 +55,7 @@ class _Call(NamedTuple):
     rebuild: Callable[[list[ArrayImpl]], Any]
 
 
-class QuickCalls:
+class CallCache:
     """The calls of one function that are known.
 
     arguments: says which are static, and part of the key as they are.
@@ -112,7 +112,7 @@ class QuickCalls:
                                   for name, x in kwargs.items()]))
         return keys
 
-    def learn(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Leaves,
+    def insert(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Leaves,
               run: Run, gone: Sequence[int], rebuild: Callable[[list[ArrayImpl]], Any]) -> None:
         """Let calls that look like this one go the quick way.
 

@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...ir.device import Device
 from ...ir.shardings.sharding import SingleDeviceSharding
+from ...partitioner.cost.prices import Objective
+from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
 from ...tracer.staging.signature import Arguments
 from .boundary import Boundary
 from .jitted import Jitted
-from .judged import judged_by
 from .requested_shardings import check_asked, checked_device
+
+# a compiler option -> the field of an objective
+_OPTIONS = {"objective": "name", "hardware": "hardware", "memory_limit": "memory_limit"}
 
 
 def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
@@ -74,7 +78,7 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
         check_asked(out_shardings, "out_shardings")
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
     return Jitted(fun, Boundary(in_shardings, out_shardings, arguments), inline, keep_unused,
-                  device, compiler_options, judged_by(compiler_options))
+                  device, compiler_options, _options_of(compiler_options))
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -126,3 +130,15 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Any 
         return (program, result.out_info) if return_shape else program
 
     return traced
+
+
+def _options_of(compiler_options: Mapping[str, Any] | None) -> Options:
+    """The options of the partitioner. Raises ValueError for an unknown objective or device."""
+    if not compiler_options:
+        return DEFAULT_OPTIONS
+    given = {name: value for name, value in compiler_options.items() if value is not None}
+    asked = {name: given[name] for name in _OPTIONS if name in given}
+    if not asked:
+        return DEFAULT_OPTIONS
+    checked = Objective.of(*map(asked.get, _OPTIONS, Objective.of()))._asdict()
+    return DEFAULT_OPTIONS._replace(**{name: checked[_OPTIONS[name]] for name in asked})

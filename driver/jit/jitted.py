@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.api_boundary import bound_class, crossed
+from ...ir.api_boundary import bound_class, process_exception
 from ...ir.array import Array
 from ...ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ...ir.device import Device
@@ -27,15 +27,15 @@ from ...ir.program import DONATED, Program
 from ...ir.support.caches import Cache, tables
 from ...ir.types import ArrayType
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
-from ...partitioner.stages import noting
+from ...partitioner.stages import with_attribute
 from ...runtime.arrays.array import ArrayImpl
 from ...runtime.arrays.transfer import put
-from ...runtime.placement import Placed
+from ...runtime.placement import ArgumentPlacement
 from ...tracer.autodiff.replay import evaluate
 from ...tracer.host.debug import observing
 from ...tracer.staging.bound_names import number_names
 from ...tracer.staging.name_scopes import named_scopes
-from ...tracer.staging.signature import Arguments, result_paths
+from ...tracer.staging.signature import Arguments, function_name, result_paths
 from ...tracer.staging.staging import current_builder, record_mesh, trace_to_program
 from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
@@ -46,12 +46,11 @@ from .argument_checks import (
     argument_type,
     check_results,
     check_values,
-    function_name,
     qualified_name,
 )
 from .boundary import Boundary
 from .donation import donated
-from .fast_calls import MISS, QuickCalls
+from .fast_calls import MISS, CallCache
 from .single_flight import CLAIMS, done_by_another, wake
 from .stages import Lowered, Traced
 
@@ -80,7 +79,7 @@ class Jitted:
         self._partition_options = judged
         self._traces = _traces_of(f, boundary.arguments)
         self._executables: dict[Any, Any] = _EXECUTABLES()
-        self._quick = QuickCalls(boundary.arguments)
+        self._quick = CallCache(boundary.arguments)
         JITTED.add(self)
 
     # -- calling -----------------------------------------------------------------------------
@@ -94,7 +93,7 @@ class Jitted:
                 result = self._call(args, kwargs)
             return result
         except BaseException as error:
-            crossed(error, self, args, kwargs, before)
+            process_exception(error, self, args, kwargs, before)
             raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,9 +133,9 @@ class Jitted:
             warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nA result takes "
                  "the buffer of a donated argument that is as large.")
         elif known and self._device is None:
-            run = executable.on_data(leaves)
+            run = executable.fast_path(leaves)
             if run is not None:
-                self._quick.learn(args, kwargs, leaves, run, gone, rebuild)
+                self._quick.insert(args, kwargs, leaves, run, gone, rebuild)
         return rebuild(results)
 
     def _call_inside(self, leaves: list[Any], in_tree: Any, static: tuple[Any, ...]) -> Any:
@@ -251,18 +250,17 @@ class Jitted:
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
         if self.arguments.donate_nums or self.arguments.donate_names:
-            program = noting(program, DONATED, tuple(self.arguments.donated(
+            program = with_attribute(program, DONATED, tuple(self.arguments.donated(
                 *tree.unflatten(in_tree, list(program.invars)))))
-        given = self._boundary.given_in(leaves, in_tree, program)
-        asked = self._boundary.asked_out(program, out_tree)
+        given = self._boundary.argument_shardings(leaves, in_tree, program)
+        asked = self._boundary.result_shardings(program, out_tree)
         used = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
-        args = [Placed(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
+        args = [ArgumentPlacement(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]
         others = [s for s in asked if s is not None]
-        executable = Executable(program, args, asked, others, self._partition_options,
-                                who=qualified_name(self._f))
-        executable.layouts = self._boundary.asked_layouts(program, out_tree)
-        return executable
+        return Executable(program, args, asked, others, self._partition_options,
+                          who=qualified_name(self._f),
+                          layouts=self._boundary.result_layouts(program, out_tree))
 
     # -- ahead of time -------------------------------------------------------------------------
     @property

@@ -22,7 +22,7 @@ from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys, placed_sharding, stored_value
 from ..execution.engine_choice import on_engine
 from ..execution.executable import Executable
-from .fast_calls import MISS, QuickCalls
+from .fast_calls import MISS, CallCache
 from .stage_info import Function, StageInfo, on_mesh
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Compiled(_Placed):
     def __init__(self, executable: Executable, traced: Traced) -> None:
         super().__init__(executable, traced)
         self.program = executable.partitioned.local
-        self._quick = QuickCalls()
+        self._quick = CallCache()
 
     def __repr__(self) -> str:
         n = len(_collectives.collectives(self.program))
@@ -317,9 +317,9 @@ class Compiled(_Placed):
         leaves = self._leaves(args, kwargs)
         executable, rebuild = self._executable, tree.rebuilder(self.out_tree)
         results = executable(leaves)
-        run = executable.on_data(leaves)
+        run = executable.fast_path(leaves)
         if run is not None:
-            self._quick.learn(args, kwargs, leaves, run, (), rebuild)
+            self._quick.insert(args, kwargs, leaves, run, (), rebuild)
         return rebuild(results)
 
     def _leaves(self, args: Any, kwargs: Any) -> Sequence[Any]:

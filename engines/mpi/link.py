@@ -1,8 +1,8 @@
-"""What a rank has of the others: bytes both ways, and who waits where.
+"""Point-to-point transport between ranks, with deadlock detection.
 
 Nothing here blocks inside of MPI: a rank that waits looks at its requests, lets others have the
 processor, and tells now and then where it waits. A wait that cannot end is found by what the others
-say (news.py); for a rank that says nothing, since it computes, there is a time to wait. Then all
+say (status.py); for a rank that says nothing, since it computes, there is a time to wait. Then all
 that wait raise ProcessMismatchError, which says who waits where; a rank that ends by an exception
 takes the job with it.
 """
@@ -25,7 +25,7 @@ from ...ir.diagnostics.location import Location
 from ...ir.support.lazy import lazy_import
 from ...runtime.processes.coordinator import Call
 from ...runtime.processes.standing import Standing, State, mismatch, named, raised, waiting
-from .news import LOOK, TELL, News, read
+from .status import LOOK, TELL, RankStatus, read
 
 MPI = lazy_import("mpi4py.MPI")
 json = lazy_import("json")
@@ -49,7 +49,7 @@ class Link:
         world = MPI.COMM_WORLD
         self.rank, self.size = world.rank, world.size
         self.patience = 100.0
-        self.calls, self.news = world.Dup(), News(world)
+        self.calls, self.status = world.Dup(), RankStatus(world)
         self.groups: dict[tuple[int, ...], Any] = {}
         self.lock = threading.RLock()
         self.failed = False
@@ -130,24 +130,24 @@ class Link:
         """Raise the error for calls that differ: all of the group come here."""
         texts = self.swap(call.processes, json.dumps(waiting(call)._replace(
             state=State.WAITING.name)).encode(), call)
-        standings = self.news.standings()
+        standings = self.status.standings()
         for r, text in zip(call.processes, texts, strict=True):
             standings[r] = read(json.loads(text.tobytes()))
-        self.news.end_all(standings, min(call.processes))
+        self.status.end_all(standings, min(call.processes))
         self.check(call)
 
     def check(self, call: Call) -> None:
         """Raise ProcessMismatchError where the ranks cannot go on."""
-        self.news.hear()
-        if self.news.broken is not None:
-            raise mismatch(call.what, call.location, *self.news.broken)
+        self.status.hear()
+        if self.status.broken is not None:
+            raise mismatch(call.what, call.location, *self.status.broken)
 
     # -- waiting -------------------------------------------------------------------------------
     def wait(self, requests: Sequence[tuple[Any, int]], standing: Callable[[set[int]], Standing],
              place: str, what: str, location: Location) -> None:
         """Return when all requests are done. standing: where this rank then is, given whom it
         waits for. Raises ProcessMismatchError if that cannot be."""
-        news = self.news
+        status = self.status
         peers = [rank for _, rank in requests]
         pending = [request for request, _ in requests]
         left = len(pending)
@@ -172,18 +172,18 @@ class Link:
                     continue
                 looked = now
                 missing = {p for p in peers if p >= 0}
-                news.waits(here := standing(missing))
-                news.hear()
-                if news.broken is None and now - began > TELL and now - told > TELL:
+                status.waits(here := standing(missing))
+                status.hear()
+                if status.broken is None and now - began > TELL and now - told > TELL:
                     told = now
-                    news.tell(here, place, missing)
-                if news.broken is None and (now - began > self.patience or
-                                            news.in_vain(missing, place, began)):
-                    news.give_up(place, missing)
-                if news.broken is not None:
-                    raise mismatch(what, location, *news.broken)
+                    status.tell(here, place, missing)
+                if status.broken is None and (now - began > self.patience or
+                                            status.in_vain(missing, place, began)):
+                    status.give_up(place, missing)
+                if status.broken is not None:
+                    raise mismatch(what, location, *status.broken)
         finally:
-            news.now = None
+            status.now = None
 
     def done(self, requests: Sequence[tuple[Any, int]]) -> bool:
         """Whether all requests are done; waits for none."""
@@ -192,11 +192,11 @@ class Link:
     # -- the end -------------------------------------------------------------------------------
     def stop(self, problem: BaseException, place: str) -> None:
         """Tell those that are at this place that this rank has raised there."""
-        self.news.tell(raised(problem), place)
+        self.status.tell(raised(problem), place)
 
     def _fail(self, kind: type[BaseException], problem: BaseException, trace: Any) -> None:
         """An exception that nobody caught ends the job."""
-        if self.news.speaks or not isinstance(problem, ProcessMismatchError):
+        if self.status.speaks or not isinstance(problem, ProcessMismatchError):
             self._hook(kind, problem, trace)
         else:
             text = str(problem).split("\n")[0]
@@ -204,19 +204,19 @@ class Link:
         sys.stdout.flush()
         sys.stderr.flush()
         self.failed = True
-        self.news.tell(raised(problem))
-        self.news.wait_for_ends(LINGER)
+        self.status.tell(raised(problem))
+        self.status.wait_for_ends(LINGER)
         MPI.COMM_WORLD.Abort(1)
 
     def _end(self) -> None:
         """The rank has come to its end; it answers until all have."""
         if not self.failed:
-            self.news.tell(Standing(State.ENDED))
-            self.news.wait_for_ends()
+            self.status.tell(Standing(State.ENDED))
+            self.status.wait_for_ends()
 
     def _terminated(self, number: int, frame: Any) -> None:
         """The job is ended from outside: by the launcher, where a rank has died."""
-        here = self.news.now
+        here = self.status.now
         if here is not None:
             others = [p for p in here.processes if p != self.rank]
             os.write(2, f"process {self.rank} was ended while it waited for {named(others)} in "

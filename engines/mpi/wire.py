@@ -14,7 +14,6 @@ from ...runtime.per_device.executor import PerDeviceRun
 from ...runtime.per_device.wire import Arrived, Arriving, Pair, Sent, Wanted
 from ...runtime.processes.coordinator import Call
 from ...runtime.processes.standing import Standing, waiting
-from ...runtime.rewrites.inline_calls import every_equation
 from .link import Link
 from .values import data_of
 
@@ -41,7 +40,7 @@ class RankRun(PerDeviceRun):
         self.moment = ""
         self.call: Call | None = None
         self.agreed: Callable[[], None] = lambda: None
-        for eqn in every_equation(local.eqns):
+        for eqn in local.walk():
             self.numbers.setdefault(eqn, len(self.numbers))
             if eqn.op.collective is not None:
                 names = axis_names(eqn.op.collective.axes(eqn.params))
@@ -73,7 +72,7 @@ class RankRun(PerDeviceRun):
         try:
             results = self.on_blocks(blocks())
         except Exception as problem:
-            if self.link.news.broken is None:
+            if self.link.status.broken is None:
                 self.link.stop(problem, self.moment)
             raise
         self.agreed()

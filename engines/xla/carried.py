@@ -1,4 +1,4 @@
-"""What a written program carries along: functions of helpers.py, and captured arrays."""
+"""Helper functions and constants that are embedded in generated source."""
 from __future__ import annotations
 
 import ast

@@ -22,9 +22,9 @@ from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...runtime.device_blocks import DeviceBlocks
 from ...runtime.storage import Stored
-from .crossing import dtype_in_jax, from_jax, padded_shape, to_jax
 from .host_calls import SharedCall
 from .source import Source, needs_x64
+from .transfer import dtype_in_jax, from_jax, padded_shape, to_jax
 
 jax = lazy_import("jax")
 _FLAG = "--xla_force_host_platform_device_count"

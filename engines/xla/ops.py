@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.facts import IDENTITY
 from ...ir.program import Equation
 from .literals import dtype_text, keywords, plain, tuple_of
 
@@ -40,11 +41,6 @@ BOUND: dict[str, str] = {
         "le_to", "lt_to", "reduce_window_sum", "reduce_window_max", "reduce_window_min")},
     **{name: f"linalg.{name}_p" for name in (
         "hessenberg", "lu", "lu_pivots_to_permutation", "qr", "schur", "tridiagonal")}}
-
-# x itself: what is said of a value, or where it is.
-SAME = frozenset((
-    "copy", "stage", "stop_gradient", "name", "reshard", "sharding_constraint", "pvary",
-    "preduced", "vary_unreduced_cast_p", "reduced_vary_cast_p", "random_clone", "assume_invarying"))
 
 
 def _named_params(kind: str) -> Callable[[Any], str]:
@@ -243,12 +239,12 @@ WRITERS_OF_SEVERAL: dict[str, Writer] = {
 def expression(e: Equation, x: Texts) -> str | None:
     """The text of an equation with these operands; None where there is none."""
     name, p = e.op.name, e.params
-    if name in SAME:
-        return x[0]
     if name in WRITERS:
         return WRITERS[name](p, x, e)
     if name in WRITERS_OF_SEVERAL:
         return WRITERS_OF_SEVERAL[name](p, x, e)
+    if IDENTITY in e.op.facts:
+        return x[0]
     if name in PLAIN:
         return f"{PLAIN[name]}({', '.join(x)})"
     if name in BOUND:

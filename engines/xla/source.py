@@ -19,10 +19,10 @@ from ...ir.diagnostics.location import Location
 from ...ir.dtypes import is_extended
 from ...ir.kernels.key_data import key_words, storage_dtype
 from ...ir.mesh import AbstractMesh
+from ...ir.ops.control.custom import CALLS
 from ...ir.program import DONATED, Atom, Equation, Program, Var
 from ...ir.types import ArrayType
 from ...runtime.axes import mesh_atoms
-from ...runtime.rewrites.inline_calls import CALLS, every_equation
 from ...runtime.simulation.executor import used_axes
 from .carried import array_text, called_helpers, helpers
 from .collectives import exchange
@@ -359,7 +359,7 @@ class Source:
 
 def needs_x64(program: Program) -> bool:
     """Does some value have 64 bits in a dtype that JAX narrows by default?"""
-    atoms = [a for e in every_equation(program.eqns) for a in (*e.invars, *e.outvars)]
+    atoms = [a for e in program.walk() for a in (*e.invars, *e.outvars)]
     types = [a.aval for a in (*program.invars, *program.outvars, *program.constvars, *atoms)]
     return any(isinstance(t.dtype, np.dtype) and (
         t.dtype.itemsize == 8 and t.dtype.kind in "iuf" or t.dtype.itemsize == 16)

@@ -10,9 +10,9 @@ from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
-from .crossing import dtype_in_jax
 from .engine import ask_for_devices, check_devices, enabled_x64, executed
 from .source import Source
+from .transfer import dtype_in_jax
 from .whole_source import WholeSource
 
 jax = lazy_import("jax")

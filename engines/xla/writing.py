@@ -1,4 +1,4 @@
-"""What those who write a part of a program ask of the one who writes the whole (`source.py`)."""
+"""The interface between `source.py`, which writes a program, and the writers of single ops."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

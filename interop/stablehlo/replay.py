@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.location import Location, ToldLocation
+from ...ir.diagnostics.location import Location, ParsedLocation
 from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.support.caches import cached
 from ...tracer.staging.tracer import typeof
@@ -114,7 +114,7 @@ def location_of(location: Any, folder: str) -> Location | None:
 def _location(text: str, folder: str) -> Location | None:
     first = None
     for function, file, line, column, end_line, end_column in _FRAME.findall(text):
-        found = ToldLocation.at(file, int(line), int(column), int(end_line or line),
+        found = ParsedLocation.at(file, int(line), int(column), int(end_line or line),
                                 int(end_column or column), function or "<module>")
         found.folder = folder
         if not is_library(file):

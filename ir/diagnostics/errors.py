@@ -10,12 +10,28 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
-    "ConcretizationTypeError", "DuplicateSpecError", "IndivisibleError", "InvalidInputException",
-    "JAXIndexError", "JAXTypeError", "KeyReuseError", "LeakedTracerError",
-    "NonConcreteBooleanIndexError", "ProcessMismatchError", "ProgramSyntaxError",
-    "ShardingTypeError", "ShardtraceError", "TracerArrayConversionError",
-    "TracerBoolConversionError", "TracerIntegerConversionError", "TypePromotionError",
-    "UnexpectedTracerError", "VerificationError",
+    "ConcretizationTypeError",
+    "DumpError",
+    "DuplicateSpecError",
+    "IndivisibleError",
+    "InvalidInputException",
+    "JAXIndexError",
+    "JAXTypeError",
+    "JaxRuntimeError",
+    "KeyReuseError",
+    "LeakedTracerError",
+    "MemoryLimitError",
+    "NonConcreteBooleanIndexError",
+    "ProcessMismatchError",
+    "ProgramSyntaxError",
+    "ShardingTypeError",
+    "ShardtraceError",
+    "TracerArrayConversionError",
+    "TracerBoolConversionError",
+    "TracerIntegerConversionError",
+    "TypePromotionError",
+    "UnexpectedTracerError",
+    "VerificationError",
 ]
 
 

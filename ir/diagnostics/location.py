@@ -149,7 +149,7 @@ class Location:
 LARGEST_SOURCE = 1 << 24         # bytes
 
 
-class ToldLocation(Location):
+class ParsedLocation(Location):
     """A place that a text tells of. Its file is read only where the text's reader would look
     himself: a regular file of moderate size, under the text's own folder or the current one.
 
@@ -160,7 +160,7 @@ class ToldLocation(Location):
     folder: str
 
     def _copy(self) -> Location:
-        new = ToldLocation(None, span=self._span)
+        new = ParsedLocation(None, span=self._span)
         new.folder = self.folder
         return new
 

@@ -1,9 +1,9 @@
 """How random keys are held as numpy arrays: one element each, so a key array has its own shape.
 
 numpy has no dtype for keys. Because one key is one element, every op that only moves elements
-(slices, reshapes, selects, gathers) runs on key arrays as it is; only the ops in ops/random.py
-look inside. Keys of two words are uint64, the first word in the low half. Keys of four words are
-records with one field, named as the generator.
+(slices, reshapes, selects, gathers) runs on key arrays as it is; only the ops in
+ops/random/primitives.py look inside. Keys of two words are uint64, the first word in
+the low half. Keys of four words are records with one field, named as the generator.
 """
 from __future__ import annotations
 

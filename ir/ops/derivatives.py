@@ -7,6 +7,7 @@ other. Any module of `ir/ops` may use these functions.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -23,11 +24,13 @@ from ..support.caches import cached
 from ..types import ArrayType, array_type
 
 
+def call(name: str, *operands: Any, **params: Any) -> Any:
+    """Use the op of this name."""
+    return OPS[name].bind(*operands, **params)
+
+
 def _op(name: str) -> Callable[..., Any]:
-    def apply(*operands: Any, **params: Any) -> Any:
-        return OPS[name].bind(*operands, **params)
-    apply.__name__ = apply.__qualname__ = name
-    return apply
+    return functools.partial(call, name)
 
 
 add, sub, mul, div, neg = map(_op, ("add", "sub", "mul", "div", "neg"))

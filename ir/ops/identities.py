@@ -1,4 +1,4 @@
-"""Numbers that do not count: the identity of each reduction, and what comes last in an order."""
+"""Identity elements of reductions, and what comes last in an order."""
 from __future__ import annotations
 
 from typing import Any

@@ -11,19 +11,15 @@ from typing import Any, NoReturn
 
 from ..diagnostics.diagnostic import fail
 from ..diagnostics.errors import ShardingTypeError
-from ..op import OPS, LinearOperand
+from ..op import LinearOperand
 from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape, short_list
+from .derivatives import call as call
 from .derivatives import cotangent_type, explicit_sharding, type_of, zeros_like
 
 Axes = tuple[str, ...]
 Dim = str | tuple[str, ...]     # of a rule: a factor, a tuple of factors, or "1"
-
-
-def call(name: str, *operands: Any, **params: Any) -> Any:
-    """Use the op of this name."""
-    return OPS[name].bind(*operands, **params)
 
 
 def reject(cls: type[Exception], types: Sequence[ArrayType], message: str) -> NoReturn:

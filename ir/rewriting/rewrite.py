@@ -30,14 +30,15 @@ class Rewrite:
 
     pattern: see pattern.py. replacement: text, or from the match the value to read instead (or
     several, for the results of an op with several); None where it turns out that there is none.
-    why: what is gained, in a line. where: a condition. once: values that nothing else may read.
+    why: what is gained, in a line. where: a condition. single_use: values that nothing else may
+    read.
     """
 
     def __init__(self, name: str, pattern: str, replacement: str | Callable[[Match], Any], *,
                  why: str, where: Callable[[Match], Any] | None = None,
-                 once: tuple[str, ...] = ()) -> None:
+                 single_use: tuple[str, ...] = ()) -> None:
         self.name, self.pattern, self.replacement = name, pattern, replacement
-        self.why, self.where, self.once = why, where, once
+        self.why, self.where, self.single_use = why, where, single_use
         self._steps: tuple[Step, ...] = ()
 
     @property
@@ -49,7 +50,7 @@ class Rewrite:
 
     def apply(self, match: Match) -> Any:
         """The value or values to read instead; None if it does not apply."""
-        if not match.reads_as(self.steps) or not match.alone(self.once):
+        if not match.reads_as(self.steps) or not match.alone(self.single_use):
             return None
         if self.where is not None and not self.where(match):
             return None
@@ -65,13 +66,13 @@ class Rewrites:
     """Rewrites that are applied together; the first of a list that applies to an equation is.
 
     Equations whose results only they read are dropped where their op stands in a pattern, or among
-    `looks_at`: ops that replacements look for by themselves (`Match.maker`).
+    `also_drops`: ops that replacements look for by themselves (`Match.maker`).
     """
 
-    def __init__(self, *rewrites: Rewrite, looks_at: tuple[Op, ...] = ()) -> None:
-        self.rewrites, self._looks_at = rewrites, looks_at
+    def __init__(self, *rewrites: Rewrite, also_drops: tuple[Op, ...] = ()) -> None:
+        self.rewrites, self._also_drops = rewrites, also_drops
         self._by_op: dict[Op, list[Rewrite]] = {}
-        self._counts = any([r.once for r in rewrites])
+        self._counts = any([r.single_use for r in rewrites])
 
     @property
     def by_op(self) -> dict[Op, list[Rewrite]]:
@@ -88,7 +89,7 @@ class Rewrites:
         if self.by_op.keys().isdisjoint(ops) or not any([
                 all([not ops.isdisjoint(step.ops) for step in r.steps]) for r in self.rewrites]):
             return program
-        drops = {*self._looks_at, *[
+        drops = {*self._also_drops, *[
             op for r in self.rewrites for step in r.steps[:-1] for op in step.ops]}
         return _Walk(program, self.by_op, self._counts).program(drops)
 
@@ -203,7 +204,7 @@ class Match:
                 names[value] = var
             else:
                 self._walk.rename(var, value)
-        return [e if names.keys().isdisjoint((*e.invars, *e.outvars)) else e.on(
+        return [e if names.keys().isdisjoint((*e.invars, *e.outvars)) else e.with_operands(
             [names.get(a, a) for a in e.invars],
             [names.get(v, v) for v in e.outvars]) for e in eqns]
 
@@ -225,7 +226,7 @@ class _Walk:
         by_op, made, now, changed = self.by_op, self.made, self.now, False
         for eqn in self.source.eqns:
             if now and not now.keys().isdisjoint(eqn.invars):
-                eqn = eqn.on([now.get(a, a) for a in eqn.invars], eqn.outvars)
+                eqn = eqn.with_operands([now.get(a, a) for a in eqn.invars], eqn.outvars)
             if eqn.op in by_op:
                 changed |= self.rewritten(eqn)
                 continue

@@ -2,7 +2,7 @@
 
 The package has no import inside a function, with one exception: this helper. `lazy_import` gives
 an object that looks like the module and imports it at the first attribute access, so that
-`import shardtrace` stays quick although parts of it need scipy, lark or networkx. `late_names` does
+`import shardtrace` stays quick although parts of it need scipy, lark or networkx. `lazy_names` does
 the same for the names that a package gathers from its modules.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LazyModule", "late_names", "lazy_import"]
+__all__ = ["LazyModule", "lazy_import", "lazy_names"]
 
 
 class LazyModule(ModuleType):
@@ -63,14 +63,14 @@ def lazy_import(name: str, package: str | None = None) -> Any:
     return LazyModule(importlib.util.resolve_name(name, package))
 
 
-def late_names(package: str, modules: Mapping[str, Iterable[str]],
-               made: Callable[[Any, str, str], Any] = lambda value, *_: value
+def lazy_names(package: str, modules: Mapping[str, Iterable[str]],
+               transform: Callable[[Any, str, str], Any] = lambda value, *_: value
                ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package, some modules of which load when first asked for.
 
     modules: by the names of these modules (in the package, or with dots where they are elsewhere),
-    the names in them that the package has too. made: what the package has for a value of theirs,
-    given its name, too, and the package.
+    the names in them that the package has too. transform: what the package has for a value of
+    theirs, given its name, too, and the package.
     """
     owners = {name: module for module, names in modules.items() for name in names}
 
@@ -80,7 +80,7 @@ def late_names(package: str, modules: Mapping[str, Iterable[str]],
         if name not in owners:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         owner = owners[name]
-        value = made(getattr(importlib.import_module(
+        value = transform(getattr(importlib.import_module(
             owner if "." in owner else f".{owner}", package), name), name, package)
         setattr(sys.modules[package], name, value)
         return value

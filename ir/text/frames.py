@@ -19,12 +19,12 @@ from ..kernels.key_data import storage_dtype
 from ..mesh import AbstractMesh, Mesh
 from ..program import (
     DONATED,
-    JUDGED,
     NEXT_PASS,
-    WITHOUT,
+    OBJECTIVE,
+    SKIPPED_PASSES,
     Atom,
-    Demands,
     Equation,
+    LayoutConstraints,
     Level,
     Literal,
     Program,
@@ -297,14 +297,14 @@ class Frames(Values):
                 program.memo.setdefault(Requests.KEY, Requests(
                     (None,) * len(program.invars), (None,) * len(program.outvars)))
         elif self.layouts_free or places:
-            program.memo[Demands.KEY] = Demands(
+            program.memo[LayoutConstraints.KEY] = LayoutConstraints(
                 frozenset(self.fixed) if self.layouts_free else None, places)
         if self.next is not None:
             program.memo[NEXT_PASS] = self.next
         if self.judged is not None:
-            program.memo[JUDGED] = self.judged
+            program.memo[OBJECTIVE] = self.judged
         if self.omitted:
-            program.memo[WITHOUT] = tuple(sorted(self.omitted))
+            program.memo[SKIPPED_PASSES] = tuple(sorted(self.omitted))
         if self.concrete:
             program.memo["meshes"] = tuple(self.concrete)
         return program

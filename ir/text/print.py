@@ -26,12 +26,12 @@ from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..op import Op, params_key
 from ..program import (
     DONATED,
-    JUDGED,
     NEXT_PASS,
-    WITHOUT,
+    OBJECTIVE,
+    SKIPPED_PASSES,
     Atom,
-    Demands,
     Equation,
+    LayoutConstraints,
     Level,
     Literal,
     Program,
@@ -106,13 +106,13 @@ class _Printer:
         self.locations, self.constant = locations, constant
         self.width, self.brief, self.named = width, brief, named
         self.files = Files()
-        self.demands = Demands(None, {})
+        self.constraints = LayoutConstraints(None, {})
         self.located = False
 
     def text(self, program: Program) -> str:
         with collector_paused():
             notation = Notation(program.mesh)
-            self.demands = program.memo.get(Demands.KEY, self.demands)
+            self.constraints = program.memo.get(LayoutConstraints.KEY, self.constraints)
             self.located = any([e.location is not UNKNOWN for e in program.eqns])
             body = self.function(program, notation, "", "program ")
             heads = []
@@ -139,14 +139,14 @@ class _Printer:
     def _demands(self, program: Program) -> list[str]:
         """What passes that are to come have to know."""
         requests = program.memo.get(Requests.KEY)
-        free = self.demands.fixed is not None or (
+        free = self.constraints.fixed is not None or (
             requests is not None and not {*requests.arguments, *requests.results} - {None})
         following = program.memo.get(NEXT_PASS)
         return (["layouts free"] * free + [f"next {p}" for p in (following,) if p]
-                + [f"without {p}" for p in program.memo.get(WITHOUT, ())]
+                + [f"without {p}" for p in program.memo.get(SKIPPED_PASSES, ())]
                 + [f"objective {name}" + f" on {quote(device)}" * bool(device)
                    + f" within {limit}" * bool(limit)
-                   for name, device, limit in (program.memo.get(JUDGED, ("", "", 0)),) if name])
+                   for name, device, limit in (program.memo.get(OBJECTIVE, ("", "", 0)),) if name])
 
     def function(self, program: Program, notation: Notation, indent: str, prefix: str
                  ) -> list[str]:
@@ -220,7 +220,7 @@ class _Printer:
         """An equation's text, in one line."""
         text = ""
         if eqn.outvars:
-            fixed = (not self.brief and self.demands.fixed) or ()
+            fixed = (not self.brief and self.constraints.fixed) or ()
             bound = [f"{names[v]}{'!' if v in fixed else ''}: {notation.type(v.aval)}"
                      for v in eqn.outvars]
             text = ", ".join(bound) + " = "
@@ -237,7 +237,7 @@ class _Printer:
             return "", ""
         if self.brief:
             return brief_place(eqn, self.files), ""
-        return place_text(eqn, program.mesh, program.name, self.files, self.demands.places,
+        return place_text(eqn, program.mesh, program.name, self.files, self.constraints.places,
                           self.located), reason_text(eqn)
 
     def atom(self, atom: Atom, names: Names, notation: Notation) -> str:

@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from ..diagnostics.location import UNKNOWN, Location, ToldLocation
+from ..diagnostics.location import UNKNOWN, Location, ParsedLocation
 from ..mesh import AbstractMesh
 from ..ops.communication.collective_kinds import equation_kind
 from ..program import Equation, Var
@@ -182,7 +182,7 @@ class Remark:
             return UNKNOWN
         if self.place is None:
             line, column, end_line, end_column, function = self.span
-            place = ToldLocation(None, span=(paths.get(self.file, self.file), line, column,
+            place = ParsedLocation(None, span=(paths.get(self.file, self.file), line, column,
                                              end_line, end_column, function))
             place.folder = folder
             place = place.under(self.transform) if self.transform else place

@@ -1,8 +1,8 @@
-"""Comparisons: was an exchange requested, required or preferred, and what was the alternative?
+"""Comparisons: was an exchange asked for, needed or chosen, and what was the alternative?
 
-*Requested* (`ASKED`): the equation has a strategy without any exchange, and only the sharding that
-the user wrote for its result needs one. *Required* (`NEEDED`): no strategy does without it.
-*Preferred* (`PREFERRED`): some strategy does without it but costs more; the cheapest is named
+*Asked* for: the equation has a strategy without any exchange, and only the sharding that
+the user wrote for its result needs one. *Needed*: no strategy does without it.
+*Chosen*: some strategy does without it but costs more; the cheapest is named
 in the reason with its cost, in the unit by which plans are judged (cost/prices.py).
 """
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from ...ir.support.named_tuple import NamedTuple
 from ..cost.prices import Prices
+from ..reasons import WRITTEN
 from .costs import Pending
 from .decisions import Decision
 from .layouts import LayoutIds, LayoutTable
-from .reasons import WRITTEN
 from .strategies import Strategy
 
 _EMPTY: Pending = frozenset()
-ASKED, NEEDED, PREFERRED = "asked", "needed", "chosen"
+ASKED, NEEDED, CHOSEN = "asked", "needed", "chosen"
 
 
 class Alternative(NamedTuple):
@@ -95,7 +95,7 @@ def kind_of(clause: str) -> str:
     """The kind of one reason; without any, the user wrote the exchange."""
     if not clause or _ASKED.search(clause):
         return ASKED
-    return PREFERRED if _ALTERNATIVE.search(clause) else NEEDED
+    return CHOSEN if _ALTERNATIVE.search(clause) else NEEDED
 
 
 def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternative | None]:
@@ -114,7 +114,7 @@ def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternat
         if kind in kinds:
             return kind, None
     found = [a for a in map(parse_alternative, clauses) if a is not None]
-    return PREFERRED, found[0]
+    return CHOSEN, found[0]
 
 
 class CostedStrategy(NamedTuple):
@@ -189,7 +189,7 @@ class Comparison:
         if asked and self.only_ends:
             return ASKED, None
         stay = [r for r in self.rows if p not in r.moved]
-        return (PREFERRED, _cheapest(stay)) if stay else (NEEDED, None)
+        return (CHOSEN, _cheapest(stay)) if stay else (NEEDED, None)
 
     def of_sum(self) -> tuple[str, CostedStrategy | None]:
         """Why results are partial sums to be finished, or why blocks exchange something."""
@@ -197,7 +197,7 @@ class Comparison:
         without = [r for r in self.rows if r.ends]
         if not without or (in_place and not any([r.ends for r in in_place])):
             return NEEDED, None
-        return PREFERRED, _cheapest(without)
+        return CHOSEN, _cheapest(without)
 
     def of_result(self, k: int, asked: bool) -> tuple[str, CostedStrategy | None]:
         """Why result k is brought to another layout than it was made in."""
@@ -205,7 +205,7 @@ class Comparison:
             return ASKED, None
         without = [r for r in self.rows if k not in r.after]
         if without:
-            return PREFERRED, _cheapest(without)
+            return CHOSEN, _cheapest(without)
         return (ASKED if asked else NEEDED), None
 
     @property

@@ -21,8 +21,8 @@ from .costs import Layout, Transfer, sum_cost, transfer
 
 LayoutIds = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
 # What readers are expected to gain, per layout that they prefer a value in: its cost from then
-# on, less that of having it as its type says. First perhaps (WAITS, share of what it costs to
-# finish a sum that is expected to be paid if it waits, in 1024 parts).
+# on, less that of having it as its type says. First perhaps (DEFERRED, the share of what it costs
+# to finish a sum that is expected to be paid if it is deferred, in 1024 parts).
 Preference = tuple[tuple[int, int], ...]
 DEFERRED, WHOLE_SHARE = -1, 1024
 MOST_PREFERRED = 3                      # layouts of a preference
@@ -79,12 +79,12 @@ class LayoutTable:
         self.shapes: list[tuple[Shape, int]] = []
         self.sizes: list[int] = []                  # elements of each kind
         self.numbers = _Numbers(self)
-        self.homes = _Homes(self)
+        self.homes = _TypeLayouts(self)
         self.kinds_of = _Kinds(self)
         self.costs = _Costs(self)
         self.transfers = _Transfers(self)
-        self.moved = _Moved(self)
-        self.gaps = _Gaps(self)
+        self.moved = _ReshardCosts(self)
+        self.gaps = _CoverCosts(self)
         self.expected = _ExpectedCosts(self)
         self.memo: dict[Any, Any] = {}
 
@@ -196,7 +196,7 @@ class _Numbers(_Answers[Layout, int]):
         return self[layout]
 
 
-class _Homes(_Answers[ArrayType, int]):
+class _TypeLayouts(_Answers[ArrayType, int]):
     __slots__ = ()
 
     def __missing__(self, aval: ArrayType) -> int:
@@ -276,7 +276,7 @@ class Moves(_Answers[int, tuple[int, LayoutIds]]):
         return found
 
 
-class _Moved(_Answers[tuple[int, LayoutIds], Moves]):
+class _ReshardCosts(_Answers[tuple[int, LayoutIds], Moves]):
     __slots__ = ()
 
     def __missing__(self, key: tuple[int, LayoutIds]) -> Moves:
@@ -284,7 +284,7 @@ class _Moved(_Answers[tuple[int, LayoutIds], Moves]):
         return found
 
 
-class _Gaps(_Answers[tuple[int, LayoutIds, LayoutIds], int]):
+class _CoverCosts(_Answers[tuple[int, LayoutIds, LayoutIds], int]):
     __slots__ = ()
 
     def __missing__(self, key: tuple[int, LayoutIds, LayoutIds]) -> int:

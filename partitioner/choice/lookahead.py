@@ -27,7 +27,7 @@ BUDGETS = ((48, SearchBudget((4, 4, 0), 12, 4, 32, True, 0)),
            (math.inf, SearchBudget((2, 1, 0), 8, 3, 16, False, 2)))
 
 
-def repeats_of(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
+def loop_invariant_counts(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
     """`seeds`, and of what is computed from them alone: results are as invariant as operands."""
     found = dict(seeds)
     if found:
@@ -124,11 +124,11 @@ class LookaheadSearch:
                  members: Sequence[EquationDecision], repeats: Mapping[Var, int],
                  loop_trips: LoopTrips) -> None:
         self.loop_trips = loop_trips
-        self.waiting: Mapping[int, int] | None = None       # what it gives, once it was asked
+        self.deferred_trips: Mapping[int, int] | None = None     # what it gives, once asked
         self.layouts = layouts
         self.program = program
         self.budget = next(e for n, e in BUDGETS if len(program.eqns) <= n)
-        self.repeats = repeats_of(program, repeats)
+        self.repeats = loop_invariant_counts(program, repeats)
         self.members = members
         self.parts = _parts(program, members)
         self.last: dict[Var, int] = {}  # per value the number of the part that reads it last
@@ -359,8 +359,9 @@ class LookaheadSearch:
     def _finish_cost(self, result: int, kind: int, home: int, held: LayoutIds) -> int:
         cost, source = self.layouts.nearest(kind, held, home)
         if cost and self.layouts.table[source][1]:
-            self.waiting = self.loop_trips() if self.waiting is None else self.waiting
-            cost //= self.waiting.get(result, 1)
+            if self.deferred_trips is None:
+                self.deferred_trips = self.loop_trips()
+            cost //= self.deferred_trips.get(result, 1)
         return cost
 
 

@@ -5,28 +5,12 @@ preferred or the user requested. comparisons.py finds out which of these it is.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...ir.op import Op
 from ...ir.rule import REDUCE
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo
 from .strategies import StrategySpec
-
-_MOST = 8
-WRITTEN = "`reshard` is written here"
-
-
-def all_reasons(reasons: Sequence[str]) -> str:
-    """One text for a reshard that exists for several reasons."""
-    if reasons and len(reasons) < 2 and "; " not in reasons[0]:
-        return reasons[0]
-    parts = list(dict.fromkeys(part for r in reasons if r for part in r.split("; ")))
-    shown = parts[:_MOST]
-    if len(parts) > len(shown):
-        shown.append(f"and {len(parts) - len(shown)} more")
-    return "; ".join(shown)
 
 
 def _over(axes: Axes) -> str:

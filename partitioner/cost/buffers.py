@@ -11,19 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, REARRANGED
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rule import PASS, REDUCE
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..factors import RuleInfo, rule_info
-
-_NAMES_ONLY = frozenset((
-    "reshape", "squeeze", "pvary", "preduced", "vary_unreduced_cast_p", "reduced_vary_cast_p",
-    "stop_gradient", "optimization_barrier", "name", "assume_invarying", "copy", "device_put"))
-_GENERATED = frozenset(("iota", "broadcast_in_dim", "axis_index", "empty"))
-_MOVED = frozenset(("transpose", "slice", "rev", "pad", "all_slice", "concatenate"))
-_IN_PLACE = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "sort"))
-
 
 T = TypeVar("T")
 
@@ -56,8 +49,8 @@ def info_of(eqn: Equation) -> RuleInfo:
 @by_types
 def is_elementwise(eqn: Equation) -> bool:
     """Does it fuse into what reads its result?"""
-    name = eqn.op.name
-    if name in _GENERATED or name in _MOVED or name in ("convert_element_type", "select_n"):
+    facts = eqn.op.facts
+    if GENERATED in facts or REARRANGED in facts or not eqn.op.arithmetic and EXACT in facts:
         return True
     if eqn.op.subprograms or eqn.op.collective or eqn.op.effect or len(eqn.outvars) != 1:
         return False
@@ -115,7 +108,7 @@ def _buffers(program: Program) -> Buffers:
     eqns = program.eqns
     readers: dict[Var, list[int]] = {}
     for i, eqn in enumerate(eqns):
-        if eqn.op.name in _NAMES_ONLY and len(eqn.invars) == len(eqn.outvars):
+        if BITCAST in eqn.op.facts:
             for a, v in zip(eqn.invars, eqn.outvars, strict=True):
                 source = out.of(a)
                 if source is not None and nbytes(a.aval) == nbytes(v.aval):
@@ -146,7 +139,7 @@ def _buffers(program: Program) -> Buffers:
         uses = readers.get(v, [])
         if v in results or v in out.root or not all(fuses[j] for j in uses):
             continue
-        if len(uses) <= 1 or eqn.op.name in _GENERATED:
+        if len(uses) <= 1 or GENERATED in eqn.op.facts:
             out.fused.add(v)
     _lifetimes(program, out)
     return out
@@ -163,7 +156,7 @@ def _lifetimes(program: Program, out: Buffers) -> None:
         eqn = program.eqns[i]
         if eqn.outvars and eqn.outvars[0] in out.root:
             continue
-        at, moves = i, eqn.op.name in _MOVED
+        at, moves = i, REARRANGED in eqn.op.facts
         if len(eqn.outvars) == 1 and eqn.outvars[0] in out.fused:
             at = out.last.get(eqn.outvars[0], i)
             moves = moves or (eqn.outvars[0], at) in out.moved
@@ -194,7 +187,8 @@ def grouped(eqn: Equation, n: int, order: Sequence[int] | None = None) -> bool:
 
 def in_place(eqn: Equation, elementwise: bool) -> bool:
     """May its result take the buffer of an operand that nothing reads later?"""
-    return (elementwise and eqn.op.name not in _GENERATED) or eqn.op.name in _IN_PLACE
+    facts = eqn.op.facts
+    return (elementwise and GENERATED not in facts) or IN_PLACE in facts
 
 
 def _distinct(atoms: Iterable[Atom]) -> list[Atom]:

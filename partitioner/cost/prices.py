@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.communication.collective_kinds import KINDS
+from ...ir.op import OPS
 from ...ir.support.caches import cached
 from ...ir.support.environment import OBJECTIVES
 from ...ir.support.named_tuple import NamedTuple
@@ -184,7 +184,7 @@ def exchanges_of(mesh: AbstractMesh, shape: Shape, moves: Sequence[Move], source
         if received and move.kind == "retile":
             yield "collective-permute", move.axes, int(received)
         elif received:
-            yield KINDS[move.kind], move.axes, math.prod(local)
+            yield OPS[move.kind].collective.kind, move.axes, math.prod(local)
         local = after
 
 

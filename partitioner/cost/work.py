@@ -13,18 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.ops.communication.collective_kinds import trip_count
+from ...ir.facts import TRANSCENDENTAL
+from ...ir.ops.communication.collective_kinds import trips
 from ...ir.program import Equation, Level, Program
 from ...ir.types import ArrayType
 from .buffers import Buffers, buffers, info_of, nbytes
 from .hardware import Hardware
 from .operations import MATRIX, equation_flops
-
-# Counted apart from other arithmetic, as processors compute them on units of their own.
-TRANSCENDENTAL = frozenset((
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma",
-    "erf", "erfc", "erf_inv", "exp", "exp2", "expm1", "lgamma", "log", "log1p", "logistic", "pow",
-    "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh"))
 
 
 @dataclass(frozen=True)
@@ -49,24 +44,9 @@ class Work:
         return Work(self.flops * n, self.transcendentals * n, self.hbm_bytes * n)
 
 
-def trips(eqn: Equation) -> int:
-    """How often a loop runs its body; 1 where it does not say."""
-    if eqn.op.name == "scan":
-        return int(eqn.params["length"])
-    if eqn.op.name == "while":
-        found = trip_count(eqn)
-        return 1 if found is None else found
-    return 1
-
-
 def bodies(eqn: Equation) -> list[Program]:
     """The programs that an equation runs."""
-    found = []
-    for name in eqn.op.subprograms:
-        held = eqn.params[name]
-        found += [p for p in (held if isinstance(held, tuple) else (held,))
-                  if isinstance(p, Program)]
-    return found
+    return [program for _, program in eqn.subprograms()]
 
 
 def equation_bytes(eqn: Equation, held: Buffers) -> float:
@@ -114,7 +94,7 @@ def program_work(program: Program) -> Work:
     def own(eqn: Equation) -> Work:
         operations = equation_flops(eqn)
         written = 0.0 if eqn.op.collective else equation_bytes(eqn, held)
-        if eqn.op.name in TRANSCENDENTAL:
+        if TRANSCENDENTAL in eqn.op.facts:
             return Work(0.0, operations, written)
         return Work(operations, 0.0, written)
 

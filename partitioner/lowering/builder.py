@@ -265,7 +265,7 @@ class Lowering:
         """An equation that is one equation on blocks, with the same op."""
         types = tuple([a.aval for a in operands])
         known = recipe.made.get(types) or self.results(eqn, types, recipe)
-        new = eqn.on(operands, self.bound(eqn, known[1]), recipe.instance)
+        new = eqn.with_operands(operands, self.bound(eqn, known[1]), recipe.instance)
         new.known_types = known
         self.eqns.append(new)
 

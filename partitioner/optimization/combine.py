@@ -27,7 +27,6 @@ from ...ir.ops.communication.collective import (
     pvary_p,
     reduce_scatter_p,
 )
-from ...ir.ops.communication.collective_kinds import KINDS
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.reshape import reshape_p
@@ -35,7 +34,7 @@ from ...ir.ops.movement.shape import transpose_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
 from ..cost.prices import Prices
-from ..resharding.delay import merged_reasons
+from ..reasons import merged_reasons
 
 # of each device's block one part for every device, and the other way round: by their dimension
 _SCATTERED = {reduce_scatter_p: "scatter_dimension"}
@@ -72,7 +71,7 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     assert op.collective is not None
     size = math.prod(aval.shape) * aval.dtype.itemsize
     dimension = _SCATTERED.get(op) or _GATHERED.get(op)
-    most = prices.worth_joining(KINDS[op.name], op.collective.axes(params))
+    most = prices.worth_joining(op.collective.kind, op.collective.axes(params))
     if dimension and math.prod(aval.shape[:params[dimension]]) > 1:
         most = min(most, TRANSPOSED)
     if not 0 < size <= most:

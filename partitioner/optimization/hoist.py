@@ -12,18 +12,12 @@ from collections.abc import Sequence
 
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ..resharding.delay import merged_reasons
-
-NOTHING_MOVED = frozenset(("all_slice", "assume_invarying"))
+from ..reasons import merged_reasons
 
 
-def exchanges(eqn: Equation) -> bool:
+def exchanges(op: Op) -> bool:
     """Is it a collective that moves bytes?"""
-    return _exchanges(eqn.op)
-
-
-def _exchanges(op: Op) -> bool:
-    return op.collective is not None and op.name not in NOTHING_MOVED
+    return op.collective is not None and bool(op.collective.kind)
 
 
 def hoist(program: Program) -> Program:
@@ -57,7 +51,7 @@ def _hoisted(eqn: Equation) -> Sequence[Equation]:
     for e in leaving:
         new = [Var(v.aval, v.name) for v in e.outvars]
         reason = e.reason
-        if exchanges(e):
+        if exchanges(e.op):
             reason = merged_reasons((reason, f"the same in every iteration of `{eqn.op.name}`"))
         out.append(e.replace(invars=[outer.get(a, a) for a in e.invars], outvars=new,
                              reason=reason))
@@ -87,7 +81,7 @@ def _hoisted(eqn: Equation) -> Sequence[Equation]:
 
 def _leaving(body: Program, invariant: set[Atom]) -> list[Equation]:
     """Invariant exchanges of a body and what they are computed by, in order."""
-    if not any([_exchanges(op) for op in body.ops]):
+    if not any([exchanges(op) for op in body.ops]):
         return []
     candidates: list[Equation] = []
     wanted: set[Atom] = set()
@@ -97,7 +91,7 @@ def _leaving(body: Program, invariant: set[Atom]) -> list[Equation]:
             continue
         candidates.append(eqn)
         invariant.update(eqn.outvars)
-        if exchanges(eqn):
+        if exchanges(eqn.op):
             wanted.update(eqn.outvars)
     if not wanted:
         return []

@@ -15,8 +15,8 @@ from ...ir.ops.communication.collective import (
 from ...ir.ops.movement.shape import transpose_p
 from ...ir.program import Atom, Equation, Program
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ..reasons import merged_reasons
 from ..redistribution.moves import group_size
-from ..resharding.delay import merged_reasons
 
 
 def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
@@ -88,7 +88,8 @@ CUT_FIRST = Rewrites(
     Rewrite("own-block-of-transposed", """
         turned = transpose x {permutation}
         out = all_slice turned {axes, dimension}
-        """, _turned_block, once=("turned",), why="a block is transposed instead of the whole"))
+        """, _turned_block, single_use=("turned",),
+    why="a block is transposed instead of the whole"))
 
 
 def _scattered(m: Match) -> Atom:
@@ -97,9 +98,9 @@ def _scattered(m: Match) -> Atom:
     missing = tuple([a for a in m.axes if a not in x.aval.varying])
     if missing:
         x = m.emit(pvary_p, x, like=total, axes=missing)
-    out = m.emit(reduce_scatter_p, x, like=total, reason="; ".join(dict.fromkeys(
-        r for r in (total.reason, m.eqn.reason) if r)), axis_name=m.axes,
-        axis_size=group_size(m.mesh, m.axes), scatter_dimension=m.dimension, tiled=True)
+    out = m.emit(reduce_scatter_p, x, like=total,
+                 reason=merged_reasons((total.reason, m.eqn.reason)), axis_name=m.axes,
+                 axis_size=group_size(m.mesh, m.axes), scatter_dimension=m.dimension, tiled=True)
     rest = tuple([a for a in m.summed if a not in m.axes])
     return m.emit(psum_invariant_p, out, like=total, axes=rest) if rest else out
 
@@ -108,5 +109,5 @@ FORM_SCATTERS = Rewrites(Rewrite(
     "own-block-of-sum", """
     total = psum_invariant x {axes=summed}
     out = all_slice total {axes, dimension}
-    """, _scattered, once=("total",), where=lambda m: {*m.axes} <= {*m.summed},
+    """, _scattered, single_use=("total",), where=lambda m: {*m.axes} <= {*m.summed},
     why="a reduce-scatter moves half of what an all-reduce does"))

@@ -12,7 +12,7 @@ from ...ir.ops.communication.exchange_rows import exchange_rows_p
 from ...ir.ops.communication.row_exchange_plan import lacking
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
-from ..resharding.delay import merged_reasons
+from ..reasons import merged_reasons
 
 _SHARED = ("axis_name", "axis_size", "dimension", "parts")
 

@@ -1,4 +1,4 @@
-"""Before propagation: slices of paddings and concatenations are taken of what these are made of.
+"""Before propagation: a slice of a pad or of a concatenate is simplified to one of its operands.
 
 `pad(x, 1)[2:]` has the rows of x, one further on, and as many as x has; by way of the padding it
 has two more, which no mesh may divide. So a slice of a padding is a padding (that cuts off too),

@@ -30,7 +30,7 @@ def split_constants(program: Program) -> Program:
         for k in sorted(needed):
             eqn = program.eqns[k]
             made = [Var(v.aval, v.name) for v in eqn.outvars]
-            eqns.append(eqn.on([now.get(a, a) for a in eqn.invars], made))
+            eqns.append(eqn.with_operands([now.get(a, a) for a in eqn.invars], made))
             now.update(zip(eqn.outvars, made, strict=True))
         return now
 

@@ -12,11 +12,11 @@ from typing import Any
 from ...ir.inference.infer import infer
 from ...ir.mesh import AxisType
 from ...ir.ops.communication.sharding import sharding_constraint_p
+from ...ir.ops.control.custom import CALLS
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED
 from ...ir.types import ArrayType
-from ..regions import INLINED
 
 
 def inline(program: Program) -> Program:
@@ -83,9 +83,8 @@ class _Inliner:
                 continue
             operands = self.atoms(eqn.invars)
             if op.subprograms:
-                called = INLINED.get(op.name)
-                if called is not None:
-                    self.call(eqn, operands, eqn.params[called], rename)
+                if op.name in CALLS:
+                    self.call(eqn, operands, eqn.params[op.subprograms[0]], rename)
                     continue
                 held = {name: eqn.params[name] for name in op.subprograms}
                 inside = {name: self.nested(value) for name, value in held.items()}
@@ -104,7 +103,7 @@ class _Inliner:
                            for v, t in zip(eqn.outvars, types, strict=True)]
             else:
                 outvars = [self.bind(v) for v in eqn.outvars] if rename else eqn.outvars
-            new = eqn.on(operands, outvars) if params is eqn.params else eqn.replace(
+            new = eqn.with_operands(operands, outvars) if params is eqn.params else eqn.replace(
                 invars=operands, outvars=outvars, params=params)
             if self.scope:
                 new.location = eqn.location.within(self.scope)

@@ -1,4 +1,4 @@
-"""Before propagation: a transform over several dimensions becomes one after another.
+"""Before propagation: an FFT over several dimensions is split into one per dimension.
 
 An fft of rows and columns needs both whole; done one dimension at a time, the other one may be
 split meanwhile, and its axes move from the one to the other instead of being gathered.

@@ -1,4 +1,4 @@
-"""What a mesh may do to dimensions before it is known what it does."""
+"""Which sizes of mesh axes may shard a dimension, before propagation says which does."""
 from __future__ import annotations
 
 from ...ir.mesh import AbstractMesh

@@ -27,5 +27,5 @@ That is left to choice/ and resharding/.
 `graph.py` states the problem as tensors and factor rules, `fixed_point.py` solves it with the steps
 of `step.py`, `resolve.py` writes the types down (`resolved_types.py`); `origins.py` says where an
 axis came from.
-`decided.py` serves programs whose types are all given.
+`fully_specified.py` serves programs whose types are all given.
 """

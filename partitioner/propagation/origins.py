@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 
 from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.program import Demands, Program, Var
+from ...ir.program import LayoutConstraints, Program, Var
 from ...ir.support.immutable import immutable
 from ..factors import project
 from .fixed_point import Solution
@@ -49,7 +49,7 @@ class Origins:
         var = self._named.get(tensor)
         return f"`{var.name}`" if var is not None and var.name else "a value"
 
-    def demands(self) -> Demands:
+    def constraints(self) -> LayoutConstraints:
         """Values of which somebody said how they are laid out, the user or a type; over Explicit
         axes all. What a `reshard` gives is none of them, if it is of no tensor.
         """
@@ -58,9 +58,10 @@ class Origins:
         places = {v: asked[t].location for v, t in tensors.items()
                   if t in asked and asked[t].location.known} if asked else {}
         if graph.mesh.explicit_axes:
-            return Demands(None, places)
+            return LayoutConstraints(None, places)
         told = {*asked, *[t for t, axes in enumerate(graph.pending) if axes]}
-        return Demands(self.pinned.union([v for v, t in tensors.items() if t in told]), places)
+        fixed = self.pinned.union([v for v, t in tensors.items() if t in told])
+        return LayoutConstraints(fixed, places)
 
 
 def origins_of(program: Program) -> Origins | None:

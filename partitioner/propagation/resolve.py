@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
+from ...ir.program import Atom, Equation, LayoutConstraints, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType, Entries
@@ -136,8 +136,8 @@ class _Resolver:
         reasons = [asked_reason(program, i, spec) for i, spec in enumerate(out_shardings)]
         new = self.program(program, mesh, targets, reasons)
         origins = new.memo[KEY] = Origins(self.solution, self.tensors, frozenset(self.pinned))
-        fixed, places = origins.demands()
-        new.memo[Demands.KEY] = Demands(fixed, {**places, **self.places})
+        fixed, places = origins.constraints()
+        new.memo[LayoutConstraints.KEY] = LayoutConstraints(fixed, {**places, **self.places})
         return new
 
     def program(self, program: Program, mesh: AbstractMesh,
@@ -231,10 +231,11 @@ class _Resolver:
             if name is not None and eqn.params.get(name) is not None:
                 instance = without_sharding(eqn.instance)
             if op.multiple_results:
-                new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars], instance)
+                new = eqn.with_operands(
+                    operands, [self.bind(v, mesh) for v in eqn.outvars], instance)
             else:
                 result = self.bind(eqn.outvars[0], mesh)
-                new = eqn.on(operands, (result,), instance)
+                new = eqn.with_operands(operands, (result,), instance)
                 new.known_types = SIGNATURES[tuple([a.aval for a in operands]), (result.aval,)]
             if instance is not None and new.location.known and not new.location.transform:
                 self.places.update(dict.fromkeys(new.outvars, new.location))

@@ -2,8 +2,8 @@
 
 What a device must receive at least is known (ir/ops/communication/retiling.py), and reached: by
 moves with a name where there are such (shortest.py), else by one exchange of kind `retile`. Pending
-sums are finished on the way, where that costs least (finishing.py). Plans are made of the axes that
-differ: neither the plan nor the time that it takes grows with the number of devices. No
+sums are finished on the way, where that costs least (partial_sums.py). Plans are made of the axes
+that differ: neither the plan nor the time that it takes grows with the number of devices. No
 intermediate block is larger than the larger of the two ends wherever such a path exists. After
 "Memory-efficient array redistribution" (arXiv:2112.01075).
 """
@@ -19,8 +19,8 @@ from ...ir.support.immutable import immutable, replace
 from ...ir.types import Entries, Shape
 from .between_tilings import bound, retiled
 from .effects import Move, effect, local_shape, tile_count
-from .finishing import Pending, finished
 from .joint_axes import JointAxes, rows_of
+from .partial_sums import Pending, finished
 
 
 @immutable

@@ -1,4 +1,4 @@
-"""Reshards sunk below the equations that can run before them, where the value is smaller or shared.
+"""Sinks reshards below their readers, to where the value is smaller or shared.
 
 The sum of two finished sums is the finished sum of the terms' sums; a finished sum that is only
 reduced further, sliced, scaled or multiplied by a matrix can be finished after that; what was
@@ -12,7 +12,7 @@ each of several values that meet in an equation is charged for it in full.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.ops.communication.sharding import reshard_p
@@ -22,6 +22,7 @@ from ...ir.types import ArrayType
 from ..choice.sinking import Sunk, sunk
 from ..cost.prices import Prices
 from ..propagation.resolved_types import name_of_form, reshard_equation
+from ..reasons import merged_reasons
 from .folding import fold_reshards, takes
 
 # What is preferred among plans that cost the same is cheaper by one unit of the prices.
@@ -315,8 +316,3 @@ class _Writer:
             self.eqns.append(move)
             self.brought[key] = move.outvars[0]
         return self.brought[key]
-
-
-def merged_reasons(reasons: Iterable[str]) -> str:
-    """One text for an exchange that exists for several reasons."""
-    return "; ".join(dict.fromkeys(filter(None, reasons)))

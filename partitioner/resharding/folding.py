@@ -5,20 +5,15 @@ from collections.abc import Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Var
+from ...ir.rewriting.unread import without_unread
 from ...ir.types import ArrayType
-from ..choice.reasons import WRITTEN
+from ..reasons import reason_of_both
 
 
 def takes(before: ArrayType, after: ArrayType) -> bool:
     """Does a change of layout gather or sum?"""
     return bool({a for e in before.entries for a in e} - {a for e in after.entries for a in e}
                 or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
-
-
-def reason_of_both(first: Equation, second: Equation) -> str:
-    """Why one reshard is there instead of two; one without a reason was written by the user."""
-    reasons = first.reason, second.reason
-    return "; ".join(dict.fromkeys(r or WRITTEN for r in reasons)) if any(reasons) else ""
 
 
 def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
@@ -57,7 +52,7 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
         if first is not None and uses.get(operand, 0) == 1:
             source = first.invars[0]
             out[place[first]] = None
-            reasons = reason_of_both(first, eqn)
+            reasons = reason_of_both(first.reason, eqn.reason)
             # to blame is the one that takes axes away
             gone = takes(source.aval, operand.aval) and first.location.known
             where = first.location if gone else eqn.location
@@ -71,14 +66,4 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
         place[eqn] = len(out)
         out.append(eqn)
     found = [same.get(a, a) for a in outvars] if same else list(outvars)
-    live = {a for a in found if a in uses}          # of what is moved, what is read
-    out.reverse()
-    for at, eqn in enumerate(out):
-        if eqn is not None:
-            if eqn.op is reshard_p and eqn.outvars[0] not in live:
-                out[at] = None
-                continue
-            for a in eqn.invars:
-                if a in uses:
-                    live.add(a)
-    return [e for e in reversed(out) if e is not None], found
+    return without_unread([e for e in out if e is not None], found, ops=(reshard_p,)), found

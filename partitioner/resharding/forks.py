@@ -1,4 +1,4 @@
-"""A value that is resharded to several layouts is moved once where one layout gives another.
+"""Shares one reshard between several layouts of a value, where one layout gives another.
 
 After `a = reshard x` to whole, the block that `b = reshard x` needs is a slice of a; after a gather
 along one axis the gather along two needs only the other axis. Each reshard starts from the value or

@@ -14,9 +14,10 @@ from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
+from ..reasons import merged_reasons
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .carry_layouts import lay_out_carries
-from .delay import Delay, delayed, merged_reasons
+from .delay import Delay, delayed
 from .forks import share_layouts
 
 _MOST_SEPARATE = 8
@@ -85,12 +86,10 @@ def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> 
         elif eqn.op.name in ("scan", "while"):
             region, trips = region_of(eqn), trips_of(eqn)
             for p, (_, _, nested) in enumerate(region.programs):
-                each += _times(body_traffic(nested, prices, _constants(region, p)), trips)
+                each += _scaled(body_traffic(nested, prices, _constants(region, p)), trips)
         else:
-            for name in eqn.op.subprograms:
-                held = eqn.params[name]
-                for nested in held if isinstance(held, tuple) else (held,):
-                    each += traffic(nested, prices)
+            for _, nested in eqn.subprograms():
+                each += traffic(nested, prices)
     found = program.memo[key] = each, one_time
     return found
 
@@ -111,7 +110,7 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     body = region.programs[at][2]
     if trips < 2 or reshard_p not in body.ops:
         return [eqn]
-    slots = [s for s in region.slots if s.result >= 0 and _free(s, region, at, eqn)]
+    slots = [s for s in region.slots if s.result >= 0 and _is_private(s, region, at, eqn)]
     first = Delay(body, prices)
     wanted = {}
     for s in slots:
@@ -122,14 +121,14 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     if not wanted:
         return [eqn]
     constant = _constants(region, at)
-    before = _times(body_traffic(body, prices, constant), trips)
+    before = _scaled(body_traffic(body, prices, constant), trips)
     trials = [wanted]
     if 1 < len(wanted) <= _MOST_SEPARATE:
         trials += [{s: form} for s, form in wanted.items()]
     for trial in trials:
-        plan = _with(body, prices, trial, at, eqn)
+        plan = _trial_body(body, prices, trial, at, eqn)
         found = plan.rewritten()
-        after = _times(body_traffic(found, prices, constant), trips)
+        after = _scaled(body_traffic(found, prices, constant), trips)
         after += trips * (_work(found, prices) - _work(body, prices))
         for s, form in trial.items():
             outer = eqn.outvars[s.result].aval
@@ -138,7 +137,7 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
             if s.operand >= 0:
                 after += prices.between(outer, waiting)
         if after < before:
-            return _around(eqn, region, at, found, trial, plan)
+            return _outer_reshards(eqn, region, at, found, trial, plan)
     return [eqn]
 
 
@@ -149,12 +148,12 @@ def _work(program: Program, prices: Prices) -> int:
     return prices.computation(0, 1, sum(blocks))
 
 
-def _times(cost: tuple[int, int], trips: int) -> int:
+def _scaled(cost: tuple[int, int], trips: int) -> int:
     each, one_time = cost
     return each * trips + one_time
 
 
-def _free(slot: Slot, region: Region, at: int, eqn: Equation) -> bool:
+def _is_private(slot: Slot, region: Region, at: int, eqn: Equation) -> bool:
     """A value that nothing but the body reads in the loop."""
     for p, i in slot.inputs:
         if p != at:
@@ -173,7 +172,7 @@ def _local(t: ArrayType) -> int:
     return math.prod(t.local_shape())
 
 
-def _formed(t: ArrayType, form: ArrayType) -> ArrayType:
+def _as_form(t: ArrayType, form: ArrayType) -> ArrayType:
     """t, laid out as `form`: what else they are may differ in weakness."""
     return typed(t, form.mesh, form.entries, form.sharding.spec.unreduced)
 
@@ -184,14 +183,14 @@ def _outside(slot: Slot, form: ArrayType, outer: ArrayType) -> ArrayType:
     return typed(outer, outer.mesh, entries, form.sharding.spec.unreduced)
 
 
-def _with(body: Program, prices: Prices, trial: dict[Slot, ArrayType], at: int, eqn: Equation
-          ) -> Delay:
+def _trial_body(body: Program, prices: Prices, trial: dict[Slot, ArrayType], at: int,
+                eqn: Equation) -> Delay:
     entering, leaving = {}, {}
     for s, form in trial.items():
         leaving[_output(s, at)] = form
         for p, i in s.inputs:
             if p == at:
-                entering[body.invars[i]] = _formed(body.invars[i].aval, form)
+                entering[body.invars[i]] = _as_form(body.invars[i].aval, form)
     return Delay(body, prices, entering, leaving, eqn.location)
 
 
@@ -219,7 +218,7 @@ def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
     if not wanted:
         return [eqn]
     plans = [Delay(program, prices, location=eqn.location, leaving={
-                 k: _formed(program.outvars[k].aval, form) for k, form in wanted.items()})
+                 k: _as_form(program.outvars[k].aval, form) for k, form in wanted.items()})
              for program in programs]
     rewritten = [plan.rewritten() for plan in plans]
 
@@ -233,7 +232,7 @@ def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
     finishing: list[Equation] = []
     for k, form in wanted.items():
         outer = eqn.outvars[k]
-        results[k] = Var(_formed(outer.aval, form))
+        results[k] = Var(_as_form(outer.aval, form))
         left = [plan.left[k] for plan in plans if k in plan.left]
         where = left[0][0] if left else eqn.location
         reason = merged_reasons((*(r for _, reasons in left for r in reasons),
@@ -245,8 +244,8 @@ def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
     return [eqn.replace(outvars=results, params=with_programs(eqn.params, nested)), *finishing]
 
 
-def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[Slot, ArrayType],
-            plan: Delay) -> list[Equation]:
+def _outer_reshards(eqn: Equation, region: Region, at: int, body: Program,
+                    trial: dict[Slot, ArrayType], plan: Delay) -> list[Equation]:
     before: list[Equation] = []
     after: list[Equation] = []
     operands: list[Atom] = list(eqn.invars)
@@ -260,7 +259,7 @@ def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[S
         waiting = _outside(s, form, outer.aval)
         if s.operand >= 0:
             operand = operands[s.operand]
-            move = reshard_equation(operand, _formed(operand.aval, waiting), eqn.location,
+            move = reshard_equation(operand, _as_form(operand.aval, waiting), eqn.location,
                                     f"`{loop}` carries this sum and finishes it at its end")
             before.append(move)
             operands[s.operand] = move.outvars[0]
@@ -274,7 +273,7 @@ def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[S
                 where, pos, program = region.programs[p]
                 program = programs[where, pos]
                 invars = list(program.invars)
-                invars[i] = Var(_formed(invars[i].aval, waiting))
+                invars[i] = Var(_as_form(invars[i].aval, waiting))
                 programs[where, pos] = program.replace(invars=invars)
     params = with_programs(eqn.params, programs)
     whole = eqn.replace(invars=operands, outvars=results, params=params)

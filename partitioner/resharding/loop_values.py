@@ -1,4 +1,4 @@
-"""What the programs of a loop are given in every iteration, and what they hand on."""
+"""Loop carries and loop invariants, for resharding."""
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Why an exchange is there: requested by the user, required by the op, or preferred for its cost.
+"""Why an exchange is there: asked for by the user, needed by the op, or chosen for its cost.
 
 `comparisons.py` compares the strategies that an equation had. Here the state before the equation is
 looked up: in which layouts its operands were available, and whether the user fixed the sharding of
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from ...ir.diagnostics.location import Location
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.program import Atom, Demands, Equation, Literal, Program, Var
+from ...ir.program import Atom, Equation, LayoutConstraints, Literal, Program, Var
 from ...ir.rule import PASS
 from ...ir.support.named_tuple import NamedTuple
-from ..choice.comparisons import ASKED, PREFERRED, Comparison, kind_of
+from ..choice.comparisons import ASKED, CHOSEN, Comparison, kind_of
 from ..choice.decisions import Decision, EquationDecision
 from ..choice.layouts import LayoutIds
 from ..choice.lookahead import LookaheadSearch
@@ -41,8 +41,9 @@ class PlannedEquation(NamedTuple):
 class ReasonKinds:
     """Of one program that was decided."""
 
-    def __init__(self, program: Program, demands: Demands, search: LookaheadSearch) -> None:
-        self.program, self.demands, self.search = program, demands, search
+    def __init__(self, program: Program, constraints: LayoutConstraints,
+                 search: LookaheadSearch) -> None:
+        self.program, self.constraints, self.search = program, constraints, search
         self.layouts = search.layouts
 
     def verdict(self, planned: PlannedEquation, at: int,
@@ -57,13 +58,13 @@ class ReasonKinds:
             summed = comparison.taken.summed or comparison.taken.exchanges_inside
             kind, row = comparison.of_sum() if summed else comparison.of_result(
                 ~at, self.asked_for(result) is not None)
-            if summed and self.demands.places.get(result) == planned.eqn.location:
+            if summed and self.constraints.places.get(result) == planned.eqn.location:
                 kind, row = ASKED, None          # by the out_sharding of the equation
             return kind, f", {comparison.alternative(row)}" if row is not None else (
                 ", asked for here" if kind == ASKED and summed else "")
         place = comparison.decision.places[at]
         if not comparison.cost_of(place):
-            return PREFERRED, ""                   # a slice: there is nothing to weigh
+            return CHOSEN, ""                   # a slice: there is nothing to weigh
         places = map(self.asked_for, planned.eqn.outvars if comparison.only_ends else ())
         asked = next((p for p in places if p is not None), None)
         kind, row = comparison.of_operand(place, asked is not None)
@@ -137,7 +138,7 @@ class ReasonKinds:
         dimension; None if he does not.
         """
         while steps:
-            place = self.demands.places.get(v)
+            place = self.constraints.places.get(v)
             if place is not None:
                 return place
             readers = self.readers.get(v, ())

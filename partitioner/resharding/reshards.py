@@ -13,18 +13,28 @@ from collections.abc import Sequence
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.phases import phase
-from ...ir.program import REPEATS, Atom, Demands, Equation, Level, Literal, Program, Var
+from ...ir.program import (
+    RECOMPUTES,
+    Atom,
+    Equation,
+    LayoutConstraints,
+    Level,
+    Literal,
+    Program,
+    Var,
+)
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
-from ..choice.comparisons import ASKED, NEEDED, PREFERRED
+from ..choice.comparisons import ASKED, CHOSEN, NEEDED
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
 from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
 from ..choice.lookahead import LookaheadSearch, LoopTrips
-from ..choice.reasons import all_reasons, operand_reason, result_reason
+from ..choice.reasons import operand_reason, result_reason
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
 from ..propagation.resolved_types import name_of_form, reshard_equation, typed
+from ..reasons import shown_reasons
 from ..regions import has_region, region_of, with_programs
 from .folding import fold_reshards
 from .loop_values import carried_of, constants_of
@@ -40,22 +50,22 @@ def insert_reshards(program: Program, prices: Prices) -> Program:
 
 def resharded(program: Program, prices: Prices, search: type[LookaheadSearch]) -> Program:
     """The same by the strategies that this search finds."""
-    demands = program.memo.get(Demands.KEY, _ALL_FIXED)
+    constraints = program.memo.get(LayoutConstraints.KEY, _ALL_FIXED)
     if search.types_stay:
-        demands = Demands(None, demands.places)
-    return _resharded(program, layouts_for(program, prices), demands, {}, dict, search)
+        constraints = LayoutConstraints(None, constraints.places)
+    return _resharded(program, layouts_for(program, prices), constraints, {}, dict, search)
 
 
-_ALL_FIXED = Demands(None, {})
+_ALL_FIXED = LayoutConstraints(None, {})
 _OPEN = "?"                 # a reason that is said when all is known
 
 
-def _resharded(program: Program, layouts: LayoutTable, demands: Demands,
+def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstraints,
                repeats: dict[Var, int], loop_trips: LoopTrips,
                search_of: type[LookaheadSearch]) -> Program:
     """repeats, loop_trips: as of `LookaheadSearch`."""
     with phase("choose", len(program.eqns)):
-        members = DecisionBuilder(layouts, demands.fixed).of(program.eqns)
+        members = DecisionBuilder(layouts, constraints.fixed).of(program.eqns)
         for parts in members:
             if parts.__class__ is not Decision or not parts.rest:          # type: ignore
                 break
@@ -63,14 +73,14 @@ def _resharded(program: Program, layouts: LayoutTable, demands: Demands,
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
         search = search_of(layouts, program, members, repeats, loop_trips)
         plan = search.run()
-    return _Chooser(program, demands, search).run(plan)
+    return _Chooser(program, constraints, search).run(plan)
 
 
 def form(aval: ArrayType) -> Form:
     return aval.entries, aval.sharding.spec.unreduced
 
 
-class _Made(NamedTuple):
+class _Produced(NamedTuple):
     """A variable that was produced otherwise than its type says: result k of an equation, with the
     operands that it runs on.
     """
@@ -79,7 +89,7 @@ class _Made(NamedTuple):
     operands: Sequence[Atom]
 
 
-class _Open(NamedTuple):
+class _PendingReason(NamedTuple):
     """A reason that is given when all is known. at: operand `at` of an equation, or its result
     `~at`; source: what the operand was; more: other equations that take it so.
     """
@@ -92,21 +102,22 @@ class _Open(NamedTuple):
 class _Chooser:
     """One program."""
 
-    def __init__(self, program: Program, demands: Demands, search: LookaheadSearch) -> None:
+    def __init__(self, program: Program, constraints: LayoutConstraints,
+                 search: LookaheadSearch) -> None:
         self.program = program
         self.mesh = program.mesh
         self.search = search
-        self.layouts, self.demands, self.repeats = search.layouts, demands, search.repeats
+        self.layouts, self.constraints, self.repeats = search.layouts, constraints, search.repeats
         self.eqns: list[Equation] = []
         self.env: dict[Var, Var] = {}
         # per value, the variables that hold it; per variable that was not produced as its type
         # said, what it takes to say where and why, or that (see `why`)
         self.held: dict[Var, dict[Form, Var]] = {}
-        self.produced: dict[Var, _Made | tuple[Location, str]] = {}
+        self.produced: dict[Var, _Produced | tuple[Location, str]] = {}
         self.moved: set[Var] = set()
-        self.open: list[_Open] = []
-        self.brought: dict[Var, _Open] = {}     # by what was brought
-        self.kinds = ReasonKinds(program, demands, search)
+        self.open: list[_PendingReason] = []
+        self.brought: dict[Var, _PendingReason] = {}     # by what was brought
+        self.kinds = ReasonKinds(program, constraints, search)
         self.repeats_work = search.repeats_work     # by the planner, here or in nested programs
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
 
@@ -143,14 +154,15 @@ class _Chooser:
             eqns, outvars = fold_reshards(eqns, outvars)
         made = program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
         if self.repeats_work:
-            made.memo[REPEATS] = True
+            made.memo[RECOMPUTES] = True
         return made
 
     def nested(self, program: Program, repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(
             program, self.layouts.prices)
-        made = _resharded(program, layouts, self.demands, repeats, loop_trips, type(self.search))
-        self.repeats_work = self.repeats_work or REPEATS in made.memo
+        made = _resharded(program, layouts, self.constraints, repeats, loop_trips,
+                          type(self.search))
+        self.repeats_work = self.repeats_work or RECOMPUTES in made.memo
         return made
 
     def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:
@@ -189,7 +201,7 @@ class _Chooser:
         if source in self.produced and (source.aval.sharding.spec.unreduced or not reason):
             location, why = self.why(source)
             moved = source.aval.entries != need[0]
-            reason = all_reasons([why, reason if moved else ""])
+            reason = shown_reasons([why, reason if moved else ""])
         move = reshard_equation(source, self.laid_out(v.aval, *need), location, reason,
                                 name or v.name)
         self.eqns.append(move)
@@ -244,15 +256,15 @@ class _Chooser:
                 result = Var(given, None if pinned[k] else name_of_form(var, given))
                 env[var] = results[k] = result
                 same = False
-                made_by = _Made(planned, k, operands)
+                made_by = _Produced(planned, k, operands)
                 if pinned[k]:
                     self.produced[result] = self.cause(*made_by)
                     after.append((var, result))
                 else:
                     self.produced[result] = made_by
         if spec.received:
-            eqn = eqn.replace(reason=self.opened(planned, ~0))
-        self.eqns.append(eqn if same else eqn.on(operands, results))
+            eqn = eqn.replace(reason=self.placeholder(planned, ~0))
+        self.eqns.append(eqn if same else eqn.with_operands(operands, results))
         for var, result in after:
             sharding = var.aval.sharding
             self.eqns.append(Equation(reshard_p, (result,), (var,), {"dst_sharding": sharding},
@@ -264,7 +276,7 @@ class _Chooser:
 
     def take(self, planned: PlannedEquation, i: int, atom: Var, source: Var, need: Form) -> Var:
         """Operand i of an equation, brought to where it takes it."""
-        why = self.opened(planned, i, source)
+        why = self.placeholder(planned, i, source)
         now = self.bring(atom, need, planned.eqn.location, why, None, source)
         if why in self.eqns[-1].reason.split("; "):
             self.brought[now] = self.open[-1]
@@ -276,9 +288,9 @@ class _Chooser:
         while waiting:
             v = waiting[-1]
             made = produced[v]
-            if made.__class__ is _Made:
+            if made.__class__ is _Produced:
                 first = [a for a in made.operands                         # type: ignore[union-attr]
-                         if a in produced and produced[a].__class__ is _Made]
+                         if a in produced and produced[a].__class__ is _Produced]
                 if first:
                     waiting += first
                     continue
@@ -300,15 +312,15 @@ class _Chooser:
         own = own or not before
         asked = None
         if not before and not spec.pending:
-            asked = self.demands.places.get(eqn.outvars[k])     # of the user
+            asked = self.constraints.places.get(eqn.outvars[k])     # of the user
             if asked is None:
                 before = self.passed_on(eqn, spec.layouts[info.operands + k], k, operands)
                 own = not before
         reason = ""
         if own:
-            reason = self.opened(planned, ~k)
+            reason = self.placeholder(planned, ~k)
         where = before[0][0] if before else asked or eqn.location
-        return where, all_reasons([*[why for _, why in before], reason] if before else [reason])
+        return where, shown_reasons([*[why for _, why in before], reason] if before else [reason])
 
     def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
                   ) -> list[tuple[Location, str]]:
@@ -325,9 +337,9 @@ class _Chooser:
                 else (named(*form((env[v] if v in env else v).aval)),)          # type: ignore
                 for v in eqn.invars if v.__class__ is not Literal}
 
-    def opened(self, planned: PlannedEquation, at: int, source: Var | None = None) -> str:
+    def placeholder(self, planned: PlannedEquation, at: int, source: Var | None = None) -> str:
         """What stands for a reason until all is known."""
-        self.open.append(_Open(planned, at, source, []))
+        self.open.append(_PendingReason(planned, at, source, []))
         return f"{_OPEN}{len(self.open) - 1}"
 
     def explain(self, outvars: Sequence[Atom]) -> None:
@@ -339,17 +351,17 @@ class _Chooser:
                 clauses = eqn.reason.split("; ")
                 for c in clauses:
                     if c[:1] == _OPEN and c not in found:
-                        found[c] = self.said(eqn, self.open[int(c[1:])])
-                eqn.reason = all_reasons([found.get(c, c) for c in clauses])
+                        found[c] = self.render_reason(eqn, self.open[int(c[1:])])
+                eqn.reason = shown_reasons([found.get(c, c) for c in clauses])
 
-    def said(self, where: Equation, why: _Open) -> str:
+    def render_reason(self, where: Equation, why: _PendingReason) -> str:
         planned, at = why.planned, why.at
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         kind, said = self.kinds.verdict(planned, at, why.more)
-        if self.search.types_stay and kind == PREFERRED:
+        if self.search.types_stay and kind == CHOSEN:
             said = ", as in XLA"                # nobody looked at what else it could be
         if where.op is not reshard_p:           # it exchanges something itself
-            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == PREFERRED else ""
+            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
         if at < 0:
             return result_reason(eqn.op, info, spec, ~at, eqn.outvars[~at].aval,
                                  kind == ASKED) + said

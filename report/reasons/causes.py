@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ...ir.diagnostics.location import Location
 from ...ir.program import Equation, Program
-from ...partitioner.choice.comparisons import ASKED, PREFERRED, Alternative
+from ...partitioner.choice.comparisons import ASKED, CHOSEN, Alternative
 from ..words import quantity, seconds
 from .value_paths import inner_programs
 
@@ -100,7 +100,7 @@ class Cause:
         """The kind in a sentence: "chosen: cheaper than bringing `x` to P() (4 us) by 1.5 us"."""
         if self.kind == ASKED:
             return str(self.asked_by) if self.asked_by is not None else "asked for"
-        if self.kind != PREFERRED:
+        if self.kind != CHOSEN:
             return f"needed by the rule of {self.rule}" if self.rule else "needed"
         other = self.alternative
         assert other is not None

@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 
 from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.program import Atom, Demands, Equation, Var
+from ...ir.program import Atom, Equation, LayoutConstraints, Var
 from ...ir.types import ArrayType
 from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative, without_alternative
 from ...partitioner.collectives import CollectiveRecord, collectives
@@ -65,7 +65,8 @@ class Reasons(BodyPaths):
     def asked_at(self) -> dict[str, Location]:
         """The places where the user said how values are laid out, by how they are named."""
         places = [m.location for moves in self.moves.values() for m in moves]
-        places += self.resolved.memo.get(Demands.KEY, Demands(None, {})).places.values()
+        constraints = self.resolved.memo.get(LayoutConstraints.KEY, LayoutConstraints(None, {}))
+        places += constraints.places.values()
         return {str(at): at for at in places}
 
     def traced(self, record: CollectiveRecord) -> Cause:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.api_boundary import bound_methods, crossed
+from ...ir.api_boundary import bound_methods, process_exception
 from ...ir.device import Device, process_index
 from ...ir.diagnostics.errors import DeletedArrayError, JaxRuntimeError
 from ...ir.process import ProcessIdentity, process_identity
@@ -328,7 +328,7 @@ class ArrayImpl(HostView):
             self._check_if_deleted()
             return super().__getitem__(index)
         except Exception as error:
-            crossed(error, ArrayImpl.__getitem__, (self, index))
+            process_exception(error, ArrayImpl.__getitem__, (self, index))
             raise
 
     def __iter__(self) -> Iterator[ArrayImpl]:

@@ -1,5 +1,5 @@
 """Calls, of which plans are made: an evaluator with its operands and what is known of its result.
 
-`call.py` is a call; `recording.py` finds the numpy calls that an evaluator makes, `rows.py` writes
-those at an index.
+`call.py` is a call; `symbolic.py` finds the numpy calls that an evaluator makes, `indexed.py`
+writes those at an index.
 """

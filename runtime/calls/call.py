@@ -10,7 +10,7 @@ from typing import Any
 
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
-from .recording import Kernel, Recording
+from .symbolic import Kernel, Recording
 
 Function = Callable[..., Any]
 _INPUTS, _KERNEL = itemgetter(1), itemgetter(5)

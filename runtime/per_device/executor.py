@@ -30,13 +30,11 @@ from .control import CONTROL
 from .host_calls import run_callback
 from .wire import Flight, LocalWire, Meter, Traffic, Wire, even_out
 
-COMBINE = {"psum": np.add, "psum_invariant": np.add, "unreduced_psum": np.add,
-           "reduce_scatter": np.add, "unreduced_reduce_scatter": np.add,
-           "pmax": np.maximum, "pmin": np.minimum, "pprod": np.multiply, "pand": np.bitwise_and,
-           "por": np.bitwise_or, "pxor": np.bitwise_xor}
+COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
+           "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
-class Late:
+class PendingResult:
     """A result that is on its way. flight: its exchange. made: its blocks, of what that brings."""
 
     __slots__ = ("_blocks", "eqn", "flight", "made")
@@ -108,8 +106,8 @@ class PerDeviceRun(DeviceBlocks):
     # -- equations -----------------------------------------------------------------------------
     def run(self, program: Program, arguments: Sequence[Buffers]) -> list[Buffers]:
         """Results of a program for these blocks, one equation after the other."""
-        at: dict[Var, Buffers | Late] = dict(zip(program.invars, arguments, strict=True))
-        late: list[Late] = []
+        at: dict[Var, Buffers | PendingResult] = dict(zip(program.invars, arguments, strict=True))
+        late: list[PendingResult] = []
         for var, value in program.consts:
             data = np.asarray(getattr(value, "value", value), storage_dtype(var.aval.dtype))
             at[var] = [np.array(data) for _ in self.coordinates]
@@ -131,7 +129,7 @@ class PerDeviceRun(DeviceBlocks):
                 _note(error, eqn)
                 raise
             at.update(zip(eqn.outvars, results, strict=True))
-            late += [x for x in results if type(x) is Late]
+            late += [x for x in results if type(x) is PendingResult]
             for v in eqn.invars:
                 if isinstance(v, Var) and last[v] == i:
                     at.pop(v, None)
@@ -139,14 +137,15 @@ class PerDeviceRun(DeviceBlocks):
             x.blocks()
         return [self.read(at, v) for v in program.outvars]
 
-    def read(self, at: dict[Var, Buffers | Late], atom: Atom) -> Buffers:
+    def read(self, at: dict[Var, Buffers | PendingResult], atom: Atom) -> Buffers:
         if isinstance(atom, Var):
             found = at[atom]
-            return found.blocks() if type(found) is Late else found  # type: ignore[return-value]
+            return found.blocks() if type(found) is PendingResult else found  # type: ignore[return-value]
         data = np.asarray(atom.val, storage_dtype(atom.aval.dtype))
         return [data] * len(self.coordinates)
 
-    def equation(self, eqn: Equation, operands: Sequence[Buffers]) -> Sequence[Buffers | Late]:
+    def equation(self, eqn: Equation, operands: Sequence[Buffers]
+                 ) -> Sequence[Buffers | PendingResult]:
         op = eqn.op
         if op.name == "axis_index":
             dtype = storage_dtype(eqn.outvars[0].aval.dtype)
@@ -209,7 +208,7 @@ class PerDeviceRun(DeviceBlocks):
         self._groups[tuple(names)] = known
         return known
 
-    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers | Late:
+    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers | PendingResult:
         op, params = eqn.op, dict(eqn.params)
         assert op.collective is not None
         (out,) = eqn.outvars
@@ -220,7 +219,7 @@ class PerDeviceRun(DeviceBlocks):
         for group in self.groups(axis_names(op.collective.axes(eqn.params))):
             for some in [group] if parts is None else [[group[i] for i in p] for p in parts]:
                 here = [d for d in some if d in self.active]
-                if op.name == "all_slice":               # nobody waits for anybody
+                if op.collective.local:
                     for d in here:
                         results[d] = exchanges.own_block(some.index(d), blocks[d], len(some),
                                                          params["dimension"])
@@ -240,26 +239,27 @@ class PerDeviceRun(DeviceBlocks):
         def made() -> Buffers:
             for d, block in flight.results.items():
                 results[d] = block
-            if op.name in COMBINE and not op.name.endswith("reduce_scatter"):
+            if op.collective.kind == "all-reduce":
                 for some in members:
                     even_out(wire.received, some)
             return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
 
-        return made() if flight.advance(False) else Late(eqn, flight, made)
+        return made() if flight.advance(False) else PendingResult(eqn, flight, made)
 
     def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int],
                  blocks: exchanges.Blocks, dtype: np.dtype) -> exchanges.Exchange:
         """The exchange of one replica group. dtype: of its results."""
-        name = eqn.op.name
-        combine: Any = COMBINE.get(name)
+        collective, name = eqn.op.collective, eqn.op.name
+        assert collective is not None
+        combine: Any = COMBINE.get(collective.reduces)
         if combine is np.add and dtype == np.bool_:
             combine = np.logical_or
-        if name.endswith("reduce_scatter"):
+        if collective.kind == "reduce-scatter":
             return exchanges.reduce_scatter(group, blocks, combine, dtype, tiled=params["tiled"],
                                             dim=params["scatter_dimension"])
         if combine is not None:
             return exchanges.all_reduce(group, blocks, combine, dtype)
-        if name.startswith("all_gather"):
+        if collective.kind == "all-gather":
             return exchanges.all_gather(group, blocks, dim=params["all_gather_dimension"],
                                         tiled=params["tiled"])
         if name == "all_to_all":
@@ -272,6 +272,5 @@ class PerDeviceRun(DeviceBlocks):
         if name == "exchange_rows":
             return exchanges.rows(group, blocks, dim=params["dimension"], parts=params["parts"],
                                   wanted=params["wanted"])
-        assert eqn.op.collective is not None
-        return exchanges.declared(group, blocks, eqn.op.collective.evaluate, params,
+        return exchanges.declared(group, blocks, collective.evaluate, params,
                                   eqn.op.arithmetic)

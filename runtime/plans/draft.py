@@ -1,4 +1,4 @@
-"""Drafts: plans that still go through passes.
+"""A plan under optimisation: what passes over calls take and give.
 
 The planner appends calls to a draft; the passes of plans/passes.py take it from draft to draft when
 it is planned, those of plans/generated.py when it is written out as a function.
@@ -121,13 +121,13 @@ def run_passes(passes: Iterable[Pass], draft: Draft) -> Draft:
     return draft
 
 
-def is_listening() -> bool:
+def is_recording() -> bool:
     """Is somebody told of the plans that this thread makes?"""
     return _LISTENER.told is not None
 
 
 @contextlib.contextmanager
-def plans_told() -> Iterator[list[tuple[str, str]]]:
+def recording_plans() -> Iterator[list[tuple[str, str]]]:
     """Gets, of each plan that is made in the block, what each pass left that changed it: the name
     of the pass, and the text; at the end "planned". Plans of bodies come before what they are in.
     """

@@ -1,7 +1,7 @@
 """A plan as one Python function: a line for each numpy call, and nothing between them.
 
 A plan that runs again and again (a loop's body, a step of training) is written out as source and
-compiled. Where it is known of which numpy calls an op consists (runtime/calls/recording.py), these
+compiled. Where it is known of which numpy calls an op consists (runtime/calls/symbolic.py), these
 calls stand there themselves, without the checks of an evaluator, which were made on the types. For
 small arrays that halves the time of a run. The source has no names or texts of the program in it:
 
@@ -30,7 +30,8 @@ from ...ir.passes import Pass
 from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ..calls.call import Call, last_reads
-from ..calls.recording import (
+from ..calls.indexed import is_written, written
+from ..calls.symbolic import (
     CALL,
     CAST,
     INDEX,
@@ -42,12 +43,11 @@ from ..calls.recording import (
     Recording,
     constant,
 )
-from ..calls.rows import is_written, written
 from ..layout import Reshaped
-from ..storage import settled
+from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
-from .destinations import WRITE_INTO_MEMORY, WRITE_OVER
 from .draft import Draft, Traits, run_passes
+from .in_place import WRITE_INTO_MEMORY, WRITE_OVER
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -180,7 +180,7 @@ class Lines:
 def generate(calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
              constants: dict[int, Any], read_only: bool) -> Run:
     """The function of a plan. read_only: whether results are made what somebody may keep
-    (storage.settled).
+    (storage.freeze_result).
     """
     w = Writer()
     lines = Lines(w, calls, outputs, constants)
@@ -194,7 +194,7 @@ def generate(calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int
         for s in dict.fromkeys(outputs):
             if s in own:
                 w.line(f"{lines.slot(s)}.setflags(False)")
-        keep = w.name(settled, "f")
+        keep = w.name(freeze_result, "f")
         results = [x if s in own else f"{keep}({x})" for s, x in
                    zip(outputs, results, strict=True)]
     w.line(f"return [{', '.join(results)}]")

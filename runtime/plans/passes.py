@@ -9,20 +9,20 @@ from collections.abc import Sequence
 
 from ...ir.passes import Pass
 from ..calls.call import Call, kernels
-from ..calls.rows import by_index
-from . import blocks
-from .destinations import WRITE_OVER
-from .draft import Draft, Traits, is_listening, run_passes
+from ..calls.indexed import by_index
+from . import tiled_fusion
+from .draft import Draft, Traits, is_recording, run_passes
+from .in_place import WRITE_OVER
 from .products import ordered
 
 
 def traits(calls: Sequence[Call]) -> Traits:
     """What there is to do for passes over these calls."""
-    changes = permutes = large = is_listening()
+    changes = permutes = large = is_recording()
     for kernel in kernels(calls):
         changes |= kernel.changes
         permutes |= kernel.permutes
-        large |= kernel.elements >= blocks.LARGE
+        large |= kernel.elements >= tiled_fusion.LARGE
     return Traits(changes, permutes, large)
 
 
@@ -57,7 +57,7 @@ def _ordered(d: Draft) -> Draft:
 
 
 def _fused(d: Draft) -> Draft:
-    return d.of(blocks.fused(d.calls, d.outputs)) if d.traits.large else d
+    return d.of(tiled_fusion.fused(d.calls, d.outputs)) if d.traits.large else d
 
 
 PLANNED: tuple[Pass, ...] = (

@@ -3,7 +3,7 @@
 A plan is a list of calls over numbered slots. Each call reads slots, writes one or several, and
 names the slots that nobody reads after it, so that buffers are given back as early as possible.
 Nothing else happens when a plan runs: no look-up by name, no type, no shape rule. What may be
-evaluated block by block becomes one call first (runtime/plans/blocks.py).
+evaluated block by block becomes one call first (runtime/plans/tiled_fusion.py).
 """
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
 from ..calls.call import Call, Function, last_reads, new_call
 from ..calls.float_errors import silently
-from ..calls.recording import Kernel
-from ..storage import settled
-from .blocks import Blocked
+from ..calls.symbolic import Kernel
+from ..storage import freeze_result
 from .draft import Draft, run_passes
 from .generated import Run, generate
 from .passes import PLANNED, traits
+from .tiled_fusion import Blocked
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
 # compile.
@@ -83,7 +83,7 @@ class PlanBuilder:
     def finish(self, outputs: Sequence[int], read_only: bool = False) -> Plan:
         """The plan whose results are these slots. Calls whose results nobody reads stay.
 
-        read_only: whether the results are to be, as somebody may keep them (storage.settled).
+        read_only: whether the results are to be, as somebody may keep them (storage.freeze_result).
         """
         draft = Draft(self.calls, outputs, self.constants, self.new_slot, traits(self.calls))
         if True in draft.traits:
@@ -187,7 +187,7 @@ class Plan:
                 error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
             raise
         results = [values[slot] for slot in self.outputs]
-        return list(map(settled, results)) if self.read_only else results
+        return list(map(freeze_result, results)) if self.read_only else results
 
 
 def _timed(call: Call, given: Sequence[Any], recorder: Any, ran: set[int]) -> Any:

@@ -1,4 +1,4 @@
-"""Transposed products: a matrix product and the transpose that reads it are one product.
+"""Fuses a matrix product with the transpose of its result.
 
 A gradient is often a product and its transpose. With its operands exchanged the product gives the
 transpose directly, in row-major order, which later calls read faster.
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..calls.call import Call, read_counts
-from ..calls.recording import TRANSPOSE, Kernel
+from ..calls.symbolic import TRANSPOSE, Kernel
 
 
 def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> Sequence[Call]:

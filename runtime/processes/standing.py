@@ -1,4 +1,4 @@
-"""Where processes are that wait for each other in vain, and what to say about it."""
+"""Reports which processes are blocked, and on which collectives."""
 from __future__ import annotations
 
 import enum

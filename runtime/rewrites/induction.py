@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.builder import ProgramBuilder
+from ...ir.facts import EXACT
 from ...ir.op import OPS
 from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Atom, Equation, Literal, Program, Var
@@ -25,11 +26,6 @@ from ...ir.rewriting.unread import drop_dead, without_unread
 from ...ir.types import ArrayType
 from .inline_calls import inline_calls
 
-# Element by element, the same for one number and for many, to the last bit.
-EXACT = frozenset({
-    "abs", "add", "and", "clamp", "convert_element_type", "div", "eq", "ge", "gt", "le", "lt",
-    "max", "min", "mul", "ne", "neg", "not", "or", "rem", "select_n", "sign", "square", "sub",
-    "xor"})
 _OF_ONE_SHAPE = frozenset({"clamp", "select_n"})         # ops that take no number beside an array
 MOST = 1 << 18          # iterations of which it is worth to hold what they compute
 
@@ -69,7 +65,7 @@ class _Scan:
         self.ahead: list[Equation] = []
         for e in self.body.eqns:
             read = [a for a in e.invars if type(a) is Var]
-            if e.op.name in EXACT and all([not a.aval.shape for a in e.invars]) and all(
+            if EXACT in e.op.facts and all([not a.aval.shape for a in e.invars]) and all(
                     [a in self.varying or a in fixed for a in read]):
                 self.ahead.append(e)
                 (fixed if self.varying.isdisjoint(read) else self.varying).update(e.outvars)
@@ -103,7 +99,7 @@ def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
     small = drop_dead(body.replace(
         invars=[*body.invars[:first], *[body.invars[first + k] for k in carried],
                 *body.invars[last:], *names.values()],
-        eqns=[e.on([names.get(a, a) for a in e.invars], e.outvars)          # type: ignore
+        eqns=[e.with_operands([names.get(a, a) for a in e.invars], e.outvars)          # type: ignore
               for e in rest],
         outvars=[names.get(a, a) for a in outvars],                         # type: ignore
         arg_names=(), result_names=()))

@@ -1,23 +1,11 @@
 """Inlines calls: equations of called programs stand where the call stood."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ...ir.op import Op
+from ...ir.ops.control.custom import CALLS
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.support.caches import cached
-
-# Ops that mean "do what this program says", whatever they mean to derivatives and batching.
-CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat",
-                   "custom_jvp_call", "custom_vjp_call", "custom_linear_solve", "composite"})
-
-
-@cached(1024, "the ops that tell devices apart, by sets of ops")
-def telling(ops: frozenset[Op]) -> frozenset[Op]:
-    """Those whose equations may tell devices apart, or bring together what they have."""
-    return frozenset([op for op in ops if op.collective is not None or op.effect
-                      or op.subprograms or op.name == "axis_index"])
 
 
 def inline_calls(program: Program) -> Program:
@@ -53,15 +41,5 @@ def _inline(program: Program, arguments: Sequence[Atom], eqns: list[Equation],
             continue
         out = [Var(v.aval, v.name) for v in eqn.outvars]
         at.update(zip(eqn.outvars, out, strict=True))
-        eqns.append(eqn.on(operands, out))
+        eqns.append(eqn.with_operands(operands, out))
     return [resolve(a) for a in program.outvars]
-
-
-def every_equation(eqns: Iterable[Equation]) -> Iterator[Equation]:
-    """The equations, and those of the programs that they hold."""
-    for eqn in eqns:
-        yield eqn
-        for name in eqn.op.subprograms:
-            held = eqn.params[name]
-            for program in held if isinstance(held, tuple) else (held,):
-                yield from every_equation(program.eqns)

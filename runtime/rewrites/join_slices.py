@@ -1,4 +1,4 @@
-"""Arrays that are put together slice by slice: one concatenation instead of a copy for each.
+"""Replaces a chain of slice writes, each a copy of the whole, by one concatenation.
 
 The gradient of `w[i]` for many i is a sum of arrays that are zero but for one row each, and a
 concatenation of slices is a chain of ops that each write some rows over a copy of the rest
@@ -136,8 +136,8 @@ def _concatenated(m: Match, d: int, rows: Iterable[Rows]) -> Atom | None:
 
 
 JOIN_SLICES = Rewrites(
-    Rewrite("sum-of-padded", "out = add|add_any x y", _sum, once=("x", "y"),
+    Rewrite("sum-of-padded", "out = add|add_any x y", _sum, single_use=("x", "y"),
             why="arrays that are zero elsewhere are concatenated, which copies each of them once"),
     Rewrite("placed-rows", "out = place source base {dimension, start, limit, low}", _placed,
             why="rows are concatenated with the rest, which is then copied once for all of them"),
-    looks_at=(broadcast_in_dim_p, concatenate_p, pad_p, pvary_p, slice_p))
+    also_drops=(broadcast_in_dim_p, concatenate_p, pad_p, pvary_p, slice_p))

@@ -11,30 +11,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ...ir.facts import CHEAP
 from ...ir.program import Equation, Var
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 
-# Ops that take about as long as it takes to read their operands from memory.
-CHEAP = frozenset({
-    "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "convert_element_type", "copy",
-    "div", "eq", "ge", "gt", "integer_pow", "iota", "le", "lt", "max", "min", "mul", "ne", "neg",
-    "not", "or", "pvary", "reshape", "select_n", "sign", "square", "squeeze", "stop_gradient",
-    "sub", "transpose", "xor"})
-# Ops whose result is, in most layouts, a view of their operand.
-VIEWS = frozenset({
-    "all_gather_invariant", "broadcast_in_dim", "copy", "preduced", "pvary", "reshape", "reshard",
-    "sharding_constraint", "slice", "squeeze", "stop_gradient", "transpose"})
-STEPS = 12              # equations that are computed again one after the other, at most
-AGAIN = 6               # times what is won: bytes that may be computed again
-SMALL = 1 << 14         # bytes that do not count
-LEAST = 1 << 20         # bytes that are worth the search
-MUCH = 1 << 62         # bytes of what cannot be kept
+MAX_CHAIN = 12                  # equations that are computed again one after the other, at most
+MAX_RECOMPUTE_RATIO = 6         # times what is won: bytes that may be computed again
+NEGLIGIBLE_BYTES = 1 << 14      # of one value: what is smaller does not count
+MIN_SAVED_BYTES = 1 << 20       # bytes that are worth the search
+INFINITE_PRICE = 1 << 62        # bytes of what cannot be kept
 
 
 class Choice(NamedTuple):
-    """kept: the values to keep. again: those to compute from them (and from what is free)."""
+    """saved: the values to keep. recomputed: those to compute from them (and from what is free)."""
     saved: set[Var]
     recomputed: set[Var]
 
@@ -51,7 +42,7 @@ def held_bytes(t: ArrayType) -> int:
 
 def is_cheap(eqn: Equation) -> bool:
     """May the equation be computed twice? Powers beyond the third take long."""
-    return eqn.op.name in CHEAP and (
+    return CHEAP in eqn.op.facts and (
         eqn.op.name != "integer_pow" or 0 < eqn.params["y"] <= 3)
 
 
@@ -85,7 +76,7 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
             continue
         cut.update(v for v in mine if root(v) in cut)
         found = _between(mine, cut, into)
-        if sum([held_bytes(v.aval) for v in found]) <= AGAIN * won:
+        if sum([held_bytes(v.aval) for v in found]) <= MAX_RECOMPUTE_RATIO * won:
             saved |= cut
             recomputed |= found
     return Choice(saved, recomputed)
@@ -99,13 +90,13 @@ def _region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable
     into: dict[Var, list[Var]] = {}
     dear: set[Var] = set()
     level = list(wanted)
-    for step in range(STEPS + 1):
+    for step in range(MAX_CHAIN + 1):
         after: list[Var] = []
         for v in level:
             if v in into:
                 continue
             eqn = made.get(v)
-            if eqn is None or step == STEPS or not is_cheap(eqn):
+            if eqn is None or step == MAX_CHAIN or not is_cheap(eqn):
                 dear.add(v)
                 into[v] = []
                 continue
@@ -176,11 +167,11 @@ def _minimum_cut(part: set[Var], into: Mapping[Var, list[Var]], dear: set[Var], 
     for v, i in place.items():
         edge(i, i + 1, price(v))
         for a in into[v]:
-            edge(place[a] + 1, i, MUCH)
+            edge(place[a] + 1, i, INFINITE_PRICE)
         if v in dear:
-            edge(source, i, MUCH)
+            edge(source, i, INFINITE_PRICE)
         if v in wanted:
-            edge(i + 1, sink, MUCH)
+            edge(i + 1, sink, INFINITE_PRICE)
     while True:
         came = {source: source}
         queue = deque((source,))

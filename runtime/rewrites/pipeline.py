@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...ir.context import config
-from ...ir.passes import Pass
+from ...ir.ops.control.custom import CALLS
+from ...ir.passes import Pass, run_passes
 from ...ir.phases import in_phase
 from ...ir.program import Program
 from ...ir.support.environment import skipped
 from ...ir.support.lazy import lazy_import
 from ...ir.verify import verify
-from .inline_calls import CALLS, inline_calls
+from .inline_calls import inline_calls
 from .rematerialize import rematerialize
 from .rematerialize_scans import rematerialize_scans
 
@@ -54,10 +55,10 @@ EXECUTION: tuple[Pass, ...] = (
          "what is cheap, and read long after it was computed, is computed where it is read"),
 )
 
-Told = Callable[[int, Pass, Program], Any]
+PassObserver = Callable[[int, Pass, Program], Any]
 
 
-def prepared(program: Program, tell: Told | None = None) -> Program:
+def run_execution_passes(program: Program, tell: PassObserver | None = None) -> Program:
     """The LOCAL program after all passes, remembered with it.
 
     tell: is called with the number of each pass that changed the program, the pass and the result.
@@ -72,7 +73,7 @@ def prepared(program: Program, tell: Told | None = None) -> Program:
     return program if found is True else found
 
 
-def tell_of_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],
+def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],
                    numbers: Iterator[int] | None = None) -> None:
     """Tell of each pass that changes the program of a loop or branch, which the executor plans by
     itself: with its name, such as "scan1", after what it is of and its number.
@@ -82,20 +83,17 @@ def tell_of_bodies(program: Program, tell: Callable[[int, Pass, Program, str], A
     numbers = itertools.count(1) if numbers is None else numbers
     for eqn, _, body in program.subprograms():
         name = f"{eqn.op.name}{next(numbers)}"
-        after = prepared(body, lambda i, step, p, name=name: tell(i, step, p, name))
-        tell_of_bodies(after, tell, numbers)
+        after = run_execution_passes(body, lambda i, step, p, name=name: tell(i, step, p, name))
+        dump_bodies(after, tell, numbers)
 
 
-def _run(program: Program, skip: frozenset[str], tell: Told | None) -> Program:
-    check, ops, holds = config.read("shardtrace_check"), program.op_names, program.holds_programs
-    for i, step in enumerate(EXECUTION):
-        if step.name in skip or step.idle(ops, holds):
-            continue
-        after = in_phase(step.name, step.run, program)
-        if after is not program:
-            if check:
-                in_phase("verify", verify, after)
-            if tell is not None:
-                tell(i, step, after)
-            program, ops, holds = after, after.op_names, after.holds_programs
-    return program
+def _run(program: Program, skip: frozenset[str], tell: PassObserver | None) -> Program:
+    check = config.read("shardtrace_check")
+
+    def changed(number: int, step: Pass, after: Program) -> None:
+        if check:
+            in_phase("verify", verify, after)
+        if tell is not None:
+            tell(number, step, after)
+
+    return run_passes(EXECUTION, program, skip=skip, changed=changed)

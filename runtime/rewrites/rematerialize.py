@@ -11,22 +11,31 @@ from collections.abc import Mapping, Sequence, Set
 from itertools import accumulate
 from typing import Any
 
+from ...ir.facts import VIEW
 from ...ir.program import Atom, Equation, Program, Var
-from .min_cut import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes, is_cheap
+from .min_cut import (
+    INFINITE_PRICE,
+    MIN_SAVED_BYTES,
+    NEGLIGIBLE_BYTES,
+    choose,
+    held_bytes,
+    is_cheap,
+)
 
 
 def rematerialize(program: Program) -> Program:
     """Hold less where the most is held: between the way forward and the way back, usually."""
     eqns = program.eqns
     # of large values
-    size = {v: n for eqn in eqns for v in eqn.outvars if (n := held_bytes(v.aval)) >= SMALL}
-    if sum(size.values()) < 2 * LEAST:
+    size = {v: n for eqn in eqns for v in eqn.outvars
+            if (n := held_bytes(v.aval)) >= NEGLIGIBLE_BYTES}
+    if sum(size.values()) < 2 * MIN_SAVED_BYTES:
         return program
     born = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars if v in size}
     last: dict[Var, int] = {
         a: i for i, eqn in enumerate(eqns) for a in eqn.invars if a in size}  # type: ignore[misc]
     roots: dict[Var, Var] = {}
-    views = {op for op in program.ops if op.name in VIEWS}
+    views = {op for op in program.ops if VIEW in op.facts and not op.multiple_results}
     for eqn in eqns if views else ():
         if eqn.op in views:
             (v,), x = eqn.outvars, eqn.invars[0]
@@ -37,7 +46,7 @@ def rematerialize(program: Program) -> Program:
         return program
     stay = {roots.get(a, a) for a in program.outvars}  # type: ignore[arg-type, call-overload]
     peak, most = _peak(size, born, last, roots, stay, len(eqns))
-    if most < 2 * LEAST or not any([born[v] <= peak < last[v] for v in far]):
+    if most < 2 * MIN_SAVED_BYTES or not any([born[v] <= peak < last[v] for v in far]):
         return program
     made = {v: eqns[i] for v, i in born.items() if i <= peak}       # small ones count as free
 
@@ -45,9 +54,10 @@ def rematerialize(program: Program) -> Program:
         return roots[v] if v in roots else v
 
     prices = defaultdict(int, {v: size[v] for v in made if v not in stay})
-    prices.update({v: MUCH if r in made and r not in stay else 0 for v, r in roots.items()})
+    prices.update({v: INFINITE_PRICE if r in made and r not in stay else 0
+                   for v, r in roots.items()})
     choice = choose([v for v in made if v in last and last[v] > peak], made,
-                    prices.__getitem__, LEAST // 16, root)
+                    prices.__getitem__, MIN_SAVED_BYTES // 16, root)
     if not choice.recomputed:
         return program
     before = without_recomputed(eqns[:peak + 1], choice.recomputed)
@@ -117,14 +127,14 @@ def with_recomputed(eqns: Sequence[Equation], recomputed: set[Var], made: Mappin
                 continue
             names[v] = Var(v.aval, v.name) if v in there else v
             if v in there or not names.keys().isdisjoint(eqn.invars):  # type: ignore[arg-type]
-                eqn = eqn.on([names.get(a, a) for a in eqn.invars],  # type: ignore[arg-type]
+                eqn = eqn.with_operands([names.get(a, a) for a in eqn.invars],  # type: ignore[arg-type]
                              (names[v],))
             out.append(eqn)
 
     for eqn in eqns:
         if not recomputed.isdisjoint(eqn.invars):    # type: ignore[arg-type]
             compute(eqn.invars)
-            eqn = eqn.on([names.get(a, a) for a in eqn.invars], eqn.outvars)  # type: ignore
+            eqn = eqn.with_operands([names.get(a, a) for a in eqn.invars], eqn.outvars)  # type: ignore
         out.append(eqn)
     compute(outvars)
     return out

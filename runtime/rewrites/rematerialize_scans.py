@@ -11,7 +11,7 @@ from typing import Any
 from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Equation, Program, Var
 from .inline_calls import inline_calls
-from .min_cut import LEAST, choose, held_bytes
+from .min_cut import MIN_SAVED_BYTES, choose, held_bytes
 from .rematerialize import with_recomputed, without_recomputed
 
 
@@ -85,7 +85,7 @@ def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -
     def price(v: Var) -> int:
         return 0 if v in free else held_bytes(v.aval)
 
-    choice = choose(wanted, made, price, max(LEAST // 4 // length, 1))
+    choice = choose(wanted, made, price, max(MIN_SAVED_BYTES // 4 // length, 1))
     if not choice.recomputed and all(v not in free for v in mine.values()) and (
             len(set(mine.values())) == len(mine)):
         return program
@@ -135,12 +135,12 @@ def _rewrite(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Va
             if x not in gone]
     renamed = {v: Var(v.aval, v.name) for v in recomputed}
     where: dict[Any, Any] = {**names, **renamed}
-    formulas = {renamed[v]: made[v].on([where.get(x, x) for x in made[v].invars], (renamed[v],))
-                for v in recomputed}
+    formulas = {renamed[v]: made[v].with_operands([where.get(x, x) for x in made[v].invars],
+                                                  (renamed[v],)) for v in recomputed}
     reads: dict[Any, Any] = {p: where[a.stacks[x]] for x, p in zip(  # type: ignore[index]
         b.eqn.invars[b.first:], b.flat.invars[b.first:], strict=True) if x in gone}
     body = [e if reads.keys().isdisjoint(e.invars) else
-            e.on([reads.get(x, x) for x in e.invars], e.outvars) for e in b.flat.eqns]
+            e.with_operands([reads.get(x, x) for x in e.invars], e.outvars) for e in b.flat.eqns]
     results = [reads.get(x, x) for x in b.flat.outvars]
     body = with_recomputed(body, set(renamed.values()), formulas, set(), results)
     invars = [*b.flat.invars[:b.nc], *more_consts, *b.flat.invars[b.nc:b.first],

@@ -21,7 +21,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ..axes import collective_atoms, group_of
 from ..layout import Layout, array_shape, rearrangement
 from ..numerics import as_declared, widened
-from .folding import EXTREMES, GATHERS, SCATTERS, SUMS
+from .device_sums import FOLDED
 from .permutes import permute
 from .workspace import Kind, Value, Workspace, kind_of
 
@@ -60,6 +60,7 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
 def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
     """What the equation comes to, if only the description of `x` or of its sum changes."""
     name, params, aval = eqn.op.name, eqn.params, eqn.outvars[0].aval
+    kind, reduces = _kind(eqn)
     group = collective_atoms(eqn, p.atoms)
     if params.get("axis_index_groups") is not None:
         return None
@@ -67,15 +68,15 @@ def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
     form: tuple[Atoms, tuple[Atoms, ...]] | None = None
     uniform: tuple[bool, ...] = (False,) * aval.ndim
     layout = x.layout
-    if name in SUMS or name in EXTREMES or (name in SCATTERS and params["tiled"]):
-        operator = EXTREMES.get(name, "sum")
+    if reduces in FOLDED and (kind == "all-reduce" or params["tiled"]):
+        operator = reduces
         combined = p.folded(x, frozenset(group), operator)
         layout = combined.layout._replace(folded=combined.layout.folded.difference(group))
-        if name in SCATTERS:
+        if kind == "reduce-scatter":
             layout = _in_place(layout, group, params["scatter_dimension"])
         else:
             uniform = combined.uniform
-    elif name in GATHERS and params["tiled"]:
+    elif kind == "all-gather" and params["tiled"]:
         form = moved(x, group, params["all_gather_dimension"])
         layout = Layout(form[0], form[1], layout.folded).without(set(group))
     elif name == "all_slice" and layout.atoms.isdisjoint(group):
@@ -90,6 +91,12 @@ def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
     return _Change(operator, form, layout, uniform, kind_of(aval, layout, uniform))
 
 
+def _kind(eqn: Equation) -> tuple[str, str]:
+    """The kind of the collective, and the operator by which it combines blocks."""
+    assert eqn.op.collective is not None
+    return eqn.op.collective.kind, eqn.op.collective.reduces
+
+
 def _in_place(layout: Layout, group: Atoms, d: int) -> Layout:
     """The layout with the group, over which the value does not differ, as the minor axes of a
     dimension."""
@@ -101,12 +108,12 @@ def _in_place(layout: Layout, group: Atoms, d: int) -> Layout:
 def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
     """`plan` where more is to be done."""
     group = collective_atoms(eqn, p.atoms)
-    name, params = eqn.op.name, eqn.params
+    name, params, (kind, _) = eqn.op.name, eqn.params, _kind(eqn)
     if params.get("axis_index_groups") is not None:
         _exchange(p, eqn, x, group)
-    elif name in GATHERS:
+    elif kind == "all-gather":
         _gather_stacked(p, eqn, x, group, params["all_gather_dimension"])
-    elif name in SCATTERS:
+    elif kind == "reduce-scatter":
         combined = p.folded(x, frozenset(group))
         layout = combined.layout
         whole = Value(x.aval, layout._replace(folded=layout.folded - frozenset(group)),

@@ -20,8 +20,7 @@ from ..calls.call import Call
 from ..layout import Atoms, Layout, array_shape
 from ..masks import MASK, Guard, guard, mask_dims, outer_mask, selected
 from ..plans.plan import Plan
-from ..rewrites.inline_calls import every_equation
-from ..rewrites.pipeline import prepared
+from ..rewrites.pipeline import run_execution_passes
 from .scanning import Arrays, Body, scan_runner, while_runner
 from .workspace import Value
 
@@ -38,7 +37,7 @@ class PlannedBody:
     def __init__(self, p: Any, program: Program, operands: Sequence[Value],
                  layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None,
                  trial: bool = False, sums: Sequence[frozenset[str]] = ()) -> None:
-        program = prepared(program)
+        program = run_execution_passes(program)
         self.planner = q = p.nested(program)
         if mask:
             q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate
@@ -96,7 +95,7 @@ def _runs_again(call: Call) -> bool:
     """Must a call run in every iteration, though its operands are the same? If the host sees it."""
     if call.eqn is None:
         return False
-    return any(e.op.effect for e in every_equation((call.eqn,)))
+    return any(e.op.effect for e in call.eqn.walk())
 
 
 def plain(layout: Layout) -> Layout:

@@ -12,10 +12,12 @@ Plans follow the data, not the types: a value that the program fails to exchange
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from ...ir.facts import IDENTITY
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.mesh import AbstractMesh
 from ...ir.op import Op
@@ -28,13 +30,19 @@ from ..axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
 from ..calls.call import new_call
 from ..layout import Layout, whole
 from ..plans.plan import Plan
-from ..rewrites.inline_calls import every_equation, telling
-from ..rewrites.pipeline import prepared
+from ..rewrites.pipeline import run_execution_passes
 from ..storage import Stored, new_stored
 from . import collectives, control, inplace
-from .borders import Given, given, global_types, number, result, usual_lead
-from .decisions import decide, decided, local_rule
-from .folding import Folds, folds, linear_set, may_combine, variation
+from .conversions import Given, given, global_types, number, result, usual_lead
+from .device_sums import (
+    Folds,
+    deferrable_sums,
+    device_dependent_ops,
+    has_reductions,
+    linear_set,
+    varying_axes,
+)
+from .equation_plans import decide, decided, local_rule
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
@@ -44,10 +52,6 @@ NO_FOLDS: Folds = {}
 
 FEW = 8                 # equations for which a plan has fewer objects than the collector waits for
 
-# Ops whose result is their operand, with other claims about it.
-IDENTITIES = frozenset({"copy", "preduced", "pvary", "reduced_vary_cast_p", "reshard",
-                        "sharding_constraint", "vary_unreduced_cast_p"})
-
 
 def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
     """A function from the stored arguments of a LOCAL program to its stored results.
@@ -56,9 +60,9 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
     whole values whose types are `local.global_in` and `local.global_out`.
     """
     if len(local.eqns) < FEW and not local.holds_programs:
-        return Simulated(prepared(local), mesh)
+        return Simulated(run_execution_passes(local), mesh)
     with collector_paused():
-        return Simulated(prepared(local), mesh)
+        return Simulated(run_execution_passes(local), mesh)
 
 
 class Simulated:
@@ -91,10 +95,10 @@ def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
         spec = t.sharding.spec
         used.update(spec.axes())
         used.update(spec.unreduced)
-    ops = telling(program.ops)
+    ops = device_dependent_ops(program.ops)
     if not ops:
         return used
-    for eqn in every_equation([eqn for eqn in program.eqns if eqn.op in ops]):
+    for eqn in chain.from_iterable([eqn.walk() for eqn in program.eqns if eqn.op in ops]):
         if eqn.op.collective is not None:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
         elif eqn.op.name == "axis_index":
@@ -177,10 +181,10 @@ class Planner(Workspace):
         program = self.program
         for var, value in program.consts:
             self.at[var] = self.constant(value, var.aval)
-        if any(sums) or may_combine(program.ops):
+        if any(sums) or has_reductions(program.ops):
             known = {v: x.kind.atoms for v, x in self.at.items()}
-            varies = variation(program, known, self.atoms)
-            self.folds = folds(program.eqns, program.outvars, varies, self.atoms, sums,
+            varies = varying_axes(program, known, self.atoms)
+            self.folds = deferrable_sums(program.eqns, program.outvars, varies, self.atoms, sums,
                                self.mask is None)
         for eqn in program.eqns:
             self.eqn = eqn
@@ -220,17 +224,13 @@ class Planner(Workspace):
         return found
 
     # -- equations -----------------------------------------------------------------------------
-    def impossible(self, eqn: Equation) -> None:
+    def unsupported(self, eqn: Equation) -> None:
         raise TypeError(f"`{eqn.op.name}` of {eqn.location} cannot be executed: it has no "
                         "evaluator, and the simulated executor has no strategy for it")
 
     def identity(self, eqn: Equation) -> None:
-        (out,) = eqn.outvars
-        self.at[out] = self.value_of(eqn.invars[0]).again(out.aval)
-
-    def identities(self, eqn: Equation) -> None:
         for a, out in zip(eqn.invars, eqn.outvars, strict=True):
-            self.at[out] = self.value_of(a).again(out.aval)
+            self.at[out] = self.value_of(a).with_type(out.aval)
 
     def collective(self, eqn: Equation) -> None:
         collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
@@ -261,11 +261,12 @@ class Planner(Workspace):
                 allowed = inplace.folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
-            operands = self.fold_group(eqn, operands, members, done)
+            operands = self.reduce_linear_operands(eqn, operands, members, done)
         if allowed:
             sums = allowed.get("sum", NONE) - done
             if sums:
-                operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
+                operands, done = self.reduce_operand_early(
+                    eqn, operands, types, sums, done, allowed)
         if allowed or done:
             slots = [x.slot for x in operands]
             made = decide(eqn.instance, operands, types, self.atoms, allowed, done)
@@ -291,28 +292,28 @@ class Planner(Workspace):
         ((layout, same, kind),) = made.results
         at[outs[0]] = Value(types[0], layout, slot, same, kind)
 
-    def fold_group(self, eqn: Equation, operands: list[Value], members: frozenset[int],
+    def reduce_linear_operands(self, eqn: Equation, operands: list[Value], members: frozenset[int],
                    axes: frozenset[str]) -> list[Value]:
         """The operands in which the equation is linear together with `members`, summed."""
         group = linear_set(eqn.op, eqn, members)
         assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
         return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
 
-    def sum_first(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
+    def reduce_operand_early(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
                   sums: frozenset[str], done: frozenset[str], allowed: Any
                   ) -> tuple[list[Value], frozenset[str]]:
         """Sum an operand that alone differs over a folded axis, rather than the result.
 
         Not where the axis is in place on a summed dimension, which is one evaluation anyway.
         """
-        known = eqn.instance.table(Planner.sum_first)
+        known = eqn.instance.table(Planner.reduce_operand_early)
         key = (self.atoms.owner, *[x.kind for x in operands], *types, sums,
                tuple(sorted(allowed.items())))
         found = known.get(key)
         if found is None:
             found = known[key] = self._axes_to_sum_first(eqn, operands, types, sums, allowed)
         for having, axis in found:
-            operands = self.fold_group(eqn, operands, having, frozenset((axis,)))
+            operands = self.reduce_linear_operands(eqn, operands, having, frozenset((axis,)))
             done |= {axis}
         return operands, done
 
@@ -356,14 +357,12 @@ STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
 @cached(1024)
 def _strategy(op: Op) -> Callable[[Planner, Equation], None]:
     """What plans equations of this op."""
-    if op.name in IDENTITIES:
+    if IDENTITY in op.facts and op.collective is None:
         return Planner.identity
-    if op.name == "optimization_barrier":
-        return Planner.identities
     if op.name in STRATEGIES:
         return STRATEGIES[op.name]
     if op.effect:
         return callbacks.plan_callback
     if op.collective is not None:
         return Planner.collective
-    return Planner.impossible if op.evaluate is None else Planner.local
+    return Planner.unsupported if op.evaluate is None else Planner.local

@@ -10,7 +10,7 @@ program. That holds if
   uniform along it, and is lengthened); an operand without it does not differ over them.
 
 A reduction factor qualifies for axes over which the result is folded
-(runtime/simulation/folding.py). All other axes are stacked, which is always correct: evaluators
+(runtime/simulation/device_sums.py). All other axes are stacked, which is always correct: evaluators
 take leading device dimensions.
 """
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from ...ir.rule import PASS, REDUCE, FactorRule
 from ..layout import Atoms
-from .folding import Folds
+from .device_sums import Folds
 from .workspace import Value
 
 Orders = dict[int, Atoms]        # factor to the axes in place on it, major to minor

@@ -15,7 +15,7 @@ from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
 from ..masks import Guard
 from ..plans import plan as plans
-from ..plans.destinations import copied
+from ..plans.in_place import copied
 from ..plans.loops import scan_function, while_function
 from ..plans.plan import TIMED, Plan
 

@@ -1,4 +1,4 @@
-"""The planner's values: which array holds each, in which layout, and how to convert it.
+"""Values of the planner: the slot and layout of each, and its conversions to other layouts.
 
 A value has one primary form, in which it was computed. Other forms are calls of the plan, made when
 an equation asks for them and then reused: most are views, and a copy is made at most once.
@@ -78,7 +78,7 @@ class Value:
             self._forms = {}
         return self._forms
 
-    def again(self, aval: ArrayType) -> Value:
+    def with_type(self, aval: ArrayType) -> Value:
         """The same arrays as a value of another type, of the same local shape."""
         new = Value(aval, self.layout, self.slot, self.uniform)
         new._forms = self.forms

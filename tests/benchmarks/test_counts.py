@@ -109,7 +109,7 @@ def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int
     with lib.context():
         for clear in (False, False, True):
             traced = lib.root.jit(SMALL[name][0](lib)).trace(*args)
-            forget("driver.execution.recent")
+            forget("driver.execution.partition_cache")
             if clear:
                 lib.root.clear_caches()
             found.append(calls_of(traced.lower))
@@ -149,7 +149,7 @@ def test_a_first_run_makes_few_calls_an_equation_more(
             if not known:
                 lib.root.clear_caches()
             traced = lib.root.jit(SMALL[name][0](lib)).trace(*args)
-            forget("driver.execution.recent")
+            forget("driver.execution.partition_cache")
             compiled = traced.lower().compile()
             first, second = (calls_of(lambda: compiled(*args)) for _ in range(2))   # noqa: B023
         equations = worker.count_equations(traced.jaxpr)

@@ -21,7 +21,7 @@ from shardtrace.ir import rule, verify
 from shardtrace.ir.inference import levels
 from shardtrace.partitioner.lowering import builder
 from shardtrace.partitioner.propagation import fixed_point
-from shardtrace.runtime.simulation import decisions
+from shardtrace.runtime.simulation import equation_plans
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding, use_abstract_mesh
 from shardtrace.sharding import PartitionSpec as P
@@ -88,7 +88,7 @@ def test_an_equation_takes_few_calls_to_partition_and_plan(program, sizes, kind,
 
 
 EVALUATED = ((rule.Pattern, "rule"), (fixed_point._Propagation, "step"), (verify, "check_use"),
-             (levels, "_given"), (builder, "recipe_of"), (decisions, "_decide"))
+             (levels, "_given"), (builder, "recipe_of"), (equation_plans, "_decide"))
 
 
 @pytest.fixture

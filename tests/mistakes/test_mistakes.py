@@ -1,6 +1,6 @@
 """Typical mistakes: the class and words of JAX's error, the user's line, a cause and a way out.
 
-What JAX says is recorded in golden/mistakes.json (record_mistakes.py).
+What JAX says is recorded in golden/mistakes.json (tests/record/mistakes.py).
 """
 from __future__ import annotations
 

@@ -33,7 +33,6 @@ from shardtrace.ir.kernels.key_data import storage_dtype
 from shardtrace.ir.program import Program
 from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify
-from shardtrace.runtime.rewrites.inline_calls import every_equation
 
 command = importlib.import_module("shardtrace.cli.main")
 SECONDS = 10                      # of processor time
@@ -250,7 +249,7 @@ def outcome(text: str) -> str:
 
 def loops(program: Program) -> bool:
     """May it run for as long as a number in it says?"""
-    return any(e.op.name in ("scan", "while") for e in every_equation(program.eqns))
+    return any(e.op.name in ("scan", "while") for e in program.walk())
 
 
 def arguments(local: Program) -> list[np.ndarray] | None:

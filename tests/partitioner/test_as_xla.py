@@ -12,7 +12,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.partitioner.preparation.unread import drop_unread
+from shardtrace.partitioner.preparation.dead_code import drop_unread
 from shardtrace.partitioner.redistribution.steps_of_xla import steps
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.api_boundary import bounded
+from ...ir.api_boundary import api_function
 from ...ir.array import install_methods
 from .. import jnp, lax
 from ..jnp.creation import arrays
@@ -331,10 +331,10 @@ for _name, _method in METHODS.items():
 
 def _bounded(name: str, method: Any) -> Any:
     if isinstance(method, property):
-        return property(bounded(method.fget), doc=method.__doc__) if method.fget else method
+        return property(api_function(method.fget), doc=method.__doc__) if method.fget else method
     if getattr(method, "__name__", "").startswith(("_", "<")) and not name.startswith("__"):
         method.__name__ = method.__qualname__ = name          # what users call it
-    return bounded(method)
+    return api_function(method)
 
 
 install_methods({name: _bounded(name, method) for name, method in METHODS.items()})

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.api_boundary import SIGNS, crossed
+from ...ir.api_boundary import SIGNS, process_exception
 from ...ir.array import Array
 from ..indexing.indexing import get_item
 from ..jnp.creation import arrays
@@ -37,7 +37,7 @@ def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
                 return f(self, other)
             return _refuse(name, self, other)
         except Exception as error:
-            crossed(error, op, (self, other))
+            process_exception(error, op, (self, other))
             raise
 
     op.__name__ = op.__qualname__ = name
@@ -52,7 +52,7 @@ def _reflected(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
                 return f(other, self)
             return _refuse(name, other, self)
         except Exception as error:
-            crossed(error, op, (other, self))
+            process_exception(error, op, (other, self))
             raise
 
     op.__name__ = op.__qualname__ = name
@@ -121,7 +121,7 @@ def _get(self, idx, /):
     try:
         return get_item(self, idx)
     except Exception as error:
-        crossed(error, _get, (self, idx))
+        process_exception(error, _get, (self, idx))
         raise
 
 

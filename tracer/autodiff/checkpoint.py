@@ -18,11 +18,10 @@ from ...ir.ops.control.custom import checkpoint_p, name_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.support.immutable import immutable
 from .. import sharding_notes
-from ..staging.signature import Arguments
+from ..staging.signature import Arguments, function_name
 from ..staging.staging import trace_to_program
 from ..staging.tracer import typeof
 from ..trees import tree
-from .custom.common import function_name
 from .forward import jvp_program, weak_flags
 from .nested.rules import PartialEvaluation, register
 from .partial_eval import Split, compute_again, split_program, without_dead_equations

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ...ir.ops.control.custom import CALLS
 from ...ir.ops.derivatives import has_tangent
 from ...ir.program import Atom, Equation, Program, Var
 from .replay import live_equations
 
 Mask = tuple[bool, ...]
 
-# Ops that call a program with their own operands, and the param that holds it.
-_CALLED = {"jit": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr",
-           "custom_vjp_call": "call_jaxpr"}
 _RULES = {"custom_jvp_call": "jvp_jaxpr_fun", "custom_vjp_call": "fwd_jaxpr_thunk"}
 
 
@@ -85,8 +83,8 @@ def _given(eqn: Equation, found: set[Var]) -> Mask:
 def _held(eqn: Equation, given: Mask, told: Callable[[Program, Mask], Mask]) -> Mask:
     """What is told of an equation by the programs that it holds."""
     name, params = eqn.op.name, eqn.params
-    if name in _CALLED:
-        inner = params[_CALLED[name]]
+    if name in CALLS:
+        inner = params[eqn.op.subprograms[0]]
         return told(inner, given) if len(inner.invars) == len(eqn.invars) else _nothing(eqn)
     if name == "scan":
         return iterated(params["jaxpr"], given, params["num_consts"], params["num_carry"], told)

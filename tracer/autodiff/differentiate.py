@@ -12,11 +12,11 @@ from ...ir.op import OPS
 from ...ir.phases import phase
 from ...ir.program import Program, Var
 from ...ir.support.immutable import immutable
+from ..staging.signature import function_name
 from ..staging.staging import Builder
 from ..staging.tracer import Tracer, typeof
 from ..trees import tree
 from .custom import custom_jvp, custom_vjp
-from .custom.common import function_name
 from .forward import Linear, Mask, linearize_program, push_program
 from .nested import branches, calls, loops, regions, while_loops
 from .recording import Recording, record

@@ -18,6 +18,7 @@ from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import cotangent_type, full_like, has_tangent
 from ...ir.types import ArrayType, same_type
 from .. import sharding_notes
+from ..staging.signature import function_name
 from ..staging.staging import trace_to_program
 from ..staging.tracer import typeof
 from ..trees import tree
@@ -29,7 +30,6 @@ from .checks import (
     check_scalar,
     check_tangents,
 )
-from .custom.common import function_name
 from .differentiate import (
     differentiable,
     finished,

@@ -51,7 +51,7 @@ class _Recorded:
             else:
                 outvars = tuple([Var(v.aval) for v in outs])
                 env.update(zip(outs, outvars, strict=True))
-            again = eqn.on([at(a, a) for a in eqn.invars], outvars)
+            again = eqn.with_operands([at(a, a) for a in eqn.invars], outvars)
             again.known_types = eqn.known_types
             eqns.append(again)
         return [Tracer(builder, at(r, r)) if type(r) in _ATOMS else r for r in self.results]

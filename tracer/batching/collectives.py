@@ -2,8 +2,9 @@
 
 `psum(x, 'i')` under `vmap(..., axis_name='i')` is a sum over the mapped dimension, `all_gather` is
 the array itself, `ppermute` an indexing. Axes besides the mapped one are left to whoever binds
-them: a sum over two axes is a sum over each in turn; the functions in lax/parallel.py take other
-collectives apart before they get here, so these name one axis.
+them: a sum over two axes is a sum over each in turn; the functions in
+lax/communication/parallel.py take other collectives apart before they get here, so these name one
+axis.
 Source: JAX's `vmap` and its rules for collectives.
 """
 from __future__ import annotations

@@ -20,7 +20,7 @@ from ...ir.op import OPS, Op
 from ...ir.ops.communication.sharding import insert_dim
 from ...ir.ops.derivatives import batch_first, move_first
 from ...ir.ops.rules import insert_axes
-from ...ir.program import Program
+from ...ir.program import Program, subprograms_in
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.support.immutable import immutable, replace
@@ -134,13 +134,7 @@ def typed(x: Any, dim: int | None, t: ArrayType, axis: MappedAxis) -> Any:
 def axis_names_of(op: Op, params: dict[str, Any]) -> frozenset[Hashable]:
     """The axis names that an equation uses, those inside its programs included."""
     if op.subprograms:
-        names: frozenset[Hashable] = frozenset()
-        for field in op.subprograms:
-            value = params[field]
-            for program in value if isinstance(value, tuple) else (value,):
-                if isinstance(program, Program):
-                    names |= program_axis_names(program)
-        return names
+        return frozenset().union(*[program_axis_names(p) for _, p in subprograms_in(op, params)])
     if op.collective is not None or op.name == "axis_index":
         named = params.get("axes", params.get("axis_name", ()))
         return frozenset(named if isinstance(named, tuple) else (named,))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as _np
 
 from ...ir.array import Array as ndarray
-from ...ir.support.lazy import late_names
+from ...ir.support.lazy import lazy_names
 from ..operands.dtype_promotion import ComplexWarning
 from .creation.arrays import (
     array,
@@ -414,7 +414,7 @@ if TYPE_CHECKING:
     from .signals.signal import convolve, correlate, gradient, interp, unwrap
     from .signals.windows import bartlett, blackman, hamming, hanning, kaiser
 
-LATE: dict[str, tuple[str, ...]] = {
+LAZY: dict[str, tuple[str, ...]] = {
     "fft": (),
     ".creation.grids": (
         "apply_along_axis", "apply_over_axes", "c_", "frompyfunc", "index_exp", "mgrid", "ogrid",
@@ -440,9 +440,9 @@ LATE: dict[str, tuple[str, ...]] = {
     ".signals.windows": ("bartlett", "blackman", "hamming", "hanning", "kaiser"),
 }
 """Modules that load when one of these names of theirs is asked for."""
-LATE_NAMES = tuple(name for names in LATE.values() for name in names)
+LAZY_NAMES = tuple(name for names in LAZY.values() for name in names)
 
-__getattr__, __dir__ = late_names(__name__, LATE)
+__getattr__, __dir__ = lazy_names(__name__, LAZY)
 
 newaxis = None
 printoptions = _np.printoptions
@@ -507,4 +507,4 @@ __all__ = [
     "vectorize", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]
 # What `import *` asks for: what is here.
-globals()["__all__"] = sorted({*__all__}.difference(LATE_NAMES))
+globals()["__all__"] = sorted({*__all__}.difference(LAZY_NAMES))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.ops.indexing.common import ScatterDimensionNumbers
-from ...ir.support.lazy import late_names
+from ...ir.support.lazy import lazy_names
 from .contraction import (
     DotAlgorithm,
     DotAlgorithmPreset,
@@ -202,7 +202,7 @@ if TYPE_CHECKING:
     from .special import betainc, igamma, igamma_grad_a, igammac, polygamma, random_gamma_grad, zeta
     from .window_reductions import reduce_window, reduce_window_shape_tuple
 
-__getattr__, __dir__ = late_names(__name__, {
+__getattr__, __dir__ = lazy_names(__name__, {
     "generators": ("RandomAlgorithm", "rng_bit_generator"),
     "linalg": (),
     "special": ("betainc", "igamma", "igamma_grad_a", "igammac", "polygamma", "random_gamma_grad",

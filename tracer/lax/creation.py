@@ -16,7 +16,7 @@ from ...ir.types import normalized_sharding
 from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype
 from ..operands.shape_arguments import static_shape
-from ..shardings.eager_mesh import beside
+from ..shardings.eager_mesh import mesh_of_operands
 from ..shardings.out_sharding import output_sharding, placement
 from ..staging.constants import as_array, is_concrete, put_on_device
 
@@ -105,7 +105,7 @@ def like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
         return _placed_like(result, x)
     aval = x.aval
     if aval.sharding.mesh.explicit_axes and _on_context(aval.sharding.mesh):
-        with beside(x):
+        with mesh_of_operands(x):
             result = _varying_like(filled_as(new_shape, value, aval.sharding), x)
         return _placed_like(result, x)
     return _placed_like(_varying_like(filled_as(new_shape, value), x), x)

@@ -35,7 +35,7 @@ from ..operands.dtype_promotion import (
     promote_dtypes_inexact,
     shape_of,
 )
-from ..shardings.eager_mesh import beside
+from ..shardings.eager_mesh import mesh_of_operands
 from .contraction import dot_general
 from .creation import full_like
 from .elementwise import conj
@@ -96,7 +96,7 @@ def _lower_triangle(x: Any) -> Any:
     index = np.dtype("int32")
     rows = iota_p.bind(dtype=index, shape=shape[-2:], dimension=0, sharding=None)
     columns = iota_p.bind(dtype=index, shape=shape[-2:], dimension=1, sharding=None)
-    with beside(x):      # a whole mask, as in JAX: over Explicit axes x must then be whole too
+    with mesh_of_operands(x):       # a whole mask, as in JAX: over Explicit axes x must be too
         mask = to_type(ge_p.bind(rows, columns), shape)
     return select_n_p.bind(mask, full_like(x, 0), x)
 

@@ -23,7 +23,7 @@ from ..operands.broadcasting import to_type
 from ..operands.dtype_promotion import broadcast_shapes as _broadcast_shapes
 from ..operands.dtype_promotion import shape_of
 from ..operands.shape_arguments import canonical_axis, static_shape
-from ..shardings.eager_mesh import beside
+from ..shardings.eager_mesh import mesh_of_operands
 from ..shardings.out_sharding import output_sharding
 from ..staging.constants import as_array
 
@@ -84,7 +84,7 @@ def broadcast_like(arr, like_arr):
     """arr broadcast to the shape of like_arr, dimensions aligned at the end."""
     like_arr = as_array(like_arr)
     like = like_arr.aval
-    with beside(like_arr):
+    with mesh_of_operands(like_arr):
         return to_type(arr, like.shape, like.sharding if any(like.entries) else None)
 
 

@@ -17,7 +17,7 @@ from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
-from ..shardings.eager_mesh import beside
+from ..shardings.eager_mesh import mesh_of_operands
 from ..staging.constants import as_array
 from .dtype_promotion import broadcast_shapes, shape_of
 
@@ -101,7 +101,7 @@ def broadcast_together(*values: Any) -> list[Any]:
     if pending:
         refuse_pending("broadcasting", pending)
     sharding = broadcast_sharding(list(values), shape)
-    with beside(*values):
+    with mesh_of_operands(*values):
         return [to_type(v, shape, sharding) for v in values]
 
 

@@ -44,7 +44,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def beside(*values: Any) -> _Meshes | _Nothing:
+def mesh_of_operands(*values: Any) -> _Meshes | _Nothing:
     """A `with` block in which constants may live on the meshes of these arrays.
 
     Nothing happens while tracing, or where no array is on a mesh with Explicit axes.

@@ -366,11 +366,8 @@ def number_names(program: Program) -> None:
     again = [v for v in named if first[v.name] is not v]
     used = set(first)
     for eqn in program.eqns:
-        for name in eqn.op.subprograms:
-            value = eqn.params[name]
-            for inner in value if isinstance(value, tuple) else (value,):
-                if isinstance(inner, Program):
-                    number_names(inner)
+        for _, inner in eqn.subprograms():
+            number_names(inner)
     count: dict[str, int] = {}
     for v in again:
         base = v.name or ""

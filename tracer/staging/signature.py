@@ -237,6 +237,13 @@ def result_paths(results: Any, count: int) -> list[str]:
     return paths_of(results)
 
 
+def function_name(f: Any) -> str:
+    """What messages call a function: its name, of a partial that of the function in it."""
+    while isinstance(f, functools.partial):
+        f = f.func
+    return getattr(f, "__name__", type(f).__name__)
+
+
 def plain_function(f: Any) -> types.FunctionType | None:
     """The function whose code tells the parameters of `f`, so that no signature need be made: the
     innermost that `f` is wrapped around. None where there is no such function."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...factor_axes import axes_without, axis_set, canonical_axes, covered
+from ...facts import CHEAP, GENERATED, IDENTITY, REARRANGED, VIEW
 from ...manual_state import NOT_MANUAL, ManualState
 from ...op import OPS, Collective, Op, defop
 from ...spec import parse_axis
@@ -92,12 +93,12 @@ def _batch_shift(op_of: Callable[[], Op], *dims: str) -> Callable[..., Any]:
 # -- the ops --------------------------------------------------------------------------------------
 
 def _reduction(name: str, doc: str, *, manual: Any = None, evaluate: Callable[..., np.ndarray],
-               groups: bool = False, **fields: Any) -> Op:
+               reduces: str = "sum", groups: bool = False, **fields: Any) -> Op:
     """Declare a reduction over the group; `groups`: whether it takes `axis_index_groups`."""
     return defop(
         name, doc=doc, infer=shapes.same, rule="... -> ...", manual=manual or _drop_state(_named),
         collective=Collective(_named, exchange.grouped(evaluate) if groups else evaluate,
-                              exchange.wire_reduce, invariant=True),
+                              exchange.wire_reduce, "all-reduce", reduces, invariant=True),
         **fields)
 
 
@@ -120,20 +121,22 @@ psum_p = _reduction(
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, **params: (psum_p.bind(strong(ct), **params),),
     evaluate=exchange.sum_group, groups=True)
-pmax_p = _reduction("pmax", "Maximum over the group.", evaluate=exchange.max_group, groups=True)
-pmin_p = _reduction("pmin", "Minimum over the group.", evaluate=exchange.min_group, groups=True)
+pmax_p = _reduction("pmax", "Maximum over the group.", evaluate=exchange.max_group,
+                    reduces="max", groups=True)
+pmin_p = _reduction("pmin", "Minimum over the group.", evaluate=exchange.min_group,
+                    reduces="min", groups=True)
 pprod_p = _reduction(
     "pprod", "Product over the group.",
-    evaluate=exchange.combined_group(np.multiply))
+    evaluate=exchange.combined_group(np.multiply), reduces="prod")
 pand_p = _reduction(
     "pand", "Bits that are set in all blocks of the group.",
-    evaluate=exchange.combined_group(np.bitwise_and))
+    evaluate=exchange.combined_group(np.bitwise_and), reduces="and")
 por_p = _reduction(
     "por", "Bits that are set in some block of the group.",
-    evaluate=exchange.combined_group(np.bitwise_or))
+    evaluate=exchange.combined_group(np.bitwise_or), reduces="or")
 pxor_p = _reduction(
     "pxor", "Bits that are set in an odd number of blocks of the group.",
-    evaluate=exchange.combined_group(np.bitwise_xor))
+    evaluate=exchange.combined_group(np.bitwise_xor), reduces="xor")
 unreduced_psum_p = _reduction(
     "unreduced_psum", "Finish a pending sum: the value was the sum over the group all along.",
     pending="keep", manual=_unreduced_to_invarying,
@@ -147,7 +150,7 @@ def _cast(name: str, doc: str, manual: Any, transpose: Any) -> Op:
     return defop(
         name, doc=doc, infer=shapes.same, rule="... -> ...", pending="keep", manual=manual,
         linear=((0,),), jvp="linear", transpose=transpose,
-        evaluate=lambda lead, x, **_: x, arithmetic=False)
+        evaluate=lambda lead, x, **_: x, arithmetic=False, facts=(IDENTITY, CHEAP))
 
 
 def _pvary_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
@@ -203,7 +206,7 @@ def _gather(name: str, doc: str, *, groups: bool = False, **fields: Any) -> Op:
         arithmetic=False,
         collective=Collective(_axis_name,
                               exchange.grouped(exchange.gather) if groups else exchange.gather,
-                              exchange.wire_gather, invariant=not groups),
+                              exchange.wire_gather, "all-gather", invariant=not groups),
         **fields)
 
 
@@ -228,7 +231,7 @@ def _squeeze(x: Any, dim: int) -> Any:
 all_gather_invariant_p = _gather(
     "all_gather_invariant", "As all_gather; the result counts as the same on all members.",
     manual=_drop_state(_axis_name),
-    transpose=_gather_invariant_transpose)
+    transpose=_gather_invariant_transpose, facts=(VIEW,))
 
 
 def _gather_reduced_state(op: Op, types: Sequence[ArrayType], params: Params
@@ -252,7 +255,7 @@ def _sum_scatter(name: str, doc: str, *, groups: bool = False, **fields: Any) ->
         linear=((0,),), jvp="linear", batch=_batch_shift(lambda: OPS[name], "scatter_dimension"),
         collective=Collective(_axis_name,
                               exchange.grouped(exchange.scatter) if groups else exchange.scatter,
-                              exchange.wire_exchange),
+                              exchange.wire_exchange, "reduce-scatter", "sum"),
         **fields)
 
 
@@ -290,7 +293,7 @@ all_to_all_p = defop(
     batch=_batch_shift(lambda: all_to_all_p, "split_axis", "concat_axis"),
     arithmetic=False,
     collective=Collective(_axis_name, exchange.grouped(exchange.all_to_all),
-                          exchange.wire_exchange))
+                          exchange.wire_exchange, "all-to-all"))
 
 
 def _infer_permute(t: ArrayType, *, axis_name: Axes, perm: tuple[tuple[int, int], ...]) -> tuple:
@@ -343,7 +346,9 @@ ppermute_p = defop(
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, axis_name, perm: (
         ppermute_p.bind(ct, axis_name=axis_name, perm=tuple((d, s) for s, d in perm)),),
-    arithmetic=False, collective=Collective(_axis_name, exchange.permute, exchange.wire_permute))
+    arithmetic=False,
+    collective=Collective(_axis_name, exchange.permute, exchange.wire_permute,
+                          "collective-permute"))
 
 
 def _slice_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
@@ -361,7 +366,8 @@ all_slice_p = defop(
         all_gather_invariant_p.bind(ct, axis_name=axes, axis_size=axis_size,
                                     all_gather_dimension=dimension, tiled=True),),
     batch=_batch_shift(lambda: all_slice_p, "dimension"),
-    arithmetic=False, collective=Collective(_named, exchange.own_slice, exchange.wire_nothing))
+    arithmetic=False, facts=(REARRANGED,),
+    collective=Collective(_named, exchange.own_slice, exchange.wire_nothing, "", local=True))
 
 
 def _axis_index_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
@@ -375,4 +381,4 @@ axis_index_p = defop(
     infer=lambda *, axis_name, varying: ((), np.dtype(np.int32)), rule=" -> ",
     manual=_axis_index_state,
     jvp="zero",
-    arithmetic=False)
+    arithmetic=False, facts=(GENERATED,))

@@ -16,16 +16,7 @@ from ...support.named_tuple import NamedTuple
 from . import group_exchange as exchange
 from .retile import retile_kind, retile_p
 
-KINDS = {
-    "psum": "all-reduce", "psum_invariant": "all-reduce", "unreduced_psum": "all-reduce",
-    "pmax": "all-reduce", "pmin": "all-reduce", "pprod": "all-reduce", "pand": "all-reduce",
-    "por": "all-reduce", "pxor": "all-reduce",
-    "all_gather": "all-gather", "all_gather_invariant": "all-gather",
-    "all_gather_reduced": "all-gather",
-    "reduce_scatter": "reduce-scatter", "unreduced_reduce_scatter": "reduce-scatter",
-    "all_to_all": "all-to-all", "ppermute": "collective-permute",
-    "exchange_rows": "collective-permute",
-}
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
 class Use(NamedTuple):
@@ -113,7 +104,7 @@ def _kind(eqn: Equation) -> tuple[str, tuple[str, ...], int] | None:
     if eqn.op is retile_p:
         kind, size = retile_kind(eqn.invars[0].aval.local_shape(), eqn.params)
         return (kind, axes, size) if kind else None
-    kind = KINDS.get(eqn.op.name, "")
+    kind = collective.kind
     if not kind:
         return None
     if kind == "collective-permute" and not received_bytes(eqn):
@@ -128,13 +119,19 @@ def _size(eqn: Equation, axes: Sequence[str]) -> int:
 
 # -- how often ------------------------------------------------------------------------------------
 
-def _repeats(eqn: Equation, name: str) -> int:
+def trips(eqn: Equation, unknown: int = 1) -> int:
+    """How often a loop runs its body; `unknown` where it does not say; 1 of other equations."""
     if eqn.op.name == "scan":
         return int(eqn.params["length"])
     if eqn.op.name == "while":
-        trips = trip_count(eqn)
-        return 1 if trips is None else trips + (name == "cond_jaxpr")
+        found = trip_count(eqn)
+        return unknown if found is None else found
     return 1
+
+
+def _repeats(eqn: Equation, name: str) -> int:
+    test = name == "cond_jaxpr"                 # runs once more, where it is known how often
+    return trips(eqn, unknown=0 if test else 1) + test
 
 
 def trip_count(eqn: Equation) -> int | None:

@@ -120,4 +120,4 @@ exchange_rows_p = defop(
     infer=_infer, rule=_rule, explicit="follow", manual=_state,
     linear=((0,),),
     arithmetic=False, collective=Collective(
-        lambda params: params["axis_name"], _evaluate, _wire, sent=_sent))
+        lambda params: params["axis_name"], _evaluate, _wire, "collective-permute", sent=_sent))

@@ -135,4 +135,5 @@ retile_p = defop(
     "tiling, the same along axes that the source does not use.",
     infer=_infer, rule=_rule, explicit="follow", manual=_state,
     linear=((0,),),
-    arithmetic=False, collective=Collective(lambda params: params["axes"], _evaluate, _wire))
+    arithmetic=False,
+    collective=Collective(lambda params: params["axes"], _evaluate, _wire, "retile"))

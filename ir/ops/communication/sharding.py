@@ -14,6 +14,7 @@ from typing import Any
 from ...context import STATE
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.location import capture
+from ...facts import IDENTITY
 from ...inference.unreduced import is_pending, refuse_pending
 from ...manual_state import ManualState
 from ...mesh import AbstractMesh, AxisType, empty_abstract_mesh
@@ -118,7 +119,7 @@ reshard_p = defop(
     "reshard", doc="The same value, laid out as `dst_sharding` says.",
     infer=_reshard_infer, rule="... -> ...", explicit="follow", pending="carry",
     linear=[(0,)], jvp="linear", transpose=_reshard_transpose, batch=_reshard_batch,
-    evaluate=_identity, arithmetic=False,
+    evaluate=_identity, arithmetic=False, facts=(IDENTITY,),
     samples=_no_samples)
 
 
@@ -191,7 +192,7 @@ sharding_constraint_p = defop(
         "that are UNCONSTRAINED. `priority` (0 if it is not there) says when it spreads.",
     infer=_constraint_infer, rule="... -> ...", explicit="follow", pending="carry",
     linear=[(0,)], jvp="linear", transpose=_constraint_transpose, batch=_constraint_batch,
-    evaluate=_identity, arithmetic=False,
+    evaluate=_identity, arithmetic=False, facts=(IDENTITY,),
     samples=_no_samples)
 
 
@@ -211,7 +212,7 @@ assume_invarying_p = defop(
     doc="The value counts as the same on all members of the group; member 0's is taken. Stands "
         "where an out_spec of shard_map claims replication that nothing proves (check_vma=False).",
     infer=lambda x, *, axes: (x.shape, x.dtype), rule="... -> ...", manual=_forget,
-    arithmetic=False,
+    arithmetic=False, facts=(IDENTITY,),
     collective=Collective(lambda params: params["axes"], _first_block, lambda t, n, params: 0,
-                          invariant=True),
+                          "", invariant=True),
     samples=_no_samples)

@@ -16,7 +16,7 @@ import numpy as np
 from ...dtypes import is_narrow_float
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.gemm import contract, prepared
-from ...op import LinearOperand, Sample, defop
+from ...op import Evaluator, LinearOperand, Sample, defop
 from ...rule import SUMMED, Pattern
 from ...shardings.sharding import NamedSharding, named_sharding_abstract
 from ...spec import spec_from_entries
@@ -238,9 +238,6 @@ def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
     return with_front
 
 
-_evaluate.prepared = _prepared  # type: ignore[attr-defined]
-
-
 # -- the op ---------------------------------------------------------------------------------------
 
 def _sample(a: Shape, b: Shape, numbers: DotNumbers, einsum: str) -> Sample:
@@ -261,7 +258,7 @@ dot_general_p = defop(
     jvp=(lambda g, out, lhs, rhs, **params: dot_general_p.bind(g, rhs, **params),
          lambda g, out, lhs, rhs, **params: dot_general_p.bind(lhs, g, **params)),
     transpose=_transpose, batch=_batch,
-    evaluate=_evaluate,
+    evaluate=Evaluator(_evaluate, prepare=_prepared),
     samples=lambda: [
         _sample((4, 6), (6, 2), (((1,), (0,)), ((), ())), "ik,kj->ij"),
         _sample((2, 4, 6), (2, 6, 3), (((2,), (1,)), ((0,), (0,))), "bik,bkj->bij"),

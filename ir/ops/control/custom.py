@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
+from ...facts import IDENTITY
 from ...manual_state import ManualState
 from ...op import Op, Sample, defop
 from ...rule import FactorRule
 from ...types import ArrayType
 from ..elementwise.declaration import values
+from .call import composite_p, jit_p
 
 
 def _infer_call(param: str) -> Any:
@@ -62,6 +64,10 @@ custom_linear_solve_p = _call(
     "`num_consts`, and may give further results. `maps` are the programs of the linear map and, if "
     "it can be transposed, of its transpose and of the solution of that; all take the same first "
     "operands, and give the derivatives.", "call_jaxpr", "maps")
+CALLS = frozenset(op.name for op in (
+    jit_p, composite_p, checkpoint_p, custom_jvp_call_p, custom_vjp_call_p, custom_linear_solve_p))
+"""Ops that do what the program in their first subprogram's param says, whatever they mean to
+derivatives and batching."""
 
 
 def _forward_mode(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
@@ -82,5 +88,5 @@ name_p = defop(
     linear=((0,),),
     jvp=lambda operands, tangents, *, name: (name_p.bind(operands[0], name=name), tangents[0]),
     transpose=lambda ct, x, *, name: [ct],
-    evaluate=lambda lead, x, *, name: x, arithmetic=False,
+    evaluate=lambda lead, x, *, name: x, arithmetic=False, facts=(IDENTITY,),
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"name": "x"}, lambda x: x)])

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
+from ...facts import CHEAP, EXACT
 from ...inference import pending
-from ...op import LinearOperand, Sample, defop
+from ...op import Evaluator, LinearOperand, Sample, defop
 from ...param_types import register_param_type
 from ...types import ArrayType
 from ..derivatives import (
@@ -90,12 +91,14 @@ add_p = nary(
     "add", "x + y.", (NUMBER, NUMBER), pending=pending.all_or_none,
     linear=((0, 1),), jvp=_add_jvp, transpose=_add_transpose,
     function=np.add,
+    facts=(CHEAP, EXACT),
     samples=sampled(2, lambda x, y: x + y, -3, 3, (F32, I32, C64)))
 
 sub_p = nary(
     "sub", "x - y.", (NUMBER, NUMBER),
     linear=((0, 1),), jvp=_sub_jvp, transpose=_sub_transpose,
     function=np.subtract,
+    facts=(CHEAP, EXACT),
     samples=sampled(2, lambda x, y: x - y, -3, 3, (F32, np.uint8)))
 
 
@@ -112,12 +115,14 @@ add_any_p = defop(
     linear=((0, 1),), jvp="linear", transpose=_add_transpose,
     batch=lambda operands, dims, size: ([add_any_p.bind(*batch_first(operands, dims, size))], [0]),
     evaluate=ufunc(np.add),
+    facts=(CHEAP,),
     samples=lambda: [Sample((values((4, 6), F32, -3, 3), values((4, 6), F32, -2, 5, 1)))])
 
 neg_p = unary(
     "neg", "-x.", NUMBER,
     linear=((0,),), jvp="linear", transpose=lambda ct, x: [neg(ct)],
     function=np.negative,
+    facts=(CHEAP, EXACT),
     samples=sampled(1, lambda x: 0 - x, -3, 3, (F32, I32, C64)))
 
 
@@ -150,10 +155,6 @@ def _mul_evaluate(lead: int, x: np.ndarray, y: np.ndarray, out_dtype: Any = None
     return np.multiply(x, y)
 
 
-_mul_evaluate.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
-    np.multiply if params.get("out_dtype") is None else None)
-
-
 mul_p = defop(
     "mul", doc="x * y; with `out_dtype`, of operands converted to that dtype.",
     infer=_mul_infer, rule="... -> ...", pending=pending.product,
@@ -161,7 +162,9 @@ mul_p = defop(
     jvp=(lambda g, out, x, y, **params: mul(g, y, **params),
          lambda g, out, x, y, **params: mul(x, g, **params)),
     transpose=_mul_transpose,
-    evaluate=_mul_evaluate,
+    evaluate=Evaluator(_mul_evaluate, ufunc=lambda dtype, params: (
+        np.multiply if params.get("out_dtype") is None else None)),
+    facts=(CHEAP, EXACT),
     samples=lambda: [
         *sampled(2, lambda x, y: x * y, -3, 3, (F32, I32, C64))(),
         Sample((values((4, 6), np.int8, -9, 9), values((4, 6), np.int8, -9, 9, 1)),
@@ -223,16 +226,13 @@ def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide(x, y) if x.dtype.kind not in "iu" else _truncated_quotient(x, y)
 
 
-_div.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
-    None if dtype.kind in "iuc" else np.divide)
-
-
 div_p = nary(
     "div", "x / y; of integers, truncated toward zero.", (NUMBER, NUMBER),
     linear=((0,),),
     jvp=(lambda g, out, x, y: div(g, y), lambda g, out, x, y: mul(g, neg(div(out, y)))),
     transpose=_div_transpose,
-    function=_div,
+    function=_div, chosen=lambda dtype, params: None if dtype.kind in "iuc" else np.divide,
+    facts=(CHEAP, EXACT),
     samples=lambda: [
         *sampled(2, lambda x, y: x / y, 0.5, 3, (F32, C64))(),
         *sampled(2, lambda x, y: math.trunc(x / y), -9, 9, (I32,))()])
@@ -256,6 +256,7 @@ rem_p = nary(
     (INTEGER + FLOAT, INTEGER + FLOAT),
     jvp=(lambda g, out, x, y: broadcast_like(g, out), _rem_by_divisor),
     function=_rem,
+    facts=(EXACT,),
     samples=lambda: [
         *sampled(2, math.fmod, -9.1, 9.3, (F32,))(),
         *sampled(2, lambda x, y: x - y * math.trunc(x / y), -9, 9, (I32,))()])
@@ -328,6 +329,7 @@ sign_p = unary(
     "sign", "-1, 0 or 1 as x; z / |z| of complex numbers.", NUMBER,
     jvp="zero",
     function=_sign,
+    facts=(CHEAP, EXACT),
     samples=sampled(1, lambda x: x / abs(x), -3, 3, (F32, I32, C64)))
 
 
@@ -344,6 +346,7 @@ abs_p = unary(
     result=lambda dtype: np.real(np.zeros((), dtype)).dtype if dtype.kind == "c" else dtype,
     jvp=(_abs_partial,),
     function=np.abs,
+    facts=(CHEAP, EXACT),
     samples=sampled(1, abs, -3, 3, (F32, I32, C64)))
 
 
@@ -361,12 +364,14 @@ max_p = nary(
     jvp=(lambda g, out, x, y: _selected_share(g, out, x, y),
          lambda g, out, x, y: _selected_share(g, out, y, x)),
     function=np.maximum,
+    facts=(CHEAP, EXACT),
     samples=sampled(2, max, -3, 3, (F32, I32, bool)))
 min_p = nary(
     "min", "The smaller of x and y; NaN if either is.", (ANY, ANY),
     jvp=(lambda g, out, x, y: _selected_share(g, out, x, y),
          lambda g, out, x, y: _selected_share(g, out, y, x)),
     function=np.minimum,
+    facts=(CHEAP, EXACT),
     samples=sampled(2, min, -3, 3, (F32, I32, bool)))
 
 nextafter_p = nary(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import CHEAP, EXACT
 from .declaration import BOOL_OR_INTEGER, INTEGER, nary, sampled, unary
 
 I32, U8 = np.int32, np.uint8
@@ -24,6 +25,7 @@ def _logic(name: str, function: Any, doc: str, reference: Any) -> Any:
         name, doc, (BOOL_OR_INTEGER, BOOL_OR_INTEGER),
         jvp="zero",
         function=function,
+        facts=(CHEAP, EXACT),
         samples=sampled(2, reference, -99, 99, (I32, bool)))
 
 
@@ -31,6 +33,7 @@ not_p = unary(
     "not", "All bits inverted; of booleans, negation.", BOOL_OR_INTEGER,
     jvp="zero",
     function=np.invert,
+    facts=(CHEAP, EXACT),
     samples=sampled(1, lambda x: not x if x is True or x is False else ~x, -99, 99, (I32, bool)))
 and_p = _logic("and", np.bitwise_and, "Bits set in both operands.", operator.and_)
 or_p = _logic("or", np.bitwise_or, "Bits set in one operand or both.", operator.or_)
@@ -67,32 +70,28 @@ def _shift_right_arithmetic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.right_shift(signed, counts).view(x.dtype)
 
 
-def _native(function: Any, ufunc: np.ufunc, kind: str) -> Any:
-    """The function, or numpy's own where it does the same: for its integers of these kinds."""
-    def shift(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return (ufunc if choose(x.dtype, {}) else function)(x, y)
-
+def _shift(name: str, function: Any, ufunc: np.ufunc, kind: str, doc: str, reference: Any) -> Any:
+    """Declare one: `ufunc` does the same for numpy's own integers of these kinds."""
     def choose(dtype: np.dtype, params: Any) -> np.ufunc | None:
         return ufunc if dtype.isbuiltin == 1 and dtype.kind in kind else None
-    shift.ufunc = choose  # type: ignore[attr-defined]
-    return shift
 
+    def shift(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (choose(x.dtype, {}) or function)(x, y)
 
-def _shift(name: str, function: Any, doc: str, reference: Any) -> Any:
     return nary(
         name, doc, (INTEGER, INTEGER),
         jvp="zero",
-        function=function,
+        function=shift, chosen=choose,
         samples=sampled(2, reference, 1, 7, (I32, U8)))
 
 
-shift_left_p = _shift("shift_left", _native(_shift_left, np.left_shift, "iu"),
+shift_left_p = _shift("shift_left", _shift_left, np.left_shift, "iu",
                       "x shifted left by y bits.", lambda x, y: x << y)
 shift_right_logical_p = _shift("shift_right_logical",
-                               _native(_shift_right_logical, np.right_shift, "u"),
+                               _shift_right_logical, np.right_shift, "u",
                                "x shifted right by y bits, zeros coming in.", lambda x, y: x >> y)
 shift_right_arithmetic_p = _shift(
-    "shift_right_arithmetic", _native(_shift_right_arithmetic, np.right_shift, "i"),
+    "shift_right_arithmetic", _shift_right_arithmetic, np.right_shift, "i",
     "x shifted right by y bits, copies of the uppermost bit coming in.", lambda x, y: x >> y)
 
 

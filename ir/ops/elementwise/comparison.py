@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_extended
+from ...facts import CHEAP, EXACT
 from ...kernels.sorting import total_order_key
 from ...op import defop
 from ...types import ArrayType, Shape
@@ -35,6 +36,7 @@ def _comparison(name: str, function: Any, doc: str, reference: Any) -> Any:
         name, doc, (ORDERED, ORDERED), result=boolean,
         jvp="zero",
         function=function,
+        facts=(CHEAP, EXACT),
         samples=sampled(2, reference, -3, 3, (F32, I32)))
 
 
@@ -50,6 +52,7 @@ def _equality(name: str, function: Any, doc: str, reference: Any) -> Any:
         name, doc=doc, infer=infer, rule="... -> ...",
         jvp="zero",
         evaluate=ufunc(function),
+        facts=(CHEAP, EXACT),
         samples=sampled(2, reference, -3, 3, (F32, I32, C64, bool)))
 
 

@@ -23,7 +23,7 @@ def _real_dtype(dtype: np.dtype) -> np.dtype:
     return np.real(np.zeros((), dtype)).dtype
 
 
-def _complex_dtype(dtype: np.dtype) -> np.dtype:
+def complex_dtype(dtype: np.dtype) -> np.dtype:
     return np.result_type(dtype, np.complex64)
 
 
@@ -58,14 +58,14 @@ def _complex_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
 
 def _complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     # x + 1j * y would make NaN of infinite parts.
-    out = np.empty(np.broadcast_shapes(x.shape, y.shape), _complex_dtype(x.dtype))
+    out = np.empty(np.broadcast_shapes(x.shape, y.shape), complex_dtype(x.dtype))
     out.real, out.imag = x, y
     return out
 
 
 complex_p = nary(
     "complex", "The complex number x + iy.", (_REAL_ELEMENTS, _REAL_ELEMENTS),
-    result=_complex_dtype,
+    result=complex_dtype,
     linear=((0, 1),), jvp=_complex_jvp, transpose=_complex_transpose,
     function=_complex,
     samples=sampled(2, complex, -3, 3))
@@ -78,12 +78,12 @@ def _conj_transpose(ct: Any, x: Any, *, input_dtype: Any) -> list[Any]:
 
 
 def _conj(x: np.ndarray) -> np.ndarray:
-    return np.conjugate(x).astype(_complex_dtype(x.dtype), copy=False)
+    return np.conjugate(x).astype(complex_dtype(x.dtype), copy=False)
 
 
 conj_p = defop(
     "conj", doc="The complex conjugate, also of a float; `input_dtype` is the operand's.",
-    infer=unary_infer("conj", (*_REAL_ELEMENTS, *COMPLEX), _complex_dtype), rule="... -> ...",
+    infer=unary_infer("conj", (*_REAL_ELEMENTS, *COMPLEX), complex_dtype), rule="... -> ...",
     linear=((0,),), jvp="linear", transpose=_conj_transpose,
     evaluate=ufunc(_conj),
     samples=lambda: [

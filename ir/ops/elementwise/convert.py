@@ -19,6 +19,7 @@ from ...dtypes import (
     itemsize_bits,
     long_name,
 )
+from ...facts import CHEAP, EXACT
 from ...inference import pending
 from ...op import Sample, defop
 from ...shardings.sharding import named_sharding_abstract
@@ -159,7 +160,7 @@ convert_element_type_p = defop(
     infer=_convert_infer, rule="... -> ...", explicit=_convert_explicit, pending="keep",
     sharding_param="sharding",
     linear=_convert_linear, jvp=_convert_jvp, transpose=_convert_transpose,
-    evaluate=_convert, arithmetic=False,
+    evaluate=_convert, arithmetic=False, facts=(CHEAP, EXACT),
     samples=lambda: [
         _conversion(F32, I32, -9, 9, lambda x: np.trunc(x).astype(int)),
         _conversion(I32, F32, -9, 9, lambda x: x), _conversion(F32, np.float64, -9, 9, lambda x: x),

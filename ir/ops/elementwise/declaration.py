@@ -18,7 +18,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import Remedy, fail
 from ...dtypes import float0, is_extended, issubdtype, long_name
-from ...op import Op, Sample, defop
+from ...op import Evaluator, Op, Sample, defop
 from ...types import ArrayType, Shape
 
 Kinds = tuple[type, ...]
@@ -138,19 +138,16 @@ def broadcast_shapes(name: str, types: Sequence[ArrayType]) -> Shape:
 
 # -- declaring ------------------------------------------------------------------------------------
 
-def ufunc(function: Any) -> Callable[..., Any]:
+def ufunc(function: Any, chosen: Callable[..., np.ufunc | None] | None = None) -> Evaluator:
     """An evaluator that applies a function of arrays, whatever the device dimensions are.
 
-    `.ufunc(dtype, params)` is the numpy ufunc that it is for first operands of this dtype, if it is
-    one: an executor may then give the result's buffer.
+    chosen: as `Evaluator.ufunc`; a function that is a ufunc is it for all dtypes.
     """
     def evaluate(lead: int, *arrays: np.ndarray, **params: Any) -> np.ndarray:
         return function(*arrays)
     if isinstance(function, np.ufunc):
-        evaluate.ufunc = lambda dtype, params: function  # type: ignore[attr-defined]
-    elif hasattr(function, "ufunc"):
-        evaluate.ufunc = function.ufunc  # type: ignore[attr-defined]
-    return evaluate
+        chosen = lambda dtype, params: function     # noqa: E731
+    return Evaluator(evaluate, ufunc=chosen)
 
 
 def unary(name: str, doc: str, kinds: Kinds, *,
@@ -182,11 +179,13 @@ def unary_infer(name: str, kinds: Kinds, result: Callable[[np.dtype], np.dtype] 
 
 def nary(name: str, doc: str, kinds: Sequence[Kinds], *,
          result: Callable[[np.dtype], np.dtype] | None = None, function: Any,
-         **fields: Any) -> Op:
-    """Declare an op of several operands of one dtype; `kinds` has an item per operand."""
+         chosen: Callable[..., np.ufunc | None] | None = None, **fields: Any) -> Op:
+    """Declare an op of several operands of one dtype; `kinds` has an item per operand. function,
+    chosen: as of `ufunc`.
+    """
     return defop(
         name, doc=doc, infer=nary_infer(name, kinds, result), rule="... -> ...",
-        evaluate=ufunc(function), **fields)
+        evaluate=ufunc(function, chosen), **fields)
 
 
 def nary_infer(name: str, kinds: Sequence[Kinds],
@@ -223,6 +222,11 @@ _BOOL = np.dtype(bool)
 
 
 # -- samples --------------------------------------------------------------------------------------
+
+def arange(*shape: int) -> np.ndarray:
+    """0, 1, 2 and so on as floats of this shape, for samples."""
+    return np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+
 
 def values(shape: Shape, dtype: Any, low: float, high: float, seed: int = 0) -> np.ndarray:
     """Deterministic values between low and high, all different, in no order, none of them zero."""

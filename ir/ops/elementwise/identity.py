@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import CHEAP, IDENTITY
 from ...op import Sample, defop
 from ...rule import Factor, FactorRule
 from ...types import Shape
@@ -20,14 +21,14 @@ copy_p = defop(
     "copy", doc="x, in memory of its own where that can be seen.",
     infer=lambda x: (x.shape, x.dtype), rule="... -> ...", pending="carry",
     linear=((0,),), jvp="linear", transpose=lambda ct, x: [copy_p.bind(ct)],
-    evaluate=lambda lead, x: x.copy(), arithmetic=False,
+    evaluate=lambda lead, x: x.copy(), arithmetic=False, facts=(IDENTITY, CHEAP),
     samples=_one_sample)
 
 stage_p = defop(
     "stage", doc="x, as a value of the program that is being traced.",
     infer=lambda x: (x.shape, x.dtype), rule="... -> ...", pending="carry",
     linear=((0,),), jvp="linear", transpose=lambda ct, x: [stage_p.bind(ct)],
-    evaluate=lambda lead, x: x, arithmetic=False,
+    evaluate=lambda lead, x: x, arithmetic=False, facts=(IDENTITY,),
     samples=_one_sample)
 
 def _memory_transpose(ct: Any, x: Any, *, memory_space: str) -> list[Any]:
@@ -39,7 +40,7 @@ device_put_p = defop(
     infer=lambda x, *, memory_space: x.update(memory_space=memory_space), rule="... -> ...",
     pending="carry",
     linear=((0,),), jvp="linear", transpose=_memory_transpose,
-    evaluate=lambda lead, x, *, memory_space: x, arithmetic=False,
+    evaluate=lambda lead, x, *, memory_space: x, arithmetic=False, facts=(IDENTITY,),
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"memory_space": "host"},
                             lambda x: x)])
 
@@ -47,7 +48,7 @@ stop_gradient_p = defop(
     "stop_gradient", doc="x, as a constant to derivatives.",
     infer=lambda x: (x.shape, x.dtype), rule="... -> ...", pending="carry",
     linear=((0,),), jvp="zero",
-    evaluate=lambda lead, x: x, arithmetic=False,
+    evaluate=lambda lead, x: x, arithmetic=False, facts=(IDENTITY, CHEAP),
     samples=_one_sample)
 
 
@@ -85,6 +86,6 @@ barrier_p = optimization_barrier_p = defop(
     pending="carry", manual=lambda op, types, params: [t.manual for t in types],
     linear="all", jvp=_barrier_jvp, transpose=_barrier_transpose,
     batch=lambda operands, dims, size: (barrier_p.bind(*operands), list(dims)),
-    evaluate=lambda lead, *arrays: list(arrays), arithmetic=False,
+    evaluate=lambda lead, *arrays: list(arrays), arithmetic=False, facts=(IDENTITY,),
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)), {},
                             lambda *arrays: list(arrays), grad=False)])

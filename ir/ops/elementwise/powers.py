@@ -8,6 +8,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype
+from ...facts import CHEAP, EXACT, TRANSCENDENTAL
 from ...inference import pending
 from ...op import Sample, defop
 from ...types import ArrayType
@@ -43,12 +44,14 @@ square_p = unary(
     "square", "x * x.", NUMBER,
     jvp=(lambda g, out, x: mul(g, mul(const(2, x), x)),),
     function=np.square,
+    facts=(CHEAP, EXACT),
     samples=sampled(1, lambda x: x * x, -3, 3, (F32, I32, C64)))
 
 sqrt_p = unary(
     "sqrt", "The square root; of complex numbers, the principal one.", INEXACT,
     jvp=(lambda g, out, x, **params: mul(g, div(const(0.5, x), out)),),
     function=np.sqrt,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.sqrt, 0.1, 9, (F32, C64)))
 
 
@@ -60,12 +63,14 @@ rsqrt_p = unary(
     "rsqrt", "1 / sqrt(x).", INEXACT,
     jvp=(lambda g, out, x, **params: mul(g, mul(const(-0.5, x), div(out, x))),),
     function=_rsqrt,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, lambda x: x ** -0.5, 0.1, 9, (F32, C64)))
 
 cbrt_p = unary(
     "cbrt", "The real cube root.", FLOAT,
     jvp=(lambda g, out, x, **params: mul(g, mul(const(1 / 3, x), integer_pow_p.bind(out, y=-2))),),
     function=np.cbrt,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, lambda x: math.copysign(abs(x) ** (1 / 3), x), -3, 3))
 
 
@@ -104,6 +109,7 @@ integer_pow_p = defop(
     infer=_integer_pow_infer, rule="... -> ...", pending=pending.refuse,
     jvp=(_integer_pow_partial,),
     evaluate=_integer_pow,
+    facts=(CHEAP,),
     samples=lambda: [s for y in (-3, -1, 0, 1, 2, 5) for s in sampled(
         1, lambda x, y=y: x ** y, 0.5, 2, (F32, C64) if y < 0 else (F32, I32), y=y)()])
 
@@ -157,6 +163,7 @@ pow_p = defop(
     "pow", doc="x to the power of y; y may be of integers.", infer=_pow_infer, rule="... -> ...",
     jvp=(_pow_by_base, _pow_by_exponent),
     evaluate=ufunc(_pow),
+    facts=(TRANSCENDENTAL,),
     samples=lambda: [
         *sampled(2, lambda x, y: x ** y, 0.3, 3, (F32, C64))(),
         Sample((values((4, 6), F32, -2, 2), values((4, 6), I32, -3, 3)), {},

@@ -15,6 +15,7 @@ from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...diagnostics.wording import warn
 from ...dtypes import issubdtype
+from ...facts import CHEAP, EXACT
 from ...inference import pending
 from ...mesh import empty_abstract_mesh
 from ...op import LinearOperand, Sample, defop
@@ -153,7 +154,7 @@ select_n_p = defop(
     infer=_select_infer, rule="... -> ...", explicit=_select_explicit, pending=_select_pending,
     linear=lambda count, types, params: (tuple(range(1, count)),), jvp=_select_jvp,
     transpose=_select_transpose, batch=_select_batch,
-    evaluate=_select, arithmetic=False,
+    evaluate=_select, arithmetic=False, facts=(CHEAP, EXACT),
     samples=lambda: [
         Sample((values((4, 6), bool, 0, 1), values((4, 6), F32, -3, 3),
                 values((4, 6), F32, -5, 5, 1)), {}, lambda p, x, y: np.choose(p, (x, y))),
@@ -218,6 +219,7 @@ clamp_p = defop(
          lambda g, out, low, x, high: _keep(g, out, lt(high, x))),
     batch=_clamp_batch,
     evaluate=ufunc(_clamp),
+    facts=(CHEAP, EXACT),
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 0), values((4, 6), F32, -4, 4, 1),
                 values((4, 6), F32, 0, 3, 2)), {}, lambda a, x, b: np.clip(x, a, b)),

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...dtypes import finfo
+from ...facts import TRANSCENDENTAL
 from ...kernels.float32_functions import erf_inv as erf_inv_single
 from ...op import Sample
 from ...support.lazy import lazy_import
@@ -49,11 +50,13 @@ erf_p = unary(
     "erf", "The error function.", FLOAT,
     jvp=(lambda g, out, x: mul(g, _gaussian(x, 2 / math.sqrt(math.pi))),),
     function=lambda x: scipy_special.erf(x),
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.erf, -2, 2))
 erfc_p = unary(
     "erfc", "1 - erf(x), accurate for large x.", FLOAT,
     jvp=(lambda g, out, x: mul(g, _gaussian(x, -2 / math.sqrt(math.pi))),),
     function=lambda x: scipy_special.erfc(x),
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.erfc, -2, 2))
 
 
@@ -66,6 +69,7 @@ erf_inv_p = unary(
     "erf_inv", "The inverse of the error function.", FLOAT,
     jvp=(lambda g, out, x: mul(g, mul(const(math.sqrt(math.pi) / 2, x), exp(square(out)))),),
     function=_erf_inv,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, None, -0.95, 0.95))
 
 
@@ -108,11 +112,13 @@ lgamma_p = unary(
     "lgamma", "The logarithm of |gamma(x)|.", FLOAT,
     jvp=(lambda g, out, x: mul(g, digamma_p.bind(x)),),
     function=_lgamma,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.lgamma, 0.2, 5))
 digamma_p = unary(
     "digamma", "The derivative of lgamma.", FLOAT,
     jvp=(lambda g, out, x: mul(g, polygamma_p.bind(const(1, x), x)),),
     function=_digamma,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, None, 0.2, 5))
 polygamma_p = nary(
     "polygamma", "The m-th derivative of digamma at x.", (FLOAT, FLOAT),

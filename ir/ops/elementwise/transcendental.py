@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import TRANSCENDENTAL
 from ..derivatives import add, const, div, mul, neg, rsqrt, scalar_like, square, sub
 from .arithmetic import complex_quotient
 from .declaration import INEXACT, nary, sampled, unary
@@ -24,6 +25,7 @@ def _function(name: str, function: Any, doc: str, partial: Any, reference: Any, 
         name, doc, INEXACT,
         jvp=(lambda g, out, x, **params: mul(g, partial(out, x)),),
         function=function,
+        facts=(TRANSCENDENTAL,),
         samples=sampled(1, reference, low, high, (F32, C64)))
 
 
@@ -42,11 +44,13 @@ log_p = unary(
     "log", "The natural logarithm.", INEXACT,
     jvp=(lambda g, out, x, **params: div(g, x),),
     function=np.log,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.log, 0.1, 5, (F32, C64)))
 log1p_p = unary(
     "log1p", "log(1 + x), accurate near 0.", INEXACT,
     jvp=(lambda g, out, x, **params: div(g, add(x, _one(x))),),
     function=np.log1p,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, lambda x: np.log(1 + x), -0.9, 5, (F32, C64)))
 
 
@@ -74,6 +78,7 @@ atan_p = unary(
     "atan", "The inverse tangent.", INEXACT,
     jvp=(lambda g, out, x: div(g, add(const(1, x), square(x))),),
     function=np.arctan,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.atan, -3, 3, (F32, C64)))
 
 
@@ -93,6 +98,7 @@ atan2_p = nary(
     jvp=(lambda g, out, x, y: mul(g, div(y, _squared_radius(x, y))),
          lambda g, out, x, y: mul(g, div(neg(x), _squared_radius(x, y)))),
     function=_atan2,
+    facts=(TRANSCENDENTAL,),
     samples=lambda: [*sampled(2, math.atan2, -3, 3)(), *sampled(2, None, 0.3, 2, (C64,))()])
 
 # -- hyperbolic functions -------------------------------------------------------------------------
@@ -111,5 +117,6 @@ atanh_p = unary(
     "atanh", "The inverse hyperbolic tangent.", INEXACT,
     jvp=(lambda g, out, x: div(g, mul(sub(_one(x), x), add(_one(x), x))),),
     function=np.arctanh,
+    facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.atanh, -0.9, 0.9, (F32, C64)))
 

@@ -1,4 +1,4 @@
-"""Rounding ops that numpy has as one function, and for which programs write several operations.
+"""`floor_div` and `trunc`: one function of numpy each, for which programs write several ops.
 
 The executor rewrites such operations to these (runtime/rewrites/peepholes.py); no program is
 traced with them.

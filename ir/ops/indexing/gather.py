@@ -17,7 +17,7 @@ from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype
 from ...kernels.device_dimensions import is_common, lead_indices, lead_sizes, mergeable
-from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...support.buffer_pool import empty
 from ...support.lazy import lazy_import
@@ -264,9 +264,6 @@ def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
     return _row_indexing.rows_taken(*like) or _point_indexing.windows_taken(*like)
 
 
-_evaluate.prepared = _prepared  # type: ignore[attr-defined]
-
-
 def take(x: np.ndarray, places: np.ndarray, axis: int) -> np.ndarray:
     """`numpy.take` of a list of places, all of them inside, into memory of the pool."""
     out = empty((*x.shape[:axis], places.size, *x.shape[axis + 1:]), x.dtype)
@@ -374,5 +371,6 @@ gather_p = defop(
     doc="Windows of `slice_sizes` of operand 0 at the positions given by the index vectors.",
     infer=_infer, rule=_rule, explicit=_explicit, pending="iterated",
     linear=((0,),), jvp=(_jvp, None), transpose=_transpose, batch=_batch,
-    evaluate=_evaluate, arithmetic=False, resize=_resize, padded=_padded, localize=_localize,
+    evaluate=Evaluator(_evaluate, prepare=_prepared), arithmetic=False,
+    resize=_resize, padded=_padded, localize=_localize,
     samples=_samples)

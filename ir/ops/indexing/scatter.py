@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import IN_PLACE
 from ...kernels.device_dimensions import empty_like, lead_indices, lead_sizes, with_lead
 from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
-from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...rule import REDUCE
 from ...support.lazy import lazy_import
@@ -90,7 +91,7 @@ def _copied(x: np.ndarray) -> np.ndarray:
 
 
 def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None],
-                   ufunc: np.ufunc | None) -> Callable[..., np.ndarray]:
+                   ufunc: np.ufunc | None) -> Evaluator:
     """An evaluator, and as its attribute `over` one that may write over the operand.
 
     combine: of rows, places and updates. ufunc: what it does to one element; None if it writes.
@@ -180,9 +181,7 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         sizes = slice_sizes_of(shapes[0], shapes[2], n)
         found = None if clips else _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine)
         return found or _point_indexing.windows_combined(shapes, dtypes, n, sizes, combine, clips)
-    evaluate.prepared = prepared  # type: ignore[attr-defined]
-    evaluate.over = written_over  # type: ignore[attr-defined]
-    return evaluate
+    return Evaluator(evaluate, prepare=prepared, write_over=written_over)
 
 
 # -- padded operands ------------------------------------------------------------------------------
@@ -286,11 +285,12 @@ scatter_p = _defscatter(
     "Overwrite windows of operand 0, at the positions given by operand 1, with operand " "2.",
     "replicate", None,
     linear=((0, 2),), jvp="linear", transpose=transpose_write,
-    arithmetic=False,
+    arithmetic=False, facts=(IN_PLACE,),
     samples=_samples)
 scatter_add_p = _defscatter(
     "scatter-add", "Add operand 2 to windows of operand 0.", "sum", np.add,
     linear=((0, 2),), jvp="linear", transpose=transpose_sum(1),
+    facts=(IN_PLACE,),
     samples=_samples)
 scatter_sub_p = _defscatter(
     "scatter-sub", "Subtract operand 2 from windows of operand 0.", "sum", np.subtract,

@@ -28,6 +28,7 @@ from ...kernels.linalg import (
 from ...op import Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import batch_first
+from ..elementwise.complex_parts import complex_dtype
 from ..elementwise.declaration import INEXACT, check_accepted, check_same_dtypes
 from ..rules import reject, rule_text
 from .decomposition_derivatives import cholesky_jvp, eigh_jvp, lu_jvp, qr_jvp, svd_jvp
@@ -83,10 +84,6 @@ def _explicit_for(ranks: tuple[int, ...]) -> Callable[..., list[Entries]]:
 
 def _real(dtype: np.dtype) -> np.dtype:
     return np.real(np.zeros((), dtype)).dtype if issubdtype(dtype, np.complexfloating) else dtype
-
-
-def _complex(dtype: np.dtype) -> np.dtype:
-    return np.result_type(dtype, np.complex64)
 
 
 def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., list[tuple]],
@@ -290,7 +287,7 @@ def _eig_results(types: Any, a: Shape, dtype: np.dtype, *, compute_left_eigenvec
     _square(types, a, "Argument to nonsymmetric eigendecomposition must have shape [..., n, n], "
             "got shape ")
     wanted = int(compute_left_eigenvectors) + int(compute_right_eigenvectors)
-    return [((a[0],), _complex(dtype))] + [(a, _complex(dtype))] * wanted
+    return [((a[0],), complex_dtype(dtype))] + [(a, complex_dtype(dtype))] * wanted
 
 
 eig_p = define(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import issubdtype, long_name
+from ...facts import CHEAP, GENERATED
 from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...shardings.sharding import NamedSharding
 from ...types import ArrayType, Entries, Shape
@@ -66,7 +67,7 @@ iota_p = defop(
     infer=_iota_infer, rule=_private_rule, explicit=_created_as("sharding"),
     sharding_param="sharding",
     jvp="zero",
-    evaluate=_iota_evaluate, arithmetic=False,
+    evaluate=_iota_evaluate, arithmetic=False, facts=(CHEAP, GENERATED),
     resize=lambda params, operands, results: {**params, "shape": results[0]},
     localize=_iota_localize,
     samples=lambda: [
@@ -87,6 +88,7 @@ empty_p = defop(
     jvp="zero",
     evaluate=lambda lead, *, shape, dtype, out_sharding: np.zeros((1,) * lead + tuple(shape),
                                                                   dtype),
-    arithmetic=False, resize=lambda params, operands, results: {**params, "shape": results[0]},
+    arithmetic=False, facts=(GENERATED,),
+    resize=lambda params, operands, results: {**params, "shape": results[0]},
     samples=lambda: [Sample((), {"shape": (2, 3), "dtype": np.dtype(np.float32),
                                  "out_sharding": None})])

@@ -15,9 +15,10 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...kernels.device_dimensions import empty_like, lead_sizes
 from ...kernels.dynamic_slices import SLAB, part_taken
-from ...op import LocalizeContext, Op, Sample, defop
+from ...op import Evaluator, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Shape, short_list
 from ..derivatives import cotangent_type, move_first, type_of
+from ..elementwise.declaration import arange
 from ..emitting import INT32, Emitting, literal
 from ..indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ..indexing.gather import gather_p
@@ -117,9 +118,6 @@ def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
     return view[where].transpose(back(lead, varying, rest))
 
 
-_dynamic_slice_evaluate.prepared = part_taken  # type: ignore[attr-defined]
-
-
 def _dynamic_slice_localize(context: LocalizeContext) -> list[Any]:
     """Where a sliced dimension is split: the rows that this device owns, zero for the others."""
     out = Emitting(context)
@@ -142,10 +140,6 @@ def _dynamic_slice_localize(context: LocalizeContext) -> list[Any]:
     return [x]
 
 
-def arange(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
 dynamic_slice_p = defop(
     "dynamic_slice",
     doc="The part of `slice_sizes` at the start given by the other operands, moved inside.",
@@ -154,7 +148,7 @@ dynamic_slice_p = defop(
         resized_entries("dynamic_slice", types[0], shapes[0])],
     pending=_dynamic_slice_pending,
     linear=((0,),), jvp="linear", transpose=_dynamic_slice_transpose, batch=_dynamic_slice_batch,
-    evaluate=_dynamic_slice_evaluate, arithmetic=False,
+    evaluate=Evaluator(_dynamic_slice_evaluate, prepare=part_taken), arithmetic=False,
     resize=lambda params, operands, results: {**params, "slice_sizes": results[0]},
     padded=lambda context: started_on_padding(context, context.result_types[0].shape, 1),
     localize=_dynamic_slice_localize,

@@ -9,17 +9,19 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...facts import IN_PLACE
 from ...kernels.device_dimensions import empty_like, lead_sizes
 from ...kernels.dynamic_slices import SLAB, part_updated
-from ...op import LinearOperand, LocalizeContext, Op, Sample, defop
+from ...op import Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import batch_first, cotangent_type, type_of
+from ..elementwise.declaration import arange
 from ..emitting import INT32, Emitting, literal
 from ..indexing.common import GatherScatterMode, ScatterDimensionNumbers
 from ..indexing.padded_positions import started_on_padding
 from ..indexing.scatter import scatter_p
 from ..rules import reject, rule_text, zeros
-from .dynamic_slicing import arange, dynamic_slice_p
+from .dynamic_slicing import dynamic_slice_p
 from .dynamic_starts import (
     check_starts,
     clamped_starts,
@@ -141,10 +143,6 @@ def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarr
     return x
 
 
-_update_evaluate.over = _update_over  # type: ignore[attr-defined]
-_update_evaluate.prepared = part_updated  # type: ignore[attr-defined]
-
-
 def _update_localize(context: LocalizeContext) -> list[Any]:
     """Where a written dimension is split: each device writes the rows that it owns.
 
@@ -177,7 +175,8 @@ dynamic_update_slice_p = defop(
     "dynamic_update_slice", doc="The operand with the part at the start replaced by the update.",
     infer=_update_infer, rule=_update_rule, explicit=_update_explicit, pending=_update_pending,
     linear=((0, 1),), jvp="linear", transpose=_update_transpose, batch=_update_batch,
-    evaluate=_update_evaluate, arithmetic=False,
+    evaluate=Evaluator(_update_evaluate, prepare=part_updated, write_over=_update_over),
+    arithmetic=False, facts=(IN_PLACE,),
     padded=lambda context: started_on_padding(context, context.operands[1].shape, 2),
     localize=_update_localize,
     samples=lambda: [

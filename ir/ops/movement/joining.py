@@ -14,16 +14,17 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...facts import REARRANGED
 from ...inference.explicit import POLICIES
 from ...kernels.device_dimensions import empty_like, lead_sizes, with_lead
-from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
+from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...support.buffer_pool import SMALLEST
 from ...types import ArrayType, Entries, Shape, array_type, short_list
 from ..communication.halo_exchange import split_halos
 from ..communication.row_exchange_plan import joined, plain
 from ..derivatives import batch_first, cotangent_type, move_first, type_of
-from ..elementwise.declaration import check_same_dtypes
+from ..elementwise.declaration import arange, check_same_dtypes
 from ..emitting import Emitting
 from ..rules import batch_dim, call, reject, resized_entries, rule_text, with_entries, zeros
 
@@ -129,9 +130,6 @@ def _concatenate_prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[n
     return together
 
 
-_concatenate_evaluate.prepared = _concatenate_prepared  # type: ignore[attr-defined]
-
-
 def _extent(x: np.ndarray) -> int:
     """How many elements of its own an array has, as opposed to repeated ones."""
     return 0 if 0 in x.strides else x.size
@@ -180,23 +178,20 @@ def _concatenate_localize(context: LocalizeContext) -> list[Any]:
                      wanted=plain(wanted))]
 
 
-def _arange(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
 concatenate_p = defop(
     "concatenate", doc="The operands one after the other along `dimension`.",
     infer=_concatenate_infer, rule=_concatenate_rule, explicit="equal", pending=_concat_pending,
     linear="all", jvp="linear", transpose=_concatenate_transpose,
     batch=_concat_batch("concatenate", "dimension"),
-    evaluate=_concatenate_evaluate, arithmetic=False, padded=_concatenate_padded,
-    localize=_concatenate_localize,
+    evaluate=Evaluator(_concatenate_evaluate, prepare=_concatenate_prepared),
+    arithmetic=False, facts=(REARRANGED,),
+    padded=_concatenate_padded, localize=_concatenate_localize,
     samples=lambda: [
-        Sample((_arange(2, 3), -_arange(2, 2)), {"dimension": 1},
+        Sample((arange(2, 3), -arange(2, 2)), {"dimension": 1},
                lambda a, b: np.concatenate([a, b], 1)),
-        Sample((_arange(2, 3), _arange(1, 3), _arange(3, 3)), {"dimension": 0},
+        Sample((arange(2, 3), arange(1, 3), arange(3, 3)), {"dimension": 0},
                lambda *xs: np.concatenate(xs, 0)),
-        Sample((_arange(4, 2),), {"dimension": 1}),
+        Sample((arange(4, 2),), {"dimension": 1}),
     ])
 
 
@@ -244,9 +239,9 @@ stack_p = defop(
     infer=_stack_infer, rule=_stack_rule, explicit=_stack_explicit, pending=_concat_pending,
     linear="all", jvp="linear", transpose=_stack_transpose, batch=_concat_batch("stack", "axis"),
     evaluate=_stack_evaluate, arithmetic=False,
-    samples=lambda: [Sample((_arange(2, 3), -_arange(2, 3)), {"axis": 1},
+    samples=lambda: [Sample((arange(2, 3), -arange(2, 3)), {"axis": 1},
                             lambda a, b: np.stack([a, b], 1)),
-                     Sample((_arange(2), _arange(2), -_arange(2)), {"axis": 0},
+                     Sample((arange(2), arange(2), -arange(2)), {"axis": 0},
                             lambda *xs: np.stack(xs))])
 
 
@@ -300,8 +295,8 @@ unstack_p = defop(
     pending="indexed",
     linear=((0,),), jvp="linear", transpose=_unstack_transpose, batch=_unstack_batch,
     evaluate=lambda lead, x, *, axis: list(np.moveaxis(x, lead + axis, 0)), arithmetic=False,
-    samples=lambda: [Sample((_arange(2, 3),), {"axis": 1}, lambda x: list(x.T)),
-                     Sample((_arange(3, 2),), {"axis": 0}, lambda x: list(x))])
+    samples=lambda: [Sample((arange(2, 3),), {"axis": 1}, lambda x: list(x.T)),
+                     Sample((arange(3, 2),), {"axis": 0}, lambda x: list(x))])
 
 
 # -- split -----------------------------------------------------------------------------------------
@@ -365,7 +360,7 @@ split_p = defop(
     resize=lambda params, operands, results: {
         **params, "sizes": tuple(r[params["axis"]] for r in results)},
     padded=_split_padded,
-    samples=lambda: [Sample((_arange(2, 6),), {"sizes": (1, 3, 2), "axis": 1},
+    samples=lambda: [Sample((arange(2, 6),), {"sizes": (1, 3, 2), "axis": 1},
                             lambda x: np.split(x, [1, 4], 1)),
-                     Sample((_arange(4, 2),), {"sizes": (2, 2), "axis": 0},
+                     Sample((arange(4, 2),), {"sizes": (2, 2), "axis": 0},
                             lambda x: np.split(x, 2))])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import REARRANGED
 from ...kernels.windows import Config, pad_array
 from ...op import OPS, LinearOperand, LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -17,6 +18,7 @@ from ...rule import FactorRule, make_rule
 from ...types import ArrayType, Shape, array_type
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first, explicit_sharding, move_first, type_of
+from ..elementwise.declaration import arange
 from ..rules import batch_dim, call, cotangent_sharding, reject, resized_entries, rule_text
 
 
@@ -155,10 +157,6 @@ def _literal(value: Any, dtype: Any) -> Literal:
     return Literal(np.asarray(value, dtype)[()], array_type((), np.dtype(dtype)))
 
 
-def _arange(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
 pad_p = defop(
     "pad",
     doc="padding_value before, behind and between the elements: (low, high, interior) for each "
@@ -167,11 +165,12 @@ pad_p = defop(
     explicit=lambda op, types, shapes, params: [resized_entries("padding", types[0], shapes[0])],
     pending=lambda op, types, params, unreduced, reduced: (unreduced[0], reduced[0]),
     linear=((0, 1),), jvp="linear", transpose=_pad_transpose, batch=_pad_batch,
-    evaluate=pad_array, arithmetic=False, padded=_pad_padded, localize=_pad_localize,
+    evaluate=pad_array, arithmetic=False, facts=(REARRANGED,),
+    padded=_pad_padded, localize=_pad_localize,
     samples=lambda: [
-        Sample((_arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))},
+        Sample((arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))},
                lambda x, v: np.pad(x, ((1, 2), (0, 1)), constant_values=v)),
-        Sample((_arange(3, 4), np.float32(7)), {"padding_config": ((0, 0, 2), (-1, -2, 0))}),
-        Sample((_arange(4,), np.float32(1)), {"padding_config": ((-3, 2, 1),)}),
-        Sample((_arange(4,), np.float32(1)), {"padding_config": ((3, -4, 1),)}),
+        Sample((arange(3, 4), np.float32(7)), {"padding_config": ((0, 0, 2), (-1, -2, 0))}),
+        Sample((arange(4,), np.float32(1)), {"padding_config": ((-3, 2, 1),)}),
+        Sample((arange(4,), np.float32(1)), {"padding_config": ((3, -4, 1),)}),
     ])

@@ -1,7 +1,7 @@
 """place and roll: rows of one array over rows of another, at positions known while tracing.
 
 Concatenations of slices (a shift, a roll, a stencil) become chains of these before propagation
-(partitioner/preparation/arrange.py): base and source are then split alike, and a device needs only
+(partitioner/preparation/to_place.py): base and source are then split alike, and a device needs only
 the rows that cross the border of its block. A source of another size than the base is held whole,
 and each device writes those of its rows that lie in its block.
 """

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...facts import BITCAST, CHEAP
 from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.merged_repeats import may_repeat, merged
 from ...op import Op, Sample, defop
@@ -333,7 +334,7 @@ reshape_p = defop(
         "`new_sizes`.",
     infer=_infer, rule=_rule, explicit=_explicit, pending="keep", sharding_param="sharding",
     linear=((0,),), jvp="linear", transpose=_transpose, batch=_batch,
-    evaluate=_evaluate, arithmetic=False,
+    evaluate=_evaluate, arithmetic=False, facts=(BITCAST, CHEAP),
     resize=lambda params, operands, results: {**params, "new_sizes": results[0]},
     samples=lambda: [_sample((8, 4), (2, 16)), _sample((2, 4, 3), (8, 3)), _sample((12,), (3, 4)),
                      _sample((4, 1, 6), (4, 6)), _sample((6, 4), (4, 6)),

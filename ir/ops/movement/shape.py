@@ -12,6 +12,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...facts import BITCAST, CHEAP, GENERATED, REARRANGED, VIEW
 from ...inference.pending import refuse
 from ...op import LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -21,6 +22,7 @@ from ...support.caches import cached
 from ...types import ArrayType, Entries, Shape
 from ..communication.halo_exchange import split_halos
 from ..derivatives import move_first, type_of
+from ..elementwise.declaration import arange
 from ..emitting import Emitting
 from ..rules import (
     batch_axes,
@@ -141,10 +143,6 @@ def _broadcast_evaluate(lead: int, x: np.ndarray, *, shape: Shape,
     return np.broadcast_to(x.reshape(x.shape[:lead] + tuple(sizes)), x.shape[:lead] + tuple(shape))
 
 
-def _arange(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
 broadcast_in_dim_p = defop(
     "broadcast_in_dim",
     doc="Operand dimension i becomes dimension broadcast_dimensions[i] of `shape`; size-1 "
@@ -152,16 +150,16 @@ broadcast_in_dim_p = defop(
     infer=_broadcast_infer, rule=_broadcast_rule, explicit=_broadcast_explicit, pending="carry",
     sharding_param="sharding",
     linear=((0,),), jvp="linear", transpose=_broadcast_transpose, batch=_broadcast_batch,
-    evaluate=_broadcast_evaluate, arithmetic=False,
+    evaluate=_broadcast_evaluate, arithmetic=False, facts=(VIEW, CHEAP, GENERATED),
     resize=lambda params, operands, results: {**params, "shape": results[0]},
     samples=lambda: [
-        Sample((_arange(3, 1),), {"shape": (2, 3, 4), "broadcast_dimensions": (1, 2),
+        Sample((arange(3, 1),), {"shape": (2, 3, 4), "broadcast_dimensions": (1, 2),
                                   "sharding": None},
                lambda x: np.broadcast_to(x, (2, 3, 4))),
-        Sample((_arange(4),), {"shape": (4, 2), "broadcast_dimensions": (0,), "sharding": None},
+        Sample((arange(4),), {"shape": (4, 2), "broadcast_dimensions": (0,), "sharding": None},
                lambda x: np.broadcast_to(x[:, None], (4, 2))),
-        Sample((_arange(),), {"shape": (2, 2), "broadcast_dimensions": (), "sharding": None}),
-        Sample((_arange(1, 4),), {"shape": (1, 4), "broadcast_dimensions": (0, 1),
+        Sample((arange(),), {"shape": (2, 2), "broadcast_dimensions": (), "sharding": None}),
+        Sample((arange(1, 4),), {"shape": (1, 4), "broadcast_dimensions": (0, 1),
                                   "sharding": None}),
     ])
 
@@ -206,10 +204,10 @@ transpose_p = defop(
     batch=_transpose_batch,
     evaluate=lambda lead, x, *, permutation: x.transpose(
         *range(lead), *(lead + p for p in permutation)),
-    arithmetic=False,
+    arithmetic=False, facts=(VIEW, CHEAP, REARRANGED),
     samples=lambda: [
-        Sample((_arange(2, 3, 4),), {"permutation": (2, 0, 1)}, lambda x: x.transpose(2, 0, 1)),
-        Sample((_arange(4, 3),), {"permutation": (1, 0)}, lambda x: x.T),
+        Sample((arange(2, 3, 4),), {"permutation": (2, 0, 1)}, lambda x: x.transpose(2, 0, 1)),
+        Sample((arange(4, 3),), {"permutation": (1, 0)}, lambda x: x.T),
     ])
 
 
@@ -250,10 +248,10 @@ squeeze_p = defop(
     infer=_squeeze_infer, rule=_squeeze_rule, pending="keep",
     linear=((0,),), jvp="linear", transpose=_squeeze_transpose, batch=_squeeze_batch,
     evaluate=lambda lead, x, *, dimensions: x.squeeze(tuple(lead + d for d in dimensions)),
-    arithmetic=False,
+    arithmetic=False, facts=(BITCAST, CHEAP),
     samples=lambda: [
-        Sample((_arange(1, 3, 1),), {"dimensions": (0, 2)}, lambda x: x[0, :, 0]),
-        Sample((_arange(4, 1),), {"dimensions": (1,)}, lambda x: x[:, 0]),
+        Sample((arange(1, 3, 1),), {"dimensions": (0, 2)}, lambda x: x[0, :, 0]),
+        Sample((arange(4, 1),), {"dimensions": (1,)}, lambda x: x[:, 0]),
     ])
 
 
@@ -304,9 +302,9 @@ rev_p = defop(
         [rev_p.bind(operands[0], dimensions=tuple(d + (d >= dims[0]) for d in dimensions))],
         [dims[0]]),
     evaluate=lambda lead, x, *, dimensions: np.flip(x, tuple(lead + d for d in dimensions)),
-    arithmetic=False, padded=_rev_padded, localize=_rev_localize,
-    samples=lambda: [Sample((_arange(3, 4),), {"dimensions": (1,)}, lambda x: x[:, ::-1]),
-                     Sample((_arange(3, 2, 2),), {"dimensions": (0, 2)},
+    arithmetic=False, facts=(REARRANGED,), padded=_rev_padded, localize=_rev_localize,
+    samples=lambda: [Sample((arange(3, 4),), {"dimensions": (1,)}, lambda x: x[:, ::-1]),
+                     Sample((arange(3, 2, 2),), {"dimensions": (0, 2)},
                             lambda x: x[::-1, :, ::-1])])
 
 
@@ -380,5 +378,5 @@ tile_p = defop(
     resize=lambda params, operands, results: {**params, "reps": tuple(
         r if n == 0 else m // n
         for n, m, r in zip(operands[0], results[0], params["reps"], strict=True))},
-    samples=lambda: [Sample((_arange(2, 3),), {"reps": (2, 2)}, lambda x: np.tile(x, (2, 2))),
-                     Sample((_arange(2, 3),), {"reps": (1, 3)}, lambda x: np.tile(x, (1, 3)))])
+    samples=lambda: [Sample((arange(2, 3),), {"reps": (2, 2)}, lambda x: np.tile(x, (2, 2))),
+                     Sample((arange(2, 3),), {"reps": (1, 3)}, lambda x: np.tile(x, (1, 3)))])

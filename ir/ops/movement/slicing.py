@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import REARRANGED, VIEW
 from ...op import LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...rule import INDEXED
 from ...types import ArrayType, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import move_first, type_of
+from ..elementwise.declaration import arange
 from ..emitting import INT32, Emitting, literal
 from ..rules import batch_dim, call, reject, resized_entries, rule_text
 
@@ -199,21 +201,17 @@ def _held_rows(out: Emitting, x: Any, d: int, axes: tuple[str, ...], start: int,
     return out.select(out.broadcast(mine, shape, (d,)), x, out.full(0, shape, x.aval.dtype))
 
 
-def _arange(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
 slice_p = defop(
     "slice", doc="Elements start, start + stride, ... below limit in each dimension.",
     infer=_slice_infer, rule=_slice_rule,
     explicit=lambda op, types, shapes, params: [resized_entries("slicing", types[0], shapes[0])],
     pending="keep",
     linear=((0,),), jvp="linear", transpose=_slice_transpose, batch=_slice_batch,
-    evaluate=_slice_evaluate, arithmetic=False, resize=_slice_resize,
+    evaluate=_slice_evaluate, arithmetic=False, facts=(VIEW, REARRANGED), resize=_slice_resize,
     padded=_slice_padded, localize=_slice_localize,
     samples=lambda: [
-        Sample((_arange(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5),
+        Sample((arange(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5),
                                   "strides": (1, 2)}, lambda x: x[:, 1:5:2]),
-        Sample((_arange(4, 6),), {"start_indices": (2, 0), "limit_indices": (4, 6),
+        Sample((arange(4, 6),), {"start_indices": (2, 0), "limit_indices": (4, 6),
                                   "strides": None}, lambda x: x[2:]),
     ])

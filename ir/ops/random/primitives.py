@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import KEY_DTYPES, KEY_FRY, is_extended, issubdtype, long_name
+from ...facts import IDENTITY
 from ...kernels.generators import rbg, threefry
 from ...kernels.key_data import key_words, pack_keys
 from ...op import LocalizeContext, Op, Sample, defop
@@ -98,7 +99,7 @@ random_clone_p = defop(
     "random_clone", doc="The same keys, counted as new ones where reuse of keys is checked.",
     infer=lambda keys: (keys.shape, keys.dtype, False), rule="... -> ...",
     jvp="zero",
-    evaluate=lambda lead, keys: keys, arithmetic=False)
+    evaluate=lambda lead, keys: keys, arithmetic=False, facts=(IDENTITY,))
 
 
 # -- new keys --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype, long_name
-from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import (
     add,
@@ -193,7 +193,7 @@ def _batch(op: Callable[[], Op]) -> Callable[..., Any]:
 
 # -- evaluation, on blocks too --------------------------------------------------------------------
 
-def _evaluate(function: np.ufunc) -> Callable[..., Any]:
+def _evaluate(function: np.ufunc) -> Evaluator:
     def evaluate(lead: int, x: np.ndarray, *, axis: int, reverse: bool) -> np.ndarray:
         place = lead + axis
         if reverse:
@@ -207,8 +207,7 @@ def _evaluate(function: np.ufunc) -> Callable[..., Any]:
         if params["reverse"]:
             return None
         return lambda x: function.accumulate(x, place, kind)
-    evaluate.prepared = prepared  # type: ignore[attr-defined]
-    return evaluate
+    return Evaluator(evaluate, prepare=prepared)
 
 
 def _localize(op: Callable[[], Op], combine: str, identity: Callable[[np.dtype], Any]
@@ -332,7 +331,7 @@ def _log_add_exp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return larger + np.log1p(np.exp(smaller - larger))
 
 
-_scan_log_sum_exp = _evaluate(np.logaddexp)
+_scan_log_sum_exp = _evaluate(np.logaddexp).function
 
 cumlogsumexp_p = _cumulative(
     "cumlogsumexp", "The log of the sum of exp of all elements up to each one along `axis`.",

@@ -18,6 +18,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
+from ...facts import IN_PLACE
 from ...kernels.sorting import largest, stable_order, taken
 from ...mesh import empty_abstract_mesh
 from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
@@ -201,7 +202,7 @@ sort_p = defop(
     infer=_sort_infer, multiple_results=True, rule=_sort_rule, explicit=_sort_explicit,
     pending="indexed",
     jvp=_sort_jvp, transpose=_sort_transpose, batch=_sort_batch,
-    evaluate=_sort, padded=_sort_padded, localize=_sort_localize,
+    evaluate=_sort, facts=(IN_PLACE,), padded=_sort_padded, localize=_sort_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
                lambda x: [np.sort(x, 1)]),

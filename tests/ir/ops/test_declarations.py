@@ -20,8 +20,9 @@ COLUMNS = [name for name in inspect.signature(defop).parameters if name != "name
 
 # What families take in place of a column, by the column that they make of it.
 INSTEAD = {"kinds": "infer", "ranks": "infer", "result": "infer", "accepted": "infer",
-           "many": "multiple_results", "function": "evaluate", "combine": "evaluate",
-           "identity": "evaluate", "groups": "collective"}
+           "many": "multiple_results", "function": "evaluate", "chosen": "evaluate",
+           "combine": "evaluate", "identity": "evaluate", "reduces": "collective",
+           "groups": "collective"}
 
 
 def modules() -> dict[Path, ast.Module]:

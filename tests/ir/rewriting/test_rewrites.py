@@ -85,7 +85,8 @@ def test_what_is_read_elsewhere_stays_and_names_places_and_results_are_kept():
     assert names(after) == ["div", "sqrt"] and after.outvars == p.outvars
     assert after.eqns[1].outvars == p.eqns[1].outvars
     assert after.eqns[1].location is p.eqns[1].location
-    once = Rewrites(Rewrite("halves", HALVES.rewrites[0].pattern, "x", why="", once=("half",)))
+    once = Rewrites(Rewrite("halves", HALVES.rewrites[0].pattern, "x", why="",
+                            single_use=("half",)))
     assert once(p) is p
 
 

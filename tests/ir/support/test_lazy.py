@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from shardtrace.ir.support.lazy import late_names, lazy_import
+from shardtrace.ir.support.lazy import lazy_import, lazy_names
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_modules_of_ones_own_package_are_named_as_in_imports(module_file, tmp_pa
 def test_names_of_a_package_that_load_late(tmp_path, monkeypatch):
     (tmp_path / "gathering").mkdir()
     (tmp_path / "gathering" / "__init__.py").write_text(
-        "from shardtrace.ir.support.lazy import late_names\nearly = 1\n"
-        "__getattr__, __dir__ = late_names(__name__, {'part': ('late', 'later'), 'whole': ()})\n")
+        "from shardtrace.ir.support.lazy import lazy_names\nearly = 1\n"
+        "__getattr__, __dir__ = lazy_names(__name__, {'part': ('late', 'later'), 'whole': ()})\n")
     (tmp_path / "gathering" / "part.py").write_text("late, later = 2, 3\n")
     (tmp_path / "gathering" / "whole.py").write_text("found = 4\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -70,4 +70,4 @@ def test_names_of_a_package_that_load_late(tmp_path, monkeypatch):
     assert "late" in vars(package) and "gathering.part" in sys.modules
     with pytest.raises(AttributeError, match="module 'gathering' has no attribute 'latest'"):
         _ = package.latest
-    assert late_names("gathering", {})[1]() == sorted(vars(package))
+    assert lazy_names("gathering", {})[1]() == sorted(vars(package))

@@ -10,7 +10,7 @@ from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.cost.prices import Objective
-from shardtrace.partitioner.passes import PIPELINE, Job
+from shardtrace.partitioner.passes import PIPELINE, PartitionRequest
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
@@ -37,7 +37,7 @@ def optimized(before: str, *values):
     after = program
     for step in PIPELINE:
         if step.stage == "optimized":
-            after = step.run(after, Job(program.mesh, (), (), Objective.of()))
+            after = step.run(after, PartitionRequest(program.mesh, (), (), Objective.of()))
     verify(after)
     assert programs_equal(parse(str(after)), after)
     for want, got in zip(runs(program, values), runs(after, values), strict=True):

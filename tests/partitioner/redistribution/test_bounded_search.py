@@ -9,7 +9,7 @@ import pytest
 
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.ops.communication.retiling import received
-from shardtrace.partitioner.redistribution import finishing, redistribute, shortest
+from shardtrace.partitioner.redistribution import partial_sums, redistribute, shortest
 from shardtrace.partitioner.redistribution.redistribute import plan
 
 
@@ -39,8 +39,8 @@ def planned(case):
 def counted(patch, case):
     """How many states the search for sums takes up."""
     taken = []
-    steps = finishing._Search.steps
-    patch.setattr(finishing._Search, "steps",
+    steps = partial_sums._Search.steps
+    patch.setattr(partial_sums._Search, "steps",
                   lambda self, *state: taken.append(state) or steps(self, *state))
     planned(case)
     return len(taken)
@@ -54,11 +54,11 @@ def test_a_search_takes_up_few_states(axes):
     first, *others = [(a,) for a in names]
     turned = (mesh, (4,) * axes, (*others, ()), (*others[::-1], ()), frozenset(first))
     with pytest.MonkeyPatch.context() as patch:
-        assert counted(patch, turned) <= (finishing.STATES if axes <= 5 else
+        assert counted(patch, turned) <= (partial_sums.STATES if axes <= 5 else
                                           shortest.STATES_OF_MANY_AXES)
     for _ in range(5):          # axes that always go together are one, so that there may be fewer
         with pytest.MonkeyPatch.context() as patch:
-            assert counted(patch, random_case(rng, axes, [2])) <= finishing.STATES
+            assert counted(patch, random_case(rng, axes, [2])) <= partial_sums.STATES
 
 
 @pytest.mark.parametrize("axes", range(1, 9))
@@ -82,8 +82,8 @@ def test_few_axes_are_searched_to_the_end(axes):
         case = random_case(rng, axes, [2, 3, 4])
         found = planned(case)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(finishing, "STATES", 10 ** 6)
-            patch.setattr(finishing._Search, "way", _only_sum_first(finishing._Search.way))
+            patch.setattr(partial_sums, "STATES", 10 ** 6)
+            patch.setattr(partial_sums._Search, "way", _only_sum_first(partial_sums._Search.way))
             wanted = planned(case)
         assert (found.received, found.exchanges) <= (wanted.received, wanted.exchanges)
     for known in (redistribute._plan, shortest.shortest):

@@ -11,7 +11,7 @@ from shardtrace.partitioner.choice.layouts import layouts_for
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.partitioner.redistribution import finishing
+from shardtrace.partitioner.redistribution import partial_sums
 from shardtrace.partitioner.redistribution.effects import Move
 from shardtrace.partitioner.redistribution.joint_axes import JointAxes, joint_axes, rows_of
 from shardtrace.partitioner.redistribution.redistribute import plan
@@ -76,8 +76,9 @@ def test_a_batch_over_several_axes_is_a_batch_over_one():
 
 def test_a_sum_over_many_axes_is_planned_as_over_one(monkeypatch):
     tried = []
-    moves = finishing._Search.moves
-    monkeypatch.setattr(finishing._Search, "moves", lambda *args: tried.append(1) or moves(*args))
+    moves = partial_sums._Search.moves
+    monkeypatch.setattr(partial_sums._Search, "moves",
+                        lambda *args: tried.append(1) or moves(*args))
     names = tuple("abcdefgh")
     mesh = AbstractMesh((2,) * 8, names)
     whole, rows = ((), ()), (names, ())

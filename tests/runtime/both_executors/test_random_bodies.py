@@ -17,7 +17,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.kernels import reductions
 from shardtrace.runtime import threads
-from shardtrace.runtime.plans import blocks, destinations, plan
+from shardtrace.runtime.plans import in_place, plan, tiled_fusion
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -26,8 +26,8 @@ DTYPES = ["float32", "float32", "float32", "int32", "int32", "bool"]
 STEPS = ["unary", "binary", "binary", "where", "mask", "mask", "psum", "extreme", "gather",
          "scatter", "swap", "shift", "own", "part", "update", "row", "rows", "take", "sum",
          "reshape", "transpose", "join", "cast", "scan", "scan", "while", "cond", "call"]
-LOW = [(blocks, "SINGLE", 1), (blocks, "LARGE", 1), (blocks, "BLOCK", 50), (threads, "ENOUGH", 64),
-       (destinations, "FEWEST", 1),
+LOW = [(tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1), (tiled_fusion, "BLOCK", 50),
+       (threads, "ENOUGH", 64), (in_place, "FEWEST", 1),
        (reductions, "SHORTEST", 2), (plan, "ROUNDS", 1)]
 
 

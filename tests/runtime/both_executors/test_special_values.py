@@ -5,7 +5,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.runtime.plans import blocks, plan
+from shardtrace.runtime.plans import plan, tiled_fusion
 from shardtrace.sharding import PartitionSpec as P
 
 from ...executors import agree
@@ -29,8 +29,8 @@ def test_casts(f, dtype, monkeypatch):
     jitted = st.jit(lambda x: f(x, kind))
     for _ in range(plan.FEW + 3):
         np.testing.assert_array_equal(jitted(SPECIAL), want)
-    monkeypatch.setattr(blocks, "LARGE", 1)
-    monkeypatch.setattr(blocks, "SINGLE", 1)
+    monkeypatch.setattr(tiled_fusion, "LARGE", 1)
+    monkeypatch.setattr(tiled_fusion, "SINGLE", 1)
     st.clear_caches()
     fused = st.jit(lambda x: f(x, kind))
     for _ in range(plan.FEW + 3):

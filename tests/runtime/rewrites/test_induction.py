@@ -9,7 +9,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.kernels.dynamic_slices import part_taken, part_updated
 from shardtrace.runtime.plans import plan
-from shardtrace.runtime.rewrites.pipeline import prepared
+from shardtrace.runtime.rewrites.pipeline import run_execution_passes
 from shardtrace.sharding import PartitionSpec as P
 
 RNG = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def test_rows_are_read_and_written_where_they_are():
 def test_what_is_computed_of_counters_stands_before_the_scan():
     def f(x):
         return lax.fori_loop(0, 12, lambda i, s: s + x[(i * 7) % 12], x[0])
-    program = prepared(st.jit(f).lower(X).compile().program)
+    program = run_execution_passes(st.jit(f).lower(X).compile().program)
     (scan,) = [e for e in program.eqns if e.op.name == "scan"]
     body = scan.params["jaxpr"]
     assert [e.op.name for e in body.eqns] == ["dynamic_slice", "squeeze", "add"]

@@ -13,7 +13,7 @@ from shardtrace.partitioner.passes import PIPELINE
 from shardtrace.runtime.plans import plan
 from shardtrace.runtime.plans.generated import WRITTEN
 from shardtrace.runtime.plans.passes import PLANNED
-from shardtrace.runtime.rewrites.pipeline import EXECUTION, prepared
+from shardtrace.runtime.rewrites.pipeline import EXECUTION, run_execution_passes
 
 MB = 1 << 18            # floats
 
@@ -63,10 +63,10 @@ def test_those_that_may_be_left_out_are_those_of_the_pipelines_that_are_not_need
     names = [step.name for step in (*PIPELINE, *EXECUTION)]
     of_calls = list(dict.fromkeys([step.name for step in (*PLANNED, *WRITTEN)]))
     assert [name for name in names if name in SKIPPABLE] + of_calls == list(SKIPPABLE)
-    as_xla = {"drop-unread", "merge-equal", "split-constants", "arrange-as-xla", "shard-as-xla",
-              "broadcast-operands", "cut-first"}
+    as_xla = {step.name for step in PIPELINE if step.plans == "xla"}
     assert {*names} - {*SKIPPABLE} - as_xla == {
-        "inline", "propagate", "insert-reshards", "note-padding", "localize", "inline-calls"}
+        "inline", "drop-checks", "propagate", "insert-reshards", "note-padding", "localize",
+        "inline-calls"}
     assert {*OPTIMIZE} == {*[step.name for step in PIPELINE if step.stage == "optimized"],
                            "move-sums"} - as_xla
     assert list(CASES) == [step.name for step in EXECUTION][1:]
@@ -77,14 +77,14 @@ def test_each_changes_its_program_and_no_result(name):
     f, *args = CASES[name]
     want = jnp.asarray(st.jit(f)(*args))
     program, changed = local(f, *args), []
-    after = prepared(program, lambda i, step, p: changed.append((i, step.name)))
+    after = run_execution_passes(program, lambda i, step, p: changed.append((i, step.name)))
     assert (1 + list(CASES).index(name), name) in changed
     assert after.level is Level.LOCAL and after.in_avals == program.in_avals
     if name in SKIPPABLE:
         with st.config.override(shardtrace_skip=name):
             st.clear_caches()
             left = []
-            prepared(local(f, *args), lambda i, step, p: left.append(step.name))
+            run_execution_passes(local(f, *args), lambda i, step, p: left.append(step.name))
             assert name not in left
             np.testing.assert_allclose(st.jit(f)(*args), want, rtol=1e-5)
 
@@ -130,13 +130,13 @@ def test_plans_are_dumped_after_each_pass_that_changed_them(tmp_path):
 def test_calls_are_inlined():
     program = st.jit(lambda x: st.jit(lambda y: y * 2)(x) + 1).trace(np.ones(4, np.float32)).jaxpr
     assert [e.op.name for e in program.eqns] == ["jit", "add"]
-    assert [e.op.name for e in prepared(program).eqns] == ["mul", "add"]
+    assert [e.op.name for e in run_execution_passes(program).eqns] == ["mul", "add"]
 
 
 def test_a_quotient_before_and_after():
     program = local(lambda x: x // 7, np.arange(8, dtype=np.int32))
     assert len(program.eqns) > 5
-    assert [re.sub(r"\s*#.*", "", line) for line in str(prepared(program)).splitlines()
+    assert [re.sub(r"\s*#.*", "", line) for line in str(run_execution_passes(program)).splitlines()
             if line.startswith("  ") and " = " in line] == ["  %a: i32[8] = floor_div x 7:i32[]"]
 
 

@@ -5,13 +5,13 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime.rewrites.pipeline import prepared
+from shardtrace.runtime.rewrites.pipeline import run_execution_passes
 
 X = np.concatenate([np.arange(-50, 50), [2**31 - 1, -2**31]]).astype(np.int32)
 
 
 def ops(f, *args):
-    return [e.op.name for e in prepared(st.jit(f).trace(*args).jaxpr.jaxpr).eqns]
+    return [e.op.name for e in run_execution_passes(st.jit(f).trace(*args).jaxpr.jaxpr).eqns]
 
 
 @pytest.mark.parametrize("y", [1, -1, 2, 7, -7, 2**31 - 1])

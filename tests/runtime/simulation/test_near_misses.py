@@ -49,7 +49,7 @@ def changed(program):
             if isinstance(a, Literal) and a.aval.dtype.kind == "i":
                 for by in (-1, 1):
                     other = Literal(a.aval.dtype.type(a.val + by), a.aval)
-                    found.append(eqn.on((*eqn.invars[:i], other, *eqn.invars[i + 1:]),
+                    found.append(eqn.with_operands((*eqn.invars[:i], other, *eqn.invars[i + 1:]),
                                         eqn.outvars))
         if eqn.op.name == "ppermute":
             perm = eqn.params["perm"]

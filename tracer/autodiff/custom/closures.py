@@ -13,11 +13,11 @@ from typing import Any
 from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.program import Program
 from ....ir.types import ArrayType
+from ...staging.signature import function_name
 from ...staging.staging import trace_to_program
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
 from ..replay import evaluate, scalar
-from .common import function_name
 from .custom_vjp import custom_vjp
 
 

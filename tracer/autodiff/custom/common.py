@@ -1,7 +1,6 @@
 """What custom_jvp and custom_vjp share: their arguments, and how the user's functions are run."""
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from ....ir.diagnostics.errors import UnexpectedTracerError
 from ....ir.op import Op
 from ....ir.program import Program
 from ....ir.types import ArrayType
-from ...staging.signature import plain_function
+from ...staging.signature import function_name, plain_function
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
 from ..forward import Forward, zero_tangent
@@ -20,12 +19,6 @@ from ..recording import Recording, record
 from ..replay import process, user_code
 
 ONE = tree.structure(0)          # of an array that is all
-
-
-def function_name(f: Any) -> str:
-    while isinstance(f, functools.partial):
-        f = f.func
-    return getattr(f, "__name__", type(f).__name__)
 
 
 def named_as(rule: Any, f: Any) -> None:

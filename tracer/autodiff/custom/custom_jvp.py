@@ -25,6 +25,7 @@ from ....ir.support.caches import module_table
 from ....ir.types import ArrayType, same_type
 from ... import lax
 from ...staging.memoized import BUILDERS, may_warn
+from ...staging.signature import function_name
 from ...staging.steps import owner_of
 from ...staging.tracer import typeof
 from ...trees import tree
@@ -36,7 +37,6 @@ from .common import (
     ONE,
     SymbolicZero,
     call_program,
-    function_name,
     named_as,
     positional,
     refuse_closed_over,

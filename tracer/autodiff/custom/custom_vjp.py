@@ -24,6 +24,7 @@ from ....ir.dtypes import issubdtype
 from ....ir.ops.control.custom import custom_lin_p, custom_vjp_call_p
 from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.types import ArrayType, same_type
+from ...staging.signature import function_name
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
 from ..nested.rules import register
@@ -34,7 +35,6 @@ from .closed_values import closed_values, standing_for, stood_for, with_unused
 from .common import (
     SymbolicZero,
     call_program,
-    function_name,
     named_as,
     positional,
     refuse_closed_over,

@@ -42,7 +42,7 @@ def grown(mask: Mask, first: int, carries: int, program: Callable[[Mask, Mask], 
     """The smallest mask of operands from `mask` on that holds for the carries in every iteration.
 
     program: (mask of operands, mask of carries) -> mask of results, the carries being the first.
-    told: mask of operands -> a lower bound of the same that is cheap to have (reach.py).
+    told: mask of operands -> a lower bound of the same that is cheap to have (dependence.py).
     """
     def answer(mask: Mask, carried: Mask) -> Mask:
         return told(mask)
@@ -58,7 +58,7 @@ def grown(mask: Mask, first: int, carries: int, program: Callable[[Mask, Mask], 
     return mask
 
 
-def beside(items: Sequence[Any], mask: Mask, more: Sequence[Any], ends: Sequence[int]
+def interleave(items: Sequence[Any], mask: Mask, more: Sequence[Any], ends: Sequence[int]
            ) -> list[list[Any]]:
     """Groups of items, each followed by the items of `more` that belong to it.
 
@@ -78,8 +78,8 @@ def tangents_given(operands: Sequence[Any], tangents: Sequence[Any], mask: Mask)
             for x, t, m in zip(operands, tangents, mask, strict=True) if m]
 
 
-def apart(results: Sequence[Any], mask: Mask, ends: Sequence[int]) -> tuple[list, list]:
-    """Results and tangents of a loop whose results are `beside` their tangents."""
+def deinterleave(results: Sequence[Any], mask: Mask, ends: Sequence[int]) -> tuple[list, list]:
+    """Results and tangents of a loop whose results are `interleave` their tangents."""
     values: list[Any] = []
     found: dict[int, Any] = {}
     it, start = iter(results), 0
@@ -110,13 +110,13 @@ def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
     arranged = body.memo.get(key)
     if arranged is None:
         arranged = body.memo[key] = pushed.replace(
-            invars=sum(beside(pushed.invars[:n], mask, pushed.invars[n:], ends), []),
-            outvars=sum(beside(pushed.outvars[:outs], out_mask, pushed.outvars[outs:], out_ends),
-                        []))
-    groups = beside(operands, mask, tangents_given(operands, tangents, mask), ends)
+            invars=sum(interleave(pushed.invars[:n], mask, pushed.invars[n:], ends), []),
+            outvars=sum(interleave(pushed.outvars[:outs], out_mask, pushed.outvars[outs:],
+                                   out_ends), []))
+    groups = interleave(operands, mask, tangents_given(operands, tangents, mask), ends)
     results = scan_p.bind(*sum(groups, []), **{
         **params, "jaxpr": arranged, "num_consts": len(groups[0]), "num_carry": len(groups[1])})
-    return apart(results, out_mask, out_ends)
+    return deinterleave(results, out_mask, out_ends)
 
 
 # -- scan: the split -------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ....ir.program import Program, Var
 from ..dependence import moving_results, reached_results
 from ..forward import jvp_program
 from ..partial_eval import split_program
-from .loops import apart, beside, grown, tangents_given
+from .loops import deinterleave, grown, interleave, tangents_given
 from .rules import PartialEvaluation, register
 
 Params = dict[str, Any]
@@ -39,14 +39,14 @@ def while_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
     found = body.memo.get(key)
     if found is None:
         step = pushed.replace(
-            invars=sum(beside(pushed.invars[:n], mask, pushed.invars[n:], ends), []))
+            invars=sum(interleave(pushed.invars[:n], mask, pushed.invars[n:], ends), []))
         more = [Var(t) for t, m in zip(body.out_avals, out_mask, strict=True) if m]
         test = going.replace(invars=[*going.invars, *more], arg_names=())
         found = body.memo[key] = test, step, going        # kept alive: the key has its id
-    groups = beside(values, mask, tangents_given(values, moving, mask), ends)
+    groups = interleave(values, mask, tangents_given(values, moving, mask), ends)
     results = while_p.bind(*operands[:nt], *sum(groups, []), cond_jaxpr=found[0],
                            body_jaxpr=found[1], cond_nconsts=nt, body_nconsts=len(groups[0]))
-    return apart(results, out_mask, (nk,))
+    return deinterleave(results, out_mask, (nk,))
 
 
 def while_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: Params

@@ -29,7 +29,7 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import INT32, float_default
 from ...operands.shape_arguments import static_shape
-from ...shardings.eager_mesh import beside
+from ...shardings.eager_mesh import mesh_of_operands
 from ...shardings.out_sharding import placement
 from ...staging.constants import as_array, put_on_device
 from ...staging.memoized import memoized
@@ -240,7 +240,7 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
     if m.ndim < 2:
         raise ValueError(f"Argument to jax.numpy.{name} must be at least 2D")
     sharding = m.aval.sharding if any(m.aval.entries) else None
-    with beside(m):
+    with mesh_of_operands(m):
         mask = to_type(triangle_mask(m.shape[-2:], k if lower else k - 1), m.shape, sharding)
     zeros = lax.full_like(m, 0)
     return select_n_p.bind(mask, zeros, m) if lower else select_n_p.bind(mask, m, zeros)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.api_boundary import bound_class, crossed
+from ....ir.api_boundary import bound_class, process_exception
 from ....ir.context import config
 from ....ir.diagnostics.location import PACKAGE
 from ... import lax
@@ -48,7 +48,7 @@ class ufunc:
         try:
             return self._call(args, out, where)
         except Exception as error:
-            crossed(error, self, args)
+            process_exception(error, self, args)
             raise
 
     def _call(self, args, out, where):

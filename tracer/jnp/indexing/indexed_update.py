@@ -44,7 +44,7 @@ from ...operands.dtype_promotion import (
     shape_of,
 )
 from ...shardings.auto_mode import in_auto_mode
-from ...shardings.eager_mesh import beside
+from ...shardings.eager_mesh import mesh_of_operands
 from ...shardings.out_sharding import canonicalize_sharding
 from ...staging.constants import as_array, is_array_like
 from ...staging.memoized import memoized
@@ -303,6 +303,6 @@ def _fitted(y: Any, g: Gathering, like: Array) -> Any:
     if len(have) > len(shape):
         raise ValueError("Cannot broadcast to shape with fewer dimensions: "
                          f"arr_shape={tuple(have)} shape={tuple(shape)}")
-    with beside(like, y):
+    with mesh_of_operands(like, y):
         y = to_type(y, tuple(shape), sharding)
     return lax.squeeze(y, g.new_axes) if g.new_axes else y

@@ -22,7 +22,7 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axes
-from ...shardings.eager_mesh import beside
+from ...shardings.eager_mesh import mesh_of_operands
 from ...staging.constants import as_array
 from ..creation.ranges import arange
 from ..indexing.indexed_update import IndexUpdateRef
@@ -106,7 +106,7 @@ def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
     rows = iota_p.bind(dtype=index, shape=(n, m), dimension=0, sharding=None)
     columns = iota_p.bind(dtype=index, shape=(n, m), dimension=1, sharding=None)
     mask = eq_p.bind(add_p.bind(rows, convert(offset, index)), columns)
-    with beside(x):
+    with mesh_of_operands(x):
         x = select_of(mask, lax.full_like(x, 0), x)
     return sum_of(x, axis=(-2, -1), dtype=dtype)
 

@@ -7,14 +7,13 @@ unreduced or reduced over each; vmapped axes have no state. Source: JAX's notebo
 from __future__ import annotations
 
 import math
-from collections.abc import Set
 from typing import Any
 
 import numpy as np
 
 from ....ir.context import STATE
 from ....ir.diagnostics.diagnostic import fail
-from ....ir.manual_state import ManualState
+from ....ir.manual_state import ManualState, set_text
 from ....ir.mesh import AbstractMesh
 from ....ir.ops.communication import collective as ops
 from ....ir.ops.elementwise.arithmetic import add_p, mul_p
@@ -168,16 +167,12 @@ def common_state(x: Any, axes: Axes, function: str) -> str:
     if len(states) > 1:
         fail(ValueError, f"jax.lax.{function} can only accept axis_name which corresponds to one "
              "of varying, unreduced, reduced or invarying state of the input. Got input type: "
-             f"{t}, axes: {axes} and input state: {_set_text(states)}", code="mixed-states",
+             f"{t}, axes: {axes} and input state: {set_text(states)}", code="mixed-states",
              help=f"bring all axes to one state, with `lax.pcast`, or call "
                   f"{function} once for each state")
     for state in states:
         return state
     return "invarying"
-
-
-def _set_text(names: Set[str]) -> str:
-    return "{" + ", ".join(repr(n) for n in sorted(names)) + "}"
 
 
 def as_varying(x: Any, axes: Axes) -> Any:

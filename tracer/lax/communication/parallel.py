@@ -1,6 +1,6 @@
 """Collectives by axis name, for the bodies of shard_map: `psum(x, 'x')` and its kin.
 
-Every function first brings its operand to the state that it needs (lax/manual_axes.py): an
+Every function first brings its operand to the state that it needs (manual_axes.py): an
 invarying operand is regarded as varying, so psum of it multiplies, as in JAX. As there, results are
 not weakly typed where `check_vma=False` leaves types untracked, nor those of `all_to_all`. Where a
 vmapped axis is among several axes, the collective is taken apart into one for each axis

@@ -23,13 +23,13 @@ def gather_params(numbers: GatherDimensionNumbers, sizes: tuple[int, ...],
 def assert_taken_alike(x: np.ndarray, numbers: GatherDimensionNumbers, sizes: tuple[int, ...],
                        positions: Callable[[bool], np.ndarray]) -> None:
     """In every mode, in both orders of memory. positions(outside): some of them are outside."""
-    evaluate = OPS["gather"].evaluate
+    evaluate = OPS["gather"].evaluator
     for mode, outside, turned in itertools.product(MODES, (False, True), (False, True)):
         at, params = positions(outside), gather_params(numbers, sizes, mode)
-        f = evaluate.prepared(0, (x.shape, at.shape), (x.dtype, at.dtype), params)
+        f = evaluate.prepare(0, (x.shape, at.shape), (x.dtype, at.dtype), params)
         assert f is not None
         given = np.asfortranarray(x) if turned else x
-        want = evaluate(0, given, at, **params)
+        want = evaluate.function(0, given, at, **params)
         got = f(given, at)
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
@@ -38,11 +38,11 @@ def assert_taken_alike(x: np.ndarray, numbers: GatherDimensionNumbers, sizes: tu
 def assert_combined_alike(name: str, x: np.ndarray, at: np.ndarray, updates: np.ndarray,
                           params: dict[str, Any]) -> None:
     """A scatter of updates at positions, into a copy and into the operand itself."""
-    evaluate, before = OPS[name].evaluate, x.copy()
-    f = evaluate.prepared(0, (x.shape, at.shape, updates.shape), (x.dtype, at.dtype, x.dtype),
+    evaluate, before = OPS[name].evaluator, x.copy()
+    f = evaluate.prepare(0, (x.shape, at.shape, updates.shape), (x.dtype, at.dtype, x.dtype),
                           params)
     assert f is not None
-    want = evaluate(0, x, at, updates, **params)
+    want = evaluate.function(0, x, at, updates, **params)
     np.testing.assert_allclose(f(x, at, updates), want, rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(x, before)
     want = f(x, at, updates)

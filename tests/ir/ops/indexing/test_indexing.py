@@ -125,12 +125,12 @@ def test_one_window_is_what_several_alike_would_be(name: str, numbers: ScatterDi
     updates = rng.normal(size=(2, 1, *sizes)).astype(np.float32)
     params = {"dimension_numbers": numbers, "indices_are_sorted": False, "unique_indices": False,
               "mode": mode}
-    evaluate: Any = OPS[name].evaluate
-    out = evaluate(1, x, at, updates, **params)
+    evaluate: Any = OPS[name].evaluator
+    out = evaluate.function(1, x, at, updates, **params)
     assert (x == before).all() and not np.shares_memory(out, x)
-    several = evaluate(1, x, np.repeat(at, 2, 0), updates, **params)    # as if devices differed
+    several = evaluate.function(1, x, np.repeat(at, 2, 0), updates, **params)  # as on several
     np.testing.assert_array_equal(out, several)
-    over = evaluate.over(1, x, at, updates, **params)
+    over = evaluate.write_over(1, x, at, updates, **params)
     assert over is x
     np.testing.assert_array_equal(over, out)
 
@@ -139,19 +139,19 @@ def test_one_window_is_what_several_alike_would_be(name: str, numbers: ScatterDi
 def test_windows_without_an_index_are_as_many_as_queries(queries: int) -> None:
     params = {"dimension_numbers": ScatterDimensionNumbers((1,), (), ()), "mode": DROP,
               "indices_are_sorted": False, "unique_indices": False}
-    evaluate: Any = OPS["scatter-add"].evaluate
+    evaluate: Any = OPS["scatter-add"].evaluator
     x, updates = np.arange(3.0), np.arange(3.0 * queries).reshape(queries, 3)
     at, want = np.zeros((queries, 0), np.int32), x + updates.sum(0)
-    np.testing.assert_array_equal(evaluate(0, x, at, updates, **params), want)
-    np.testing.assert_array_equal(evaluate.over(0, x, at, updates, **params), want)
+    np.testing.assert_array_equal(evaluate.function(0, x, at, updates, **params), want)
+    np.testing.assert_array_equal(evaluate.write_over(0, x, at, updates, **params), want)
 
 
 def test_an_operand_that_devices_share_is_not_written_over_with_what_differs() -> None:
     params = {"dimension_numbers": INTO_ROWS, "indices_are_sorted": False, "unique_indices": False,
               "mode": DROP}
-    evaluate: Any = OPS["scatter-add"].evaluate
+    evaluate: Any = OPS["scatter-add"].evaluator
     x, updates = X.copy()[None], np.stack([X[:1], X[1:2]])
-    over = evaluate.over(1, x, np.array([[[2]]]), updates, **params)
+    over = evaluate.write_over(1, x, np.array([[[2]]]), updates, **params)
     for device in range(2):
         np.testing.assert_array_equal(over[device], X + np.stack([0 * X[0], 0 * X[0], X[device],
                                                                   0 * X[0]]))
@@ -160,12 +160,12 @@ def test_an_operand_that_devices_share_is_not_written_over_with_what_differs() -
 def test_many_windows_are_written_over_an_operand_that_may_be() -> None:
     params = {"dimension_numbers": INTO_ROWS, "indices_are_sorted": False, "unique_indices": False,
               "mode": DROP}
-    evaluate: Any = OPS["scatter-add"].evaluate
+    evaluate: Any = OPS["scatter-add"].evaluator
     x, at = X.copy(), np.array([[2], [0], [2]])
-    assert evaluate.over(0, x, at, X[:3], **params) is x
+    assert evaluate.write_over(0, x, at, X[:3], **params) is x
     np.testing.assert_array_equal(x, X + np.stack([X[1], 0 * X[0], X[0] + X[2], 0 * X[0]]))
     x = X.copy()                                    # what it adds is a part of it
-    out = evaluate.over(0, x, np.array([[1], [1], [0]]), x[:3], **params)
+    out = evaluate.write_over(0, x, np.array([[1], [1], [0]]), x[:3], **params)
     np.testing.assert_array_equal(out, X + np.stack([X[2], X[0] + X[1], 0 * X[0], 0 * X[0]]))
 
 

@@ -42,11 +42,11 @@ def test_rows_combined(name, width, outside):
     n = ScatterDimensionNumbers(tuple(range(2, 2 + len(width))), (0,), (0,))
     params = {"dimension_numbers": n, "indices_are_sorted": False, "unique_indices": False,
               "mode": GatherScatterMode.FILL_OR_DROP}
-    before, evaluate = x.copy(), OPS[name].evaluate
+    before, evaluate = x.copy(), OPS[name].evaluator
     assert_combined_alike(name, x, at, updates, params)
     part = before.copy()                            # what is written is a part of the operand
     rows = np.arange(8).reshape(2, 4, 1).astype(np.int32)
-    g = evaluate.prepared(0, (x.shape, rows.shape, (2, 4, *width)), (x.dtype, at.dtype, x.dtype),
+    g = evaluate.prepare(0, (x.shape, rows.shape, (2, 4, *width)), (x.dtype, at.dtype, x.dtype),
                           params)
     own = part[1:].reshape(2, 4, *width)
     want = g(part, rows, own)
@@ -56,7 +56,7 @@ def test_rows_combined(name, width, outside):
 def test_other_windows_go_the_general_way():
     n = GatherDimensionNumbers((0, 1), (), (1,))
     params = gather_params(n, (8, 4), GatherScatterMode.CLIP)
-    prepared = OPS["gather"].evaluate.prepared
+    prepared = OPS["gather"].evaluator.prepare
     kinds = np.dtype(np.float32), np.dtype(np.int32)
     assert prepared(0, ((8, 7), (3, 1)), kinds, params) is None               # parts of all rows
     params["dimension_numbers"] = GatherDimensionNumbers((1,), (0,), (0,))

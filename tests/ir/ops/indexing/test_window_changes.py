@@ -41,15 +41,15 @@ def case(seed):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_windows_as_such_are_their_elements(name, monkeypatch):
-    evaluate = OPS[name].evaluate
+    evaluate = OPS[name].evaluator
     for seed in range(150):
         (lead, x, indices, values), params = case(seed)
         results = []
         for least in (1 << 30, 1):
             monkeypatch.setattr(window_changes, "WRITTEN", least)
             monkeypatch.setattr(window_changes, "COMBINED", least)
-            results.append(evaluate(lead, x, indices, values, **params))
-            results.append(evaluate.over(lead, x.copy(), indices, values, **params))
+            results.append(evaluate.function(lead, x, indices, values, **params))
+            results.append(evaluate.write_over(lead, x.copy(), indices, values, **params))
         for other in results[1:]:
             np.testing.assert_allclose(other, results[0], rtol=1e-5, atol=1e-6)
 

@@ -1,13 +1,13 @@
-"""Folding: values of which only the sum over devices is read are stored as that sum.
+"""Deferred device sums: a value of which only the sum over devices is read is stored as that sum.
 
 Two sweeps over the program, before a plan is made:
 
-- forward, over which axes each value differs (`variation`): from the arguments and from the ops
+- forward, over which axes each value differs (`varying_axes`): from the arguments and from the ops
   that tell devices apart, never from what types claim;
-- backward, over which axes it is *folded* (`folds`): every reader either combines it over the axis
-  (psum, reduce_scatter, pmax) or is linear in it (for maxima: only moves its elements) with a
-  result that is folded too. A value that is a result of the program, or that anything else reads,
-  is not folded.
+- backward, over which axes it is *folded* (`deferrable_sums`): every reader either combines it over
+  the axis (psum, reduce_scatter, pmax) or is linear in it (for maxima: only moves its elements)
+  with a result that is folded too. A value that is a result of the program, or that anything
+  else reads, is not folded.
 
 A contraction whose contracted dimension is in place over a folded axis is then one product over the
 whole dimension, and the N partial results are never made. Nothing is folded unless the program
@@ -20,34 +20,34 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.facts import VIEW
 from ...ir.op import Op
 from ...ir.ops.control.loops_and_branches import scan_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, group_of
-from ..rewrites.inline_calls import every_equation, telling
-from ..rewrites.pipeline import prepared
+from ..rewrites.pipeline import run_execution_passes
 
-SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
-SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
-GATHERS = frozenset({"all_gather", "all_gather_invariant", "all_gather_reduced"})
-EXTREMES = {"pmax": "max", "pmin": "min"}
+FOLDED = ("sum", "max", "min")                           # operators over which values are folded
 LOGICAL = {"max": "or", "min": "and"}                    # what they are of booleans
-OTHERS = frozenset({"pprod", "pand", "por", "pxor"})     # also the same on all members, not folded
-
-# Ops whose result has the elements of their operand: the greatest over devices are so as well.
-_MOVING = frozenset({"broadcast_in_dim", "copy", "pvary", "reshape", "squeeze", "transpose"})
 
 NONE: frozenset[str] = frozenset()
 Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
 _NO_FOLDS: Folds = {}
 
 
-def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
+@cached(1024, "the ops that tell devices apart, by sets of ops")
+def device_dependent_ops(ops: frozenset[Op]) -> frozenset[Op]:
+    """Those whose equations may tell devices apart, or bring together what they have."""
+    return frozenset([op for op in ops if op.collective is not None or op.effect
+                      or op.subprograms or op.name == "axis_index"])
+
+
+def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
               ) -> dict[Var, frozenset[str]]:
     """Over which atoms each value differs, given those of parameters and constants."""
-    at, apart = known, telling(program.ops)
+    at, apart = known, device_dependent_ops(program.ops)
     for eqn in program.eqns:
         found = NONE
         for v in eqn.invars:
@@ -59,21 +59,22 @@ def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAto
             for v in eqn.outvars:
                 at[v] = found
             continue
-        name = eqn.op.name
-        if name == "axis_index" or eqn.op.collective is not None:
+        name, collective = eqn.op.name, eqn.op.collective
+        if name == "axis_index" or collective is not None:
             group = group_of(eqn, atoms)
             whole = eqn.params.get("axis_index_groups") is None
             if name == "retile":
                 found -= group
                 group = frozenset(atoms.of_all(a for dim in eqn.params["target"] for a in dim))
-            if whole and (name in SUMS or name in EXTREMES or name in GATHERS or name in OTHERS):
+            if whole and collective is not None and (
+                    collective.kind in ("all-reduce", "all-gather")):
                 found -= group
             else:
                 found |= group
         elif eqn.op.effect:                   # each place has its own results
             found |= frozenset(atoms.of_all(eqn.params.get("axes", ())))
         elif eqn.op.subprograms:              # at most what the equations inside tell apart
-            for nested in every_equation((eqn,)):
+            for nested in eqn.walk():
                 if nested.op.name == "axis_index" or nested.op.collective is not None:
                     found |= group_of(nested, atoms)
                 elif nested.op.effect:
@@ -84,21 +85,18 @@ def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAto
 
 
 @cached(1024)
-def may_combine(ops: frozenset[Op]) -> bool:
+def has_reductions(ops: frozenset[Op]) -> bool:
     """May an equation of one of these ops be `combined`? Else no value is folded for its sake."""
-    return any([op.name in SUMS or op.name in SCATTERS or op.name in EXTREMES for op in ops])
+    return any([op.collective is not None and op.collective.reduces in FOLDED for op in ops])
 
 
 def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | None:
     """(operator, axes) if the equation combines its operand over axes with that operator."""
-    name = eqn.op.name
-    if eqn.params.get("axis_index_groups") is not None:
+    collective = eqn.op.collective
+    if collective is None or collective.reduces not in FOLDED or (
+            eqn.params.get("axis_index_groups") is not None):
         return None
-    if name in SUMS or name in SCATTERS:
-        return "sum", group_of(eqn, atoms)
-    if name in EXTREMES:
-        return EXTREMES[name], group_of(eqn, atoms)
-    return None
+    return collective.reduces, group_of(eqn, atoms)
 
 
 def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int] | None:
@@ -141,7 +139,7 @@ def _kind_of_dtype(dtype: Any) -> str:
     return name
 
 
-def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
+def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
           varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
           sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
     """For each value that has uses: over which axes it may be held folded, by operator.
@@ -191,16 +189,16 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
     nc, nk = params["num_consts"], params["num_carry"]
     sums = [found.get(v, {}).get("sum", NONE) if loops else NONE for v in eqn.outvars]
     if any(sums):
-        program = prepared(params["jaxpr"])
+        program = run_execution_passes(params["jaxpr"])
         known = {v: NONE for v, _ in program.consts}
         for i, (v, x) in enumerate(zip(program.invars, eqn.invars, strict=True)):
             known[v] = varies[x] if isinstance(x, Var) else NONE
             if nc <= i < nc + nk:
                 known[v] |= varies[eqn.outvars[i - nc]]
-        inside = variation(program, known, atoms)
+        inside = varying_axes(program, known, atoms)
         carried = program.invars[nc:nc + nk]
         while True:
-            nested = folds(program.eqns, program.outvars, inside, atoms, sums)
+            nested = deferrable_sums(program.eqns, program.outvars, inside, atoms, sums)
             left = [axes & nested.get(v, {"sum": axes}).get("sum", NONE)
                     for v, axes in zip(carried, sums[:nk], strict=True)]
             if left == sums[:nk]:
@@ -223,7 +221,8 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
         if not through:
             break
     extremes: Folds = {}
-    if eqn.op.name in _MOVING and eqn.outvars[0] in found:
+    # the greatest over devices of elements that are moved are so as well
+    if VIEW in eqn.op.facts and eqn.op.collective is None and eqn.outvars[0] in found:
         extremes = {o: axes for o, axes in found[eqn.outvars[0]].items() if o != "sum"}
     through = through or NONE
     if through and eqn.op.collective is not None:

@@ -1,6 +1,6 @@
-"""What an evaluator does, found by running it once on symbols: a list of numpy calls.
+"""Symbolic traces of evaluators: the numpy calls that one makes, found by running it on symbols.
 
-The executor evaluates large arrays block by block (runtime/plans/blocks.py). For this it must
+The executor evaluates large arrays block by block (runtime/plans/tiled_fusion.py). For this it must
 know of which element-by-element calls and reductions an op consists, and that without a table of
 ops: the function that would compute the result is called with `Symbol`s, which note the ufuncs that
 they are given to, selections, casts and reshapes, in their order. Whatever else is done to a symbol
@@ -66,11 +66,11 @@ class Kernel:
     """How a call computes its one result, for those who would do it in blocks.
 
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
-    of the largest. sizes: in bytes. cut: what runtime/plans/row_forms.py knows of it, once asked.
+    of the largest. sizes: in bytes. cut: what runtime/plans/tiling.py knows of it, once asked.
     orders: the same with the result's dimensions in other orders, as runtime/plans/products.py made
     them.
     permutes: whether there are such. changes: whether it can write over its first operand. fresh:
-    whether results are views of nothing, once runtime/plans/destinations.py has asked.
+    whether results are views of nothing, once runtime/plans/in_place.py has asked.
     """
 
     __slots__ = ("_known", "_recording", "changes", "cut", "dtypes", "elements", "fresh",

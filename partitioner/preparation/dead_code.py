@@ -1,4 +1,4 @@
-"""What nobody reads: equations, and values that a loop carries or collects for nothing.
+"""Dead code elimination, of equations and of what loops carry or stack for nobody.
 
 Removed before propagation, what is dead does not ask for layouts either.
 """

@@ -1,4 +1,4 @@
-"""A cache of recently partitioned programs, with their plans.
+"""An LRU cache of partitioned programs, with their plans.
 
 A function that is jitted in a loop, `lax.scan` of a lambda outside of jit, or a notebook cell that
 is run again is traced anew each time, to the same program from the same lines. It is found here
@@ -18,11 +18,11 @@ from ...ir.support.program_cache import ProgramCache
 from ...partitioner.dumps import Dump
 from ...partitioner.pipeline import Options, Partitioned, partition
 from ...partitioner.propagation.divisibility import warnings_given
-from ...runtime.plans.draft import plans_told
-from ...runtime.rewrites.pipeline import EXECUTION, prepared, tell_of_bodies
+from ...runtime.plans.draft import recording_plans
+from ...runtime.rewrites.pipeline import EXECUTION, dump_bodies, run_execution_passes
 
 # An equation is some 2 kB.
-_kept = ProgramCache("driver.execution.recent", "programs that were partitioned lately",
+_kept = ProgramCache("driver.execution.partition_cache", "programs that were partitioned lately",
                      most=50_000, smallest=100)
 
 
@@ -43,8 +43,8 @@ class _First:
         return self.own
 
 
-def partitioned(program: Program, *, mesh: AbstractMesh, in_shardings: tuple, out_shardings: tuple,
-                options: Options) -> Partitioned:
+def partition_cached(program: Program, *, mesh: AbstractMesh, in_shardings: tuple,
+                     out_shardings: tuple, options: Options) -> Partitioned:
     """`partition(...)`, or what it gave for a program that cannot be told from this one."""
     def make(key: Any = None) -> Partitioned:
         warned = warnings_given()
@@ -82,8 +82,8 @@ def _captures(program: Program) -> bool:
         [_captures(inner) for _, _, inner in program.subprograms()]))
 
 
-def planned(program: Program, mesh: AbstractMesh, compiler: Callable[[Program, AbstractMesh], Any]
-            ) -> Any:
+def plan_cached(program: Program, mesh: AbstractMesh,
+                compiler: Callable[[Program, AbstractMesh], Any]) -> Any:
     """`compiler(program, mesh)`, kept with the LOCAL program; what it gives has no state."""
     key = ("planned", compiler, mesh, config.read("shardtrace_skip"))
     found = program.memo.get(key)
@@ -92,8 +92,8 @@ def planned(program: Program, mesh: AbstractMesh, compiler: Callable[[Program, A
         if dump is None:
             found = compiler(program, mesh)
         else:
-            tell_of_bodies(prepared(program, dump.execution), dump.execution)
-            with plans_told() as told:
+            dump_bodies(run_execution_passes(program, dump.execution), dump.execution)
+            with recording_plans() as told:
                 found = compiler(program, mesh)
             dump.plans(len(EXECUTION), told)
         program.memo[key] = found

@@ -6,8 +6,8 @@ import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
 from shardtrace.runtime.calls.call import Call
-from shardtrace.runtime.calls.recording import Kernel
-from shardtrace.runtime.plans.destinations import into_memory, over_operands
+from shardtrace.runtime.calls.symbolic import Kernel
+from shardtrace.runtime.plans.in_place import into_memory, over_operands
 from shardtrace.runtime.plans.products import ordered
 from shardtrace.runtime.rewrites import peepholes
 

@@ -1,4 +1,4 @@
-"""Before propagation: concatenations and updates of rows become `place` equations.
+"""Before propagation: concatenations and static updates become `place` equations.
 
 `concatenate([zeros, x[:-1]])` moves each row of x by one. As an equation of pieces, which are
 split at other rows than their sum, it can only be computed whole; written as "the rows of x, one
@@ -22,10 +22,10 @@ from ...ir.program import Atom, Literal, Program
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
 from ..regions import inside
-from .boxes import CHOOSE_BOXES
 from .compose import COMPOSE
 from .separate import SEPARATE
 from .splitting import splitting_sizes
+from .window_updates import CHOOSE_BOXES
 
 
 def arrange(program: Program) -> Program:
@@ -198,7 +198,7 @@ _MOVED = (
             why="rows further on over a value are split as they were"),
 )
 
-ARRANGE_AS_XLA = Rewrites(*_MOVED, looks_at=(slice_p, broadcast_in_dim_p))
+ARRANGE_AS_XLA = Rewrites(*_MOVED, also_drops=(slice_p, broadcast_in_dim_p))
 
 ARRANGE = Rewrites(
     *COMPOSE, *SEPARATE, *_MOVED,
@@ -207,5 +207,5 @@ ARRANGE = Rewrites(
     Rewrite("rows-at-a-known-place",
             "out = scatter base indices updates {dimension_numbers=numbers}", _update,
             why="no index has to be looked at"),
-    looks_at=(slice_p, broadcast_in_dim_p, pad_p, concatenate_p),
+    also_drops=(slice_p, broadcast_in_dim_p, pad_p, concatenate_p),
 )

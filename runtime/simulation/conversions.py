@@ -1,4 +1,6 @@
-"""Arguments and results of plans: whole arrays, with leading dimensions for stacked axes.
+"""Converts arguments, results and literals to the layouts of a plan.
+
+Outside of a plan a value is its whole array, with leading dimensions for stacked axes.
 
 How an argument or result is converted depends on its type alone and is cached with the mesh; so are
 literals.

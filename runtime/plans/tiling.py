@@ -1,4 +1,4 @@
-"""Which rows of its operands and result a call treats apart, so that it can compute blocks of them.
+"""How a call can be tiled: which rows of its operands and result it treats independently.
 
 Of `x.sum(-1)` for x [4096, 1024] a block holds `Form(True, (1024,))` of the operand and
 `Form(True, ())` of the result: so many rows, each of that shape. Of what is the same for all rows,
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..calls.recording import (
+from ..calls.symbolic import (
     CALL,
     CAST,
     NOT_ASKED,
@@ -52,7 +52,7 @@ Forms = tuple[Form | None, ...]         # of each value of a recording; None of 
 def leading(shape: Shape, rows: int) -> int:
     """How many dimensions in front have `rows` elements together; 0 if there is no such place.
 
-    >>> from shardtrace.runtime.plans.row_forms import leading
+    >>> from shardtrace.runtime.plans.tiling import leading
     >>> leading((4, 8, 3), 32), leading((32,), 32), leading((4, 6), 8)
     (2, 1, 0)
     """

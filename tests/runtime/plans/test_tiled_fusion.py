@@ -15,9 +15,9 @@ from shardtrace import lax
 from shardtrace.ir.context import config
 from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.runtime import threads
-from shardtrace.runtime.calls.recording import record
-from shardtrace.runtime.plans import blocks, generated
-from shardtrace.runtime.plans.row_forms import forms_of
+from shardtrace.runtime.calls.symbolic import record
+from shardtrace.runtime.plans import generated, tiled_fusion
+from shardtrace.runtime.plans.tiling import forms_of
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -26,9 +26,9 @@ F32 = np.dtype(np.float32)
 
 def _tiny(patch):
     """Everything is large, blocks are small, and two threads share the work."""
-    for module, name, value in ((blocks, "SINGLE", 1), (blocks, "LARGE", 1), (blocks, "BLOCK", 50),
-                                (threads, "ENOUGH", 64), (threads, "CORES", 2),
-                                (pool, "SMALLEST", 64)):
+    for module, name, value in ((tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1),
+                                (tiled_fusion, "BLOCK", 50), (threads, "ENOUGH", 64),
+                                (threads, "CORES", 2), (pool, "SMALLEST", 64)):
         patch.setattr(module, name, value)
     st.clear_caches()           # what was made ready for other sizes
     yield
@@ -49,16 +49,16 @@ def tiny_once():
 def groups(f, *args):
     """The groups in the plan of a function."""
     found = []
-    original = blocks.Blocked
+    original = tiled_fusion.Blocked
 
     def noted(members, *rest):
         found.append([m.eqn.op.name for m in members])
         return original(members, *rest)
-    blocks.Blocked = noted
+    tiled_fusion.Blocked = noted
     try:
         st.jit(f)(*args)
     finally:
-        blocks.Blocked = original
+        tiled_fusion.Blocked = original
     return found
 
 
@@ -236,14 +236,14 @@ def test_large_arrays_on_eight_devices():
 def test_an_error_in_a_block_names_the_equation(tiny, monkeypatch):
     def broken(*args):
         raise FloatingPointError("broken")
-    monkeypatch.setattr(blocks, "_in_block", lambda kernel, forms, rows: with_ufunc(
+    monkeypatch.setattr(tiled_fusion, "_in_block", lambda kernel, forms, rows: with_ufunc(
         original(kernel, forms, rows), broken))
     with pytest.raises(FloatingPointError, match="broken") as info:
         st.jit(lambda x: jnp.tanh(x) + 1)(data(32, 32))
     assert any("while running `tanh`" in note for note in info.value.__notes__)
 
 
-original = blocks._in_block
+original = tiled_fusion._in_block
 
 
 def with_ufunc(kernel, function):

@@ -1,4 +1,4 @@
-"""Before propagation: an update of most of an array, at a known place, is a choice of elements.
+"""Before propagation: a static window update becomes `select(mask, pad(update), x)`.
 
 `u.at[1:-1, 1:-1].set(new)` is a scatter of one window. Where a dimension of the window is split,
 each of its rows would be a window of its own, and all devices would need all of them. Padded to the

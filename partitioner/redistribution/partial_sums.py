@@ -1,4 +1,4 @@
-"""Pending sums: how they are finished, or started, on the way to another layout.
+"""Partial sums: how they are finished, or started, on the way to another layout.
 
     reduce_scatter  a pending sum is finished, onto a dimension                 L (n-1)/n
     psum            a pending sum is finished                                   2 L (n-1)/n

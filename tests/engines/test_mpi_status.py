@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardtrace.engines.mpi.news import News, _Heard
+from shardtrace.engines.mpi.status import RankStatus, _Heard
 from shardtrace.runtime.processes.standing import Standing, State
 
 HERE, THERE = "abc 1 0 1", "abc 1 4 1"
@@ -56,13 +56,13 @@ def raised_and_ended() -> Any:
     ((over(State.RUNNING), None), False),
 ])
 def test_a_wait_is_in_vain_where_nobody_can_come(others: tuple, wanted: bool) -> None:
-    news = News(SimpleNamespace(rank=0, size=3, Dup=lambda: None))
+    status = RankStatus(SimpleNamespace(rank=0, size=3, Dup=lambda: None))
     for i, heard in enumerate(others, 1):
         if heard is not None:                                # parameters are made when collected
             shift = time.monotonic() - COLLECTED
             heard.since, heard.last = heard.since + shift, heard.last + shift
-        news.heard[i] = heard
-    assert news.in_vain({1}, HERE, time.monotonic() - 1) is wanted
+        status.heard[i] = heard
+    assert status.in_vain({1}, HERE, time.monotonic() - 1) is wanted
 
 
 COLLECTED = time.monotonic()

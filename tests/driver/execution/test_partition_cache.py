@@ -10,7 +10,7 @@ import pytest
 
 import shardtrace as st
 from shardtrace import numpy as jnp
-from shardtrace.driver.execution import recent
+from shardtrace.driver.execution import partition_cache
 from shardtrace.ir.fingerprint import fingerprint
 from shardtrace.ir.support.caches import forget
 from shardtrace.sharding import PartitionSpec as P
@@ -20,9 +20,9 @@ X = np.arange(16, dtype=np.float32).reshape(8, 2)
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    forget("driver.execution.recent")
+    forget("driver.execution.partition_cache")
     yield
-    forget("driver.execution.recent")
+    forget("driver.execution.partition_cache")
 
 
 def partitions(f: Callable[[], Any]) -> int:
@@ -115,7 +115,7 @@ def test_a_warning_comes_each_time() -> None:
 
 
 def test_few_equations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent._kept, "most", 250)
+    monkeypatch.setattr(partition_cache._kept, "most", 250)
     for by in range(4):
         shifted(by)(X)
     assert partitions(lambda: shifted(3)(X)) == 0
@@ -141,7 +141,7 @@ def test_fingerprints_are_made_where_programs_look_alike(monkeypatch: pytest.Mon
     def counted(program: Any) -> Any:
         made.append(program)
         return fingerprint(program)
-    monkeypatch.setattr(recent, "fingerprint", counted)
+    monkeypatch.setattr(partition_cache, "fingerprint", counted)
     shifted(1)(X)
     shifted(1)(X[:4])
     assert not made                             # nothing else has this name and these types

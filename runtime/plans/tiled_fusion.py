@@ -1,5 +1,4 @@
-"""Calls on large arrays, fused and evaluated block by block, so that what passes between them stays
-in the cache.
+"""Fuses calls on large arrays into cache-sized tiles, evaluated one after the other.
 
 An elementwise call, or a reduction of the last dimensions, treats the rows of its operands apart.
 Neighbouring calls of a plan that agree on how many rows their values have are fused into one call:
@@ -14,7 +13,7 @@ over 4096 x 1024 is one such call, of 4096 rows:
     v6 = v5.reshape((4096, 1))                  ...
     v7 = divide(v4, v6)                         divide(v4, v6, o0)
 
-The block's calls are the numpy calls of the ops' own evaluators (runtime/calls/recording.py) on the
+The block's calls are the numpy calls of the ops' own evaluators (runtime/calls/symbolic.py) on the
 same numbers, written out as a function (runtime/plans/generated.py).
 """
 from __future__ import annotations
@@ -29,10 +28,10 @@ from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ..calls.call import Call, new_call, read_counts
-from ..calls.recording import CALL, REDUCE, Kernel
+from ..calls.symbolic import CALL, REDUCE, Kernel
 from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
-from .row_forms import Form, Forms, cuts
+from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
@@ -41,7 +40,7 @@ SINGLE = 4                      # times LARGE, for a single call to be evaluated
 
 
 # A plan for a hundred equal leaves has a hundred equal groups.
-_BODIES = module_table("runtime.plans.blocks._BODIES",
+_BODIES = module_table("runtime.plans.tiled_fusion._BODIES",
                        "functions of fused calls, by what these compute of how many rows", 1024)
 
 

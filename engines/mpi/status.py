@@ -1,4 +1,4 @@
-"""What the ranks say of themselves: who waits where, has ended, or has raised.
+"""Status messages between ranks, for deadlock detection: who waits where, has ended, or has raised.
 
 A rank that waits says so twice a second. A wait is in vain where one that is waited for has ended
 or raised, or where all that are waited for, directly or through others, were seen to wait at one
@@ -40,7 +40,7 @@ class _Heard:
         return self.failed is not None and place.startswith(self.failed[0])
 
 
-class News:
+class RankStatus:
     """What this rank tells the others, and hears of them.
 
     now: where this rank waits. broken: why the ranks cannot go on, and where each of them is.

@@ -1,4 +1,4 @@
-"""Slices and updates at an index, a line of source each in loops.
+"""Slices and updates at a scalar index, a line of source each in loops.
 
 An iteration often reads or updates one row or element of an array, and finding it takes longer than
 the computation. Here a dynamic slice and the squeeze behind it are one indexing expression, and a
@@ -16,7 +16,7 @@ from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
 from ..layout import Reshaped
 from .call import Call, read_counts, without_unread
-from .recording import REPEAT, RESHAPE, Kernel
+from .symbolic import REPEAT, RESHAPE, Kernel
 
 
 class SliceAt(NamedTuple):

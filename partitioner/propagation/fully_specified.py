@@ -1,4 +1,4 @@
-"""Programs whose types say every sharding: nothing is propagated, and little is rewritten.
+"""Fully sharded programs skip propagation: their types say every sharding already.
 
 Over Explicit axes, and without a mesh, tracing has decided the sharding of each value, including in
 loops, branches and shard_map bodies. The RESOLVED program is then the traced one, with the same
@@ -14,7 +14,7 @@ from typing import Any
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
+from ...ir.program import Atom, Equation, LayoutConstraints, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES, Signature
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.caches import cached
@@ -102,7 +102,7 @@ def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partitio
                                   if v not in gone and isinstance(new := now.get(v, v), Var)})
     new.memo[WHEN_ASKED] = origins
     if writer.places:
-        new.memo[Demands.KEY] = Demands(None, writer.places)
+        new.memo[LayoutConstraints.KEY] = LayoutConstraints(None, writer.places)
     return new
 
 
@@ -252,12 +252,12 @@ class _Writer:
                     pair = pairs.get(key)
                     if pair is None:
                         pair = pairs[key] = SIGNATURES[tuple([a.aval for a in operands]), (aval,)]
-                    eqn = eqn.on(operands, (new,), instance)
+                    eqn = eqn.with_operands(operands, (new,), instance)
                     eqn.known_types = pair
                 else:
-                    eqn = eqn.on(operands, self.bound(outvars, types), instance)
+                    eqn = eqn.with_operands(operands, self.bound(outvars, types), instance)
             elif instance is not None or operands != eqn.invars:
-                eqn = eqn.on(operands, outvars, instance)
+                eqn = eqn.with_operands(operands, outvars, instance)
             if instance is not None and eqn.location.known and not eqn.location.transform:
                 self.places.update(dict.fromkeys(eqn.outvars, eqn.location))
             out.append(eqn)

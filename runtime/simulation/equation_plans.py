@@ -1,4 +1,4 @@
-"""How one local equation is evaluated: its operands' layouts, its function, its results' layouts.
+"""Chooses the layouts of an equation's operands and results, and the numpy function in between.
 
 A decision depends on the op, its params, and the types and layouts of its operands alone, never on
 values or names; so equal equations (layers of a network, an op called again and again) share it.
@@ -15,7 +15,7 @@ from ...ir.rule import REDUCE, FactorRule, RuleError
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms
-from ..calls.recording import Kernel
+from ..calls.symbolic import Kernel
 from ..layout import Atoms, Layout, Shape, array_shape, split_shape
 from ..numerics import evaluator
 from . import inplace

@@ -1,4 +1,4 @@
-"""In-place results: calls write over operands that die, or into memory that is given.
+"""In-place results and preallocated outputs: calls write over dead operands, or into given memory.
 
 An operand that is read for the last time lends its memory to the result, if it was computed in this
 plan and no view of it is left. So an array that is updated in part is updated in place, and a chain
@@ -15,7 +15,7 @@ import numpy as np
 from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call
-from ..calls.recording import CALL, VIEWS, Recording
+from ..calls.symbolic import CALL, VIEWS, Recording
 from .draft import Draft
 
 FEWEST = 1 << 10                # bytes of a small array that is worth writing over

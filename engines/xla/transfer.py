@@ -1,4 +1,4 @@
-"""Arrays on their way to JAX's devices and back.
+"""Converts arrays to `jax.Array` and back.
 
 What was fetched is remembered as long as it lives, so that it goes back without a copy.
 """

@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime.plans import destinations
+from shardtrace.runtime.plans import in_place
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -126,7 +126,7 @@ def body_of(seed):
 def memory(request, monkeypatch):
     """Loops as they are written for arrays of this size, and as for larger ones."""
     if request.param:
-        monkeypatch.setattr(destinations, "FEWEST", 1)
+        monkeypatch.setattr(in_place, "FEWEST", 1)
 
 
 def compare(seed, place=lambda x: x, runs=3, kind="scan"):

@@ -1,0 +1,28 @@
+"""Reasons of exchanges that exist for several: each once, joined by semicolons."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_MOST = 8
+WRITTEN = "`reshard` is written here"
+
+
+def merged_reasons(reasons: Iterable[str]) -> str:
+    """One text for an exchange that exists for several reasons."""
+    return "; ".join(dict.fromkeys(filter(None, reasons)))
+
+
+def shown_reasons(reasons: Sequence[str]) -> str:
+    """The same where each may be several itself; of many the first ones and how many follow."""
+    if reasons and len(reasons) < 2 and "; " not in reasons[0]:
+        return reasons[0]
+    parts = list(dict.fromkeys(part for r in reasons if r for part in r.split("; ")))
+    shown = parts[:_MOST]
+    if len(parts) > len(shown):
+        shown.append(f"and {len(parts) - len(shown)} more")
+    return "; ".join(shown)
+
+
+def reason_of_both(first: str, second: str) -> str:
+    """Why one reshard is there instead of two; one without a reason was written by the user."""
+    return merged_reasons((first or WRITTEN, second or WRITTEN)) if first or second else ""

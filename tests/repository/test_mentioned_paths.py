@@ -1,0 +1,48 @@
+"""Source files that docstrings, comments and documents name exist."""
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..paths import ROOT
+
+PLACES = ("ir", "tracer", "partitioner", "planning", "runtime", "engines", "driver", "report",
+          "interop", "api", "cli", "as_jax", "tests", "benchmarks", "docs")
+SOURCES = [path for place in PLACES for path in (ROOT / place).rglob("*.py")]
+DOCUMENTS = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), ROOT / "tests/README.md"]
+# Files of users, which explanations of commands and of diagnostics show.
+OF_USERS = {"f.py", "file.py", "FILE.py", "layer.py", "program.py", "train.py"}
+SESSION = re.compile(r"^<!-- file:.*?$|^```(?:console|python).*?^```", re.M | re.S)
+PATH = re.compile(r"(?<![\w/.<{*-])((?:\w+/)*\w+\.py)\b(?![\w.])")
+
+
+def texts(path: Path) -> Iterator[str]:
+    source = path.read_text()
+    if path.suffix == ".md":
+        yield SESSION.sub("", source)
+        return
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            yield ast.get_docstring(node) or ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def test_paths_named_in_docstrings_comments_and_documents_exist():
+    names = {path.name for path in SOURCES} | {path.name for path in ROOT.glob("*.py")} | OF_USERS
+    dead = []
+    for path in (*SOURCES, *DOCUMENTS):
+        above = [path.parent, *(p for p in path.parents if p.is_relative_to(ROOT))]
+        for text in texts(path):
+            for named in PATH.findall(text):
+                found = (any((folder / named).exists() for folder in above)
+                         or path.suffix == ".md" and next(ROOT.glob(f"*/{named}"), None)
+                         if "/" in named else named in names)
+                if not found:
+                    dead.append(f"{path.relative_to(ROOT)}: {named}")
+    assert not dead, "\n".join(dead)
