@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.mesh import AbstractMesh
-from ...ir.program import DONATED, SAID, Program, Requests
+from ...ir.program import DONATED, TEXT_ATTRIBUTES, Program, Requests
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
 from ...partitioner.cost.hardware import Hardware
@@ -215,7 +215,7 @@ class ProgramSubject:
 def _part(whole: TracedSubject | ProgramSubject, short: Shortened) -> ProgramSubject:
     traced, known = whole.partitioned.traced, whole.partitioned.traced.memo.get(Requests.KEY)
     program = inlined(short.program).replace()
-    program.memo.update({k: v for k, v in traced.memo.items() if k in SAID})
+    program.memo.update({k: v for k, v in traced.memo.items() if k in TEXT_ATTRIBUTES})
     if whole.donated:
         program.memo[DONATED] = tuple([whole.donated[i] for i in short.arguments])
     if known is not None:

@@ -53,7 +53,7 @@ def _upper(z: Any) -> Any:
 
 
 def wofz(z):
-    """The Faddeeva function, exp(-z**2) erfc(-i z), elementwise."""
+    """The Faddeeva function of complex numbers, exp(-z**2) erfc(-i z), elementwise."""
     (z,) = promote_dtypes_inexact(jnp.asarray(z))
     z = z.astype(jnp.result_type(z, jnp.complex64))
     below = z.imag < 0
@@ -66,7 +66,7 @@ def erfcx(x):
 
     >>> from shardtrace.scipy.special import erfcx
     >>> print(erfcx(100.0))
-    0.00564161
+    0.005641614
     """
     (x,) = promote_args_inexact("erfcx", x)
     pole, coefficients = _weideman()
@@ -217,7 +217,7 @@ def owens_t(h, a):
 
 
 def bernoulli(n):
-    """The Bernoulli numbers B_0 to B_n, with B_1 = -1/2."""
+    """The Bernoulli numbers B_0 to B_n, with B_1 = -1/2: n + 1 of them. n: a Python integer."""
     if not isinstance(n, (int, np.integer)) or n < 0:
         raise ValueError(f"n must be a non-negative integer, got {n!r}")
     return jnp.asarray(_special.bernoulli(max(int(n), 2))[:int(n) + 1], float_default())

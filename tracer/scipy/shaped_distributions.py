@@ -22,7 +22,7 @@ class _Gumbel(LocationScale):
 
 
 class gumbel_r(_Gumbel):
-    """The Gumbel distribution of maxima, around loc, with scale."""
+    """The Gumbel distribution of maxima, around loc, with scale: of the greatest of many values."""
 
     @staticmethod
     def _log_density(z):
@@ -53,7 +53,7 @@ class gumbel_r(_Gumbel):
 
 
 class gumbel_l(_Gumbel):
-    """The Gumbel distribution of minima, around loc, with scale."""
+    """The Gumbel distribution of minima, around loc, with scale: of the least of many values."""
 
     @staticmethod
     def _log_density(z):

@@ -161,7 +161,7 @@ def softmax(x, /, *, axis: Any = None):
 
 
 def log_softmax(x, /, *, axis: Any = None):
-    """The logarithm of `softmax`, without underflow."""
+    """The logarithm of `softmax` over `axis`, by default over all elements; without underflow."""
     return nn.log_softmax(x, axis=axis)
 
 
@@ -204,7 +204,7 @@ def xlogy(x, y):
 
 
 def xlog1py(x, y):
-    """x log(1 + y), elementwise; 0 where x is 0 and y a number."""
+    """x log(1 + y), elementwise; 0 where x is 0 and y a number, also where y is -1."""
     return _xlog1py(*jnp.broadcast_arrays(*promote_args_inexact("xlog1py", x, y)))
 
 

@@ -152,7 +152,7 @@ def helmert(n, full=False):
 
 
 def hilbert(n):
-    """The Hilbert matrix: `1 / (i + j + 1)`."""
+    """The Hilbert matrix of size n: `1 / (i + j + 1)`, which is nearly singular."""
     return jnp.asarray(_known.hilbert(_size("hilbert", n)), float_default())
 
 
@@ -177,7 +177,7 @@ def pascal(n, kind=None):
 
 
 def invpascal(n, kind=None):
-    """The inverse of `pascal`."""
+    """The inverse of the matrix that `pascal` gives: whole numbers, as floats."""
     if kind not in _KINDS:
         raise ValueError("Expected kind to be on of: 'symmetric', 'lower', 'upper'.\n"
                          f"Got {kind!r}")
