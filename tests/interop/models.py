@@ -79,6 +79,96 @@ def message_passing() -> tuple[Any, tuple[Any, ...]]:
     return descent(loss), ({"in": normal(8, 16), "out": normal(16, 4)}, normal(24, 8), *edges)
 
 
+@model
+def perceptron() -> tuple[Any, tuple[Any, ...]]:
+    def loss(p: Any, x: Any, labels: Any) -> Any:
+        for layer in p[:-1]:
+            x = jax.nn.silu(x @ layer["w"] + layer["b"])
+        logits = x @ p[-1]["w"] + p[-1]["b"]
+        return -(jax.nn.log_softmax(logits) * jax.nn.one_hot(labels, 4)).sum(-1).mean()
+
+    params = [{"w": normal(m, n), "b": jnp.zeros(n)} for m, n in ((8, 32), (32, 32), (32, 4))]
+    return descent(loss), (params, normal(16, 8), jax.random.randint(KEY, (16,), 0, 4))
+
+
+def convolved(x: Any, w: Any, strides: tuple[int, int] = (1, 1)) -> Any:
+    return jax.lax.conv_general_dilated(x, w, strides, "SAME",
+                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+@model
+def convolutions() -> tuple[Any, tuple[Any, ...]]:
+    def loss(p: Any, x: Any, labels: Any) -> Any:
+        x = jax.nn.relu(convolved(x, p["first"]))
+        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        x = jax.nn.relu(convolved(x, p["second"], (2, 2)))
+        logits = x.mean((1, 2)) @ p["out"]
+        return (jax.nn.logsumexp(logits, -1) - logits[jnp.arange(8), labels]).mean()
+
+    return descent(loss), ({"first": normal(3, 3, 3, 8), "second": normal(3, 3, 8, 8),
+                            "out": normal(8, 4)},
+                           normal(8, 8, 8, 3), jax.random.randint(KEY, (8,), 0, 4))
+
+
+@model
+def long_short_term_memory() -> tuple[Any, tuple[Any, ...]]:
+    def loss(p: Any, xs: Any, ys: Any) -> Any:
+        def cell(carry: Any, x: Any) -> Any:
+            h, c = carry
+            i, f, o, g = jnp.split(x @ p["w"] + h @ p["u"] + p["b"], 4, axis=-1)
+            c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            return (h, c), h
+
+        start = jnp.zeros((xs.shape[1], 16))
+        _, hs = jax.lax.scan(cell, (start, start), xs, unroll=2)
+        return ((hs @ p["out"] - ys) ** 2).mean()
+
+    return descent(loss), ({"w": normal(4, 64), "u": normal(16, 64), "b": jnp.zeros(64),
+                            "out": normal(16, 2)}, normal(6, 8, 4), normal(6, 8, 2))
+
+
+@model
+def diffusion() -> tuple[Any, tuple[Any, ...]]:
+    """A U-Net that predicts the noise: two resolutions, skip connections, a time embedding."""
+    def groups(x: Any) -> Any:
+        parts = x.reshape(*x.shape[:-1], 2, -1)
+        mean, var = (f(parts, axis=(1, 2, 4), keepdims=True) for f in (jnp.mean, jnp.var))
+        return ((parts - mean) * jax.lax.rsqrt(var + 1e-5)).reshape(x.shape)
+
+    def block(p: Any, x: Any, t: Any) -> Any:
+        h = convolved(jax.nn.silu(groups(x)), p["in"]) + (t @ p["t"])[:, None, None]
+        return x @ p["skip"] + convolved(jax.nn.silu(groups(h)), p["out"])
+
+    def attended(p: Any, x: Any) -> Any:
+        q, k, v = jnp.split(groups(x).reshape(x.shape[0], -1, x.shape[-1]) @ p, 3, -1)
+        scores = jax.nn.softmax(jnp.einsum("bqc,bkc->bqk", q, k) / 4)
+        return x + (scores @ v).reshape(x.shape)
+
+    def loss(p: Any, images: Any, key: Any) -> Any:
+        kt, kn = jax.random.split(key)
+        t = jax.random.uniform(kt, images.shape[:1])
+        noise = jax.random.normal(kn, images.shape)
+        level = t[:, None, None, None]
+        x = jnp.sqrt(1 - level) * images + jnp.sqrt(level) * noise
+        rates = jnp.exp(-jnp.arange(4.0))
+        t = jnp.concatenate([jnp.sin(t[:, None] * rates), jnp.cos(t[:, None] * rates)], -1)
+        wide = block(p["down"], convolved(x, p["first"]), t)
+        low = attended(p["attention"], block(p["middle"], convolved(wide, p["shrink"], (2, 2)), t))
+        up = jax.image.resize(low, wide.shape, "nearest")
+        found = convolved(block(p["up"], jnp.concatenate([up, wide], -1), t), p["last"])
+        return ((found - noise) ** 2).mean()
+
+    def of_block(m: int, n: int) -> Any:
+        return {"in": normal(3, 3, m, n), "out": normal(3, 3, n, n), "t": normal(8, n),
+                "skip": normal(m, n)}
+
+    params = {"first": normal(3, 3, 3, 8), "down": of_block(8, 8), "shrink": normal(3, 3, 8, 8),
+              "middle": of_block(8, 8), "attention": normal(8, 24), "up": of_block(16, 8),
+              "last": normal(3, 3, 8, 3)}
+    return descent(loss), (params, normal(8, 8, 8, 3), jax.random.key(3))
+
+
 # -- libraries ------------------------------------------------------------------------------------
 
 @model
