@@ -36,7 +36,7 @@ _THROUGH = ("bitcast", "copy", "transpose", "reshape", "convert")
 
 EXAMPLES = {f"examples/{path.name}": path for path in sorted((ROOT / "examples").glob("*.py"))
             if "def train_step(" in path.read_text() and path.stem not in (
-                "engine_xla", "train_mpi")}
+                "autoshard", "engine_xla", "train_mpi")}
 
 
 class _Compiled(Exception):

@@ -185,7 +185,7 @@ class Equation:
             return _NO_EFFECTS
         return frozenset().union(*[p.effects for _, p in self.subprograms()])
 
-    def subprograms(self) -> Iterator[tuple[str, Program]]:
+    def subprograms(self) -> list[tuple[str, Program]]:
         """The programs that it holds, each with the param that it is in."""
         return subprograms_in(self.op, self.params)
 
@@ -364,8 +364,9 @@ class Program:
     def subprograms(self) -> Iterator[tuple[Equation, str, Program]]:
         """Programs held in params of this program's equations (not of theirs)."""
         for eqn in self.eqns:
-            for name, program in eqn.subprograms():
-                yield eqn, name, program
+            if eqn.op.subprograms:
+                for name, program in eqn.subprograms():
+                    yield eqn, name, program
 
     def walk(self) -> Iterator[Equation]:
         """Its equations, each followed by those of the programs that it holds."""
@@ -398,13 +399,15 @@ class Program:
         return str(self)
 
 
-def subprograms_in(op: Op, params: Mapping[str, Any]) -> Iterator[tuple[str, Program]]:
+def subprograms_in(op: Op, params: Mapping[str, Any]) -> list[tuple[str, Program]]:
     """The programs that an equation of this op holds in these params."""
+    found = []
     for name in op.subprograms:
         held = params[name]
         for program in held if isinstance(held, tuple) else (held,):
             if isinstance(program, Program):
-                yield name, program
+                found.append((name, program))
+    return found
 
 
 _FIELDS = frozenset(Program.__slots__) - {"memo"}

@@ -76,11 +76,11 @@ _REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of the
 
 # XLA takes each equation by itself: nothing is planned ahead, delayed, or written in another way.
 PREPARE: tuple[Pass, ...] = (
-    Pass("inline", "inlined", lambda p, r: inline(p),
-         "calls are replaced by what they call", CALLS, inside=True),
     Pass("drop-checks", "inlined", lambda p, r: drop_checks(p),
          "checks for debugging are not made; others have to be values of the program by now",
          frozenset({"check"}), inside=True),
+    Pass("inline", "inlined", lambda p, r: inline(p),
+         "calls are replaced by what they call", CALLS, inside=True),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
          "what nothing reads asks for no layout", plans="xla"),
     Pass("merge-equal", "inlined", lambda p, r: dedupe(p),

@@ -28,8 +28,8 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--devices", type=positive, metavar="N",
                      help="choose the mesh, too: the best of those that N devices form")
     sub.add_argument("--fix", action="append", default=[], metavar="PATH=SPEC",
-                     help="a spec that is given: params['w']=P('data'); * stands for any part of a "
-                          "path, result for the results")
+                     help="a spec that is given, of an argument or result; * stands for any part "
+                          "of a path")
     sub.add_argument("--explain", action="store_true",
                      help="also every collective of the plan: line, reason, cost")
 

@@ -29,7 +29,7 @@ def who_named(program: Program, mesh: Mesh) -> str:
                 if eqn.op is sharding_constraint_p and str(eqn.location) in calls:
                     return jit_p.name                 # of in_shardings or out_shardings
                 return eqn.op.name
-        for _, inner in eqn.subprograms():
+        for _, inner in eqn.subprograms() if eqn.op.subprograms else ():
             if mesh in inner.memo.get("meshes", ()):
                 return who_named(inner, mesh)
     return "sharding_constraint"

@@ -22,6 +22,6 @@ def _is_dropped(eqn: Equation) -> bool:
              "functionalized. This probably means you tried to stage (jit/scan/pmap/...) a `check` "
              "without functionalizing it through `checkify.checkify`.", code="check",
              location=eqn.location, label="this check would have to raise while a program runs",
-             help="`err, y = jit(checkify(f))(x)`, then `err.throw()`; or `debug_check`, which is "
-                  "not made elsewhere")
+             help="jit what `checkify` makes of the function, and call `throw` of the error that "
+                  "it gives; or use `debug_check`, which is not made elsewhere")
     return True

@@ -87,7 +87,7 @@ def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> 
             region, trips = region_of(eqn), trips_of(eqn)
             for p, (_, _, nested) in enumerate(region.programs):
                 each += _scaled(body_traffic(nested, prices, _constants(region, p)), trips)
-        else:
+        elif eqn.op.subprograms:
             for _, nested in eqn.subprograms():
                 each += traffic(nested, prices)
     found = program.memo[key] = each, one_time

@@ -113,6 +113,6 @@ def test_what_passes_within_a_stage_and_in_bodies_leave_lies_beside_the_stages(t
     passes = {path.name.split(".", 1)[1]: path for path in (tmp_path / "passes").iterdir()}
     (body,) = [path for name, path in passes.items() if name.endswith("rounded-integers.scan1.st")]
     assert "floor_div" in body.read_text() and "in the program of `scan1`" in body.read_text()
-    inner = parse_program(passes["00a-inline.st"].read_text())
-    assert main(["run", str(passes["00a-inline.st"]), "--no-progress"]) == 0
+    inner = parse_program(passes["00b-inline.st"].read_text())
+    assert main(["run", str(passes["00b-inline.st"]), "--no-progress"]) == 0
     assert "jit" not in [e.op.name for e in inner.eqns] and want is not None

@@ -187,7 +187,7 @@ class Error:
         if found is not None:
             raise error(JaxRuntimeError, str(found), code="failed-check", location=found.location,
                         label="this was looked at",
-                        help="`err.get()` gives the message instead of raising it") from found
+                        help="`get` gives the message instead of raising it") from found
 
     def __str__(self) -> str:
         return f"Error({self.get()})"

@@ -366,8 +366,9 @@ def number_names(program: Program) -> None:
     again = [v for v in named if first[v.name] is not v]
     used = set(first)
     for eqn in program.eqns:
-        for _, inner in eqn.subprograms():
-            number_names(inner)
+        if eqn.op.subprograms:
+            for _, inner in eqn.subprograms():
+                number_names(inner)
     count: dict[str, int] = {}
     for v in again:
         base = v.name or ""
