@@ -33,10 +33,6 @@ class Pass(NamedTuple):
     inside: bool = False
     plans: str = ""
 
-    def idle(self, ops: frozenset[str], holds: bool) -> bool:
-        """Has it nothing to do in a program of such ops? holds: some of them hold programs."""
-        return bool(self.ops) and not (holds and self.inside) and self.ops.isdisjoint(ops)
-
 
 def run_passes(passes: Iterable[Pass], program: Program, *context: Any,
                skip: Container[str] = (),
@@ -48,8 +44,9 @@ def run_passes(passes: Iterable[Pass], program: Program, *context: Any,
     """
     ops, holds = program.op_names, program.holds_programs
     for i, step in enumerate(passes):
-        if step.name in skip or step.idle(ops, holds):
-            continue
+        if step.name in skip or (
+                step.ops and not (holds and step.inside) and step.ops.isdisjoint(ops)):
+            continue                            # idle: written out, since most are
         after = in_phase(step.name, step.run, program, *context)
         if after is not program:
             if changed is not None:

@@ -183,7 +183,7 @@ class Equation:
             return frozenset((f"ordered {op.effect}" if ordered else op.effect,))
         if not op.subprograms:
             return _NO_EFFECTS
-        return frozenset().union(*[p.effects for _, p in self.subprograms()])
+        return frozenset().union(*[p.effects for _, p in subprograms_in(op, self.params)])
 
     def subprograms(self) -> list[tuple[str, Program]]:
         """The programs that it holds, each with the param that it is in."""
@@ -328,7 +328,12 @@ class Program:
         """Do equations hold programs in their params?"""
         found = self.memo.get("holds_programs")
         if found is None:
-            found = self.memo["holds_programs"] = any([op.subprograms for op in self.ops])
+            found = False
+            for op in self.ops:
+                if op.subprograms:
+                    found = True
+                    break
+            self.memo["holds_programs"] = found
         return found
 
     @property
@@ -338,7 +343,8 @@ class Program:
         """
         found = self.memo.get("effects")
         if found is None:
-            found = self.memo["effects"] = frozenset().union(*(e.effects for e in self.eqns))
+            found = self.memo["effects"] = frozenset().union(
+                *[e.effects for e in self.eqns if e.op.effect or e.op.subprograms])
         return found
 
     def replace(self, **changes: Any) -> Program:
@@ -365,7 +371,7 @@ class Program:
         """Programs held in params of this program's equations (not of theirs)."""
         for eqn in self.eqns:
             if eqn.op.subprograms:
-                for name, program in eqn.subprograms():
+                for name, program in subprograms_in(eqn.op, eqn.params):
                     yield eqn, name, program
 
     def walk(self) -> Iterator[Equation]:
@@ -404,8 +410,8 @@ def subprograms_in(op: Op, params: Mapping[str, Any]) -> list[tuple[str, Program
     found = []
     for name in op.subprograms:
         held = params[name]
-        for program in held if isinstance(held, tuple) else (held,):
-            if isinstance(program, Program):
+        for program in held if held.__class__ is tuple else (held,):
+            if program.__class__ is Program:
                 found.append((name, program))
     return found
 

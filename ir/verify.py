@@ -70,10 +70,9 @@ def verify(program: Program, before: Program | None = None) -> None:
             check_heading(program)
         named = SOUND_NAMES in memo or before is not None and _has_names_of(before, program)
         bound = None if named else dict.fromkeys((*program.invars, *program.constvars))
-        holds = program.holds_programs
         for index, eqn in enumerate(program.eqns):          # noqa: B007 (told of a violation)
             try:
-                known = not (holds and eqn.op.subprograms) and (
+                known = not eqn.op.subprograms and (
                     eqn.known_types or eqn.types) in eqn.instance.tables[place]
             except (KeyError, TypeError):       # the first of its use, or one that has none
                 known = False

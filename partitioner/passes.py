@@ -54,8 +54,7 @@ class PartitionRequest(NamedTuple):
     @property
     def left_out(self) -> frozenset[str]:
         """All of these passes, by their own names, and those that the objective has no use for."""
-        other = "own" if self.objective.name == "xla" else "xla"
-        return self.skip.union([step.name for step in PIPELINE if step.plans == other],
+        return self.skip.union(_OF_OTHERS["xla" if self.objective.name == "xla" else "own"],
                                OPTIMIZE if "optimize" in self.skip else ())
 
 
@@ -151,3 +150,6 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("combine", "optimized", _combined,
          "small exchanges that do not wait for each other are one", COMBINED, inside=True),
 )
+# By the kind of plan, the passes that it has no use for.
+_OF_OTHERS = {kind: frozenset([step.name for step in PIPELINE if step.plans not in ("", kind)])
+              for kind in ("own", "xla")}
