@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from .. import jnp, lax
-from ..operands.dtype_promotion import dtype_name, promote_dtypes_inexact, strong
+from ..operands.dtype_promotion import dtype_name, promote_dtypes_inexact
 from .special import where
 
 
@@ -181,20 +181,6 @@ def block_diag(*arrs):
         rows.append(jnp.pad(x.astype(dtype), ((0, 0), (start, width - end))))
         start = end
     return jnp.concatenate(rows)
-
-
-def toeplitz(c, r=None):
-    """The matrix with constant diagonals, first column c and first row r (conj(c) if None).
-
-    Of c and r with more dimensions, whose others broadcast, one for each vector.
-    """
-    c = jnp.atleast_1d(jnp.asarray(c))
-    r = jnp.conj(c) if r is None else jnp.atleast_1d(jnp.asarray(r))
-    batch = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
-    c, r = (jnp.broadcast_to(v, (*batch, v.shape[-1])) for v in (c, r))
-    line = strong(jnp.concatenate([jnp.flip(c, -1), r[..., 1:]], axis=-1))
-    m, n = c.shape[-1], r.shape[-1]
-    return line[..., (m - 1 - np.arange(m))[:, None] + np.arange(n)]
 
 
 # Up to which 1-norm the Pade approximant of a degree is exact to rounding.

@@ -224,17 +224,18 @@ class uniform(LocationScale):
         return where((q >= 0) & (q <= 1), q, np.nan)
 
 
-class _Shaped:
+class Shaped:
     """Location-scale families with further parameters, given before loc and scale."""
 
     @classmethod
     def _split(cls, name, x, *rest):
+        """The further parameters, (x - loc) / scale, and the scale."""
         x, *rest = promote_args_inexact(f"{cls.__name__}.{name}", x, *rest)
         *shape, loc, scale = rest
         return shape, (as_array(x) - loc) / scale, scale
 
 
-class gamma(_Shaped):
+class gamma(Shaped):
     """The gamma distribution with shape parameter a, from loc on, scaled by scale."""
 
     @classmethod
@@ -290,7 +291,7 @@ for _name in ("logpdf", "pdf", "cdf", "logcdf", "sf", "logsf"):
     setattr(chi2, _name, _of_gamma(_name))
 
 
-class beta(_Shaped):
+class beta(Shaped):
     """The beta distribution on [loc, loc + scale], with parameters a and b."""
 
     @classmethod
@@ -330,7 +331,7 @@ class beta(_Shaped):
         return jnp.log(cls.sf(x, a, b, loc, scale))
 
 
-class t(_Shaped):
+class t(Shaped):
     """Student's t distribution with df degrees of freedom, around loc, scaled by scale."""
 
     @classmethod

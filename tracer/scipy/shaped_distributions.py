@@ -8,7 +8,7 @@ import numpy as np
 from .. import jnp, lax
 from ..operands.dtype_promotion import promote_args_inexact, strong_array
 from . import special
-from .distributions import LOG_2PI, LocationScale, within_support
+from .distributions import LOG_2PI, LocationScale, Shaped, within_support
 from .special import where
 
 
@@ -78,18 +78,13 @@ class gumbel_l(_Gumbel):
         return jnp.exp(cls.logsf(x, loc, scale))
 
 
-class pareto:
+class pareto(Shaped):
     """The Pareto distribution with exponent b, from loc + scale on."""
-
-    @staticmethod
-    def _split(name, x, b, loc, scale):
-        x, b, loc, scale = promote_args_inexact(f"pareto.{name}", x, b, loc, scale)
-        return (x - loc) / scale, b, scale
 
     @classmethod
     def logpdf(cls, x, b, loc=0, scale=1):
         """The logarithm of the density."""
-        z, b, scale = cls._split("logpdf", x, b, loc, scale)
+        (b,), z, scale = cls._split("logpdf", x, b, loc, scale)
         return strong_array(within_support(z >= 1, lax.log(b) - (b + 1) * lax.log(z)
                                            - lax.log(scale)))
 
@@ -101,7 +96,7 @@ class pareto:
     @classmethod
     def logsf(cls, x, b, loc=0, scale=1):
         """The logarithm of `sf`."""
-        z, b, _ = cls._split("logsf", x, b, loc, scale)
+        (b,), z, _ = cls._split("logsf", x, b, loc, scale)
         return strong_array(where(z < 1, 0.0, -b * lax.log(where(z < 1, 1.0, z))))
 
     @classmethod
@@ -192,19 +187,20 @@ def _log_normal_mass(a, b):
     return where(high <= 0, left, middle)
 
 
-class truncnorm:
+class truncnorm(Shaped):
     """The normal distribution between a and b standard deviations from loc, with scale."""
 
-    @staticmethod
-    def _split(name, x, a, b, loc, scale):
-        x, a, b, loc, scale = promote_args_inexact(f"truncnorm.{name}", x, a, b, loc, scale)
-        x, a, b, scale = jnp.broadcast_arrays((x - loc) / scale, a, b, scale)
-        return x, a, b, scale
+    @classmethod
+    def _split(cls, name, x, *rest):
+        """All of one shape."""
+        (a, b), z, scale = super()._split(name, x, *rest)
+        a, b, z, scale = jnp.broadcast_arrays(a, b, z, scale)
+        return (a, b), z, scale
 
     @classmethod
     def logpdf(cls, x, a, b, loc=0, scale=1):
         """The logarithm of the density."""
-        z, a, b, scale = cls._split("logpdf", x, a, b, loc, scale)
+        (a, b), z, scale = cls._split("logpdf", x, a, b, loc, scale)
         inside = -0.5 * (z * z + LOG_2PI) - _log_normal_mass(a, b) - jnp.log(scale)
         return where(a < b, within_support((z >= a) & (z <= b), inside), np.nan)
 
@@ -216,7 +212,7 @@ class truncnorm:
     @classmethod
     def logcdf(cls, x, a, b, loc=0, scale=1):
         """The logarithm of `cdf`."""
-        z, a, b, _ = cls._split("logcdf", x, a, b, loc, scale)
+        (a, b), z, _ = cls._split("logcdf", x, a, b, loc, scale)
         inside = _log_normal_mass(a, jnp.clip(z, a, b)) - _log_normal_mass(a, b)
         found = where(z >= b, 0.0, where(z <= a, -np.inf, jnp.minimum(inside, 0)))
         return where(a < b, found, np.nan)
@@ -229,7 +225,7 @@ class truncnorm:
     @classmethod
     def logsf(cls, x, a, b, loc=0, scale=1):
         """The logarithm of `sf`."""
-        z, a, b, _ = cls._split("logsf", x, a, b, loc, scale)
+        (a, b), z, _ = cls._split("logsf", x, a, b, loc, scale)
         return cls.logcdf(-z, -b, -a)
 
     @classmethod

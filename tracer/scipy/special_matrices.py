@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import Any
 
 import numpy as np
 
 from ...ir.support.lazy import lazy_import
 from .. import jnp
-from ..operands.dtype_promotion import check_arraylike, promote_dtypes_inexact
+from ..operands.dtype_promotion import check_arraylike, promote_dtypes_inexact, strong
 from ..operands.scalars import float_default
 
 _known = lazy_import("scipy.linalg")
@@ -32,18 +33,33 @@ def circulant(c):
     return c[..., (n[:, None] - n) % max(c.shape[-1], 1)]
 
 
+def toeplitz(c, r=None):
+    """The matrix with constant diagonals, first column c and first row r (conj(c) if None).
+
+    Of c and r with more dimensions, whose others broadcast, one for each vector.
+    """
+    c, r = _vectors(c, jnp.conj(jnp.asarray(c)) if r is None else r)
+    line = strong(jnp.concatenate([jnp.flip(c, -1), r[..., 1:]], axis=-1))
+    m = c.shape[-1]
+    return line[..., (m - 1 - np.arange(m))[:, None] + np.arange(r.shape[-1])]
+
+
 def hankel(c, r=None):
     """The matrix with constant anti-diagonals, first column c and last row r (zeros if None).
 
     Of c and r with more dimensions, whose others broadcast, one for each vector.
     """
     check_arraylike("hankel", c, *(() if r is None else (r,)))
-    c = jnp.atleast_1d(jnp.asarray(c))
-    r = jnp.zeros_like(c) if r is None else jnp.atleast_1d(jnp.asarray(r))
-    batch = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
-    c, r = (jnp.broadcast_to(v, (*batch, v.shape[-1])) for v in (c, r))
+    c, r = _vectors(c, jnp.zeros_like(c) if r is None else r)
     line = jnp.concatenate([c, r[..., 1:]], axis=-1)
     return line[..., np.arange(c.shape[-1])[:, None] + np.arange(r.shape[-1])]
+
+
+def _vectors(c: Any, r: Any) -> list[Any]:
+    """Both as vectors, in dimensions that broadcast."""
+    vectors = [jnp.atleast_1d(jnp.asarray(v)) for v in (c, r)]
+    batch = np.broadcast_shapes(*[v.shape[:-1] for v in vectors])
+    return [jnp.broadcast_to(v, (*batch, v.shape[-1])) for v in vectors]
 
 
 def companion(a):

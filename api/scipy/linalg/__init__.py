@@ -18,7 +18,6 @@ from shardtrace.tracer.scipy.dense import (
     solve,
     solve_triangular,
     svd,
-    toeplitz,
 )
 from shardtrace.tracer.scipy.matrix_functions import (
     eigh_tridiagonal,
@@ -46,6 +45,7 @@ from shardtrace.tracer.scipy.special_matrices import (
     invpascal,
     leslie,
     pascal,
+    toeplitz,
 )
 
 __all__ = [

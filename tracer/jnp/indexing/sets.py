@@ -88,12 +88,13 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
     new = _starts(ordered, n, equal_nan)
     count = n
     if size is None:
-        starts = np.flatnonzero(np.asarray(new)) if n else np.zeros(0, int)
-        count = len(starts)
-        first = as_array(starts.astype(np.int32))
+        known = np.flatnonzero(np.asarray(new)) if n else np.zeros(0, int)
+        count = len(known)
+        starts: Any = as_array(np.append(known, n).astype(np.int32))
     else:
         count = operator.index(size)
-        first = true_positions(new, count) if n else filled_as((count,), np.int32(0))
+        starts = true_positions(new, count + 1) if n else filled_as((count + 1,), np.int32(0))
+    first = lax.slice_in_dim(starts, 0, count)      # and where the one behind them would begin
     found = lt_p.bind(first, np.int32(n))
     safe = lax.min(first, np.int32(max(n - 1, 0)))
     sources = take_rows(order, safe, 0) if n else filled_as((count,), convert(0, int_default()))
@@ -112,9 +113,7 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
             if n else group
         out.append(lax.reshape(inverse, x.shape) if flat else inverse)
     if return_counts:
-        following = np.array([n], np.int32) if size is None or not n else lax.slice_in_dim(
-            true_positions(new, count + 1), count, None)
-        ends = concatenate([lax.slice_in_dim(first, 1, None), following]) if count else first
+        ends = lax.slice_in_dim(starts, 1, None)
         counts = convert(sub_p.bind(lax.min(ends, np.int32(n)), lax.min(first, np.int32(n))),
                          int_default())
         out.append(counts)
@@ -328,6 +327,8 @@ def setxor1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
     if size is None or fill_value is not None:
         return _selected(values, mask, size, fill_value, 0)
     picked = _selected(values, mask, size, None, 0)
-    least = _selected(values, mask, 1, None, 0)
-    return select_of(true_positions(mask, size) < n, reductions.min(
-        select_of(true_positions(mask, size) < n, least, picked)), picked) if size else picked
+    if not size:
+        return picked
+    places = iota_p.bind(dtype=int_default(), shape=(size,), dimension=0, sharding=None)
+    found = places < reductions.sum(mask)
+    return select_of(found, reductions.min(select_of(found, picked[:1], picked)), picked)
