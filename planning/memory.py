@@ -36,7 +36,7 @@ def held_at_once(model: Model) -> list[Held]:
     """The points that hold most, the first first."""
     program = model.values.program
     points = dict.fromkeys(map(tuple, _points(program, dict.fromkeys(program.invars))))
-    ranked = sorted(points, key=lambda p: -sum(_bytes(v) for v in p))
+    ranked = sorted(points, key=lambda p: -sum(v.aval.nbytes for v in p))
     kept: list[tuple[Var, ...]] = []
     for p in ranked:
         if not any({*p} <= {*k} for k in kept):
@@ -53,12 +53,8 @@ def _held(model: Model, values: tuple[Var, ...]) -> Held:
         for n, layout in enumerate(model.layouts[g]):
             parts = math.prod([model.mesh.axis_size(a) for axes in model.entries(v, layout)
                                for a in axes])
-            found[g][n] += _bytes(v) / parts
+            found[g][n] += v.aval.nbytes / parts
     return Held(found)
-
-
-def _bytes(v: Var) -> int:
-    return math.prod(v.aval.shape) * v.aval.dtype.itemsize
 
 
 def _points(program: Program, around: dict[Var, None]) -> Iterator[dict[Var, None]]:

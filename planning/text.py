@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
-from ..ir.text.prose import wrapped
+from ..ir.text.prose import plain_table, wrapped
 from ..partitioner.cost.figures import Figures
 from ..report.advice.changes import Constrain, pattern_of, row_of
 from ..report.words import quantity, seconds, spec_text
@@ -94,9 +94,7 @@ def _columns(f: Figures) -> tuple[str, str, str]:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns, aligned; the lines are indented, as what is aligned is not wrapped."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return [("  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))).rstrip()
-            for row in (head, *rows)]
+    return [f"  {line}" for line in plain_table((head, *rows), 0).splitlines()]
 
 
 def spec_rows(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...ir.support.named_tuple import NamedTuple
 from .. import jnp, lax
+from ..jnp.indexing.sorting import flattened
 from ..operands.dtype_promotion import check_arraylike, promote_args_inexact
-from ..operands.shape_arguments import canonical_axis
 from .special import where
 
 
@@ -18,10 +18,6 @@ class ModeResult(NamedTuple):
 
     mode: Any
     count: Any
-
-
-def _flattened(x: Any, axis: int | None) -> tuple[Any, int]:
-    return (x.ravel(), 0) if axis is None else (x, canonical_axis(axis, x.ndim))
 
 
 def _only_propagate(name: str, nan_policy: str) -> None:
@@ -42,7 +38,7 @@ def mode(a, axis=0, nan_policy="propagate", keepdims=False):
     """
     check_arraylike("mode", a)
     _only_propagate("mode", nan_policy)
-    x, dim = _flattened(jnp.atleast_1d(jnp.asarray(a)), axis)
+    x, dim = flattened(jnp.atleast_1d(a), axis)
     if not x.size:
         shape = (*x.shape[:dim], *((1,) if keepdims else ()), *x.shape[dim + 1:])
         return ModeResult(jnp.full(shape, np.nan), jnp.zeros(shape))
@@ -77,7 +73,7 @@ def rankdata(a, method="average", *, axis=None, nan_policy="propagate"):
     _only_propagate("rankdata", nan_policy)
     if method not in ("average", "min", "max", "dense", "ordinal"):
         raise ValueError(f"unknown method '{method}'")
-    x, dim = _flattened(jnp.asarray(a), axis)
+    x, dim = flattened(a, axis)
     if axis is not None and x.ndim > 1:
         rows = jnp.moveaxis(x, dim, -1)
         ranks = jnp.stack([rankdata(r, method) for r in rows.reshape(-1, rows.shape[-1])]) \

@@ -35,7 +35,8 @@ def _no_kind(name: str, kind: Any, order: Any) -> None:
         raise TypeError(f"'order' argument to {name} is not supported.")
 
 
-def _flat(a: Any, axis: Any) -> tuple[Array, int]:
+def flattened(a: Any, axis: Any) -> tuple[Array, int]:
+    """The array and its dimension `axis`; flattened, and that one, where axis is None."""
     x = as_array(a)
     if axis is None:
         return lax.reshape(x, (x.size,)), 0
@@ -55,7 +56,7 @@ def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
     """
     check_arraylike("sort", a)
     _no_kind("sort", kind, order)
-    x, dim = _flat(a, axis)
+    x, dim = flattened(a, axis)
     out = sort_p.bind(x, dimension=dim, is_stable=bool(stable), num_keys=1)[0]
     return lax.rev(out, (dim,)) if descending else out
 
@@ -72,7 +73,7 @@ def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False,
     """
     check_arraylike("argsort", a)
     _no_kind("argsort", kind, order)
-    x, dim = _flat(a, axis)
+    x, dim = flattened(a, axis)
     index = int_default() if dtype is None else user_dtype(dtype, "argsort")
     places = iota_p.bind(dtype=index, shape=x.shape, dimension=dim,
                          sharding=None if not any(x.aval.entries) else x.aval.sharding)
