@@ -1,0 +1,86 @@
+"""The site: every public name has its place in the reference, and every link leads to a page."""
+from __future__ import annotations
+
+import importlib
+import inspect
+import posixpath
+import re
+import sys
+
+import pytest
+
+from shardtrace.ir.dialect import OPS
+
+from ..paths import DOCS
+
+
+@pytest.fixture(scope="module")
+def build():
+    sys.path.insert(0, str(DOCS / "site"))
+    try:
+        yield importlib.import_module("build")
+    finally:
+        sys.path.pop(0)
+        for name in ("build", "reference", "docstrings"):
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def pages(build) -> dict[str, str]:
+    return build.pages()
+
+
+def test_every_public_name_is_described(pages):
+    reference = importlib.import_module("reference")
+    for module in reference.public_modules():
+        page = pages[f"reference/api/{module}.md"]
+        for name, _ in reference.public_names(module):
+            assert f"\n## `{name}`\n" in page, f"{module}.{name}"
+
+
+def test_every_op_is_described_with_its_rule(pages):
+    sections = dict(re.findall(r"^## `([^`]*)`\n(.*?)(?=^## |\Z)", pages["reference/ops.md"],
+                               re.MULTILINE | re.DOTALL))
+    assert sections.keys() == OPS.keys()
+    assert "`i k, k j -> i j | k:sum`" in sections["dot_general"]
+    without = [name for name, text in sections.items() if "factor rule: `" not in text]
+    assert len(without) < len(sections) / 5, without
+
+
+def test_links_lead_to_pages(pages):
+    for page, text in pages.items():
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)",
+                                 re.sub(r"(?ms)^```.*?^```$|`[^`\n]*`", "", text)):
+            there = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+            assert there in pages, f"{page} links to {target}"
+
+
+def test_menu_has_every_page(pages):
+    listed = {"index.md"}
+    for page, text in pages.items():
+        for menu in re.findall(r"^```\{toctree\}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            for name in re.findall(r"^(?:.*<)?([\w/.-]+)>?$", menu, re.MULTILINE):
+                listed.add(posixpath.join(posixpath.dirname(page), f"{name}.md"))
+    assert listed == pages.keys()
+
+
+@pytest.mark.parametrize("docstring,markdown", [
+    ("One line_ of *text*.", r"One line\_ of \*text\*."),
+    ("Does it.\n\nx: what goes in,\n  in two lines. y: more.\nz: another.",
+     "Does it.\n\n- **x**: what goes in, in two lines. y: more.\n- **z**: another."),
+    ("Fails::\n\n    a + b\n\n    c", "Fails:\n\n```text\na + b\n\nc\n```"),
+    ("Adds.\n\n>>> 1 + 1\n2\n>>> 2", "Adds.\n\n```pycon\n>>> 1 + 1\n2\n>>> 2\n```"),
+    ("Rows:\n  a  first\n  b  second", "Rows:\n\n```text\na  first\nb  second\n```"),
+])
+def test_docstrings_as_markdown(build, docstring, markdown):
+    assert importlib.import_module("docstrings").as_markdown(docstring) == markdown
+
+
+def test_signatures_are_readable(build):
+    called = importlib.import_module("docstrings").called
+
+    def f(x: int, dtype=float, *, flag: str | None = None) -> list[int]:
+        return [x]
+
+    assert called("f", f) == "f(x: int, dtype=float, *, flag: str | None = None) -> list[int]"
+    assert inspect.signature(f).parameters["flag"].default is None
