@@ -18,7 +18,8 @@ import tempfile
 import reference
 
 DOCS = reference.ROOT / "docs"
-FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md",
+             "examples.md": "examples/README.md"}
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
 
@@ -45,7 +46,7 @@ def examples() -> dict[str, str]:
 def with_links(page: str, text: str, known: set[str]) -> str:
     """The page with links to other files of the repository leading to the pages made of these, or
     to none where there is no page."""
-    folder = "" if page in FROM_ROOT else posixpath.join("docs", posixpath.dirname(page))
+    folder = posixpath.dirname(FROM_ROOT.get(page, f"docs/{page}"))
     of_file = {name: made for made, name in FROM_ROOT.items()}
     of_file |= {p.removesuffix("md") + "py": p for p in known if p.startswith("examples/")}
 

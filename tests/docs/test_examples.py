@@ -63,8 +63,8 @@ def test_only_imports_name_the_library(name: str) -> None:
 
 
 def test_the_page_of_examples_lists_them_all() -> None:
-    page = (DOCS / "examples.md").read_text()
-    assert set(re.findall(r"\(\.\./examples/(\w+)\.py\)", page)) == {
+    page = (EXAMPLES / "README.md").read_text()
+    assert set(re.findall(r"\((\w+)\.py\)", page)) == {
         *SOURCES, "autoshard", "sharding_tour", "llama70b_on_4096", "uneven_loss", "engine_xla",
         "train_mpi"}
 
