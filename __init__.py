@@ -52,8 +52,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 # public name -> (module, name there); modules are relative to the package
 _NAMES: dict[str, tuple[str, str]] = {
     "Array": (".ir.array", "Array"),
@@ -158,6 +156,7 @@ _MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_batching", "custom_d
 __all__ = [*sorted(_NAMES), *_MODULES]
 
 if TYPE_CHECKING:
+    __version__: str
     from . import ad_checkpoint as ad_checkpoint
     from . import checkpoints as checkpoints
     from . import core as core
@@ -230,6 +229,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version(__name__)
     try:
         module, attribute = _NAMES[name]
     except KeyError:

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 import pathlib
 import subprocess
 import sys
+import tomllib
 import zipfile
 
 import pytest
@@ -160,3 +162,11 @@ def test_notebook_has_the_cells_of_the_script() -> None:
 def test_notebook_is_valid() -> None:
     nbformat = pytest.importorskip("nbformat")
     nbformat.validate(nbformat.read(ROOT / "examples" / "sharding_tour.ipynb", as_version=4))
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    import shardtrace
+
+    assert shardtrace.__version__ == importlib.metadata.version("shardtrace")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert shardtrace.__version__ == declared
