@@ -8,16 +8,16 @@ import pytest
 
 from ..paths import DOCS
 
-PAGES = [DOCS / name for name in ("autoshard.md", "checkpoints.md", "cost-model.md", "explain.md",
-                                  "interop.md", "migrating.md", "performance.md")]
+PAGES = [DOCS / name for name in ("autoshard.md", "checkpoints.md", "cost-model.md", "engines.md",
+                                  "explain.md", "interop.md", "migrating.md", "performance.md")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_the_code_of_a_page_runs(page: pathlib.Path) -> None:
     names: dict = {}
     text = page.read_text()
-    if "<!-- needs: jax -->" in text:
-        pytest.importorskip("jax")
+    for library in {*re.findall(r"\w+", " ".join(re.findall(r"<!-- needs: (.*) -->", text)))}:
+        pytest.importorskip(library)
     for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         line = text[:match.start()].count("\n") + 1
         exec(compile("\n" * line + match[1], str(page), "exec"), names)
