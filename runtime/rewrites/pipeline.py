@@ -90,10 +90,11 @@ def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any]
 def _run(program: Program, skip: frozenset[str], tell: PassObserver | None) -> Program:
     check = config.read("shardtrace_check")
 
-    def changed(number: int, step: Pass, after: Program) -> None:
+    def changed(number: int, step: Pass, before: Program, after: Program) -> Program:
         if check:
             in_phase("verify", verify, after)
         if tell is not None:
             tell(number, step, after)
+        return after
 
     return run_passes(EXECUTION, program, skip=skip, changed=changed)
