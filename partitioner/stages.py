@@ -28,7 +28,6 @@ from ..ir.verify import verify
 from .dumps import Dump
 from .passes import PartitionRequest
 
-
 _NAME, _STAGE = operator.attrgetter("name"), operator.attrgetter("stage")
 
 
