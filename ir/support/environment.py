@@ -29,7 +29,7 @@ OBJECTIVES = ("time", "bytes", "memory", "xla")
 SKIPPABLE = ("arrange", "pad-uneven", *OPTIMIZE, "part-exchanges", "masked-gathers",
              "narrow-updates", "join-slices", "round-integers", "induction-variables",
              "rematerialize-scans", "rematerialize", "hoist-invariants", "index-parts",
-             "order-products", "fuse", "write-over", "fold-constants", "write-into-memory")
+             "fuse", "write-over", "fold-constants")
 """The passes that may be left out, in their order."""
 
 
