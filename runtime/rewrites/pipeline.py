@@ -18,8 +18,7 @@ from ...ir.support.environment import skipped
 from ...ir.support.lazy import lazy_import
 from ...ir.verify import verify
 from .inline_calls import inline_calls
-from .rematerialize import rematerialize
-from .rematerialize_scans import rematerialize_scans
+from .rematerialize import rematerialize, rematerialize_scans
 
 _masked_gathers = lazy_import(".masked_gathers", __package__)
 _induction = lazy_import(".induction", __package__)
