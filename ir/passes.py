@@ -35,21 +35,26 @@ class Pass(NamedTuple):
 
 
 def run_passes(passes: Iterable[Pass], program: Program, *context: Any,
-               skip: Container[str] = (),
-               changed: Callable[[int, Pass, Program], Any] | None = None) -> Program:
+               skip: Container[str] = (), run: Callable[..., Program] | None = None,
+               changed: Callable[[int, Pass, Program, Program], Program] | None = None) -> Program:
     """The program after these passes, but for those to skip. context: further arguments of theirs.
 
-    changed: is called with the number of each pass that changed the program, the pass and the
-    result.
+    run: what runs a pass on a program and the context, if it is to do more. changed: is given the
+    number of each pass that changed the program, the pass, what it was and what it is now, and
+    gives the program to go on with.
     """
-    ops, holds = program.op_names, program.holds_programs
+    ops: frozenset[str] | None = None           # of the program; most changes are not looked into
+    holds = False
     for i, step in enumerate(passes):
-        if step.name in skip or (
-                step.ops and not (holds and step.inside) and step.ops.isdisjoint(ops)):
-            continue                            # idle: written out, since most are
-        after = in_phase(step.name, step.run, program, *context)
+        if step.name in skip:
+            continue
+        if step.ops:
+            if ops is None:
+                ops, holds = program.op_names, program.holds_programs
+            if not (holds and step.inside) and step.ops.isdisjoint(ops):
+                continue
+        after = (in_phase(step.name, step.run, program, *context) if run is None
+                 else run(step, program, *context))
         if after is not program:
-            if changed is not None:
-                changed(i, step, after)
-            program, ops, holds = after, after.op_names, after.holds_programs
+            program, ops = after if changed is None else changed(i, step, program, after), None
     return program

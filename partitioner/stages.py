@@ -1,6 +1,7 @@
 """Stages: the passes of one after the other, verified and dumped when the last of them has run."""
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import string
@@ -11,7 +12,7 @@ from ..ir.context import config
 from ..ir.diagnostics.diagnostic import clipped
 from ..ir.diagnostics.errors import ShardtraceError, VerificationError
 from ..ir.diagnostics.location import is_ours
-from ..ir.passes import Pass
+from ..ir.passes import Pass, run_passes
 from ..ir.phases import in_phase
 from ..ir.program import (
     DONATED,
@@ -27,33 +28,23 @@ from ..ir.verify import verify
 from .dumps import Dump
 from .passes import PartitionRequest
 
+_NAME, _STAGE = operator.attrgetter("name"), operator.attrgetter("stage")
+
 
 def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
            dump: Dump | None = None) -> Iterator[tuple[str, Program]]:
     """What each stage leaves, by name, verified; one whose passes are all left out is not there."""
-    left_out, ops, holds = request.left_out, program.op_names, program.holds_programs
-    for stage, steps in itertools.groupby(passes, operator.attrgetter("stage")):
-        first, done, ran = program, [], False
-        for letter, step in zip(string.ascii_lowercase, steps, strict=False):
-            if step.name in left_out:
-                continue
-            ran = True
-            if step.ops and not (holds and step.inside) and step.ops.isdisjoint(ops):
-                continue                        # idle: written out, since most are
-            try:
-                after = run_pass(step, program, request, dump)
-            except Exception:
-                _blame(done, dump)
-                raise
-            if after is not program:
-                after = carrying(after, program)
-                if stage == "inlined":
-                    after = with_attribute(after, Requests.KEY, program.memo.get(Requests.KEY))
-                elif after.level is Level.LOCAL:
-                    after = _before(after, "" if "optimize" in request.skip else "optimize")
-                done.append((letter, step, program, after))
-                program, ops, holds = after, after.op_names, after.holds_programs
-        if not ran:
+    left_out = request.left_out
+    run = run_pass if dump is None else functools.partial(run_pass, dump=dump)
+    for stage, group in itertools.groupby(passes, _STAGE):
+        first, steps, done = program, tuple(group), []
+        try:
+            program = run_passes(steps, program, request, skip=left_out, run=run,
+                                 changed=functools.partial(_changed, done, request))
+        except Exception:
+            _blame(done, dump)
+            raise
+        if not done and left_out.issuperset(map(_NAME, steps)):
             continue
         if stage == "optimized":
             program = _before(program, "")
@@ -68,6 +59,18 @@ def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
                 dump.write_step(letter, step, after)
             dump.write(stage, program)
         yield stage, program
+
+
+def _changed(done: list[tuple[str, Pass, Program, Program]], request: PartitionRequest, number: int,
+             step: Pass, before: Program, after: Program) -> Program:
+    """What a pass left, with what is to be said of it; entered among those that are done."""
+    after = carrying(after, before)
+    if step.stage == "inlined":
+        after = with_attribute(after, Requests.KEY, before.memo.get(Requests.KEY))
+    elif after.level is Level.LOCAL:
+        after = _before(after, "" if "optimize" in request.skip else "optimize")
+    done.append((string.ascii_lowercase[number], step, before, after))
+    return after
 
 
 def _blame(done: Sequence[tuple[str, Pass, Program, Program]], dump: Dump | None) -> None:

@@ -5,12 +5,13 @@ import pprint
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.diagnostics.wording import duration
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..ir.text.prose import plain_table, wrapped
 from ..partitioner.cost.figures import Figures
 from ..report.advice.changes import Constrain, pattern_of, row_of
-from ..report.words import quantity, seconds, spec_text
+from ..report.words import quantity, spec_text
 from ..tracer.trees import tree
 from .proposed import Proposed, Row
 
@@ -19,7 +20,7 @@ SHOWN = 12                 # plans that have names
 
 def figures_line(f: Figures) -> str:
     """The figures of a plan in one line."""
-    return (f"{seconds(f.time)} a step, {quantity(f.peak_bytes, 'B')} at the peak, "
+    return (f"{duration(f.time)} a step, {quantity(f.peak_bytes, 'B')} at the peak, "
             f"{quantity(f.received_bytes, 'B')} received per device")
 
 
@@ -27,14 +28,14 @@ def report(p: Proposed, width: int = 100) -> str:
     """All of it. Prose is wrapped; tables and code are not."""
     times, device = p.figures.times, p.topology.hardware
     lines = [f"{p.name} on {p.topology}, {mesh_text(p.mesh)}",
-             f"  time of a step: {seconds(times.step)} (computation {seconds(times.compute)}, "
-             f"communication {seconds(times.communication)}, of which {seconds(times.exposed)} "
+             f"  time of a step: {duration(times.step)} (computation {duration(times.compute)}, "
+             f"communication {duration(times.communication)}, of which {duration(times.exposed)} "
              "exposed)",
              f"  peak memory: {quantity(p.peak_bytes, 'B')} of {quantity(device.memory, 'B')} "
              f"(arguments {quantity(p.figures.memory.argument_bytes, 'B')})",
              f"  received per device: {quantity(p.received_bytes, 'B')}",
              f"  {bound_text(p)}"]
-    lines += [f"  mesh {mesh_text(mesh)}: {seconds(time)}" for mesh, time in p.meshes]
+    lines += [f"  mesh {mesh_text(mesh)}: {duration(time)}" for mesh, time in p.meshes]
     if all(r.spec is None or not r.spec.axes() for r in p.arguments):
         lines.append("  no argument is split: exchanges would take longer than they save at these "
                      "sizes")
@@ -59,11 +60,11 @@ def bound_text(p: Proposed) -> str:
     if p.bound is None or p.gap is None:
         return count
     times = p.figures.times
-    total, least = times.compute + times.communication, seconds(p.bound)
+    total, least = times.compute + times.communication, duration(p.bound)
     if total < p.bound * (1 - 1e-3):
-        return (f"one after the other, computation and communication take {seconds(total)}; the "
+        return (f"one after the other, computation and communication take {duration(total)}; the "
                 f"model, which prices every exchange by itself, has {least} as the least; {count}")
-    return (f"one after the other, computation and communication take {seconds(total)}; by the "
+    return (f"one after the other, computation and communication take {duration(total)}; by the "
             f"model no plan takes less than {least}: {p.gap:.1%} above the bound; {count}")
 
 
@@ -83,13 +84,13 @@ def named_rows(p: Proposed) -> list[tuple[str, ...]]:
     # of those that were not tried rather one job for all axes than mixtures
     untried = sorted([n for n in p.named if n.figures is None],
                      key=lambda n: (" x " in n.name, n.cost))
-    found += [(n.name, seconds(n.cost), "", "", "by the model, not tried")
+    found += [(n.name, duration(n.cost), "", "", "by the model, not tried")
               for n in untried[:max(0, SHOWN - len(found) + 1)]]
     return found
 
 
 def _columns(f: Figures) -> tuple[str, str, str]:
-    return seconds(f.time), quantity(f.peak_bytes, "B"), quantity(f.received_bytes, "B")
+    return duration(f.time), quantity(f.peak_bytes, "B"), quantity(f.received_bytes, "B")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..ir.diagnostics.wording import duration
 from . import render
 from .analysis import Analysis
 from .gaps import Gap, gaps
 from .warnings.warnings import warnings_of
 from .warnings.waste import Waste
-from .words import seconds
 
 
 class Explanation(Analysis):
@@ -70,7 +70,7 @@ class Explanation(Analysis):
         n = len(self.collectives)
         return (f"<explanation of {self.name} on {self.topology}: {n} "
                 f"collective{'' if n == 1 else 's'}, {self.received_bytes:,} B received, "
-                f"{seconds(self.time)}>")
+                f"{duration(self.time)}>")
 
     def _repr_html_(self) -> str:
         return render.html(self)

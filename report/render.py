@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir.diagnostics.diagnostic import visible
+from ..ir.diagnostics.wording import duration
 from ..ir.support.html import escaped, grid, listed, page
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
@@ -16,7 +17,7 @@ from .equal_collectives import causes, grouped, places
 from .explained_collective import ExplainedCollective
 from .gaps import gaps
 from .warnings.warnings import warnings_of
-from .words import excerpt, quantity, seconds
+from .words import excerpt, quantity
 
 rich_table = lazy_import("rich.table")
 rich_console = lazy_import("rich.console")
@@ -35,8 +36,8 @@ def totals(e: Analysis) -> list[tuple[str, str]]:
     device = e.topology.hardware
     return [
         ("received per device", quantity(e.received_bytes, "B") + gap),
-        ("time of a step", f"{seconds(t.step)} (computation {seconds(t.compute)}, communication "
-                           f"{seconds(t.communication)}, of which {seconds(t.exposed)} exposed)"),
+        ("time of a step", f"{duration(t.step)} (computation {duration(t.compute)}, communication "
+                           f"{duration(t.communication)}, of which {duration(t.exposed)} exposed)"),
         ("peak memory", f"{quantity(m.peak_bytes, 'B')} of {quantity(device.memory, 'B')} "
                         f"(arguments {quantity(m.argument_bytes, 'B')})"),
         ("operations", f"{quantity(e.flops, 'FLOP')}, {per:.3g} for each byte of memory traffic"),
@@ -47,7 +48,7 @@ def heading(c: ExplainedCollective) -> str:
     times = f" x {c.count}" if c.count != 1 else ""
     over = ", ".join(map(str, c.mesh_axes))
     return (f"{c.kind} over {over} ({c.group_size} devices): {quantity(c.received_bytes, 'B')}"
-            f"{times}, {seconds(c.time)}{' each' if c.count != 1 else ''}")
+            f"{times}, {duration(c.time)}{' each' if c.count != 1 else ''}")
 
 
 def header(e: Analysis) -> list[str]:
@@ -62,7 +63,7 @@ def summary(e: Analysis, count: int | None = None) -> str:
     lines = header(e)
     for group in grouped(e.collectives)[:count]:
         total = sum(c.total_time for c in group)
-        lines.append(f"  {seconds(total):>8}  {heading(group[0])}{places(group)}, "
+        lines.append(f"  {duration(total):>8}  {heading(group[0])}{places(group)}, "
                      f"{group[0].source}")
     return wrapped("\n".join(lines), WIDTH)
 
@@ -183,7 +184,7 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
 def effect(e: Analysis, s: Suggestion) -> str:
     """What a suggestion saves, and what that costs."""
     saved = e.time - s.time
-    gain = f"saves {seconds(saved)} of {seconds(e.time)}" if saved > 0 else "saves no time"
+    gain = f"saves {duration(saved)} of {duration(e.time)}" if saved > 0 else "saves no time"
     fewer = e.received_bytes - s.received_bytes
     less = (f"{quantity(fewer, 'B')} of {quantity(e.received_bytes, 'B')} received" if fewer
             else "as many bytes are received")
@@ -255,7 +256,7 @@ def _cells(e: Analysis, advised: int) -> list[tuple[str, ...]]:
         times = len(group) * c.count
         rows.append((f"{c.kind}\nover {', '.join(map(str, c.mesh_axes))} ({c.group_size})",
                      quantity(c.received_bytes, "B") + (f"\nx {times}" if times != 1 else ""),
-                     seconds(sum(g.total_time for g in group)), "\n".join(about)))
+                     duration(sum(g.total_time for g in group)), "\n".join(about)))
     return rows
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.diagnostics.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import pattern_of, row_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
-from .words import quantity, seconds, spec_text
+from .words import quantity, spec_text
 
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _ARGUMENT = re.compile(r"argument `(.*)`")
@@ -49,7 +50,7 @@ class RootCause:
         n = len(self.collectives)
         return (f"{self.text or 'no annotation'}: {n} collective{'s' if n != 1 else ''}, "
                 f"{quantity(self.received_bytes, 'B')} of {quantity(total, 'B')}, "
-                f"{seconds(self.time)}")
+                f"{duration(self.time)}")
 
     def to_dict(self) -> dict[str, Any]:
         return {"text": self.text, "collectives": len(self.collectives),

@@ -17,14 +17,6 @@ def quantity(n: float, unit: str, base: int = 1000) -> str:
     raise AssertionError
 
 
-def seconds(t: float) -> str:
-    """A duration: "12.3 us"."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if t >= scale:
-            return f"{t / scale:.3g} {unit}"
-    return f"{t / 1e-9:.3g} ns" if t else "0 s"
-
-
 def spec_text(spec: PartitionSpec) -> str:
     """`P('X', None)`, as the user writes it."""
     entries = []

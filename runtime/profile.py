@@ -20,6 +20,7 @@ import numpy as np
 
 from ..ir.diagnostics.diagnostic import visible
 from ..ir.diagnostics.location import Location
+from ..ir.diagnostics.wording import duration
 from ..ir.program import Equation, Program
 from ..ir.support.immutable import immutable
 from ..ir.support.lazy import lazy_import
@@ -216,16 +217,16 @@ class Profile:
 
     def _cells(self, count: int) -> list[tuple[str, ...]]:
         """What a table shows of the `count` longest equations."""
-        return [(_duration(r.seconds), f"{r.share:.1%}", str(r.runs), r.op, r.type, _bytes(r),
+        return [(duration(r.seconds), f"{r.share:.1%}", str(r.runs), r.op, r.type, _bytes(r),
                  str(r.source) if r.source.line else "", r.source.text()[:40])
                 for r in self.dearest[:count]]
 
     def _heading(self) -> str:
-        return f"{self.name}: {_duration(self.seconds)} in one run, executor {self.executor}"
+        return f"{self.name}: {duration(self.seconds)} in one run, executor {self.executor}"
 
     def _closing(self) -> list[str]:
         lines = [f"{kind}: {int(c['received_bytes']):,} B received by the busiest device in "
-                 f"{int(c['runs'])} runs, {_duration(c['seconds'])}"
+                 f"{int(c['runs'])} runs, {duration(c['seconds'])}"
                  for kind, c in self.collectives().items()]
         devices = self.by_device()
         if devices is not None and len(set(devices.tolist())) > 1:
@@ -260,7 +261,7 @@ class Profile:
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<profile of {self.name}: {_duration(self.seconds)}, {len(self.rows)} equations>"
+        return f"<profile of {self.name}: {duration(self.seconds)}, {len(self.rows)} equations>"
 
     def _repr_html_(self) -> str:
         return _html.page(f"<b>{_html.escaped(self._heading())}</b>"
@@ -293,13 +294,6 @@ _RIGHT = (0, 1, 2, 5)               # numbers
 
 def _bytes(row: Row) -> str:
     return f"{row.received:,} B" if row.kind else ""
-
-
-def _duration(t: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if t >= scale:
-            return f"{t / scale:.3g} {unit}"
-    return f"{t / 1e-9:.3g} ns" if t else "0 s"
 
 
 def profile(compiled: Any, *args: Any, executor: str = "simulated", repeat: int = 3,

@@ -13,6 +13,7 @@ from ...ir.context import STATE, config
 from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import Mesh
+from ...ir.passes import run_passes
 from ...ir.phases import phase
 from ...ir.program import Program
 from ...ir.shardings.refinement import Refinement
@@ -21,11 +22,10 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
-from ...partitioner.preparation.one_mesh import on_one_mesh
 from ...runtime import devices
 from ...runtime.placement import ArgumentPlacement, Placement, argument_specs, resolve, spec_on
 from ...runtime.simulation.executor import compile_simulated
-from .mesh_switches import on_own_mesh, refined_mesh, refinement_of, restated
+from .mesh_switches import ONE_MESH, on_own_mesh, refined_mesh, refinement_of
 from .one_mesh import check_one_mesh, mesh_of_types, who_named
 from .partition_cache import partition_cached, plan_cached
 from .result_shardings import array_aval, found_sharding
@@ -68,13 +68,12 @@ class BoundProgram:
         if refined is not None:
             self.placement = placement = placement._replace(
                 mesh=refined_mesh(refined, devices_mesh), abstract_mesh=refined.mesh)
-            program = restated(program, refined)
         mesh = placement.mesh
         self.given = tuple([a.sharding for a in args])
         self.arg_specs = argument_specs(args, placement)
         wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, placement)
                         for s, v in zip(out_shardings, program.outvars, strict=True)])
-        program = on_one_mesh(program, placement.abstract_mesh)
+        program = run_passes(ONE_MESH, program, placement.abstract_mesh, refined)
         check_one_mesh(program, placement.abstract_mesh)
         with phase("partition", len(program.eqns)):
             self.partitioned: Partitioned = partition_cached(

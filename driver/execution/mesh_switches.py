@@ -13,11 +13,14 @@ import numpy as np
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.manual_state import NOT_MANUAL, ManualState
 from ...ir.mesh import AbstractMesh, Mesh
-from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.passes import Pass
+from ...ir.program import Equation, Program
+from ...ir.rewriting.retyped import Retyped
 from ...ir.shardings.refinement import Refinement, common_refinement
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
+from ...partitioner.preparation.one_mesh import on_one_mesh
 
 _NAMED = ("axes", "axis_name", "axis_names", "manual_axes")     # params that are names of axes
 
@@ -62,11 +65,6 @@ def _foreign_meshes(program: Program, mesh: AbstractMesh) -> list[AbstractMesh]:
     return list(dict.fromkeys(found)) if found else found
 
 
-def restated(program: Program, refined: Refinement) -> Program:
-    """The program with all types and params on the refinement."""
-    return _Restated(refined).program(program)
-
-
 def refined_mesh(refined: Refinement, mesh: Mesh | None) -> Mesh | None:
     """The refinement over the devices of the first mesh."""
     if mesh is None:
@@ -106,31 +104,21 @@ def on_own_mesh(aval: ArrayType, spec: PartitionSpec, refined: Refinement, mesh:
     return NamedSharding(concrete, found, memory_kind=memory_kind)
 
 
-class _Restated:
+class _Refined(Retyped):
     def __init__(self, refined: Refinement) -> None:
+        super().__init__()
         self.refined = refined
-        self.env: dict[Var, Var] = {}
-        self.types: dict[ArrayType, ArrayType] = {}
 
-    def program(self, program: Program) -> Program:
-        mesh = program.mesh
-        if mesh.axis_names and self.refined.knows(mesh):
-            mesh = self.refined.onto(mesh)
-        return program.replace(
-            mesh=mesh, invars=[self.var(v) for v in program.invars],
-            consts=[(self.var(v), value) for v, value in program.consts],
-            eqns=[self.equation(eqn) for eqn in program.eqns],
-            outvars=[self.atom(v) for v in program.outvars])
+    def mesh(self, mesh: AbstractMesh) -> AbstractMesh:
+        return self.refined.onto(mesh) if mesh.axis_names and self.refined.knows(mesh) else mesh
 
-    def equation(self, eqn: Equation) -> Equation:
+    def params(self, eqn: Equation) -> dict[str, Any]:
         mesh = eqn.params.get("mesh")
         if isinstance(mesh, AbstractMesh) and self.refined.knows(mesh):
             self._check_region(eqn, mesh)
         near = next((a.aval.mesh for a in (*eqn.outvars, *eqn.invars)
                      if a.aval.mesh.axis_names), self.refined.mesh)
-        params = {name: self.param(name, value, near) for name, value in eqn.params.items()}
-        return eqn.replace(invars=tuple(map(self.atom, eqn.invars)),
-                           outvars=tuple(map(self.var, eqn.outvars)), params=params)
+        return {name: self.param(name, value, near) for name, value in eqn.params.items()}
 
     def _check_region(self, eqn: Equation, mesh: AbstractMesh) -> None:
         """A body names its axes one by one: each has to be an axis of the refinement as it is."""
@@ -142,32 +130,14 @@ class _Restated:
                      f"mesh {self.refined.mesh}", code="mesh-names", location=eqn.location,
                      help="use a mesh whose axes have the sizes of the computation's mesh here")
 
-    def var(self, var: Var) -> Var:
-        known = self.env.get(var)
-        if known is None:
-            aval = self.type(var.aval)
-            known = self.env[var] = var if aval is var.aval else Var(aval, var.name)
-        return known
-
-    def atom(self, atom: Atom) -> Atom:
-        if isinstance(atom, Literal):
-            aval = self.type(atom.aval)
-            return atom if aval is atom.aval else Literal(atom.val, aval)
-        return self.var(atom)
-
     def type(self, aval: ArrayType) -> ArrayType:
-        mesh = aval.mesh
+        mesh, manual = aval.mesh, aval.manual
         if not mesh.axis_names or not self.refined.knows(mesh):
             return aval
-        found = self.types.get(aval)
-        if found is None:
-            manual = aval.manual
-            if manual is not NOT_MANUAL:
-                manual = ManualState(*(self.refined.axes(mesh, names) for names in (
-                    manual.varying, manual.unreduced, manual.reduced)))
-            found = self.types[aval] = aval.update(
-                sharding=self.sharding(aval.sharding), manual=manual)
-        return found
+        if manual is not NOT_MANUAL:
+            manual = ManualState(*(self.refined.axes(mesh, names) for names in (
+                manual.varying, manual.unreduced, manual.reduced)))
+        return aval.update(sharding=self.sharding(aval.sharding), manual=manual)
 
     def sharding(self, sharding: NamedSharding) -> NamedSharding:
         mesh = sharding.mesh.abstract_mesh
@@ -192,3 +162,15 @@ class _Restated:
             return tuple([self.param("", v, near) for v in value])
         return value
 
+
+def _refine(program: Program, mesh: AbstractMesh, refined: Refinement | None) -> Program:
+    return program if refined is None else _Refined(refined).program(program)
+
+
+ONE_MESH: tuple[Pass, ...] = (
+    Pass("refine-mesh", "", _refine,
+         "types and params are stated on the refinement of all meshes, where there is one"),
+    Pass("unify-mesh", "", lambda p, mesh, refined: on_one_mesh(p, mesh),
+         "constraints over Auto axes are stated on the mesh of the computation"))
+"""The passes that bring a traced program to the mesh that it is partitioned for; they are given
+that mesh, and the refinement or None."""

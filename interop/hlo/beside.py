@@ -5,9 +5,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...ir.diagnostics.wording import duration
 from ...report.explanation import Explanation
 from ...report.words import quantity
-from ...report.words import seconds as seconds_text
 from .report import XlaReport, empty_table, printed
 
 
@@ -94,7 +94,7 @@ class Beside:
             for share in shares:
                 kinds = "" if line == "all" else " " + ",\n  ".join(share.kinds)
                 cells += [f"{share.count:,}{kinds}" if share.count else "none",
-                          quantity(share.received_bytes, "B"), seconds_text(share.seconds)]
+                          quantity(share.received_bytes, "B"), duration(share.seconds)]
             table.add_row(*cells)
         return printed(
             f"{self.name}: the partition here beside XLA's, on {self.theirs.devices} devices "

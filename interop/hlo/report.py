@@ -10,13 +10,13 @@ from ...driver.jit.jitted import Jitted
 from ...driver.jit.stages import Compiled, Lowered
 from ...ir.diagnostics.extras import need_jax
 from ...ir.diagnostics.location import Location
+from ...ir.diagnostics.wording import duration
 from ...ir.support.lazy import lazy_import
 from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.hardware import hardware as find_hardware
 from ...partitioner.cost.links import collective_seconds
 from ...partitioner.cost.topology import Topology
 from ...report.words import quantity
-from ...report.words import seconds as seconds_text
 from ..imported import Imported
 from .read import Exchange, Module, Place, read
 
@@ -99,7 +99,7 @@ class XlaReport:
         received = quantity(self.received_bytes, "B")
         head = (f"{self.name} on {self.devices} devices ({self.hardware.name}): "
                 f"{len(self.collectives)} collectives, {received} received per device, "
-                f"{seconds_text(self.seconds)}")
+                f"{duration(self.seconds)}")
         if not rows:
             return head + "\n"
         table = empty_table((("time", "right"), ("bytes", "right"), ("runs", "right"),
@@ -108,7 +108,7 @@ class XlaReport:
             runs = sum(c.times for c in row)
             marks = ("" if all(c.is_known for c in row) else "?") + (
                 "*" if any(c.in_branch for c in row) else "")
-            table.add_row(seconds_text(sum(c.total_seconds for c in row)),
+            table.add_row(duration(sum(c.total_seconds for c in row)),
                           quantity(sum(c.total_bytes for c in row), "B"), f"{runs:,}{marks}",
                           row[0].kind, str(row[0].group_size), _where(row[0].place))
         notes = []

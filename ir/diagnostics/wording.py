@@ -1,4 +1,4 @@
-"""Wording of messages, such as the name under which the user imported the package."""
+"""Wording of messages, such as the name under which the user imported the package; durations."""
 from __future__ import annotations
 
 import re
@@ -15,6 +15,14 @@ _NUMPY, _PACKAGE = re.compile(r"\bjax\.numpy\."), re.compile(r"\bjax\.(?=[A-Za-z
 _LINK = re.compile(r":?\s*(?:[Ss]ee (?:an explanation at |the documentation at )?)?"
                    r"https://(?:docs\.jax\.dev|jax\.readthedocs\.io|github\.com/[\w-]+/jax)\S*"
                    r"(?: for more[^.\n]*)?\.?")
+
+
+def duration(t: float) -> str:
+    """A duration: "12.3 us"."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if t >= scale:
+            return f"{t / scale:.3g} {unit}"
+    return f"{t / 1e-9:.3g} ns" if t else "0 s"
 
 
 def in_names_of(module: Mapping[str, Any]) -> Callable[[object], str]:

@@ -62,9 +62,8 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
 
     What row-major operands need to be matrices is known from their shapes; of others it is found
     once for each way in which they lie.
-    The arrays may have dimensions of size 1 more. Attributes of the function, where it has them:
-    `into(a, b, out)` writes the result into an array, `permuted(order)` gives the function whose
-    result has its dimensions in that order.
+    The arrays may have dimensions of size 1 more. The function has an attribute `fresh` where its
+    result is never a view.
     """
     if any(x not in b_labels and x not in out_labels for x in a_labels) or any(
             x not in a_labels and x not in out_labels for x in b_labels) or dtype.kind in "iub":
@@ -75,8 +74,6 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
 
         def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             return _element_products(a.reshape(a_shape), b.reshape(b_shape), of_a, of_b, dtype)
-        outer.permuted = lambda order: prepared(  # type: ignore[attr-defined]
-            a_shape, a_labels, b_shape, b_labels, tuple(out_labels[d] for d in order), dtype)
         return outer
     if plan.permutation and not _plan(  # with the operands exchanged nothing is permuted
             tuple(b_labels), tuple(a_labels), tuple(out_labels)).permutation:
@@ -86,8 +83,8 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
 
         def flipped(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             return swapped(b, a)
-        if hasattr(swapped, "into"):
-            flipped.into = lambda a, b, out: swapped.into(b, a, out)  # type: ignore[attr-defined]
+        if hasattr(swapped, "fresh"):
+            flipped.fresh = True  # type: ignore[attr-defined]
         return flipped
     left = _row_major(a_shape, *plan.a_orders, plan.batch)
     right = _row_major(b_shape, *plan.b_orders, plan.batch)
@@ -114,17 +111,12 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         out = _product_of(*strided(a, b), dtype).reshape(shape)
         return out.transpose(permutation) if permutation else out
 
-    def apart_into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
-        np.matmul(*strided(a, b), out=out.reshape(whole))
-        return out
-
     # numpy.dot scales by an operand of one number, and BLAS then takes 0 times infinity as 0.
     alone = _product(a_shape) == 1 or _product(b_shape) == 1
-    product, into = apart, apart_into
+    product = apart
     if left is not None and right is not None and not plan.batch and not alone and not (
             plan.a_orders[2] and plan.b_orders[2]) and 0 not in (*a_shape, *b_shape):
-        product, into = _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart,
-                                     apart_into)
+        product = _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart)
     elif left is not None and right is not None:
         (left_shape, left_flip), (right_shape, right_flip) = left, right
         multiply: Callable[..., np.ndarray] = (     # numpy.dot takes less time
@@ -149,32 +141,13 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
                 out = out.reshape(shape)
             return out.transpose(permutation) if permutation else out
 
-        def into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
-            """The same, written into a C-contiguous array."""
-            if not (a.flags.c_contiguous and b.flags.c_contiguous):
-                return apart_into(a, b, out)
-            a, b = a.reshape(left_shape), b.reshape(right_shape)
-            multiply(a.swapaxes(-1, -2) if left_flip else a,
-                     b.swapaxes(-1, -2) if right_flip else b, out.reshape(whole))
-            return out
-
     if not permutation:
-        product.into = into  # type: ignore[attr-defined]
-
-    def permuted(order: tuple[int, ...]) -> Callable[..., np.ndarray] | None:
-        """The function that gives the dimensions in another order, where that costs nothing."""
-        out = tuple(out_labels[d] for d in order)
-        if all(_plan(tuple(x), tuple(y), out).permutation
-               for x, y in ((a_labels, b_labels), (b_labels, a_labels))):
-            return None
-        return prepared(a_shape, a_labels, b_shape, b_labels, out, dtype)
-    product.permuted = permuted  # type: ignore[attr-defined]
+        product.fresh = True  # type: ignore[attr-defined]
     return product
 
 
 def _with_vector(left: tuple[Shape, bool], right: tuple[Shape, bool], behind: bool, shape: Shape,
-                 dtype: np.dtype, apart: Callable[..., np.ndarray],
-                 apart_into: Callable[..., np.ndarray]) -> tuple[Callable[..., np.ndarray], ...]:
+                 dtype: np.dtype, apart: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """The product of which one operand has but what is summed: numpy's, in less time, of a vector.
 
     left, right: see `_row_major`. behind: whether the second operand is the vector.
@@ -196,15 +169,7 @@ def _with_vector(left: tuple[Shape, bool], right: tuple[Shape, bool], behind: bo
             a, b = b, a
         out = np.dot(a, b, empty((count,), dtype)) if pooled else np.dot(a, b)
         return out.reshape(shape) if other else out
-
-    def into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """The same, written into a C-contiguous array."""
-        if not shape or not (a.flags.c_contiguous and b.flags.c_contiguous):
-            return apart_into(a, b, out)
-        a, b = a.reshape(a_shape), b.reshape(b_shape)
-        np.dot(b, a, out.reshape(count)) if flip else np.dot(a, b, out.reshape(count))
-        return out
-    return product, into
+    return product
 
 
 def _row_major(shape: Shape, first: tuple, second: tuple, free: int, summed: int, right: bool,

@@ -10,11 +10,12 @@ from typing import Any
 
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
-from ...ir.program import Atom, Literal, Program, Var
+from ...ir.program import Equation, Program
+from ...ir.rewriting.retyped import Retyped
 from ...ir.shardings.restate import spec_for_tiling
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
-from ...ir.types import unsharded
+from ...ir.types import ArrayType, unsharded
 
 
 def on_one_mesh(program: Program, mesh: AbstractMesh) -> Program:
@@ -22,7 +23,7 @@ def on_one_mesh(program: Program, mesh: AbstractMesh) -> Program:
     if not mesh.are_all_axes_auto or not any(
             _is_foreign(other, mesh) for other in program.result_meshes):
         return program
-    return _Restated(mesh).program(program)
+    return _OnOneMesh(mesh).program(program)
 
 
 def _is_foreign(other: AbstractMesh, mesh: AbstractMesh) -> bool:
@@ -30,55 +31,30 @@ def _is_foreign(other: AbstractMesh, mesh: AbstractMesh) -> bool:
             and other.shape_tuple != mesh.shape_tuple)
 
 
-class _Restated:
+class _OnOneMesh(Retyped):
     def __init__(self, mesh: AbstractMesh) -> None:
-        self.mesh = mesh
-        self.env: dict[Var, Var] = {}
+        super().__init__()
+        self.on = mesh
 
-    def program(self, program: Program) -> Program:
-        return program.replace(
-            invars=[self.var(v) for v in program.invars],
-            consts=[(self.var(v), value) for v, value in program.consts],
-            eqns=[eqn.replace(invars=tuple(map(self.atom, eqn.invars)),
-                              outvars=tuple(map(self.var, eqn.outvars)),
-                              params=self.params(eqn.op, eqn.params)) for eqn in program.eqns],
-            outvars=[self.atom(v) for v in program.outvars])
+    def type(self, aval: ArrayType) -> ArrayType:
+        foreign = _is_foreign(aval.mesh, self.on)
+        return aval.update(sharding=unsharded(aval.ndim, self.on)) if foreign else aval
 
-    def var(self, var: Var) -> Var:
-        known = self.env.get(var)
-        if known is None:
-            known = var
-            if _is_foreign(var.aval.mesh, self.mesh):
-                sharding = unsharded(var.aval.ndim, self.mesh)
-                known = Var(var.aval.update(sharding=sharding), var.name)
-            self.env[var] = known
-        return known
-
-    def atom(self, atom: Atom) -> Atom:
-        return atom if isinstance(atom, Literal) else self.var(atom)
-
-    def params(self, op: Any, params: dict[str, Any]) -> dict[str, Any]:
-        if op is sharding_constraint_p:
-            return {**params, "sharding": self.sharding(params["sharding"])}
-        if op.subprograms:
-            return {**params, **{name: self.nested(params[name]) for name in op.subprograms}}
-        return params
-
-    def nested(self, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(self.nested, value))
-        return self.program(value) if isinstance(value, Program) else value
+    def params(self, eqn: Equation) -> dict[str, Any]:
+        if eqn.op is sharding_constraint_p:
+            return {**eqn.params, "sharding": self.sharding(eqn.params["sharding"])}
+        return super().params(eqn)
 
     def sharding(self, sharding: NamedSharding) -> NamedSharding:
         own = sharding.mesh
-        if own.shape == self.mesh.shape or not own.are_all_axes_auto or own.size != self.mesh.size:
+        if own.shape == self.on.shape or not own.are_all_axes_auto or own.size != self.on.size:
             return sharding
         entries = sharding.spec.entries
         stated = tuple([() if e is UNCONSTRAINED else e for e in entries])
         tiling = NamedSharding(own, spec_from_entries(stated)).tiling(len(entries))
-        found = spec_for_tiling(self.mesh, tiling, loose=True) or PartitionSpec()
+        found = spec_for_tiling(self.on, tiling, loose=True) or PartitionSpec()
         on_mesh = found.padded(len(entries)).entries
-        return named_sharding_abstract(self.mesh, spec_from_entries(tuple(
+        return named_sharding_abstract(self.on, spec_from_entries(tuple(
             [UNCONSTRAINED if _is_open(was, now) else now
              for was, now in zip(entries, on_mesh, strict=True)])))
 

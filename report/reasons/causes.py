@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...ir.diagnostics.location import Location
+from ...ir.diagnostics.wording import duration
 from ...ir.program import Equation, Program
 from ...partitioner.choice.comparisons import ASKED, CHOSEN, Alternative
-from ..words import quantity, seconds
+from ..words import quantity
 from .value_paths import inner_programs
 
 
@@ -104,7 +105,7 @@ class Cause:
             return f"needed by the rule of {self.rule}" if self.rule else "needed"
         other = self.alternative
         assert other is not None
-        price, saved = (quantity(n, "B") if other.unit == "B" else seconds(n * 1e-9)
+        price, saved = (quantity(n, "B") if other.unit == "B" else duration(n * 1e-9)
                         for n in (other.price, abs(other.saved)))
         if other.saved > 0:
             return f"chosen: cheaper than {other.text} ({price}) by {saved}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...ir.context import STATE, config
@@ -30,36 +30,29 @@ _LISTENER = _Listener()
 
 
 class Traits(NamedTuple):
-    """What calls are among those of a draft: such as can change an operand, products that can give
-    their dimensions in another order, large ones."""
+    """What calls are among those of a draft: such as can change an operand, large ones."""
     changes: bool
-    permutes: bool
     large: bool
 
 
 class Draft(NamedTuple):
     """Calls, and what of their slots matters outside.
 
-    new_slot: a slot that is not used yet. traits: of the calls as they were at first. carried: of a
-    loop's body, inputs that the first outputs become in the next iteration. wanted: whether there
-    is memory for the outputs. loop: of a loop's body, the inputs that do not change, and whether a
-    call must be made in every iteration all the same. small: whether memory of small arrays is used
-    again, too.
+    traits: of the calls as they were at first. carried: of a loop's body, inputs that the first
+    outputs become in the next iteration. loop: of a loop's body, the inputs that do not change, and
+    whether a call must be made in every iteration all the same. small: whether memory of small
+    arrays is used again, too.
 
-    By passes: before: the calls that are made once. memory: by slots of results, those of their
-    memory. used: those of `carried` that are written over.
+    By passes: before: the calls that are made once. used: those of `carried` that are written over.
     """
     calls: Sequence[Call]
     outputs: Sequence[int]
     constants: dict[int, Any]
-    new_slot: Callable[[], int]
     traits: Traits
     carried: Sequence[int] = ()
-    wanted: bool = False
     loop: tuple[Sequence[int], Callable[[Call], bool]] | None = None
     small: bool = False
     before: Draft | None = None
-    memory: Mapping[int, int] = {}
     used: Sequence[int] = ()
 
     @property

@@ -17,7 +17,6 @@ small arrays that halves the time of a run. The source has no names or texts of 
 """
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
@@ -47,11 +46,11 @@ from ..layout import Reshaped
 from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
 from .draft import Draft, Traits, run_passes
-from .in_place import WRITE_INTO_MEMORY, WRITE_OVER
+from .in_place import WRITE_OVER
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
-WRITTEN: tuple[Pass, ...] = (FOLD_CONSTANTS, WRITE_INTO_MEMORY, WRITE_OVER)
+WRITTEN: tuple[Pass, ...] = (FOLD_CONSTANTS, WRITE_OVER)
 """The passes over the calls of a plan that is written out as a function."""
 
 
@@ -122,23 +121,17 @@ class Lines:
     """The lines of a plan's calls, each a numpy call.
 
     letter: of its variables. fixed: slots that outlive them. carried: of a loop's body, what the
-    first outputs are in the next iteration. wanted: whether the results are written, where they can
-    be, into memory in the slots that `memory` says. used: slots among `carried` that are written
-    over.
+    first outputs are in the next iteration. used: slots among `carried` that are written over.
     """
 
     def __init__(self, writer: Writer, calls: Sequence[Call], outputs: Sequence[int],
                  constants: dict[int, Any], letter: str = "v", fixed: Sequence[int] = (),
-                 carried: Sequence[int] = (), wanted: bool = False) -> None:
+                 carried: Sequence[int] = ()) -> None:
         self.writer, self.letter = writer, letter
-        known = itertools.chain(outputs, constants, fixed, carried, *[
-            (*call.inputs, *call.outputs) for call in calls])
-        new_slot = itertools.count(max(known, default=-1) + 1).__next__
         draft = run_passes(WRITTEN, Draft(
-            calls, outputs, constants, new_slot, Traits(True, True, True), carried,
-            wanted, small=True))
+            calls, outputs, constants, Traits(True, True), carried, small=True))
         self.calls, self.constants = draft.calls, draft.constants
-        self.memory, self.used = draft.memory, draft.used
+        self.used = draft.used
         self.fixed = {*self.constants, *fixed}
         self.dead = last_reads(self.calls, (*outputs, *self.fixed))
 

@@ -1,4 +1,4 @@
-"""In-place results and preallocated outputs: calls write over dead operands, or into given memory.
+"""In-place results: calls write over operands that are read for the last time.
 
 An operand that is read for the last time lends its memory to the result, if it was computed in this
 plan and no view of it is left. So an array that is updated in part is updated in place, and a chain
@@ -7,7 +7,7 @@ on, before which it is copied.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,36 +21,9 @@ from .draft import Draft
 FEWEST = 1 << 10                # bytes of a small array that is worth writing over
 
 
-def into_memory(calls: Sequence[Call], wanted: Iterable[int], new_slot: Callable[[], int]
-                ) -> tuple[list[Call], dict[int, int]]:
-    """The calls, those that can writing what is wanted into memory that they are given.
-
-    wanted: slots. Gives also, by slot of a result, the slot that its memory is to be in.
-    """
-    out = list(calls)
-    memory: dict[int, int] = {}
-    open_slots = set(wanted)
-    for i, call in enumerate(calls):
-        if open_slots.isdisjoint(call[2]):
-            continue
-        made = _writer(call)
-        if made is not None:
-            function, inputs = made
-            (s,), slot = call.outputs, new_slot()
-            out[i] = call._replace(function=function, inputs=(*inputs, slot), kernel=None,
-                                   changes=True)
-            memory[s] = slot
-    return out, memory
-
-
 def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
     """A function of these slots and of the memory for the result of a call."""
-    if call.several or call.kernel is None or not call.kernel.shapes[-1]:
-        return None
-    into = getattr(call.function, "into", None)
-    if into is not None:
-        return into, call.inputs
-    recording = call.kernel.recording
+    recording = call.recording
     if recording is None or len(recording.steps) != 1:
         return None
     (step,) = recording.steps
@@ -117,7 +90,7 @@ def _changed(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | None:
     if over is not None:
         return over, call.inputs[:1], call.inputs
     made = _writer(call)
-    if made is None or hasattr(call.function, "into"):
+    if made is None:
         return None
     assert call.kernel is not None
     *shapes, shape = call.kernel.shapes
@@ -183,10 +156,10 @@ def is_fresh(call: Call) -> bool:
     if call.changes:
         return True
     if kernel is None:
-        return is_group(call) or hasattr(function, "over") or hasattr(function, "into")
+        return is_group(call) or hasattr(function, "over") or hasattr(function, "fresh")
     if kernel.fresh is None:
         recording = kernel.recording
-        kernel.fresh = hasattr(function, "over") or hasattr(function, "into") or (
+        kernel.fresh = hasattr(function, "over") or hasattr(function, "fresh") or (
             recording is not None and _computes(recording))
     return kernel.fresh
 
@@ -196,13 +169,6 @@ def _computes(recording: Recording) -> bool:
     return any(s.result == recording.result and s.kind not in VIEWS for s in recording.steps)
 
 
-def _into_memory(d: Draft) -> Draft:
-    if not d.wanted:
-        return d
-    calls, memory = into_memory(d.calls, d.outputs, d.new_slot)
-    return d.of(calls, memory=memory)
-
-
 def _over_operands(d: Draft) -> Draft:
     if not (d.carried or d.small or d.traits.changes or d.traits.large):
         return d
@@ -210,20 +176,14 @@ def _over_operands(d: Draft) -> Draft:
     return d.of(calls, used=used)
 
 
-WRITE_INTO_MEMORY = Pass("write-into-memory", "", _into_memory,
-                         "results that are wanted in memory that is there are written into it")
 WRITE_OVER = Pass("write-over", "", _over_operands,
                   "results are written over operands that are read for the last time")
 
 
 def copied(x: Any) -> Any:
     """The same numbers in memory of their own."""
-    return x.copy() if x.nbytes < SMALLEST else copied_into(x, empty(x.shape, x.dtype))
-
-
-def copied_into(x: Any, out: Any) -> Any:
+    if x.nbytes < SMALLEST:
+        return x.copy()
+    out = empty(x.shape, x.dtype)
     np.copyto(out, x)
     return out
-
-
-copied.into = copied_into  # type: ignore[attr-defined]

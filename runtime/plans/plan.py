@@ -85,7 +85,7 @@ class PlanBuilder:
 
         read_only: whether the results are to be, as somebody may keep them (storage.freeze_result).
         """
-        draft = Draft(self.calls, outputs, self.constants, self.new_slot, traits(self.calls))
+        draft = Draft(self.calls, outputs, self.constants, traits(self.calls))
         if True in draft.traits:
             draft = run_passes(PLANNED, draft)
         return self._plan(draft, self.inputs, read_only)
@@ -99,7 +99,7 @@ class PlanBuilder:
         plan takes the fixed inputs; the second takes all, then the first's results.
         """
         draft = run_passes(PLANNED, Draft(
-            self.calls, outputs, self.constants, self.new_slot, traits(self.calls), carried,
+            self.calls, outputs, self.constants, traits(self.calls), carried,
             loop=(fixed, again)))
         first = draft.before
         inputs = [*self.inputs, *(first.outputs if first else ())]

@@ -11,7 +11,8 @@ over 4096 x 1024 is one such call, of 4096 rows:
     v4 = exp(v3)                        ->      v3 = subtract(v0, v2)
     v5 = add.reduce(v4, 1)                      v4 = exp(v3, v3)
     v6 = v5.reshape((4096, 1))                  ...
-    v7 = divide(v4, v6)                         divide(v4, v6, o0)
+    v7 = divide(v4, v6)                         v7 = divide(v4, v6, v4)
+                                                copyto(o0, v7)
 
 The block's calls are the numpy calls of the ops' own evaluators (runtime/calls/symbolic.py) on the
 same numbers, written out as a function (runtime/plans/generated.py).
@@ -158,15 +159,12 @@ class Blocked:
                  for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                 strict=True)]
         w = Writer()
-        lines = Lines(w, calls, self._results, {}, wanted=True)
-        memory = [lines.slot(lines.memory[s]) if s in lines.memory else f"o{j}"
-                  for j, s in enumerate(self._results)]
+        lines = Lines(w, calls, self._results, {})
         w.line(lines.unpack(range(len(self._operands))) + "= arguments")
-        w.line(", ".join(memory) + ", = memory")
+        w.line("".join(f"o{j}, " for j in range(len(self._results))) + "= memory")
         lines.write()
-        for s, name in zip(self._results, memory, strict=True):
-            if s not in lines.memory:
-                w.line(f"{w.name(np.copyto, 'f')}({name}, {lines.slot(s)})")
+        for j, s in enumerate(self._results):
+            w.line(f"{w.name(np.copyto, 'f')}(o{j}, {lines.slot(s)})")
         return w.function("arguments, memory")
 
 

@@ -18,8 +18,7 @@ from ...ir.support.environment import skipped
 from ...ir.support.lazy import lazy_import
 from ...ir.verify import verify
 from .inline_calls import inline_calls
-from .rematerialize import rematerialize
-from .rematerialize_scans import rematerialize_scans
+from .rematerialize import rematerialize, rematerialize_scans
 
 _masked_gathers = lazy_import(".masked_gathers", __package__)
 _induction = lazy_import(".induction", __package__)
@@ -29,9 +28,6 @@ _peepholes = lazy_import(".peepholes", __package__)
 EXECUTION: tuple[Pass, ...] = (
     Pass("inline-calls", "inlined-calls", inline_calls,
          "equations of called programs stand where the call stood", CALLS),
-    Pass("part-exchanges", "parted-exchanges", lambda p: _peepholes.PART_EXCHANGES(p),
-         "exchanges that the partitioner merged are done part by part: here none has to start",
-         frozenset({"concatenate"})),
     Pass("masked-gathers", "whole-gathers", lambda p: _masked_gathers.gather_from_whole(p),
          "rows that devices look up where they hold them and sum are looked up in the whole array",
          frozenset({"gather"}), inside=True),
@@ -90,10 +86,11 @@ def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any]
 def _run(program: Program, skip: frozenset[str], tell: PassObserver | None) -> Program:
     check = config.read("shardtrace_check")
 
-    def changed(number: int, step: Pass, after: Program) -> None:
+    def changed(number: int, step: Pass, before: Program, after: Program) -> Program:
         if check:
             in_phase("verify", verify, after)
         if tell is not None:
             tell(number, step, after)
+        return after
 
     return run_passes(EXECUTION, program, skip=skip, changed=changed)

@@ -1,8 +1,11 @@
 """Rematerialisation: values with long live ranges are recomputed where they are read.
 
-Only by equations that cost next to nothing, on the same operands, so results do not change. Which
-values are saved and which are recomputed is decided by a minimum cut (min_cut.py). Values that one
-scan stacks for another are in rematerialize_scans.py.
+Only by equations that cost next to nothing, on the same operands, so results do not change. Values
+are held long in two places: where a program holds the most (`rematerialize`; between the way
+forward and the way back, usually), and between two scans, of which the second one, that of a
+derivative, iterates over what the first one stacked (`rematerialize_scans`). For both a minimum cut
+(min_cut.py) decides which values are saved, and which are recomputed from these: they are left out
+before the cut (`_without`), and computed behind it where they are read (`_recomputing`).
 """
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from itertools import accumulate
 from typing import Any
 
 from ...ir.facts import VIEW
+from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Atom, Equation, Program, Var
+from .inline_calls import inline_calls
 from .min_cut import (
     INFINITE_PRICE,
     MIN_SAVED_BYTES,
@@ -60,9 +65,9 @@ def rematerialize(program: Program) -> Program:
                     prices.__getitem__, MIN_SAVED_BYTES // 16, root)
     if not choice.recomputed:
         return program
-    before = without_recomputed(eqns[:peak + 1], choice.recomputed)
-    return program.replace(eqns=[*before, *with_recomputed(eqns[peak + 1:], choice.recomputed, made,
-                                                {v for e in before for v in e.outvars})])
+    behind, _ = _recomputing(eqns[peak + 1:], {v: v for v in choice.recomputed},
+                             {v: made[v] for v in choice.recomputed}, {})
+    return program.replace(eqns=[*_without(eqns[:peak + 1], choice.recomputed), *behind])
 
 
 def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, int],
@@ -87,9 +92,9 @@ def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, i
     return held.index(most), most
 
 
-def without_recomputed(eqns: Sequence[Equation], recomputed: set[Var], outvars: Sequence[Any] = ()
-            ) -> list[Equation]:
-    """The equations but those that compute, for no other one, what is computed again.
+def _without(eqns: Sequence[Equation], recomputed: set[Var], outvars: Sequence[Any] = ()
+             ) -> list[Equation]:
+    """The equations but those that compute, for no other one, what is recomputed.
 
     outvars: what is read at the end.
     """
@@ -103,38 +108,171 @@ def without_recomputed(eqns: Sequence[Equation], recomputed: set[Var], outvars: 
     return remaining
 
 
-def with_recomputed(eqns: Sequence[Equation], recomputed: set[Var], made: Mapping[Var, Equation],
-         there: set[Var], outvars: Sequence[Any] = ()) -> list[Equation]:
-    """The equations with what is computed again before those that read it first.
+def _recomputing(eqns: Sequence[Equation], reads: Mapping[Any, Var], made: Mapping[Var, Equation],
+                 copies: dict[Var, Var], outvars: Sequence[Any] = (),
+                 ) -> tuple[list[Equation], list[Any]]:
+    """The equations, with what is recomputed before those that read it first; and their results.
 
-    made: how. there: what has been computed before, to which other names are given. outvars: what
-    is read at the end.
+    reads: what equations read that stands for values of before the cut. made: the equations of all
+    that are recomputed. copies: what values of before the cut are called behind it, if they are
+    there; enters those that are recomputed.
     """
-    names: dict[Var, Var] = {}
     out: list[Equation] = []
 
-    def compute(wanted: Sequence[Any]) -> None:
-        left = [v for v in wanted if v in recomputed and v not in names]
+    def copy(v: Var) -> Var:
+        left = [v]
         while left:
             v = left[-1]
-            eqn = made[v]
-            more = [a for a in eqn.invars if a in recomputed and a not in names]
-            if more:
-                left += more                    # type: ignore[arg-type]
-                continue
-            left.pop()
-            if v in names:
-                continue
-            names[v] = Var(v.aval, v.name) if v in there else v
-            if v in there or not names.keys().isdisjoint(eqn.invars):  # type: ignore[arg-type]
-                eqn = eqn.with_operands([names.get(a, a) for a in eqn.invars],  # type: ignore[arg-type]
-                             (names[v],))
-            out.append(eqn)
+            more = [] if v in copies else [
+                a for a in made[v].invars if a in made and a not in copies]
+            left += more                        # type: ignore[arg-type]
+            if not more and left.pop() not in copies:
+                operands: list[Any] = [copies.get(a, a) for a in made[v].invars]  # type: ignore
+                copies[v] = Var(v.aval, v.name)
+                out.append(made[v].with_operands(operands, (copies[v],)))
+        return copies[v]
+
+    def here(atoms: Sequence[Any]) -> list[Any]:
+        return [copy(reads[a]) if a in reads else a for a in atoms]
 
     for eqn in eqns:
-        if not recomputed.isdisjoint(eqn.invars):    # type: ignore[arg-type]
-            compute(eqn.invars)
-            eqn = eqn.with_operands([names.get(a, a) for a in eqn.invars], eqn.outvars)  # type: ignore
+        if not reads.keys().isdisjoint(eqn.invars):
+            eqn = eqn.with_operands(here(eqn.invars), eqn.outvars)
         out.append(eqn)
-    compute(outvars)
-    return out
+    return out, here(outvars)
+
+
+# -- between scans ---------------------------------------------------------------------------------
+
+def rematerialize_scans(program: Program) -> Program:
+    """Let every scan of the program give fewer stacks to a scan that alone reads them."""
+    scans = [i for i, e in enumerate(program.eqns) if e.op.name == "scan"]
+    if len(scans) < 2:
+        return program
+    for i in scans:
+        readers = _readers(program, i)
+        for j in sorted({r for r in readers.values() if r is not None}):
+            program = _between(program, i, j, readers)
+            readers = _readers(program, i)
+    return program
+
+
+def _readers(program: Program, i: int) -> dict[Var, int | None]:
+    """For each stack of the scan at i the one scan that iterates over it, if only one reads it."""
+    eqn = program.eqns[i]
+    found: dict[Var, int | None] = {}
+    mine = set(eqn.outvars[eqn.params["num_carry"]:])
+    for j in range(i + 1, len(program.eqns)):
+        other = program.eqns[j]
+        if mine.isdisjoint(other.invars):           # type: ignore[arg-type]
+            continue
+        first = (other.params["num_consts"] + other.params["num_carry"]
+                 if other.op.name == "scan" else len(other.invars))
+        for place, a in enumerate(other.invars):
+            if a in mine:
+                is_only_reader = place >= first and found.get(a, j) == j     # type: ignore[arg-type]
+                found[a] = j if is_only_reader else None                     # type: ignore[index]
+    for a in program.outvars:
+        if a in mine:
+            found[a] = None                                         # type: ignore[index]
+    return found
+
+
+class _Body:
+    """The body of a scan, and which of its parameters and results stand for what outside."""
+
+    def __init__(self, eqn: Equation) -> None:
+        params = eqn.params
+        self.eqn = eqn
+        self.nc, self.nk = params["num_consts"], params["num_carry"]
+        self.flat = flat = inline_calls(params["jaxpr"])
+        self.first = self.nc + self.nk
+        self.consts = dict(zip(flat.invars[:self.nc], eqn.invars[:self.nc], strict=True))
+        self.items = dict(zip(flat.invars[self.first:], eqn.invars[self.first:], strict=True))
+        self.stacks = dict(zip(eqn.outvars[self.nk:], flat.outvars[self.nk:], strict=True))
+
+
+def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -> Program:
+    """Let the scan at i stack less for the scan at j."""
+    a, b = _Body(program.eqns[i]), _Body(program.eqns[j])
+    length = a.eqn.params["length"]
+    if b.eqn.params["length"] != length or not length:
+        return program
+    made = {v: e for e in a.flat.eqns for v in e.outvars}
+    carries = set(a.flat.invars[a.nc:a.first])
+    mine = {outer: v for outer, v in a.stacks.items()
+            if readers.get(outer) == j and (v in made or v in carries)}
+    # What the second scan can have without another stack: what the first closes over, what it
+    # iterates over if that stays, and what is stacked for others anyway.
+    stays = {x for e in program.eqns[j:] for x in e.invars} | set(program.invars) | {
+        v for v, _ in program.consts} | set(program.outvars)
+    free: dict[Any, Any] = {**a.consts, **{v: v for v, _ in a.flat.consts}}
+    free.update((v, x) for v, x in a.items.items() if x in stays)
+    free.update((v, x) for x, v in a.stacks.items() if x in readers and x not in mine)
+    wanted: dict[Any, None] = dict.fromkeys(v for v in mine.values() if v not in free)
+
+    def price(v: Var) -> int:
+        return 0 if v in free else held_bytes(v.aval)
+
+    choice = choose(wanted, made, price, max(MIN_SAVED_BYTES // 4 // length, 1))
+    if not choice.recomputed and all(v not in free for v in mine.values()) and (
+            len(set(mine.values())) == len(mine)):
+        return program
+    return _moved(program, i, j, a, b, mine, free, choice.recomputed)
+
+
+def _moved(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Var, Any],
+           free: dict[Any, Any], recomputed: set[Var]) -> Program:
+    """The scans at i and j, the second of which recomputes these values of the first one."""
+    made = {v: e for e in a.flat.eqns for v in e.outvars}
+    # The first scan: stacks of what is saved for the second.
+    outer = {v: x for x, v in reversed(a.stacks.items())}
+    gone = {x for x, v in mine.items() if v in recomputed or v in free or outer[v] is not x}
+    stacks = {x: v for x, v in a.stacks.items() if x not in gone}
+    outer = {v: x for x, v in stacks.items()}
+    needed = dict.fromkeys(
+        [v for e in a.flat.eqns if not recomputed.isdisjoint(e.outvars) for v in e.invars
+         if isinstance(v, Var) and v not in recomputed])
+    for v in needed:
+        if v not in free and v not in outer:
+            outer[v] = Var(stacked_type(v.aval, a.eqn.params["length"]))
+            stacks[outer[v]] = v
+    results: Sequence[Any] = [*a.flat.outvars[:a.nk], *stacks.values()]
+    first = a.flat.replace(eqns=_without(a.flat.eqns, recomputed, results), outvars=results,
+                           arg_names=(), result_names=())
+    # The second one: parameters for what the equations read, then these where they are needed.
+    given = list(zip(b.eqn.invars[b.first:], b.flat.invars[b.first:], strict=True))
+    rest = [(x, p) for x, p in given if x not in gone]
+    params, values, captured = dict(rest), dict(a.flat.consts), list(b.flat.consts)
+    more_consts: dict[Var, Any] = {}
+    more_items: dict[Var, Any] = {}
+    copies: dict[Var, Var] = {}
+    for v in (*needed, *[v for x, v in mine.items() if x in gone and v not in recomputed]):
+        if v in copies:
+            continue
+        copies[v] = Var(v.aval, v.name)
+        if v in values:
+            captured.append((copies[v], values[v]))
+        elif v in a.consts:
+            more_consts[copies[v]] = a.consts[v]
+        else:
+            x = free[v] if v in free else outer[v]
+            if x in params:
+                copies[v] = params[x]
+            else:
+                more_items[copies[v]] = x
+    eqns, results = _recomputing(
+        b.flat.eqns, {p: a.stacks[x] for x, p in given if x in gone},  # type: ignore[index]
+        {v: made[v] for v in recomputed}, copies, b.flat.outvars)
+    second = b.flat.replace(
+        invars=[*b.flat.invars[:b.nc], *more_consts, *b.flat.invars[b.nc:b.first],
+                *[p for _, p in rest], *more_items],
+        eqns=eqns, outvars=results, consts=captured, arg_names=(), result_names=())
+    scans = list(program.eqns)
+    scans[i] = a.eqn.replace(outvars=[*a.eqn.outvars[:a.nk], *stacks],
+                             params={**a.eqn.params, "jaxpr": first})
+    scans[j] = b.eqn.replace(
+        invars=[*b.eqn.invars[:b.nc], *more_consts.values(), *b.eqn.invars[b.nc:b.first],
+                *[x for x, _ in rest], *more_items.values()],
+        params={**b.eqn.params, "jaxpr": second, "num_consts": b.nc + len(more_consts)})
+    return program.replace(eqns=scans)

@@ -7,19 +7,14 @@ here go through the exchange that the op declares, on a stacked array.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ...ir.kernels.key_data import storage_dtype
-from ...ir.ops.communication.exchange_rows import SLAB, slabs
 from ...ir.program import Equation
-from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
 from ..axes import collective_atoms, group_of
-from ..layout import Layout, array_shape, rearrangement
+from ..layout import Layout, rearrangement
 from ..numerics import as_declared, widened
 from .device_sums import FOLDED
 from .permutes import permute
@@ -125,8 +120,6 @@ def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
         permute(p, eqn, x, group, params["perm"])
     elif name == "retile":
         _retile(p, eqn, x, group)
-    elif name == "exchange_rows":
-        _rows(p, eqn, x, group)
     else:
         _exchange(p, eqn, x, group)
 
@@ -202,43 +195,6 @@ def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     slot = p.view(x, rest.stack, split)
     split = tuple((*have, *axes) for have, axes in zip(rest.split, target, strict=True))
     p.bind(eqn.outvars[0], Layout(rest.stack, split, layout.folded), slot)
-
-
-def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
-    """With the blocks of one device after the other the array is the whole, of which rows that stay
-    together are copied at once, whichever devices have them."""
-    (out,) = eqn.outvars
-    d = eqn.params["dimension"]
-    layout = Layout(*moved(x, group, d), x.layout.folded)
-    shape = array_shape(layout, out.aval.shape, p.atoms.size)
-    at, block, rows = len(layout.stack) + d, x.aval.shape[d], out.aval.shape[d]
-    runs: list[list[int]] = []
-    for member, begin, end, owner, start in slabs(
-            p.atoms.count(group), eqn.params["parts"], eqn.params["wanted"]):
-        to, source, count = member * rows + begin, owner * block + start, end - begin
-        if runs and [to, source] == [runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]]:
-            runs[-1][2] += count
-        else:
-            runs.append([to, source, count])
-    if len(runs) > max(64, math.prod(shape) // SLAB):
-        _exchange(p, eqn, x, group)
-        return
-    ends = [0, *[to + count for to, _, count in runs]]
-    starts = [*[to for to, _, _ in runs], shape[at]]
-    front = (slice(None),) * at
-    gaps = [(*front, slice(a, b)) for a, b in zip(ends, starts, strict=True) if a < b]
-    moves = [((*front, slice(to, to + count)), (*front, slice(source, source + count)))
-             for to, source, count in runs]
-
-    def exchange(array: Any) -> Any:
-        result = empty(shape, array.dtype)
-        for gap in gaps:
-            result[gap] = np.zeros((), array.dtype)
-        for to, there in moves:
-            result[to] = array[there]
-        return result
-
-    p.bind(out, layout, p.call(exchange, p.view(x, layout.stack, layout.split)))
 
 
 def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:

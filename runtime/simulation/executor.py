@@ -42,7 +42,7 @@ from .device_sums import (
     linear_set,
     varying_axes,
 )
-from .equation_plans import decide, decided, local_rule
+from .equation_plans import decide, decided
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
@@ -262,11 +262,6 @@ class Planner(Workspace):
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
             operands = self.reduce_linear_operands(eqn, operands, members, done)
-        if allowed:
-            sums = allowed.get("sum", NONE) - done
-            if sums:
-                operands, done = self.reduce_operand_early(
-                    eqn, operands, types, sums, done, allowed)
         if allowed or done:
             slots = [x.slot for x in operands]
             made = decide(eqn.instance, operands, types, self.atoms, allowed, done)
@@ -298,40 +293,6 @@ class Planner(Workspace):
         group = linear_set(eqn.op, eqn, members)
         assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
         return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
-
-    def reduce_operand_early(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
-                  sums: frozenset[str], done: frozenset[str], allowed: Any
-                  ) -> tuple[list[Value], frozenset[str]]:
-        """Sum an operand that alone differs over a folded axis, rather than the result.
-
-        Not where the axis is in place on a summed dimension, which is one evaluation anyway.
-        """
-        known = eqn.instance.table(Planner.reduce_operand_early)
-        key = (self.atoms.owner, *[x.kind for x in operands], *types, sums,
-               tuple(sorted(allowed.items())))
-        found = known.get(key)
-        if found is None:
-            found = known[key] = self._axes_to_sum_first(eqn, operands, types, sums, allowed)
-        for having, axis in found:
-            operands = self.reduce_linear_operands(eqn, operands, having, frozenset((axis,)))
-            done |= {axis}
-        return operands, done
-
-    def _axes_to_sum_first(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
-               sums: frozenset[str], allowed: Any) -> list[tuple[frozenset[int], str]]:
-        """Axes to sum over first, each with the operand that alone differs over it."""
-        rule = local_rule(eqn.op, eqn.params, operands, types)
-        if rule is not None:
-            for order in inplace.common_orders(rule, operands, allowed).values():
-                sums = sums.difference(order)
-        found = []
-        size = types[0].size
-        for a in self.atoms.sort(sums):
-            having = frozenset([i for i, x in enumerate(operands) if a in x.layout.atoms])
-            if len(having) == 1 and linear_set(eqn.op, eqn, having) is not None and all(
-                    [operands[i].aval.size <= size for i in having]):
-                found.append((having, a))
-        return found
 
 
 def _axis_index(p: Planner, eqn: Equation) -> None:

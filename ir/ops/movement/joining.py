@@ -123,10 +123,7 @@ def _concatenate_prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[n
     def together(*arrays: np.ndarray) -> np.ndarray:
         return np.concatenate(arrays, axis)
 
-    def into(*arrays: np.ndarray) -> np.ndarray:
-        *parts, out = arrays
-        return np.concatenate(parts, axis, out)
-    together.into = into  # type: ignore[attr-defined]
+    together.fresh = True  # type: ignore[attr-defined]
     return together
 
 

@@ -7,8 +7,7 @@ import shardtrace.lax as lax
 import shardtrace.numpy as jnp
 from shardtrace.runtime.calls.call import Call
 from shardtrace.runtime.calls.symbolic import Kernel
-from shardtrace.runtime.plans.in_place import into_memory, over_operands
-from shardtrace.runtime.plans.products import ordered
+from shardtrace.runtime.plans.in_place import over_operands
 from shardtrace.runtime.rewrites import peepholes
 
 F32 = np.dtype(np.float32)
@@ -18,16 +17,6 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 def call(function, inputs, output, shape=(3, 4), kernel=True):
     made = Kernel(function, [shape] * (len(inputs) + 1), [F32] * (len(inputs) + 1))
     return Call(function, tuple(inputs), (output,), False, None, made if kernel else None)
-
-
-def test_a_ufunc_writes_into_memory():
-    slots = iter(range(10, 20))
-    calls = [call(np.tanh, [0], 1), call(lambda x: x.transpose(1, 0), [1], 2, (4, 3))]
-    made, memory = into_memory(calls, [1, 2], lambda: next(slots))
-    assert memory == {1: 10} and made[0].inputs == (0, 10) and made[1] is calls[1]
-    out = np.empty_like(X)
-    assert made[0].function(X, out) is out
-    np.testing.assert_array_equal(out, np.tanh(X))
 
 
 def test_only_what_nobody_else_reads_is_written_over():
@@ -57,27 +46,6 @@ def test_only_what_nobody_else_reads_is_written_over():
     assert over(call(update, [0, 1], 9))[0] == [False]
     assert over(fresh, call(update, [1, 1], 9))[0] == [False, False]
     assert over(fresh, call(update, [1, 0], 9), call(np.tanh, [1], 8))[0] == [False] * 3
-
-
-def test_a_product_is_computed_in_the_order_that_is_wanted():
-    n, traced = 8, st.jit(lambda x, y: jnp.einsum("ki,kj->ij", x, y).T)
-    x, y = np.random.default_rng(0).normal(size=(2, n, n)).astype(np.float32)
-    np.testing.assert_allclose(traced(x, y), (x.T @ y).T, rtol=1e-5)
-
-    def product(a, b):
-        return a.T @ b
-    product.permuted = lambda order: (lambda a, b: b.T @ a)
-    flip = call(lambda x: x.transpose(1, 0), [2], 3, (n, n))
-    calls = [call(product, [0, 1], 2, (n, n)), flip]
-    (one,) = ordered(calls, [3])
-    assert one.inputs == (0, 1) and one.outputs == (3,)
-    np.testing.assert_allclose(one.function(x, y), y.T @ x)
-    assert len(ordered(calls, [2, 3])) == 2
-
-    def fixed(a, b):
-        return a.T @ b
-    fixed.permuted = lambda order: None
-    assert len(ordered([call(fixed, [0, 1], 2, (n, n)), flip], [3])) == 2
 
 
 @pytest.mark.parametrize("reverse", [False, True])
