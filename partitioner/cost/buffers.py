@@ -214,9 +214,8 @@ def grouped(eqn: Equation, n: int, order: Sequence[int] | None = None) -> bool:
 
 
 def is_copied(eqn: Equation, n: int) -> bool:
-    """Is operand n read in another order than it lies in? Of a product those that are not `grouped`,
-    of a convolution images that do not lie as batch, space, features, and kernels as space,
-    features.
+    """Is operand n read in another order than it lies in? Of a product if it is not `grouped`, of a
+    convolution if images do not lie as batch, space, features, or kernels as space, features.
     """
     if eqn.op.name == "dot_general":
         return not grouped(eqn, n)

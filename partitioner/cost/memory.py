@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.program import Equation, Program, Var
+from ...ir.program import Program, Var
 from .buffers import WRITTEN, buffers, in_place, is_copied, nbytes
 from .operations import BLOCK, CUMULATIVE
 from .work import bodies
