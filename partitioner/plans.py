@@ -45,11 +45,16 @@ LARGEST = 3                     # values that are named where there is not enoug
 
 
 class _Plan(NamedTuple):
-    """The stages that a plan led to, the last of them, and what a device then holds."""
+    """The stages that a plan led to, and the last of them. donated: of the program's arguments."""
     stages: dict[str, Program]
     local: Program
     objective: Objective
-    memory: Memory
+    donated: Sequence[bool]
+
+    @property
+    def memory(self) -> Memory:
+        """What a device then holds."""
+        return _memory.memory(self.local, self.donated)
 
     @property
     def peak(self) -> int:
@@ -88,7 +93,7 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     def plan(other: Objective, stages: dict[str, Program] | None = None) -> _Plan:
         stages = stages or dict(staged(program, request._replace(objective=other), passes))
         *_, made = stages.values()
-        return _Plan(stages, made, other, _memory.memory(made, program.memo.get(DONATED, ())))
+        return _Plan(stages, made, other, program.memo.get(DONATED, ()))
 
     taken = usual = plan(objective, first)
     if repeats:
@@ -99,7 +104,8 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     for other in _lighter(objective):
         if objective.name == "memory" or 0 < limit < found[-1].peak:
             found.append(plan(other))
-    taken = min(found, key=lambda p: p.peak)
+    if len(found) > 1:
+        taken = min(found, key=lambda p: p.peak)
     if 0 < limit < taken.peak:
         _refuse(taken, limit)
     if taken is usual or dump is None or dump.folder is None:

@@ -20,7 +20,9 @@ from .layouts import LayoutIds, LayoutTable
 
 _EMPTY: Pending = frozenset()
 _WHOLE = ((),)
-_MOST_CANDIDATES = 32
+_MOST_CANDIDATES = 32           # of one equation, over few axes
+_OF_MANY_AXES = 10
+_FEW_AXES = 4
 
 Pair = tuple[int, Axes]                 # a factor, and axes that a layout gives to it
 Part = tuple[tuple[Pair, ...], Axes]    # of one layout; and overflow
@@ -267,8 +269,9 @@ class CandidateTable:
                     none = 1
                 factors &= self.can_split
                 choices.append((place * width, factors, bool(none or not factors)))
-        if width ** len(choices) > _MOST_CANDIDATES:
-            choices = self._fewer(choices)
+        most = _MOST_CANDIDATES if len(choices) <= _FEW_AXES else _OF_MANY_AXES
+        if width ** len(choices) > most:
+            choices = self._fewer(choices, most)
         picks, first, seen, shared = [0], False, 0, 0
         for place, factors, none in choices:
             more: list[int] = []
@@ -294,11 +297,12 @@ class CandidateTable:
                                                                                  ())
         return candidates
 
-    def _fewer(self, choices: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
-        """These alternatives, or, above the limit on their product, some of them."""
+    def _fewer(self, choices: list[tuple[int, int, bool]], most: int
+               ) -> list[tuple[int, int, bool]]:
+        """These alternatives, or, where their product is larger than that, some of them."""
         lists = [[*[f for f in range(self.width - 1) if factors >> f & 1], *([-1] if none else ())]
                  for _, factors, none in choices]
-        while math.prod([len(c) for c in lists]) > _MOST_CANDIDATES:
+        while math.prod([len(c) for c in lists]) > most:
             longest = max(lists, key=len)
             if len(longest) == 1:
                 break

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
+
+from ...ir.dtypes import issubdtype
 from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, REARRANGED
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rule import PASS, REDUCE
@@ -92,18 +95,20 @@ class Buffers:
         return None if isinstance(atom, Literal) else self.root.get(atom, atom)
 
 
-KEY = "report-buffers"
+KEY, WRITTEN = "report-buffers", "report-written"
 
 
-def buffers(program: Program) -> Buffers:
-    """The buffers of a LOCAL program (not of those inside)."""
-    found = program.memo.get(KEY)
+def buffers(program: Program, key: str = KEY) -> Buffers:
+    """The buffers of a LOCAL program (not of those inside). key: WRITTEN for those that there are
+    where reductions read masked values from memory.
+    """
+    found = program.memo.get(key)
     if found is None:
-        found = program.memo[KEY] = _buffers(program)
+        found = program.memo[key] = _buffers(program, key == WRITTEN)
     return found
 
 
-def _buffers(program: Program) -> Buffers:
+def _buffers(program: Program, masks_are_written: bool) -> Buffers:
     out = Buffers()
     eqns = program.eqns
     readers: dict[Var, list[int]] = {}
@@ -121,7 +126,8 @@ def _buffers(program: Program) -> Buffers:
                 readers.setdefault(source, []).append(i)
     results = {out.of(a) for a in program.outvars}
     out.elementwise = [is_elementwise(eqn) for eqn in eqns]
-    fuses = [e or is_reduction(eqn) for e, eqn in zip(out.elementwise, eqns, strict=True)]
+    fuses = [e or is_reduction(eqn) or eqn.op.name == "dynamic_slice"
+             for e, eqn in zip(out.elementwise, eqns, strict=True)]
     for i, eqn in enumerate(eqns):
         source = out.of(eqn.invars[0]) if eqn.op.name == "transpose" else None
         if source is None:
@@ -141,8 +147,30 @@ def _buffers(program: Program) -> Buffers:
             continue
         if len(uses) <= 1 or GENERATED in eqn.op.facts:
             out.fused.add(v)
+    if masks_are_written:
+        makers = {v: eqn for eqn in eqns for v in eqn.outvars if v in out.fused}
+        for eqn in eqns:
+            if is_reduction(eqn) and not is_elementwise(eqn):
+                _write(eqn, makers, out)
     _lifetimes(program, out)
     return out
+
+
+def _write(eqn: Equation, makers: dict[Var, Equation], out: Buffers) -> None:
+    """Operands of a reduction that it does not compute itself: it takes arithmetic of floats."""
+    whole = _of_floats(eqn)
+    for a in eqn.invars:
+        maker = makers.get(a)
+        if maker is None or GENERATED in maker.op.facts:
+            continue
+        if whole and _of_floats(maker) and REARRANGED not in maker.op.facts:
+            _write(maker, makers, out)
+        else:
+            out.fused.discard(a)
+
+
+def _of_floats(eqn: Equation) -> bool:
+    return all([issubdtype(a.aval.dtype, np.floating) for a in (*eqn.invars, *eqn.outvars)])
 
 
 def _lifetimes(program: Program, out: Buffers) -> None:
@@ -183,6 +211,19 @@ def grouped(eqn: Equation, n: int, order: Sequence[int] | None = None) -> bool:
     found = [kinds[d] for d in sorted(kinds)]
     groups = [kind for i, kind in enumerate(found) if not i or kind != found[i - 1]]
     return len(set(groups)) == len(groups) and 0 not in groups[1:]
+
+
+def is_copied(eqn: Equation, n: int) -> bool:
+    """Is operand n read in another order than it lies in? Of a product if it is not `grouped`, of a
+    convolution if images do not lie as batch, space, features, or kernels as space, features.
+    """
+    if eqn.op.name == "dot_general":
+        return not grouped(eqn, n)
+    if "rhs_dilation" not in eqn.params:
+        return False
+    first, last, *space = eqn.params["dimension_numbers"][n]
+    wanted = [first, *space, last] if n == 0 else [*space, last, first]
+    return wanted != sorted(wanted)
 
 
 def in_place(eqn: Equation, elementwise: bool) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Program, Var
-from .buffers import buffers, grouped, in_place, nbytes
+from .buffers import WRITTEN, buffers, in_place, is_copied, nbytes
 from .operations import BLOCK, CUMULATIVE
 from .work import bodies
 
@@ -85,7 +85,7 @@ class _Sweep:
 
 def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = None) -> _Sweep:
     """free: parameters whose buffers end with their last use. timeline: gets a moment each."""
-    held = buffers(program)
+    held = buffers(program, WRITTEN)
     alive: dict[Var, tuple[int, Location]] = {}
     for v in (*program.invars, *program.constvars):
         alive[v] = (nbytes(v.aval), UNKNOWN)
@@ -103,8 +103,7 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         ending = [v for v in ends.get(i, ()) if v in alive and v not in pinned]
         made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
         inside = _inside(eqn)
-        copied = [held.of(a) for n, a in enumerate(eqn.invars)
-                  if eqn.op.name == "dot_general" and not grouped(eqn, n)]
+        copied = [held.of(a) for n, a in enumerate(eqn.invars) if is_copied(eqn, n)]
         copies = sum(nbytes(v.aval) for v in copied if v in alive and v not in ending)
         if eqn.op.name == "all_to_all":
             copies += nbytes(eqn.invars[0].aval)      # packed by receiver

@@ -109,9 +109,14 @@ class _Context:
         return made[key]
 
     def full(self, value: Any, like: ArrayType) -> Atom:
-        number = self.number(value, like)
-        return self.call("broadcast_in_dim", number, shape=like.shape, broadcast_dimensions=(),
-                         sharding=None) if like.shape else number
+        """One number throughout, for one reader: what others read may lie otherwise."""
+        number, op = self.number(value, like), OPS["broadcast_in_dim"]
+        if not like.shape:
+            return number
+        params = {"shape": like.shape, "broadcast_dimensions": (), "sharding": None}
+        (made,) = self.append(op, (number,), infer(op, (number.aval,), params,
+                                                   empty_abstract_mesh), params)
+        return made
 
     def number(self, value: Any, like: ArrayType) -> Atom:
         return Literal(np.asarray(value).astype(like.dtype)[()], array_type(

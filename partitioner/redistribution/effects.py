@@ -6,12 +6,11 @@ import math
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.retiling import Tiling, partners, received, retiled_shape
 from ...ir.support.caches import cached
-from ...ir.support.immutable import immutable
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries, Shape
 
 
-@immutable
-class Move:
+class Move(NamedTuple):
     """One step of a plan.
 
     kind: all_slice, all_gather, all_to_all, retile, reduce_scatter, psum, place, or view (a reshape
@@ -39,7 +38,7 @@ def effect(mesh: AbstractMesh, local: Shape, move: Move) -> tuple[Shape, float, 
         several = partners(move.source, move.target, size)
         return (after, received(local, move.source, move.target, size),
                 math.prod(after) // several if several > 1 else 0)
-    n = math.prod(map(mesh.axis_size, move.axes))
+    n = tile_count(mesh, move.axes)
     if move.kind == "psum":
         return local, 2 * here * (n - 1) / n, 0
     if move.kind == "place":

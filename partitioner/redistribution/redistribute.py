@@ -132,9 +132,9 @@ def _rows(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: 
 
 def _spelled(move: Move, joint: JointAxes) -> Move:
     """A move by the names that axes have by themselves."""
-    return replace(move, axes=joint.spelled(move.axes),
-                   source=tuple(map(joint.spelled, move.source)),
-                   target=tuple(map(joint.spelled, move.target)))
+    return move._replace(axes=joint.spelled(move.axes),
+                         source=tuple(map(joint.spelled, move.source)),
+                         target=tuple(map(joint.spelled, move.target)))
 
 
 def _divided(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> Shape:

@@ -30,9 +30,9 @@ from ...ir.support.immutable import immutable
 from ...ir.support.named_tuple import NamedTuple
 
 STATES = 300            # tilings that a search takes up, of few axes, before the exchange is direct
-_ENDS = 64              # of retiles that it tries from each
+_ENDS = 16              # of retiles that it tries from each
 FEW_AXES = 5
-STATES_OF_MANY_AXES = 10    # each has many more ways to go on
+STATES_OF_MANY_AXES = 7     # each has many more ways to go on
 
 Sizes = Mapping[str, int]
 

@@ -130,3 +130,10 @@ def test_a_product_reads_a_transpose_where_it_lies_and_copies_scattered_dimensio
 def test_running_sums_hold_those_of_blocks():
     assert peak(lambda x: st.numpy.cumsum(x, 1), (512, 128)) == 2 * BLOCK
     assert peak(lambda x: st.numpy.cumsum(x, 1), (512, 16)) == BLOCK // 8
+
+
+def test_a_reduction_reads_what_is_masked_or_moved_from_memory_and_computes_the_rest():
+    jnp = st.numpy
+    assert peak(lambda x: (jnp.exp(x) * 2).sum(1), (512, 128)) == BLOCK // 128
+    assert peak(lambda x: jnp.where(x > 0, x, 0).sum(1), (512, 128)) == BLOCK + BLOCK // 128
+    assert peak(lambda x: (x[:, 1:] * 2).max(1), (512, 128)) == 64 * 127 * 4 + BLOCK // 128

@@ -84,3 +84,16 @@ def test_explicit_programs_are_left_alone():
     x = st.device_put(np.ones((64, 16), np.float32), NamedSharding(grid(AxisType.Explicit), P("x")))
     lowered = st.jit(lambda a: (a[2:] - a[:-2]).sum()).lower(x)
     assert "roll" not in lowered.compile().as_text()
+
+
+def test_values_that_are_padded_alike_may_lie_otherwise():
+    # scores and table are both 32 x 64 with their padding, over x and y and over y alone
+    def scored(table, h):
+        return ((h @ table[:61].T) ** 2) @ table[:61]
+
+    def struct(shape, *spec):
+        return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(grid(), P(*spec)))
+    compiled = st.jit(scored, out_shardings=NamedSharding(grid(), P("x"))).lower(
+        struct((64, 32), "y"), struct((32, 32), "x")).compile()
+    (summed,) = compiled.collectives()
+    assert (summed.kind, summed.mesh_axes) == ("all-reduce", ("y",))
