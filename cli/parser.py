@@ -23,6 +23,7 @@ from .commands import (
     diff,
     explain,
     fmt,
+    freeze,
     help,
     hlo,
     programs,
@@ -66,6 +67,8 @@ def make_parser() -> argparse.ArgumentParser:
                              help=f"what plans are judged by (default {OBJECTIVES[0]})")
             sub.add_argument("--memory-limit", type=amount, metavar="BYTES",
                              help="the most that a device may hold at once, such as 80e9")
+            sub.add_argument("--plan", type=Path, metavar="FILE",
+                             help="keep the decisions of a plan that `freeze` wrote")
         if costs:
             sub.add_argument("--topology", metavar="SIZES",
                              help="shape of a slice's torus: 8,16,16")
@@ -128,6 +131,12 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("why", explain.why, "Where the axes on a dimension of a value come from.",
                costs=True)
     sub.add_argument("value", help="NAME.DIM, such as h.0, or NAME for all dimensions")
+    sub = verb("freeze", freeze.freeze, "Write what is decided of a function (how each value is "
+               "laid out, and where it is brought elsewhere) into a file, for --plan.", plans=True)
+    sub.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="the file to write")
+    sub = verb("thaw", freeze.thaw, "Tell what of a plan a function keeps, what no longer fits, "
+               "and what is decided anew.", plans=True)
+    sub.add_argument("file", type=Path, metavar="PLAN.json", help="a plan that `freeze` wrote")
     sub = verb("fmt", fmt.fmt, "Write programs in their canonical form.", target=False)
     fmt.add_options(sub)
     sub = verb("hlo", hlo.hlo, "The collectives of a compiled program, from a dump of XLA's.",

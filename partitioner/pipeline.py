@@ -29,6 +29,7 @@ from .cost.prices import Objective
 from .dumps import Dump
 from .passes import PIPELINE, PartitionRequest
 from .plans import planned
+from .propagation.graph import keeps_plan
 from .propagation.resolved_types import frozen_mesh, typed
 from .stages import with_attribute
 
@@ -126,7 +127,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
     objective = options.judged(program)
     request = PartitionRequest(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
               _specs(out_shardings, len(program.outvars), "out_shardings"), objective,
-              skip & _OURS)
+              skip & _OURS, keeps_plan(program))
     requests = _requests(program, request)
     if not program.mesh.axis_names and mesh.axis_names:
         said = {k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES}

@@ -38,13 +38,15 @@ def _trial(base: Partitioned) -> Options:
     return Options(True, False, *base.objective[:3])
 
 
-def inlined(program: Program, padded: bool = True) -> Program:
+def inlined(program: Program, padded: bool = True, objective: Objective | None = None) -> Program:
     """The program as changes see it: every call replaced by what it calls. padded: dimensions that
-    axes would split are, where sizes do not divide, as in what is partitioned.
+    axes would split are, where sizes do not divide, as in what is partitioned. objective: what that
+    is partitioned for.
     """
-    new, request = program, PartitionRequest(program.mesh, (), (), Objective.of())
+    new = program
+    request = PartitionRequest(program.mesh, (), (), objective or Objective.of())
     for step in PREPARE:
-        if padded or step.name != "pad-uneven":
+        if step.name not in request.left_out and (padded or step.name != "pad-uneven"):
             new = step.run(new, request)
     if "meshes" in program.memo:
         new.memo["meshes"] = program.memo["meshes"]
@@ -52,17 +54,18 @@ def inlined(program: Program, padded: bool = True) -> Program:
 
 
 def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractMesh,
-                    padded: bool = True, arguments: bool = False) -> Program:
+                    padded: bool = True, arguments: bool = False,
+                    objective: Objective | None = None) -> Program:
     """A traced program with the changes inside of it made, and typed again where that matters.
 
-    padded: as of `inlined`. arguments: whether its parameters are still typed as they were without
-    the changes.
+    padded, objective: as of `inlined`. arguments: whether its parameters are still typed as they
+    were without the changes.
     """
     explicit = mesh.explicit_axes or any(v.aval.mesh.explicit_axes for v in program.invars)
     specs = arg_specs(changes) if arguments and explicit else {}
     if not specs and not any(isinstance(c, Inside) for c in changes):
         return program
-    new = edited(inlined(program, padded), changes, mesh)
+    new = edited(inlined(program, padded, objective), changes, mesh)
     if not explicit:
         return new
     types = [t.update(sharding=NamedSharding(mesh, specs[i].padded(t.ndim))) if i in specs else t
@@ -143,7 +146,8 @@ class Changed(Jitted):
         found = self._traces.get(key)
         if found is None:
             program, out_tree, captured = self._base._trace(leaves, in_tree, static)
-            made = changed_program(program, self._changes, mesh, self._padded)
+            made = changed_program(program, self._changes, mesh, self._padded,
+                                   objective=self._base._partition_options.judged(program))
             found = (made, out_tree, captured)
             self._traces[key] = found
         return found
@@ -205,7 +209,8 @@ class ProgramSubject:
                          out_shardings=wanted, options=_trial(self.partitioned))
 
     def apply(self, changes: Sequence[Change]) -> Program:
-        return changed_program(self.program, changes, self.program.mesh, arguments=True)
+        return changed_program(self.program, changes, self.program.mesh, arguments=True,
+                               objective=self.partitioned.objective)
 
     def part(self, short: Shortened) -> ProgramSubject:
         """The program with some of its arguments, equations and results."""
@@ -214,7 +219,7 @@ class ProgramSubject:
 
 def _part(whole: TracedSubject | ProgramSubject, short: Shortened) -> ProgramSubject:
     traced, known = whole.partitioned.traced, whole.partitioned.traced.memo.get(Requests.KEY)
-    program = inlined(short.program).replace()
+    program = inlined(short.program, objective=whole.partitioned.objective).replace()
     program.memo.update({k: v for k, v in traced.memo.items() if k in TEXT_ATTRIBUTES})
     if whole.donated:
         program.memo[DONATED] = tuple([whole.donated[i] for i in short.arguments])
