@@ -23,10 +23,12 @@ from .commands import (
     diff,
     explain,
     fmt,
+    freedom,
     freeze,
     help,
     hlo,
     programs,
+    propagate,
     reduce,
     run,
 )
@@ -131,6 +133,14 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("why", explain.why, "Where the axes on a dimension of a value come from.",
                costs=True)
     sub.add_argument("value", help="NAME.DIM, such as h.0, or NAME for all dimensions")
+    sub = verb("propagate", propagate.propagate, "What each step of propagation decided, from "
+               "where, and what disagreed in the end.", plans=True)
+    propagate.add_options(sub)
+    sub = verb("freedom", freedom.freedom, "Which dimensions can be split together, who decided "
+               "them, and what it is worth to split them over an axis.", costs=True)
+    sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
+                     help="try splits for about S seconds, counted in equations "
+                          f"(default {SECONDS:g})")
     sub = verb("freeze", freeze.freeze, "Write what is decided of a function (how each value is "
                "laid out, and where it is brought elsewhere) into a file, for --plan.", plans=True)
     sub.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="the file to write")

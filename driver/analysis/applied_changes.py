@@ -18,6 +18,7 @@ from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.prices import Objective
 from ...partitioner.passes import PREPARE, PartitionRequest
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, partition
+from ...partitioner.preparation.dead_code import drop_unread
 from ...partitioner.stages import carrying
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
 from ...report.advice.repetition import Shortened
@@ -219,7 +220,7 @@ class ProgramSubject:
 
 def _part(whole: TracedSubject | ProgramSubject, short: Shortened) -> ProgramSubject:
     traced, known = whole.partitioned.traced, whole.partitioned.traced.memo.get(Requests.KEY)
-    program = inlined(short.program, objective=whole.partitioned.objective).replace()
+    program = drop_unread(inlined(short.program, objective=whole.partitioned.objective)).replace()
     program.memo.update({k: v for k, v in traced.memo.items() if k in TEXT_ATTRIBUTES})
     if whole.donated:
         program.memo[DONATED] = tuple([whole.donated[i] for i in short.arguments])
