@@ -166,7 +166,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("help", help.help_, "How to read a program, and what else the command's words mean.",
                target=False)
     sub.add_argument("topic", nargs="?", metavar="TOPIC",
-                     help=f"{', '.join(help.TOPICS)}, a command, or the class of an error")
+                     help=f"{', '.join(help.TOPICS)}, a command, the class of an error, or an op")
     sub.set_defaults(commands=verbs.choices)
     return parser
 
