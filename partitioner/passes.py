@@ -41,7 +41,7 @@ class PartitionRequest(NamedTuple):
     """What is asked of the pipeline besides the program; see `partition`. skip: passes that are
     left out, by name; `optimize` stands for several. objective: what plans are judged by. keeps:
     whether the program has the decisions of a frozen plan: no other is compared with it, and
-    reshards stand where it has them.
+    reshards stand where it has them. compared: whether other plans are made, and the best taken.
     """
     mesh: AbstractMesh
     in_shardings: tuple[PartitionSpec | None, ...]
@@ -49,6 +49,7 @@ class PartitionRequest(NamedTuple):
     objective: Objective
     skip: frozenset[str] = frozenset()
     keeps: bool = False
+    compared: bool = True
 
     def prices(self, program: Program) -> Prices:
         """What the layouts of a program are chosen by."""

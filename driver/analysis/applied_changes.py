@@ -34,9 +34,9 @@ from ..jit.jitted import Jitted
 from ..jit.stages import Traced
 
 
-def _trial(base: Partitioned) -> Options:
+def _trial(base: Partitioned, compared: bool = True) -> Options:
     """The options of a program that is partitioned only to be costed beside another."""
-    return Options(True, False, *base.objective[:3])
+    return Options(True, False, *base.objective[:3], compared)
 
 
 def inlined(program: Program, padded: bool = True, objective: Objective | None = None) -> Program:
@@ -177,9 +177,9 @@ class TracedSubject:
         """The function with the changes."""
         return Changed(self.jitted, changes, self.mesh)
 
-    def part(self, short: Shortened) -> ProgramSubject:
+    def part(self, short: Shortened, compared: bool) -> ProgramSubject:
         """The program with some of its arguments, equations and results."""
-        return _part(self, short)
+        return _part(self, short, compared)
 
 
 class ProgramSubject:
@@ -191,9 +191,9 @@ class ProgramSubject:
         given = asked_arguments(program, in_shardings)
         self.specs = [v.aval.spec if s is None and v.aval.has_explicit_mesh() else s
                       for s, v in zip(given, program.invars, strict=True)]
+        self.options = options or Options(hardware=hardware)
         self.partitioned: Partitioned = partition(
-            program, mesh=program.mesh, in_shardings=self.specs,
-            options=options or Options(hardware=hardware))
+            program, mesh=program.mesh, in_shardings=self.specs, options=self.options)
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
@@ -207,18 +207,20 @@ class ProgramSubject:
             wanted[i] = spec
         program = carrying(self.apply(changes), self.program)
         return partition(program, mesh=self.program.mesh, in_shardings=specs,
-                         out_shardings=wanted, options=_trial(self.partitioned))
+                         out_shardings=wanted,
+                         options=_trial(self.partitioned, self.options.compared))
 
     def apply(self, changes: Sequence[Change]) -> Program:
         return changed_program(self.program, changes, self.program.mesh, arguments=True,
                                objective=self.partitioned.objective)
 
-    def part(self, short: Shortened) -> ProgramSubject:
+    def part(self, short: Shortened, compared: bool) -> ProgramSubject:
         """The program with some of its arguments, equations and results."""
-        return _part(self, short)
+        return _part(self, short, compared)
 
 
-def _part(whole: TracedSubject | ProgramSubject, short: Shortened) -> ProgramSubject:
+def _part(whole: TracedSubject | ProgramSubject, short: Shortened, compared: bool
+          ) -> ProgramSubject:
     traced, known = whole.partitioned.traced, whole.partitioned.traced.memo.get(Requests.KEY)
     program = drop_unread(inlined(short.program, objective=whole.partitioned.objective)).replace()
     program.memo.update({k: v for k, v in traced.memo.items() if k in TEXT_ATTRIBUTES})
@@ -227,7 +229,7 @@ def _part(whole: TracedSubject | ProgramSubject, short: Shortened) -> ProgramSub
     if known is not None:
         program.memo[Requests.KEY] = Requests(tuple([known.arguments[i] for i in short.arguments]),
                                               tuple([known.results[i] for i in short.results]))
-    return ProgramSubject(program, options=_trial(whole.partitioned))
+    return ProgramSubject(program, options=_trial(whole.partitioned, compared))
 
 
 class DecidedSubject:
@@ -248,5 +250,5 @@ class DecidedSubject:
     def apply(self, changes: Sequence[Change]) -> Program:
         raise ValueError("the shardings of this program are decided; explain the traced program")
 
-    def part(self, short: Shortened) -> DecidedSubject:
+    def part(self, short: Shortened, compared: bool) -> DecidedSubject:
         raise ValueError("the shardings of this program are decided; explain the traced program")
