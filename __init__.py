@@ -33,7 +33,7 @@ Names are JAX's. In this module:
   derivatives    grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, checkpoint
   batching       vmap
   looking        typeof, explain, whatif, debug, profile_phases
-  planning       autoshard
+  planning       autoshard, freeze_plan, thaw_plan
 and in its modules:
   numpy, scipy   array functions, with numpy's and scipy's names
   lax            loops, branches, collectives, and what the numpy functions are made of
@@ -84,6 +84,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "eval_shape": (".driver", "eval_shape"),
     "explain": (".driver.analysis.explain", "explain"),
     "explicit_axes": (".tracer.shardings.sharding_functions", "explicit_axes"),
+    "freeze_plan": (".driver.analysis.freeze", "freeze_plan"),
     "grad": (".tracer.autodiff.grad", "grad"),
     "hessian": (".tracer.jacobian", "hessian"),
     "host_count": (".runtime.devices", "process_count"),
@@ -121,6 +122,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "set_mesh": (".tracer.shardings.mesh_context", "set_mesh"),
     "shard_map": (".tracer.shard_map.shard_map", "shard_map"),
     "smap": (".tracer.shard_map.shard_map", "smap"),
+    "thaw_plan": (".driver.analysis.freeze", "thaw_plan"),
     "typeof": (".ir.typeof", "typeof"),
     "value_and_grad": (".tracer.autodiff.grad", "value_and_grad"),
     "whatif": (".driver.analysis.whatif", "whatif"),

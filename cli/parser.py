@@ -23,9 +23,12 @@ from .commands import (
     diff,
     explain,
     fmt,
+    freedom,
+    freeze,
     help,
     hlo,
     programs,
+    propagate,
     reduce,
     run,
 )
@@ -66,6 +69,8 @@ def make_parser() -> argparse.ArgumentParser:
                              help=f"what plans are judged by (default {OBJECTIVES[0]})")
             sub.add_argument("--memory-limit", type=amount, metavar="BYTES",
                              help="the most that a device may hold at once, such as 80e9")
+            sub.add_argument("--plan", type=Path, metavar="FILE",
+                             help="keep the decisions of a plan that `freeze` wrote")
         if costs:
             sub.add_argument("--topology", metavar="SIZES",
                              help="shape of a slice's torus: 8,16,16")
@@ -128,6 +133,20 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("why", explain.why, "Where the axes on a dimension of a value come from.",
                costs=True)
     sub.add_argument("value", help="NAME.DIM, such as h.0, or NAME for all dimensions")
+    sub = verb("propagate", propagate.propagate, "What each step of propagation decided, from "
+               "where, and what disagreed in the end.", plans=True)
+    propagate.add_options(sub)
+    sub = verb("freedom", freedom.freedom, "Which dimensions can be split together, who decided "
+               "them, and what it is worth to split them over an axis.", costs=True)
+    sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
+                     help="try splits for about S seconds, counted in equations "
+                          f"(default {SECONDS:g})")
+    sub = verb("freeze", freeze.freeze, "Write what is decided of a function (how each value is "
+               "laid out, and where it is brought elsewhere) into a file, for --plan.", plans=True)
+    sub.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="the file to write")
+    sub = verb("thaw", freeze.thaw, "Tell what of a plan a function keeps, what no longer fits, "
+               "and what is decided anew.", plans=True)
+    sub.add_argument("file", type=Path, metavar="PLAN.json", help="a plan that `freeze` wrote")
     sub = verb("fmt", fmt.fmt, "Write programs in their canonical form.", target=False)
     fmt.add_options(sub)
     sub = verb("hlo", hlo.hlo, "The collectives of a compiled program, from a dump of XLA's.",
@@ -147,7 +166,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("help", help.help_, "How to read a program, and what else the command's words mean.",
                target=False)
     sub.add_argument("topic", nargs="?", metavar="TOPIC",
-                     help=f"{', '.join(help.TOPICS)}, a command, or the class of an error")
+                     help=f"{', '.join(help.TOPICS)}, a command, the class of an error, or an op")
     sub.set_defaults(commands=verbs.choices)
     return parser
 

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
+from ..report.frozen.plan import FrozenPlan
 from .arguments import parse_mesh
 from .discovery import PythonFile
 from .problems import Problem
@@ -27,7 +29,26 @@ def check_options(target: str, options: argparse.Namespace) -> None:
 
 
 def one(target: str, options: argparse.Namespace) -> Found:
-    """The one program that a target names. Raises Problem where it is not one."""
+    """The one program that a target names, with the plan of --plan. Raises Problem where it is not
+    one.
+    """
+    return _kept(_one(target, options), options)
+
+
+def _kept(found: Found, options: argparse.Namespace) -> Found:
+    path = getattr(options, "plan", None)
+    return found if path is None else found.keeping(load_plan(path))
+
+
+def load_plan(path: Path) -> FrozenPlan:
+    """The plan in a file."""
+    try:
+        return FrozenPlan.load(path)
+    except ValueError as problem:
+        raise Problem(str(problem)) from problem
+
+
+def _one(target: str, options: argparse.Namespace) -> Found:
     check_options(target, options)
     if not is_python(target):
         return read_program(target, options)
@@ -49,11 +70,17 @@ def one(target: str, options: argparse.Namespace) -> Found:
 
 def several(target: str, options: argparse.Namespace, complete: bool = False
             ) -> tuple[list[Found], list[str]]:
-    """All programs that a target names, and what is missing for others.
+    """All programs that a target names, with the plan of --plan, and what is missing for others.
 
     complete: all ways in which a function is called; and raise Problem where the file failed, even
     if it called something before.
     """
+    found, missing = _several(target, options, complete)
+    return [_kept(f, options) for f in found], missing
+
+
+def _several(target: str, options: argparse.Namespace, complete: bool
+             ) -> tuple[list[Found], list[str]]:
     check_options(target, options)
     if is_python(target) and not parts_of(target)[1]:
         path, _ = parts_of(target)
@@ -69,7 +96,7 @@ def several(target: str, options: argparse.Namespace, complete: bool = False
     if is_python(target) and complete:
         path, name = parts_of(target)
         return PythonFile(path, options).every(name), []
-    return [one(target, options)], []
+    return [_one(target, options)], []
 
 
 def nothing(file: PythonFile, missing: list[str]) -> Problem:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..driver.analysis.explain import explain_program, explain_stage
+from ..driver.analysis.freeze import Thawed
 from ..driver.execution.call_capture import unwatched
 from ..driver.execution.programs import further
 from ..driver.jit.stages import Compiled, Lowered, Traced
@@ -29,6 +30,7 @@ from ..ir.text.names import name_variables
 from ..ir.text.parse import decoded, load_program, parse_program
 from ..ir.verify import verify
 from ..report.explanation import Explanation
+from ..report.frozen.plan import FrozenPlan
 from ..tracer.trees import tree
 from .arguments import specs_of
 from .hints import layout_option
@@ -51,6 +53,10 @@ class Found:
     def again(self) -> Found:
         """The same, to be planned anew."""
         return self
+
+    def keeping(self, plan: FrozenPlan) -> Found:
+        """The same, with the decisions of a plan. Raises Problem for what is no function."""
+        raise Problem(f"{self.label}: plans are of functions; give FILE.py:FUNCTION")
 
     def printing(self) -> contextlib.AbstractContextManager[Any]:
         """A block in which the program runs, for what it prints: the user's own is left as it is.
@@ -106,6 +112,19 @@ class FoundFunction(Found):
     def again(self) -> Found:
         found = copy.copy(self)
         found._stage = None
+        return found
+
+    def keeping(self, plan: FrozenPlan) -> FoundFunction:
+        found, old = copy.copy(self), self.traced
+        thawed = Thawed(old._jitted, plan)      # type: ignore[arg-type]
+        with self.context():
+            try:
+                program, out_tree, captured = thawed._trace(old._leaves, old.in_tree, old._static)
+            except Exception as error:
+                raise failure(error, f"keeping the plan of `{self.name}`") from error
+        found._stage = None
+        found.traced = Traced(thawed, program, old.in_tree, out_tree, old._leaves, captured,
+                              old._static)
         return found
 
     def lowered(self) -> Lowered | Compiled:

@@ -39,13 +39,17 @@ UNEVEN = frozenset(("slice", "pad", "concatenate", "split", "rev", "conv_general
 
 class PartitionRequest(NamedTuple):
     """What is asked of the pipeline besides the program; see `partition`. skip: passes that are
-    left out, by name; `optimize` stands for several. objective: what plans are judged by.
+    left out, by name; `optimize` stands for several. objective: what plans are judged by. keeps:
+    whether the program has the decisions of a frozen plan: no other is compared with it, and
+    reshards stand where it has them. compared: whether other plans are made, and the best taken.
     """
     mesh: AbstractMesh
     in_shardings: tuple[PartitionSpec | None, ...]
     out_shardings: tuple[PartitionSpec | None, ...]
     objective: Objective
     skip: frozenset[str] = frozenset()
+    keeps: bool = False
+    compared: bool = True
 
     def prices(self, program: Program) -> Prices:
         """What the layouts of a program are chosen by."""
@@ -55,7 +59,8 @@ class PartitionRequest(NamedTuple):
     def left_out(self) -> frozenset[str]:
         """All of these passes, by their own names, and those that the objective has no use for."""
         return self.skip.union(_OF_OTHERS["xla" if self.objective.name == "xla" else "own"],
-                               OPTIMIZE if "optimize" in self.skip else ())
+                               OPTIMIZE if "optimize" in self.skip else (),
+                               _MOVED if self.keeps else ())
 
 
 def _inside_loops(program: Program, request: PartitionRequest) -> Program:
@@ -71,6 +76,7 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
     return combine(program, request.objective._replace(name="time").prices(program.mesh))
 
 
+_MOVED = frozenset(("move-sums",))
 _REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
 
 # XLA takes each equation by itself: nothing is planned ahead, delayed, or written in another way.

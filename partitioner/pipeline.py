@@ -29,6 +29,7 @@ from .cost.prices import Objective
 from .dumps import Dump
 from .passes import PIPELINE, PartitionRequest
 from .plans import planned
+from .propagation.graph import keeps_plan
 from .propagation.resolved_types import frozen_mesh, typed
 from .stages import with_attribute
 
@@ -39,12 +40,14 @@ class Options(NamedTuple):
       pass that failed.
     objective, hardware, memory_limit: what plans are judged by (`Objective`); by default what the
       program's text says, else the configuration (`shardtrace_objective` and so on).
+    compared: whether several plans are made where one alone may not be the best (plans.py).
     """
     optimize: bool = True
     dump: bool = True
     objective: str | None = None
     hardware: str | Hardware | None = None
     memory_limit: int | None = None
+    compared: bool = True
 
     def judged(self, program: Program) -> Objective:
         """What plans for a program are judged by. Raises ValueError for what there is not, and
@@ -126,7 +129,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
     objective = options.judged(program)
     request = PartitionRequest(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
               _specs(out_shardings, len(program.outvars), "out_shardings"), objective,
-              skip & _OURS)
+              skip & _OURS, keeps_plan(program), options.compared)
     requests = _requests(program, request)
     if not program.mesh.axis_names and mesh.axis_names:
         said = {k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES}

@@ -87,6 +87,8 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     objective = request.objective
     *_, local = first.values()
     repeats, large = _compared(local, objective)
+    if request.keeps or not request.compared:
+        repeats = large = False
     if not (repeats or large or objective.memory_limit or objective.name == "memory"):
         return first
 

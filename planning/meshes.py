@@ -45,8 +45,9 @@ def given_mesh(mesh: Any, leaves: Sequence[Any]) -> Mesh | AbstractMesh | int:
     if others:
         fail(ValueError, f"autoshard() chooses specs over Auto axes; {', '.join(others)} of the "
              "mesh are Explicit or Manual, over which types say them", code="mesh-axis-types",
-             help="give a mesh with Auto axes: axis_types=(AxisType.Auto,) * "
-                  f"{len(mesh.axis_names)}")
+             help="search on mesh.update(axis_types=(AxisType.Auto,) * "
+                  f"{len(mesh.axis_names)}), and give arguments over the Explicit axes the specs "
+                  "that are found; where types then disagree, errors name the `reshard`")
     return mesh
 
 

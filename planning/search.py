@@ -4,7 +4,8 @@
     2  the cheapest choice of layouts in the model, by the mixed-integer program (solve.py)
     3  of small programs every way to lay out the arguments
     4  the arguments of the best plan so far changed one group at a time, while that helps
-    5  values that are brought to a layout inside, as few as it takes
+    5  the state of an optimizer split where its parameter is whole (states.py)
+    6  values that are brought to a layout inside, as few as it takes
 
 All of them are partitioned and costed as whole programs (trials.py); the best of these is the
 answer, so it is never behind a plan with a name. How many are tried follows from the size of the
@@ -27,6 +28,7 @@ from .model import GroupLayout, Model, group_layouts
 from .named import named_plans
 from .roles import Roles
 from .solve import descend, solve
+from .states import states_of, with_split_states
 from .trials import Plan, Realised, Trial, Trials
 
 EFFORT = 12_000            # equations that are partitioned in all trials together
@@ -36,6 +38,7 @@ LONGEST = 32_000
 EVERY = 4_000              # equations in all trials of every way to lay out the arguments
 FAR = 6.0                  # times the cost of the best: how far behind none of a large program is
 NEAR = 2.0                 # and how near is tried in several ways
+STATED = 3                 # plans with names of which states are split further
 SAME = 1.001               # a time is as good as one that is less by this factor
 ABOVE = (1.001, 1.1, 1.5)  # times what each point holds at least, taken by itself
 TIGHTER = (1.0, 0.7, 0.5, 0.3, 0.15, 0.08)     # limits of memory of the model, beside the real one
@@ -122,6 +125,7 @@ class Search:
             if self.left > 0:
                 self.try_choice(chosen)
         self.better(within or (answer.chosen if answer else best_start))
+        rivals = self.split_states(rivals)
         best = self.fewer(self.best)
         bound = None if answer is None else answer.bound / 10 ** 18
         return Outcome(best, bound, rivals, len(self.trials.found), every)
@@ -232,6 +236,23 @@ class Search:
                 self.try_choice(other, few=True)
                 if self.best.rank < before.rank:
                     own = other
+
+    def split_states(self, rivals: tuple[Rival, ...]) -> tuple[Rival, ...]:
+        """Split the states of the best plans further than their parameters; the rivals, with those
+        of them that this makes.
+        """
+        states = states_of(self.groups)
+        if not states:
+            return rivals
+        found = []
+        for name, trial, cost in [("", self.best, 0.0), *rivals[:STATED]]:
+            plan = None if trial is None else with_split_states(
+                trial.plan, states, self.program, self.trials.mesh, self.pinned, self.results)
+            split = None if plan is None else self.try_plans([plan])
+            if split is not None and name:
+                found.append(Rival(f"{name}, optimizer state split", split, cost))
+        return tuple(sorted([*rivals, *found], key=lambda r: (
+            r.trial is None, r.trial.rank if r.trial else (), r.cost)))
 
     def fewer(self, best: Trial) -> Trial:
         """As good a plan that says less: without what is inside of it, where nothing depends on it.

@@ -12,6 +12,8 @@ from ..ir.diagnostics.wording import duration
 from . import render
 from .analysis import Analysis
 from .gaps import Gap, gaps
+from .propagation.freedom import FreedomMap
+from .propagation.steps import Propagation
 from .warnings.warnings import warnings_of
 from .warnings.waste import Waste
 
@@ -40,6 +42,30 @@ class Explanation(Analysis):
         ('cumsum', 256)
         """
         return gaps(self.collectives)
+
+    def propagation(self) -> Propagation:
+        """What propagation did, step by step, and what disagreed in the end.
+
+        >>> mesh = st.make_mesh((8,), ("x",))
+        >>> a = st.ShapeDtypeStruct((64, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
+        >>> print(*st.explain(lambda a: jnp.tanh(a))(a).propagation().heading(), sep="\\n")
+        <lambda>: 1 annotation, 2 steps
+          `in_shardings[0]`, argument `a`: `a` is f32[64@x,64]
+        """
+        return Propagation(self.partitioned, self.reasons)
+
+    def freedom(self) -> FreedomMap:
+        """Which dimensions can be split together, who decided them, and what each is worth.
+
+        >>> mesh = st.make_mesh((8,), ("x",))
+        >>> a = st.ShapeDtypeStruct((64, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
+        >>> found = st.explain(lambda a: jnp.tanh(a) * 2)(a).freedom()
+        >>> for f in found.freedoms:
+        ...     print(*[(str(m), m.by) for m in f.members])
+        ('`a`.0', 'you') ('`jnp.tanh(a)`.0', 'propagation') ('`jnp.tanh(a) * 2`.0', 'propagation')
+        ('`a`.1', 'you') ('`jnp.tanh(a)`.1', 'nobody') ('`jnp.tanh(a) * 2`.1', 'nobody')
+        """
+        return FreedomMap(self.reasons, self.search.whole)
 
     def to_dict(self, suggestions: bool = True) -> dict[str, Any]:
         """Everything as plain data, for JSON."""

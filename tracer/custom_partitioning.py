@@ -4,7 +4,7 @@
     def scaled(x, w):
         return kernel(x, w)
 
-    scaled.def_partition(sharding_rule="i k, k j -> i j", reduction_factors=("k",))
+    scaled.def_partition(sharding_rule="i k, k j -> i j | k:sum")
 
 The rule names the factors of every dimension; operands and results that share one are split alike
 along it, in Auto mode by propagation. On each device the function runs on blocks, or what
@@ -23,7 +23,8 @@ from ..ir.diagnostics.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ..ir.ops.control.user_partitioned import custom_partitioning_p
 from ..ir.program import Program
-from ..ir.rule import RuleError, make_rule
+from ..ir.rule import HALO, PASS, REDUCERS, REPLICATE, RuleError, make_rule
+from ..ir.rule_notation import rule_text
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
@@ -34,6 +35,9 @@ from .staging.tracer import typeof
 from .trees import tree
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+_WORDS = {"reduction_factors": "sum", "need_replication_factors": REPLICATE,
+          "permutation_factors": HALO}
+COMBINED = tuple([word for word in REDUCERS if not word.startswith("arg")])
 
 
 @bound_class
@@ -80,8 +84,11 @@ class custom_partitioning:
 
         sharding_rule: "i k, k j -> i j": the factors of each dimension of each argument and result
           (`...` for any number of them, `(a b)` for a dimension of two, whose sizes are keyword
-          arguments), or a function of (mesh, argument shapes, result shapes) that returns such a
-          text. Without one nothing may be split.
+          arguments), and behind `|` the kinds of some, as in the rule of any op:
+          "i k -> i | k:max" for partial results that are combined by max, `k:replicate` for what
+          nothing may split. Or the same as Shardy writes it, "([i, k],[k, j])->([i, j])
+          {i=8, k=4, j=2} reduction={k}". Or a function of (mesh, argument shapes, result shapes)
+          that returns such a text. Without one nothing may be split.
         reduction_factors: those along which partial results are to be added up.
           need_replication_factors: those along which nothing may be split. permutation_factors:
           those whose blocks depend on others; `partition` exchanges what is needed.
@@ -110,7 +117,12 @@ class custom_partitioning:
                 raise ValueError(f"Unknown keyword arguments: {', '.join(given)}; they go with a "
                                  "sharding_rule that is a text")
         else:
-            names = set(_NAME.findall(sharding_rule))
+            try:
+                rule, sizes = rule_text(sharding_rule)
+            except RuleError as problem:
+                raise ValueError(str(problem)) from None
+            factor_sizes = {**sizes, **factor_sizes}
+            names = set(_NAME.findall(rule.partition("|")[0]))
             unknown = sorted({*kinds, *factor_sizes} - names)
             if unknown:
                 raise ValueError(f"sharding_rule {sharding_rule!r} has no factor "
@@ -150,7 +162,7 @@ class custom_partitioning:
             fail(ValueError, f"custom_partitioning of `{self._name()}`: {problem}",
                  code="sharding-rule")
         leaves = custom_partitioning_p.bind(
-            *leaves, call=call, rule=rule, sizes=tuple(sorted(self.sizes.items())),
+            *leaves, call=call, rule=rule, sizes=tuple(sorted(call.sizes.items())),
             result_avals=results)
         return tree.unflatten(out[0], leaves)
 
@@ -180,7 +192,7 @@ class _Call:
                  ) -> None:
         self.owner, self.fun, self.flat = owner, fun, flat
         self.static, self.in_tree, self.out_tree = static, in_tree, out_tree
-        self.partition = owner.partition
+        self.partition, self.sizes = owner.partition, dict(owner.sizes)
         self.__module__ = getattr(owner.fun, "__module__", "")
         self.__qualname__ = getattr(owner.fun, "__qualname__", owner._name())
 
@@ -196,27 +208,43 @@ class _Call:
             structs = [[ShapeDtypeStruct(t.shape, t.dtype) for t in ts]
                        for ts in (operands, results)]
             text = str(text(STATE.abstract_mesh, *structs))
-        if text is None:
-            text = _private(*shapes)
-        body, _, _ = text.partition("|")
+        text, sizes = rule_text(_private(*shapes) if text is None else text)
+        self.sizes = {**sizes, **owner.sizes}
+        body, _, tail = text.partition("|")
+        said = {item.partition(":")[0]: item.partition(":")[2] for item in tail.split()}
+        self._check_kinds(said, body, text)
         left, arrow, right = body.partition("->")
         if not arrow:
             raise RuleError(f"rule {text!r} has no `->`")
         of_operands, of_results = set(_NAME.findall(left)), set(_NAME.findall(right))
         kinds = []
         for factor in dict.fromkeys(_NAME.findall(left) + _NAME.findall(right)):
-            kind = owner.kinds.get(factor, "")
+            mark = "!" if f"{factor}!" in said else ""
+            kind = said.get(factor + mark, "") or _WORDS.get(owner.kinds.get(factor, ""), "")
             shared = factor in of_operands and factor in of_results
             if self.partition is not None:
-                if kind == "need_replication_factors" or owner.sharding_rule is None:
-                    kinds.append(f"{factor}:replicate")
-            elif kind == "reduction_factors" and factor in of_operands and not shared:
-                kinds.append(f"{factor}:sum")
-            elif kind or not shared:
-                kinds.append(f"{factor}:replicate")
+                kind = kind if kind == REPLICATE and owner.sharding_rule is not None else ""
+                kind = REPLICATE if owner.sharding_rule is None else kind
+            elif kind in REDUCERS and (factor not in of_operands or shared):
+                kind = REPLICATE
+            elif kind not in REDUCERS and (kind not in ("", PASS) or not shared):
+                kind = REPLICATE
+            if kind or mark:
+                kinds.append(f"{factor}{mark}:{kind or PASS}")
         rule = body.strip() + (f" | {' '.join(kinds)}" if kinds else "")
-        make_rule(rule, *shapes, dict(owner.sizes))
+        make_rule(rule, *shapes, self.sizes)
         return rule
+
+    def _check_kinds(self, said: dict[str, str], body: str, text: str) -> None:
+        """Raise RuleError for kinds of factors that there are not, or that a function has not."""
+        unknown = sorted({name.rstrip("!") for name in said} - {*_NAME.findall(body)})
+        if unknown:
+            raise RuleError(f"rule {text!r} has no factor {', '.join(map(repr, unknown))}")
+        allowed = (PASS, REPLICATE, HALO, *COMBINED)
+        for factor, word in said.items():
+            if word not in allowed:
+                raise RuleError(f"kind {word!r} of factor {factor!r} in rule {text!r} is for ops "
+                                f"that know it; one of {', '.join(allowed)}")
 
     def on_blocks(self, operands: Sequence[ArrayType], results: Sequence[ArrayType]) -> Blocks:
         """What runs on one device, for operands and results with these layouts."""

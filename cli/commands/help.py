@@ -7,14 +7,18 @@ import inspect
 from pathlib import Path
 
 from ...ir.diagnostics import errors
+from ...ir.inference.infer import infer
+from ...ir.op import OPS, Op
 from ...ir.support.environment import VARIABLES
 from ...ir.support.spelling import none_such
+from ...ir.typeof import typeof
 from ..output import Output
 from ..problems import Problem
 
 FOLDER = Path(__file__).parent / "topics"
 TOPICS = {
     "ir": "how to read a program: types, lines, collectives",
+    "rules": "factor rules: how they are written, and what they say; `help OP` has those of an op",
     "budgets": "the file of `check --budget`",
     "warnings": "the kinds of waste that `explain` and `check --warnings` tell",
     "errors": "the classes of errors; `help NAME` is the page of one",
@@ -23,7 +27,7 @@ TOPICS = {
 
 
 def help_(options: argparse.Namespace) -> None:
-    """Print a topic, the help of a command, or the page of an error class."""
+    """Print a topic, the help of a command, or the page of an error class or an op."""
     out = Output(options)
     text = page(options, out.width)
     if out.as_json:
@@ -53,10 +57,33 @@ def page(options: argparse.Namespace, columns: int) -> str:
         return "\n".join(f"{name}: {text}" for name, (_, text) in VARIABLES.items())
     if topic in TOPICS:
         return (FOLDER / f"{topic}.md").read_text().rstrip()
-    found = error_page(topic)
+    found = error_page(topic) or op_page(topic)
     if found is None:
-        raise Problem(none_such(topic, (*TOPICS, *commands, *error_classes()), "topic"))
+        raise Problem(none_such(topic, (*TOPICS, *commands, *error_classes(), *OPS),
+                                "topic"))
     return found
+
+
+def op_page(name: str) -> str | None:
+    """What an op is, and its rules for operands of some shapes; None if there is none so called."""
+    op: Op | None = OPS.get(name)
+    if op is None:
+        return None
+    lines = [f"{name}: {op.doc}"]
+    rules: dict[str, str] = {}
+    for sample in op.samples() if op.samples is not None and op.rule is not None else ():
+        types = tuple([typeof(x) for x in sample.operands])
+        results = infer(op, types, dict(sample.params))
+        rule = op.factor_rule(tuple([t.shape for t in types]), tuple([t.shape for t in results]),
+                              dict(sample.params))
+        rules.setdefault(str(rule), ", ".join(t.str_short() for t in types))
+    if not rules and isinstance(op.rule, str):
+        rules[op.rule] = "of any shapes"
+    elif not rules:
+        lines.append("  its rule hangs on its params" if op.rule is not None else
+                     "  it has no rule: it holds programs" if op.subprograms else
+                     "  it has no rule: nothing of it is split, or it works on blocks")
+    return "\n".join([*lines, *[f"  {rule}    {of}" for rule, of in rules.items()]])
 
 
 def error_classes() -> dict[str, type]:

@@ -18,6 +18,7 @@ from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.prices import Objective
 from ...partitioner.passes import PREPARE, PartitionRequest
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, partition
+from ...partitioner.preparation.dead_code import drop_unread
 from ...partitioner.stages import carrying
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
 from ...report.advice.repetition import Shortened
@@ -33,18 +34,20 @@ from ..jit.jitted import Jitted
 from ..jit.stages import Traced
 
 
-def _trial(base: Partitioned) -> Options:
+def _trial(base: Partitioned, compared: bool = True) -> Options:
     """The options of a program that is partitioned only to be costed beside another."""
-    return Options(True, False, *base.objective[:3])
+    return Options(True, False, *base.objective[:3], compared)
 
 
-def inlined(program: Program, padded: bool = True) -> Program:
+def inlined(program: Program, padded: bool = True, objective: Objective | None = None) -> Program:
     """The program as changes see it: every call replaced by what it calls. padded: dimensions that
-    axes would split are, where sizes do not divide, as in what is partitioned.
+    axes would split are, where sizes do not divide, as in what is partitioned. objective: what that
+    is partitioned for.
     """
-    new, request = program, PartitionRequest(program.mesh, (), (), Objective.of())
+    new = program
+    request = PartitionRequest(program.mesh, (), (), objective or Objective.of())
     for step in PREPARE:
-        if padded or step.name != "pad-uneven":
+        if step.name not in request.left_out and (padded or step.name != "pad-uneven"):
             new = step.run(new, request)
     if "meshes" in program.memo:
         new.memo["meshes"] = program.memo["meshes"]
@@ -52,17 +55,18 @@ def inlined(program: Program, padded: bool = True) -> Program:
 
 
 def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractMesh,
-                    padded: bool = True, arguments: bool = False) -> Program:
+                    padded: bool = True, arguments: bool = False,
+                    objective: Objective | None = None) -> Program:
     """A traced program with the changes inside of it made, and typed again where that matters.
 
-    padded: as of `inlined`. arguments: whether its parameters are still typed as they were without
-    the changes.
+    padded, objective: as of `inlined`. arguments: whether its parameters are still typed as they
+    were without the changes.
     """
     explicit = mesh.explicit_axes or any(v.aval.mesh.explicit_axes for v in program.invars)
     specs = arg_specs(changes) if arguments and explicit else {}
     if not specs and not any(isinstance(c, Inside) for c in changes):
         return program
-    new = edited(inlined(program, padded), changes, mesh)
+    new = edited(inlined(program, padded, objective), changes, mesh)
     if not explicit:
         return new
     types = [t.update(sharding=NamedSharding(mesh, specs[i].padded(t.ndim))) if i in specs else t
@@ -143,7 +147,8 @@ class Changed(Jitted):
         found = self._traces.get(key)
         if found is None:
             program, out_tree, captured = self._base._trace(leaves, in_tree, static)
-            made = changed_program(program, self._changes, mesh, self._padded)
+            made = changed_program(program, self._changes, mesh, self._padded,
+                                   objective=self._base._partition_options.judged(program))
             found = (made, out_tree, captured)
             self._traces[key] = found
         return found
@@ -172,9 +177,9 @@ class TracedSubject:
         """The function with the changes."""
         return Changed(self.jitted, changes, self.mesh)
 
-    def part(self, short: Shortened) -> ProgramSubject:
+    def part(self, short: Shortened, compared: bool) -> ProgramSubject:
         """The program with some of its arguments, equations and results."""
-        return _part(self, short)
+        return _part(self, short, compared)
 
 
 class ProgramSubject:
@@ -186,9 +191,9 @@ class ProgramSubject:
         given = asked_arguments(program, in_shardings)
         self.specs = [v.aval.spec if s is None and v.aval.has_explicit_mesh() else s
                       for s, v in zip(given, program.invars, strict=True)]
+        self.options = options or Options(hardware=hardware)
         self.partitioned: Partitioned = partition(
-            program, mesh=program.mesh, in_shardings=self.specs,
-            options=options or Options(hardware=hardware))
+            program, mesh=program.mesh, in_shardings=self.specs, options=self.options)
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
@@ -202,26 +207,29 @@ class ProgramSubject:
             wanted[i] = spec
         program = carrying(self.apply(changes), self.program)
         return partition(program, mesh=self.program.mesh, in_shardings=specs,
-                         out_shardings=wanted, options=_trial(self.partitioned))
+                         out_shardings=wanted,
+                         options=_trial(self.partitioned, self.options.compared))
 
     def apply(self, changes: Sequence[Change]) -> Program:
-        return changed_program(self.program, changes, self.program.mesh, arguments=True)
+        return changed_program(self.program, changes, self.program.mesh, arguments=True,
+                               objective=self.partitioned.objective)
 
-    def part(self, short: Shortened) -> ProgramSubject:
+    def part(self, short: Shortened, compared: bool) -> ProgramSubject:
         """The program with some of its arguments, equations and results."""
-        return _part(self, short)
+        return _part(self, short, compared)
 
 
-def _part(whole: TracedSubject | ProgramSubject, short: Shortened) -> ProgramSubject:
+def _part(whole: TracedSubject | ProgramSubject, short: Shortened, compared: bool
+          ) -> ProgramSubject:
     traced, known = whole.partitioned.traced, whole.partitioned.traced.memo.get(Requests.KEY)
-    program = inlined(short.program).replace()
+    program = drop_unread(inlined(short.program, objective=whole.partitioned.objective)).replace()
     program.memo.update({k: v for k, v in traced.memo.items() if k in TEXT_ATTRIBUTES})
     if whole.donated:
         program.memo[DONATED] = tuple([whole.donated[i] for i in short.arguments])
     if known is not None:
         program.memo[Requests.KEY] = Requests(tuple([known.arguments[i] for i in short.arguments]),
                                               tuple([known.results[i] for i in short.results]))
-    return ProgramSubject(program, options=_trial(whole.partitioned))
+    return ProgramSubject(program, options=_trial(whole.partitioned, compared))
 
 
 class DecidedSubject:
@@ -242,5 +250,5 @@ class DecidedSubject:
     def apply(self, changes: Sequence[Change]) -> Program:
         raise ValueError("the shardings of this program are decided; explain the traced program")
 
-    def part(self, short: Shortened) -> DecidedSubject:
+    def part(self, short: Shortened, compared: bool) -> DecidedSubject:
         raise ValueError("the shardings of this program are decided; explain the traced program")

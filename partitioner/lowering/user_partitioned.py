@@ -16,6 +16,7 @@ from ..preparation.inline import inline
 from ..redistribution.moves import emit_moves
 from ..redistribution.redistribute import plan
 from .builder import Lowering
+from .recipes import recipe_of
 
 
 def localize_user_function(out: Lowering, eqn: Equation) -> None:
@@ -23,6 +24,8 @@ def localize_user_function(out: Lowering, eqn: Equation) -> None:
     types = [a.aval for a in eqn.invars]
     blocks = eqn.params["call"].on_blocks(types, [v.aval for v in eqn.outvars])
     body = inline(blocks.program)
+    recipe = recipe_of(eqn.instance, tuple(types), tuple([v.aval for v in eqn.outvars]),
+                       eqn.params)
     reason = f"`{blocks.name}` wants its operands so"
     atoms = [_moved(out, out.atom(a), t, t.entries, want, reason)
              for a, t, want in zip(eqn.invars, types, blocks.operands, strict=True)]
@@ -43,6 +46,12 @@ def localize_user_function(out: Lowering, eqn: Equation) -> None:
                  location=eqn.location, help="the function on blocks gives the block of the result")
         claimed = aval.sharding.spec.unreduced.union(around, *made)
         extra = out.mesh.sort_axes(axes_without(atom.aval.varying, claimed, out.mesh))
+        for reducer, axes, reason in recipe.finish:
+            over = tuple([a for a in axes if a in extra])
+            if over:
+                out.reason = reason
+                atom = out.emit(reducer, [atom], {"axes": over})[0]
+                extra = [a for a in extra if a not in over]
         if extra:
             out.reason = f"`{blocks.name}` says that result {i} is the same along " + ", ".join(
                 extra)

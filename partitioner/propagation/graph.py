@@ -27,6 +27,7 @@ from .divisibility import dividing, roomy, warn_indivisible
 from .step import Layout
 
 _EMPTY: frozenset[str] = frozenset()
+THE_PLAN = "the frozen plan"        # the reason of constraints that the user did not write
 
 
 class Root(NamedTuple):
@@ -92,7 +93,7 @@ class Graph:
         self.uses: list[int] = []
         self.index: dict[Var, int] = {}
         self.asked: dict[int, Root] = {}
-        self.moved: list[tuple[int, tuple[Any, ...], Root, int]] = []
+        self.moved: list[tuple[int, tuple[Any, ...], Root, int, frozenset[str]]] = []
         self.priority: dict[int, int] = {}
         self.repeats: dict[int, int] = {}
         self.starts: dict[tuple[ArrayType, frozenset[str]], Any] = {}      # see `start`
@@ -308,22 +309,24 @@ class Graph:
                     warn_indivisible(eqn, aval, len(entries), axes, divides, self.size)
                 axes = divides
             entries.append(axes)
-        root = Root("`with_sharding_constraint`", eqn.location)
+        root = Root(eqn.reason or "`with_sharding_constraint`", eqn.location)
         self.constrain(result, entries, root)
+        pending = frozenset(eqn.params.get("unreduced", ()))
+        self.pending[result] |= pending
         priority = eqn.params.get("priority", 0)
         if priority:
             self.priority[result] = priority
         if operand >= 0 and UNCONSTRAINED not in entries:
-            self.moved.append((operand, tuple(entries), root, priority))
+            self.moved.append((operand, tuple(entries), root, priority, pending))
 
     def move_constraints(self) -> None:
         """A constraint on a value that nothing else constrains holds for the value itself."""
         wanted: dict[int, set[tuple[Any, ...]]] = {}
         first: dict[int, int] = {}
-        for t, entries, _, priority in self.moved:
+        for t, entries, _, priority, _ in self.moved:
             wanted.setdefault(t, set()).add(entries)
             first[t] = min(first.get(t, priority), priority)
-        for t, entries, root, _ in self.moved:
+        for t, entries, root, _, pending in self.moved:
             layout = self.layouts[t]
             if first[t] and wanted[t] == {layout.entries}:
                 self.priority[t] = first[t]          # an argument that is given so
@@ -331,6 +334,7 @@ class Graph:
                     and not any(layout.entries) and not self.pending[t]
                     and not any(a in layout.blocked for axes in entries for a in axes)):
                 self.constrain(t, entries, root)
+                self.pending[t] = pending
                 if first[t]:
                     self.priority[t] = first[t]
 
@@ -378,3 +382,9 @@ class Graph:
 def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:
     """The manual axes of each dimension, from an in_spec or out_spec."""
     return tuple(spec.padded(ndim).entries)
+
+
+def keeps_plan(program: Program) -> bool:
+    """Does a traced program have the decisions of a frozen plan?"""
+    return "sharding_constraint" in program.op_names and any(
+        [eqn.reason == THE_PLAN for eqn in program.eqns])

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 
 from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.program import LayoutConstraints, Program, Var
+from ...ir.program import Equation, LayoutConstraints, Program, Var
 from ...ir.support.immutable import immutable
 from ..factors import project
 from .fixed_point import Solution
@@ -113,13 +113,16 @@ class Veto:
     """An axis that an equation would have brought to a dimension of a value, and what forbade it.
 
     wanted: who has it, as a step of an origin path. held: "dimension 1 of it is over x", "argument
-    `w` is asked for so", ...; location: where that was said, if the user said it.
+    `w` is asked for so", ...; location: where that was said, if the user said it. source: the
+    tensor that has it, and on which dimension; equation: where they meet.
     """
     dim: int
     axis: str
     wanted: Step
     held: str
     location: Location = UNKNOWN
+    source: tuple[int, int] = (-1, -1)
+    equation: Equation | None = None
 
 
 def vetoes(program: Program, var: Var) -> tuple[Veto, ...]:
@@ -173,7 +176,7 @@ def _vetoes(origins: Origins, node: Node, tensor: int) -> Iterator[Veto]:
                 where = eqn.location if eqn is not None else UNKNOWN
                 wanted = Step(f"{by} would have it from {name}, dimension {place}", where)
                 held, location = _held(graph, node, axes, at, f, dim, axis, own[same:])
-                yield Veto(dim, axis, wanted, held, location)
+                yield Veto(dim, axis, wanted, held, location, (source, place), eqn)
 
 
 def _held(graph: Graph, node: Node, axes: list, at: int, f: int, dim: int, axis: str,

@@ -253,7 +253,7 @@ class _Resolver:
                 self.pinned.add(new)
             return
         reason = "" if eqn.op is reshard_p else (
-            f"`with_sharding_constraint` asks for {eqn.params['sharding'].spec}")
+            f"{eqn.reason or '`with_sharding_constraint`'} asks for {eqn.params['sharding'].spec}")
         bound = self.bind(result, mesh)
         eqns.append(Equation(reshard_p, (new,), (bound,), {"dst_sharding": target.sharding},
                              eqn.location, reason))

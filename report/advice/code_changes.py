@@ -6,11 +6,15 @@ one line at a time, where a collective is among the equations that they replace 
 
     NAME                  instead of                              written
     reduce first          a reduction of what is gathered         the reduction, then psum or pmax
+    reduce first, between the same with a reshape or such between
+    narrow first          what is gathered in fewer bits          the gather of that
+    rows                  a product with one-hot rows             the rows that they name
     one block             one block of what is gathered           ppermute, or a psum of that block
     sum behind            a psum in each step of a scan           one psum behind it
 """
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,12 +26,15 @@ import numpy as np
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.op import OPS
+from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.rule import ELEMENTWISE
 from ...ir.types import array_type
 from ..reasons.causes import where
 from ..reasons.value_paths import inner_programs
 
+_BETWEEN = 6             # equations from a reduction to the gather of what it reduces
 _SCALARS = 60            # equations that an index may be computed by
 _REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
 
@@ -95,7 +102,8 @@ def sites(program: Program) -> Iterator[Site]:
                 makers = [m.maker(a) for a in m.eqn.invars]
                 inside = [e for _, p in inner_programs(m.eqn, 0) for e in p.eqns
                           if e.op.collective is not None]
-                about = [m.eqn, *inside, *(e for e in makers if e is not None)]
+                between = _between(m) or ()
+                about = [m.eqn, *inside, *between, *(e for e in makers if e is not None)]
                 found.append(Site(change, m.eqn.location, frozenset(
                     where(e.location) for e in about), change.code(m)))
             return False
@@ -132,11 +140,11 @@ def _fit(m: Match, value: Atom) -> Atom | None:
     return value if value.aval == wanted else None
 
 
-def _over(m: Match, name: str, x: Atom) -> Atom:
+def _over(m: Match, name: str, x: Atom, names: Any = None) -> Atom:
     """An all-reduce of a value over the axes that are gathered."""
     op = "psum_invariant" if name == "psum" and x.aval.manual.varying else name
     groups = {} if op == "psum_invariant" else {"axis_index_groups": None}
-    return m.emit(OPS[op], x, axes=tuple(m.names), **groups)
+    return m.emit(OPS[op], x, axes=tuple(m.names if names is None else names), **groups)
 
 
 # -- a reduction before the gather ---------------------------------------------------------------
@@ -156,6 +164,101 @@ def _reduced_first_code(m: Match) -> str:
         return ""
     inner = re.sub(rf"(?<!\w){re.escape(whole)}(?!\w)", lambda _: part, text) if m.tiled else part
     return f"lax.{name}({inner}, {_axes(m)})"
+
+
+def _between(m: Match) -> list[Equation] | None:
+    """The gather that a value comes from, and what was made of it since, element by element or in
+    another shape; None where it comes from none.
+    """
+    found: list[Equation] = []
+    atom: Atom = m.eqn.invars[0] if m.eqn.invars else None      # type: ignore[assignment]
+    for _ in range(_BETWEEN):
+        made = m.maker(atom) if isinstance(atom, Var) else None
+        if made is None:
+            return None
+        found.insert(0, made)
+        if made.op.name in ("all_gather", "all_gather_invariant"):
+            return found
+        own = [a for a in made.invars if isinstance(a, Var)]
+        if len(own) != 1 or not (made.op.rule == ELEMENTWISE or made.op.name == "reshape"):
+            return None
+        atom = own[0]
+    return None
+
+
+def _reduced_first_between(m: Match) -> Atom | None:
+    """The same made of the block, reduced, and only that exchanged."""
+    between = _between(m)
+    if between is None or len(between) < 2:
+        return None
+    gather, *others = between
+    params = gather.params
+    if params["axis_index_groups"] is not None or not params["tiled"]:
+        return None
+    names, d, x = params["axis_name"], params["all_gather_dimension"], gather.invars[0]
+    n = gather.outvars[0].aval.shape[d] // x.aval.shape[d]
+    for eqn in others:
+        if eqn.op.name == "reshape":
+            before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+            major = math.prod(before[:d])
+            # the dimension that is gathered stays one, or is the major part of one
+            to = next((k for k, size in enumerate(after) if math.prod(after[:k]) == major
+                       and size % before[d] == 0), None)
+            if to is None or eqn.params["dimensions"] is not None:
+                return None
+            sizes = tuple([size // n if k == to else size for k, size in enumerate(after)])
+            x, d = m.emit(eqn.op, x, **{**eqn.params, "new_sizes": sizes}), to
+        else:
+            operands = [x if isinstance(a, Var) else a for a in eqn.invars]
+            x = m.emit(eqn.op, *operands, **eqn.params)
+    if d not in m.axes:
+        return None
+    part = m.emit(m.eqn.op, x, **m.eqn.params)
+    return _fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part, names))
+
+
+# -- fewer bits before the gather -----------------------------------------------------------------
+
+def _narrow_first(m: Match) -> Atom | None:
+    gather = m.maker(m.eqn.invars[0])
+    if gather is None or m.eqn.outvars[0].aval.dtype.itemsize >= m.x.aval.dtype.itemsize:
+        return None
+    narrow = m.emit(m.eqn.op, m.x, **m.eqn.params)
+    return _fit(m, m.emit(gather.op, narrow, like=gather, **gather.params))
+
+
+# -- rows instead of a product with one-hot rows --------------------------------------------------
+
+def _rows(m: Match) -> Atom | None:
+    """Equal where the table is finite; what names no row of it is a row of zeros in both."""
+    tokens, count, table = m.maker(m.rows), m.maker(m.count), m.table.aval
+    last = m.onehot.aval.ndim - 1
+    if (tokens is None or tokens.op.name != "broadcast_in_dim" or count is None
+            or count.op.name != "iota"
+            or count.params["dimension"] != count.outvars[0].aval.ndim - 1
+            or m.onehot.aval.shape[-1] != table.shape[0] or m.dims != (((last,), (0,)), ((), ()))):
+        return None
+    index = tokens.invars[0]
+    shape = m.onehot.aval.shape[:-1]
+    if (index.aval.shape != shape or index.aval.dtype.kind not in "iu"
+            or tokens.params["broadcast_dimensions"] != tuple(range(last))):
+        return None
+    vectors = m.emit(tokens.op, index, **{**tokens.params, "shape": (*shape, 1)})
+    inner = table.shape[1:]
+    found = m.emit(OPS["gather"], m.table, vectors, dimension_numbers=GatherDimensionNumbers(
+        tuple(range(last, last + len(inner))), (0,), (0,), (), ()), slice_sizes=(1, *inner),
+        indices_are_sorted=False, unique_indices=False, mode=GatherScatterMode.FILL_OR_DROP,
+        fill_value=0)
+    return _fit(m, found)
+
+
+def _rows_code(m: Match) -> str:
+    tokens = m.maker(m.rows)
+    names = [_called(m, m.table), _called(m, tokens.invars[0]) if tokens is not None else ""]
+    if not all(re.fullmatch(r"[\w.\[\]'\"]+", name) for name in names) or not _expression(m.eqn):
+        return ""
+    return (f"{names[0]}.at[{names[1]}].get(mode=\"fill\", fill_value=0, "
+            "wrap_negative_indices=False)")
 
 
 # -- one block of what is gathered ----------------------------------------------------------------
@@ -334,6 +437,20 @@ CHANGES: tuple[CodeChange, ...] = (
         "reduce first", _GATHERED + "out = reduce_sum|reduce_max|reduce_min whole {axes}",
         _reduced_first, why="parts are reduced where they are, and only their results exchanged"),
         "reduce before the exchange instead of gathering", _reduced_first_code),
+    CodeChange(Rewrite(
+        "reduce first, between", "out = reduce_sum|reduce_max|reduce_min value {axes}",
+        _reduced_first_between,
+        why="parts are reduced where they are, and only their results exchanged"),
+        "reduce before the exchange instead of gathering", lambda m: ""),
+    CodeChange(Rewrite(
+        "narrow first", _GATHERED + "out = convert_element_type whole", _narrow_first,
+        why="what is kept in fewer bits is exchanged in these"),
+        "convert to fewer bits before the exchange instead of behind it", lambda m: ""),
+    CodeChange(Rewrite(
+        "rows", "match = eq rows count\n" "onehot = convert_element_type match\n"
+        "out = dot_general onehot table {dimension_numbers=dims}", _rows,
+        why="rows are read, and no product with zeros is exchanged"),
+        "look rows up instead of multiplying with one-hot rows", _rows_code),
     CodeChange(Rewrite(
         "one block", _GATHERED + "out = dynamic_slice|slice whole *starts", _one_block,
         why="each device receives the block that it reads, and no other"),

@@ -31,7 +31,7 @@ from ..reasons.causes import Cause
 from .candidates import Candidates
 from .changes import Argument, Change, Constrain, Respec, Result, rows, text_of
 from .code_changes import Rewritten
-from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
+from .trials import MUCH, Budget, Subject, Trials, Tried, key_of, short_trials
 
 SECONDS = 2.0      # for all suggestions of an explanation
 SINGLES = 48       # candidates tried for one collective
@@ -66,6 +66,7 @@ class Suggestion:
     estimated: bool = False
     latency: float = field(default=0.0, repr=False, compare=False)
     _left: int = field(default=0, repr=False, compare=False)
+    _arguments: int = field(default=0, repr=False, compare=False)    # bytes of a device
 
     @property
     def diff(self) -> tuple[tuple[str, str], ...]:
@@ -266,7 +267,7 @@ class _One:
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
                           removes, tuple(changes), self.search.subject, False,
-                          self.trials.latency_of(tried), left)
+                          self.trials.latency_of(tried), left, new.memory.argument_bytes)
 
     def elsewhere(self, tried: Tried, left: int) -> bool:
         """Are the bytes only received at another line: neither fewer of them, nor in less time?"""
@@ -278,10 +279,13 @@ class _One:
                 and base.time - tried.figures.time < _GONE * part)
 
     def harm(self, s: Suggestion) -> int:
-        """Does it raise memory or operations: 0 no, 1 somewhat, 2 much?"""
+        """Does it raise memory or operations: 0 no, 1 somewhat, 2 much? Arguments that take much
+        more count somewhat: they were gathered by who passes them.
+        """
         base = self.trials.base
-        return int(s.peak_bytes > base.peak_bytes * _SOME or s.flops > base.flops * _SOME) + int(
-            self.trials.much(s.peak_bytes, s.flops))
+        some = (s.peak_bytes > base.peak_bytes * _SOME or s.flops > base.flops * _SOME
+                or s._arguments > base.memory.argument_bytes * MUCH)
+        return int(some) + int(self.trials.much(s.peak_bytes, s.flops))
 
     def ranked(self) -> list[Suggestion]:
         """The best first; one that raises memory or operations much is not the first while one that

@@ -48,8 +48,10 @@ class Subject(Protocol):
         """What the user has with the changes made: a function for a function."""
         ...
 
-    def part(self, short: Shortened) -> Subject:
-        """The subject of a program that has some of the arguments, equations and results."""
+    def part(self, short: Shortened, compared: bool) -> Subject:
+        """The subject of a program that has some of the arguments, equations and results.
+        compared: whether other plans of it are compared with the first.
+        """
         ...
 
 
@@ -95,13 +97,14 @@ class Trials:
 
     def __init__(self, subject: Subject, topology: Topology, base: Figures, equations: int,
                  budget: Budget, results: Sequence[int] | None = None, ratio: float = 1.0,
-                 translated: Callable[[Change], Change | None] = lambda change: change) -> None:
+                 translated: Callable[[Change], Change | None] = lambda change: change,
+                 compared: bool = True) -> None:
         self.subject, self.topology, self.base = subject, topology, base
         self.partitioned: Partitioned = subject.partitioned
         self.equations, self.budget, self.ratio = equations, budget, ratio
         self.results = range(len(self.partitioned.out_specs)) if results is None else results
         self.translated = translated
-        self.work = work_of(self.partitioned, equations)
+        self.work = work_of(self.partitioned, equations, compared)
         self.before = _summary(self.partitioned, lambda: base)
         self._tried: dict[frozenset[Change], Tried | None] = {}
 
@@ -152,12 +155,16 @@ def short_trials(whole: Trials, topology: Topology) -> Trials | None:
     short = shortened(inlined)
     if short is None or len(short.program.eqns) * _WORTH > len(inlined.eqns):
         return None
-    try:
-        subject = whole.subject.part(short)
-    except REFUSED:
-        return None
-    partitioned = subject.partitioned
-    whole.budget.left -= work_of(partitioned, len(short.program.eqns))
+    for compared in (False, True):
+        try:
+            subject = whole.subject.part(short, compared)
+        except REFUSED:
+            return None
+        partitioned = subject.partitioned
+        whole.budget.left -= work_of(partitioned, len(short.program.eqns), compared)
+        # one plan alone will do, if it is as those that were taken for the whole program
+        if compared or whole.before.at.keys() <= {*map(key_of, collectives(partitioned.local))}:
+            break
     place: dict[Any, Place] = {v: at for at, v, _ in places(partitioned.stages["inlined"])}
     same: dict[Place, Place] = {at: place[v] for at, v, _ in places(inlined) if v in place}
     arguments = {old: new for new, old in enumerate(short.arguments)}
@@ -177,13 +184,13 @@ def short_trials(whole: Trials, topology: Topology) -> Trials | None:
 
     base = figures(partitioned.local, topology, subject.donated)
     return Trials(subject, topology, base, len(place), whole.budget,
-                  short.results, len(inlined.eqns) / len(short.program.eqns), translated)
+                  short.results, len(inlined.eqns) / len(short.program.eqns), translated, compared)
 
 
-def work_of(partitioned: Partitioned, equations: int) -> float:
+def work_of(partitioned: Partitioned, equations: int, compared: bool = True) -> float:
     """What a trial of a program takes, of which that many values count."""
     return work(equations, len(partitioned.mesh.axis_names),
-                plans_made(partitioned.local, partitioned.objective))
+                plans_made(partitioned.local, partitioned.objective) if compared else 1)
 
 
 def work(equations: int, axes: int, plans: int = 2) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir.ops.communication.collective_kinds import each_collective, received_bytes
-from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...partitioner.cost.buffers import nbytes
 from ...partitioner.cost.work import equation_flops, trips
 from ..analysis import Analysis
@@ -136,7 +136,8 @@ def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[V
         for reader in readers[v]:
             size = sum(nbytes(w.aval) for w in reader.outvars)
             if reader.op.name in _SAME:
-                frontier += reader.outvars
+                k = reader.invars.index(v) if len(reader.outvars) == len(reader.invars) else 0
+                frontier.append(reader.outvars[k])
             elif reader.op.name in _SLICES and reader.invars[0] is v and size < nbytes(out.aval):
                 kept += size
             else:
@@ -154,7 +155,9 @@ def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[V
 
 
 def invariant(e: Analysis) -> Iterator[Waste]:
-    """Collectives in the body of a loop that depend on nothing that changes."""
+    """Collectives in the body of a loop that depend on nothing that changes, those that stand in
+    its branches, too: nothing is moved out of these, since they may not run.
+    """
     for eqn, count in equations(e.partitioned.local):
         if eqn.op.name not in ("scan", "while") or trips(eqn) < 2:
             continue
@@ -162,28 +165,41 @@ def invariant(e: Analysis) -> Iterator[Waste]:
             body, first = eqn.params["jaxpr"], eqn.params["num_consts"]
         else:
             body, first = eqn.params["body_jaxpr"], eqn.params["body_nconsts"]
-        fixed: set[Var] = {*body.invars[:first], *body.constvars}
-        for inner in body.eqns:
-            if inner.op.effect or not all(isinstance(a, Literal) or a in fixed
-                                          for a in inner.invars):
-                continue
-            fixed.update(inner.outvars)
-            if inner.op.collective is None or not received_bytes(inner):
-                continue
-            if not any(u.equation is inner for u in each_collective(body)):
-                continue
+        for inner, is_sure in _unchanged(body, frozenset(range(first))):
             lost = received_bytes(inner) * (trips(eqn) - 1) * count
-            name = _called(inner)
-            yield Waste("loop-invariant", f"`{inner.op.name}` of `{name}` is the same in each of "
-                        f"the loop's {trips(eqn)} steps: {quantity(lost, 'B')} received again",
-                        inner.location, lost, what="received",
+            again = f"{quantity(lost, 'B')} received again"
+            if not is_sure:
+                again = f"up to {again}, as often as its branch is taken"
+            yield Waste("loop-invariant", f"`{inner.op.name}` of `{_called(inner)}` is the same in "
+                        f"each of the loop's {trips(eqn)} steps: {again}", inner.location, lost,
+                        what="received",
                         fix="do it once before the loop, and let the body use the result")
+
+
+def _unchanged(program: Program, constant: frozenset[int]) -> Iterator[tuple[Equation, bool]]:
+    """The collectives of a body that are the same in all runs if these parameters are; and whether
+    each run has them.
+    """
+    fixed: set[Var] = {*[program.invars[i] for i in constant], *program.constvars}
+    exchanged = {id(u.equation) for u in each_collective(program)}
+    for eqn in program.eqns:
+        known = [isinstance(a, Literal) or a in fixed for a in eqn.invars]
+        if eqn.op.name == "cond":
+            operands = frozenset([i for i, is_known in enumerate(known[1:]) if is_known])
+            for branch in eqn.params["branches"]:
+                yield from ((inner, False) for inner, _ in _unchanged(branch, operands))
+        if eqn.op.effect or not all(known):
+            continue
+        fixed.update(eqn.outvars)
+        if eqn.op.collective is not None and received_bytes(eqn) and id(eqn) in exchanged:
+            yield eqn, True
 
 
 def _root(atom: Atom, made: dict[Var, Equation]) -> Atom:
     """What a value is another form of."""
     while isinstance(atom, Var) and atom in made and made[atom].op.name in _SAME:
-        atom = made[atom].invars[0]
+        eqn = made[atom]                # of several values that wait for each other: the same one
+        atom = eqn.invars[eqn.outvars.index(atom) if len(eqn.outvars) == len(eqn.invars) else 0]
     return atom
 
 

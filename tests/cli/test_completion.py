@@ -11,7 +11,8 @@ from shardtrace.cli.parser import make_parser
 from shardtrace.partitioner.cost.hardware import hardware_names
 
 VERBS = ("explain", "autoshard", "trace", "partition", "show", "collectives", "run", "check",
-         "diff", "why", "fmt", "hlo", "reduce", "completion", "help")
+         "diff", "why", "propagate", "freedom", "freeze", "thaw", "fmt", "hlo", "reduce",
+         "completion", "help")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

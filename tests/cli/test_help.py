@@ -3,9 +3,11 @@ import re
 
 import pytest
 
-from shardtrace.cli.commands.help import FOLDER, TOPICS, error_classes
+from shardtrace.cli.commands.help import FOLDER, TOPICS, error_classes, op_page
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.communication.collective_kinds import KINDS as COLLECTIVES
+from shardtrace.ir.rule import KINDS as KINDS_OF_FACTORS
+from shardtrace.ir.rule import REDUCERS
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.report.warnings.warnings import KINDS
 
@@ -29,9 +31,22 @@ def test_a_topic_that_there_is_not(said):
     assert status == 2 and "did you mean `budgets`?" in err
 
 
-@pytest.mark.parametrize("page", ["ir.md", "warnings.md"])
+@pytest.mark.parametrize("page", ["ir.md", "rules.md", "warnings.md"])
 def test_the_page_of_the_documentation_is_the_topic(page):
     assert (DOCS / page).read_text() == (FOLDER / page).read_text()
+
+
+def test_every_op_has_a_page_with_its_rules(said):
+    for name, op in OPS.items():
+        page = op_page(name)
+        assert page.startswith(f"{name}: ") and len(page.splitlines()) > 1, name
+        assert op.doc in page
+    assert said("help", "dot_general")[1].count("i k, k j -> i j | k:sum") == 1
+
+
+def test_the_words_of_rules_are_told():
+    told = {word for words, *_ in rows("rules.md", "word") for word in re.findall(r"`(\w+)", words)}
+    assert told == {*KINDS_OF_FACTORS, *REDUCERS} - {"reduce"}
 
 
 def rows(page, heading):

@@ -165,7 +165,7 @@ def check_constraint(x: ArrayType, sharding: NamedSharding) -> None:
                      code="axis-not-auto", label=f"{axis} is {mesh.axis_type(axis)}")
 
 
-def _constraint_infer(x: ArrayType, *, sharding: NamedSharding, **priority: int) -> ArrayType:
+def _constraint_infer(x: ArrayType, *, sharding: NamedSharding, **more: Any) -> ArrayType:
     check_constraint(x, sharding)
     mesh = sharding.mesh
     if not isinstance(mesh, AbstractMesh) or mesh is x.mesh:
@@ -178,18 +178,19 @@ def _constraint_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
 
 
 def _constraint_batch(operands: Sequence[Any], dims: Sequence[Any], size: int, *,
-                      sharding: NamedSharding, **priority: int) -> tuple[list[Any], list[Any]]:
+                      sharding: NamedSharding, **more: Any) -> tuple[list[Any], list[Any]]:
     (x,), (d,) = operands, dims
     has_auto = bool(sharding.mesh.auto_axes)
     entry = UNCONSTRAINED if has_auto else x.aval.entries[d]
     wider = insert_dim(sharding, x.aval.ndim - 1, d, entry)
-    return [sharding_constraint_p.bind(x, sharding=wider, **priority)], [d]
+    return [sharding_constraint_p.bind(x, sharding=wider, **more)], [d]
 
 
 sharding_constraint_p = defop(
     "sharding_constraint",
     doc="The same value; over Auto axes its layout is fixed to `sharding`, but for the dimensions "
-        "that are UNCONSTRAINED. `priority` (0 if it is not there) says when it spreads.",
+        "that are UNCONSTRAINED. `priority` (0 if it is not there) says when it spreads, "
+        "`unreduced` over which axes it stays an unfinished sum (of a plan that is kept).",
     infer=_constraint_infer, rule="... -> ...", explicit="follow", pending="carry",
     linear=[(0,)], jvp="linear", transpose=_constraint_transpose, batch=_constraint_batch,
     evaluate=_identity, arithmetic=False, facts=(IDENTITY,),

@@ -208,3 +208,68 @@ def test_mistakes_are_told():
     f.def_partition(lambda mesh, shapes, result: None, sharding_rule="i j -> i j")
     with pytest.raises(TypeError, match="partition"):
         st.jit(f)(st.device_put(x, NamedSharding(grid(), P("x"))))
+
+
+# -- the rule as one string ------------------------------------------------------------------------
+
+def reduced(rule, op=jnp.max):
+    @custom_partitioning
+    def rows(x):
+        return op(x * x, 1)
+    rows.def_partition(sharding_rule=rule)
+    return rows
+
+
+@pytest.mark.parametrize("rule, op, kind", [
+    ("i k -> i | k:max", jnp.max, "all-reduce"), ("i k -> i | k:min", jnp.min, "all-reduce"),
+    ("i k -> i | k:sum", jnp.sum, "all-reduce"), ("i k -> i | k:prod", jnp.prod, "all-reduce"),
+    ("([i, k])->([i]) {i=8, k=16} reduction={k}", jnp.sum, "all-reduce"),
+    ("#sdy.op_sharding_rule<([i, k])->([i]) {i=8, k=16} need_replication={k}>", jnp.max,
+     "all-gather"),
+    ("i k -> i | k:replicate", jnp.max, "all-gather"), ("i k -> i", jnp.max, "all-gather")])
+def test_the_rule_says_how_partial_results_are_combined(rule, op, kind):
+    compiled = same(lambda x: reduced(rule, op)(x), values((8, 16)), (P("x", "y"),))
+    assert compiled.output_shardings.spec == P("x")
+    assert kinds(compiled) == [kind]
+
+
+def test_dimensions_of_several_factors_in_the_notation_of_shardy():
+    @custom_partitioning
+    def heads(x):
+        return x.reshape(x.shape[0], 4, -1) if x.shape[1] == 32 else x.reshape(x.shape[0], 1, -1)
+    heads.def_partition(sharding_rule="([i, jk])->([i, j, k]) {i=8, j=4, k=8}")
+    mesh = grid()
+    x = st.device_put(np.arange(256, dtype=np.float32).reshape(8, 32),
+                      NamedSharding(mesh, P("x", "y")))
+    compiled = st.jit(heads).lower(x).compile()
+    assert compiled.output_shardings.spec == P("x", "y") and not kinds(compiled)
+    np.testing.assert_array_equal(compiled(x), np.arange(256).reshape(8, 4, 8))
+
+
+def test_a_blocked_factor_is_not_split_by_propagation():
+    @custom_partitioning
+    def scaled(x):
+        return x * 2
+    scaled.def_partition(sharding_rule="i j -> i j | i!:pass")
+    compiled = same(lambda x: scaled(x), values((8, 8)), (P("x", "y"),))
+    assert compiled.output_shardings.spec == P(None, "y")
+
+
+@pytest.mark.parametrize("rule, message", [
+    ("([i, k])->([i]) {i=8} reductions={k}", "there is no 'reductions'"),
+    ("([i, k) -> ([i])", "cannot read"), ("([i; k])->([i])", "cannot read dimension"),
+    ("([i, k])->([i]) surprise", "cannot read 'surprise'")])
+def test_a_rule_that_cannot_be_read_is_refused_where_it_is_said(rule, message):
+    with pytest.raises(ValueError, match=message):
+        reduced(rule)
+
+
+@pytest.mark.parametrize("rule, message", [
+    ("i k -> i | q:sum", "has no factor 'q'"), ("i k -> i | k:scan", "kind 'scan' of factor 'k'"),
+    ("i k -> i | k:more", "kind 'more'"), ("([i, k])->([i]) {i=4, k=16}", "")])
+def test_a_rule_that_does_not_fit_is_refused_at_the_call(rule, message):
+    if not message:
+        assert reduced(rule)(np.ones((8, 16), np.float32)).shape == (8,)   # sizes are read off
+        return
+    with pytest.raises(ValueError, match=message):
+        reduced(rule)(np.ones((8, 16), np.float32))

@@ -226,3 +226,111 @@ args = (struct((16, 512, 256), None, "d"), struct((256, 512)))
     for one, other in zip(changed, [1 + hidden.sum((0, 1)), np.full(3, 0.5 ** 16),
                                     hidden.max((1, 2))], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+BETWEEN = {
+    "flattened": ("whole.reshape(8192, 256).sum(0)", lambda x: x.reshape(8192, 256).sum(0)),
+    "of squares": ("(whole * whole * 0.5).sum(0)", None),
+    "scaled": ("jnp.max(jnp.tanh(whole * 0.5), axis=0)", lambda x: np.tanh(x * 0.5).max(0)),
+    "of merged rows": ("whole.reshape(8192 * 16, 16).sum(0)",
+                       lambda x: x.reshape(8192 * 16, 16).sum(0)),
+    "narrowed": ("whole.astype(jnp.float16).reshape(-1)", None)}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_what_is_made_of_a_gather_before_it_is_reduced_is_made_of_the_block(name, tmp_path):
+    code, reference = BETWEEN[name]
+    source = HEAD + f"""\
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return {code}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=False)
+args = (struct((8192, 16, 16), "d"),)
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        (gather,) = found.collectives
+        words = "fewer bits" if name == "narrowed" else "reduce before the exchange"
+        best = next((s for s in gather.suggestions if words in s.text), None)
+        if name == "of squares":                # of two values: not made of the block alone
+            assert best is None
+            return
+        assert best is not None and best.received_bytes < 0.6 * found.received_bytes
+        given = values_of(module.args)
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(best.apply()(*placed))
+    wanted = given[0].astype(np.float16).reshape(-1) if reference is None else reference(*given)
+    np.testing.assert_allclose(changed, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("code", ["whole.reshape(1024, 8, 256).sum(0)",
+                                  "whole.reshape(-1).max()[None]", "jnp.tanh(whole).sum(1)",
+                                  "whole.reshape(4096, 512).sum(0)"])
+def test_a_reshape_that_cuts_or_merges_blocks_otherwise_is_looked_at(code, tmp_path):
+    source = HEAD + f"""\
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return {code}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=False)
+args = (struct((8192, 16, 16), "d"),)
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        given = values_of(module.args)
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        wanted = np.asarray(st.jit(module.f)(*placed))
+        for s in found.collectives[0].suggestions:
+            with st.config.override(shardtrace_executor="per_device"):
+                np.testing.assert_allclose(np.asarray(s.apply()(*placed)), wanted, rtol=1e-3,
+                                           atol=1e-3)
+
+
+ROWS = {
+    "rows of the batch": ("st.nn.one_hot(tokens, table.shape[0]) @ table", ("d",)),
+    "of two dimensions": ("jnp.tanh(st.nn.one_hot(tokens.reshape(64, -1), table.shape[0]) @ table)",
+                          ("d",)),
+    "of another size": ("st.nn.one_hot(tokens, 8192)[:, :table.shape[0]] @ table", None)}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_product_with_one_hot_rows_looks_them_up(name, tmp_path):
+    code, spec = ROWS[name]
+    source = HEAD + f"""\\
+def f(table, tokens):
+    return {code}
+
+
+mesh = st.make_mesh((2, 4), ("data", "model"))
+args = struct((4096, 256), ("data", "model")), struct((8192,), "data", dtype=np.int32)
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = next((s for c in found.collectives for s in c.suggestions
+                     if s.text.startswith("look rows up") and len(s.changes) == 1), None)
+        if spec is None:
+            assert best is None
+            return
+        assert best is not None and best.received_bytes < found.received_bytes
+        assert best.flops < found.flops / 10
+        table, tokens = values_of(module.args)
+        tokens = (tokens - 100) * 6                 # some name no row
+        placed = [st.device_put(v, a.sharding) for v, a in zip((table, tokens), module.args,
+                                                               strict=True)]
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(best.apply()(*placed))
+    wanted = np.where(((tokens >= 0) & (tokens < 4096))[:, None], table[tokens % 4096], 0)
+    if name == "of two dimensions":
+        wanted = np.tanh(wanted).reshape(64, 128, 256)
+    np.testing.assert_allclose(changed, wanted, rtol=1e-5, atol=1e-5)
+    if name == "rows of the batch":
+        ((old, new),) = best.diff
+        assert 'table.at[tokens].get(mode="fill", fill_value=0' in new
+        with user_module(user_file(tmp_path, source.replace(old, new))) as module:
+            np.testing.assert_allclose(np.asarray(st.jit(module.f)(*placed)), wanted, rtol=1e-5)
+            assert st.explain(module.f)(*module.args).received_bytes == best.received_bytes
+

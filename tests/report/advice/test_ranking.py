@@ -9,6 +9,8 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.partitioner.cost.schedule import exchange_seconds
+from shardtrace.report.advice.changes import Constrain
+from shardtrace.report.reasons.value_paths import places
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -86,3 +88,23 @@ def test_a_line_says_what_is_saved_and_what_it_costs() -> None:
     whole = next(s for s in gather.suggestions if "`w1` as P()" in s.text)
     assert f"replicates `w1`: memory +{whole.peak_bytes / found.peak_bytes - 1:.0%}" in said
     assert whole.flops > 1.25 * found.flops and gather.suggestions[0] is not whole
+
+
+@pytest.mark.parametrize("objective", ["time", "xla"])
+def test_changes_are_made_where_they_were_found(objective: str) -> None:
+    """Lines that compute the same are one for some plans, and several for others."""
+    def f(x: st.Array, w: st.Array) -> tuple[st.Array, st.Array]:
+        a, b = jnp.sin(x), jnp.sin(x)
+        h = a + b
+        return jnp.cumsum(h, 1), h @ w
+
+    jitted = st.jit(f, compiler_options={"objective": objective})
+    args = struct((64, 256), None, "model"), struct((256, 256))
+    found = st.explain(jitted)(*args)
+    subject, inlined = found.subject, found.partitioned.stages["inlined"]
+    for place, value, eqn in places(inlined):
+        if eqn is not None and value.aval.ndim:
+            change = Constrain((place,), "", P("data"), eqn.location)
+            made = subject.apply([change]).trace(*args).jaxpr
+            (constraint,) = [e for e in made.eqns if e.op.name == "sharding_constraint"]
+            assert constraint.location is eqn.location

@@ -105,7 +105,7 @@ def test_what_the_text_of_many_layers_partitions_is_bounded(function, monkeypatc
 
 def test_without_time_for_the_whole_program_figures_are_in_proportion() -> None:
     args = arguments(40)
-    found = st.explain(forward, suggest_seconds=0.1)(*args)
+    found = st.explain(forward, suggest_seconds=0.07)(*args)
     dearest = max(found.collectives, key=lambda c: c.total_time)
     best = dearest.suggestions[0]
     assert best.estimated and "in proportion" in " ".join(str(found).split())

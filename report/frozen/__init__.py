@@ -1,0 +1,6 @@
+"""Frozen plans: the decisions of a partition as data, which a later one keeps and is compared with.
+
+    decisions.py   what was decided of each value and exchange, and by what it is found again
+    fitting.py     a program with the decisions of a plan written into it
+    plan.py        the plan: a file, a text, and what is otherwise in another one
+"""

@@ -1,0 +1,190 @@
+"""The decisions of a partition: how each value is laid out, and where it is brought elsewhere.
+
+A decision is found again by the user's source and not by its number: the function, the text of the
+line, the op, and the how manieth it is of those that are alike (`Key`). So it holds while lines
+move, come and go around it. It is read off the RESHARDED program, whose layouts are final, and
+belongs to the place in the inlined program that became this equation.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
+from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import ArrayType
+from ...partitioner.pipeline import Partitioned
+from ...partitioner.propagation.graph import THE_PLAN
+from ..reasons.value_paths import inner_programs
+from ..words import spec_text
+
+LAYOUT_OPS = ("sharding_constraint", "reshard")     # they say where values lie, and compute nothing
+
+
+class Key(NamedTuple):
+    """What a decision is found again by.
+
+    kind: "argument", "result" (of the whole program), "value" (a result of an equation),
+    "parameter" (of the body of a loop or branch) or "operand" (brought elsewhere for the equation).
+    path: the ops around it, and of a body which of its op's, such as "scan". index: which argument,
+    operand or result. nth: of those that are equal otherwise.
+    """
+    kind: str
+    name: str = ""
+    op: str = ""
+    function: str = ""
+    line: str = ""
+    via: str = ""
+    path: str = ""
+    index: int = 0
+    nth: int = 0
+
+
+class Decision(NamedTuple):
+    """spec: as the user writes it. name, type: of the value (global shape). before: of an operand,
+    the spec in which the value lies otherwise. location: where the equation stands.
+    """
+    key: Key
+    name: str
+    type: str
+    spec: str
+    before: str = ""
+    location: Location = UNKNOWN
+
+
+class Found(NamedTuple):
+    """A place in a program that a decision may be about: an operand or result of equation `n` of
+    the program at `path`, or a parameter of it (n is -1).
+    """
+    key: Key
+    path: tuple[tuple[int, str, int], ...]
+    n: int
+    atom: Atom
+    location: Location
+
+
+def found_places(program: Program) -> Iterator[Found]:
+    """The values and operands of an inlined program and of its loops and branches, with keys."""
+    counts: dict[Key, int] = {}
+
+    def numbered(key: Key) -> Key:
+        nth = counts[key] = counts.get(key, -1) + 1
+        return key._replace(nth=nth)
+
+    def walk(p: Program, path: tuple, names: str, around: Location) -> Iterator[Found]:
+        where = _place(around)
+        for i, v in enumerate(p.invars if path else ()):
+            yield Found(numbered(Key("parameter", "", "", *where, names, i)), path, -1, v, around)
+        for n, eqn in enumerate(p.eqns):
+            if eqn.op.name in LAYOUT_OPS:
+                continue
+            where = _place(eqn.location)
+            for kind, atoms in (("operand", eqn.invars), ("value", eqn.outvars)):
+                for i, a in enumerate(atoms):
+                    key = Key(kind, "", eqn.op.name, *where, names, i)
+                    yield Found(numbered(key), path, n, a, eqn.location)
+            if eqn.op.name != "shard_map":              # whose specs, and body, are the user's
+                for step, inner in inner_programs(eqn, n):
+                    which = f"{eqn.op.name}.{step[1]}{'' if step[2] < 0 else step[2]}"
+                    yield from walk(inner, (*path, step), f"{names}/{which}".strip("/"),
+                                    eqn.location)
+
+    return walk(program, (), "", UNKNOWN)
+
+
+def _place(at: Location) -> tuple[str, str, str]:
+    """Function, text of the line, and transformation."""
+    return (at.function, at.source_line().strip(), at.transform) if at.line else ("", "", "")
+
+
+def decisions(partitioned: Partitioned) -> list[Decision]:
+    """What was decided in this partition. Values with parts of mesh axes are left out.
+    """
+    traced, inlined = partitioned.traced, partitioned.stages["inlined"]
+    final = dict(_final_types(inlined, partitioned.resolved, partitioned.resharded))
+    found = []
+    for i, (v, t) in enumerate(zip(traced.invars, partitioned.resharded.in_avals, strict=True)):
+        name = traced.arg_names[i] if i < len(traced.arg_names) else f"[{i}]"
+        found.append(_decision(Key("argument", name), name, v.aval, t.spec))
+    for i, (a, t) in enumerate(zip(traced.outvars, partitioned.resharded.out_avals, strict=True)):
+        name = traced.result_names[i] if i < len(traced.result_names) else f"[{i}]"
+        found.append(_decision(Key("result", name), name, a.aval, t.spec))
+    lies: dict[Atom, str] = dict(zip(inlined.invars, [d.spec if d else "" for d in found],
+                                     strict=False))
+    same: dict[Atom, Atom] = {}                 # what a plan that was kept has constrained
+    for _, eqn in _layouts(inlined):
+        if eqn.reason == THE_PLAN:
+            same[eqn.outvars[0]] = same.get(eqn.invars[0], eqn.invars[0])
+        elif UNCONSTRAINED not in asked_spec(eqn):
+            lies[eqn.outvars[0]] = written(asked_spec(eqn))
+    for place in found_places(inlined):
+        spec = final.get((place.path, place.n, place.key.kind, place.key.index))
+        atom = same.get(place.atom, place.atom)
+        if spec is None or not isinstance(atom, Var):
+            continue
+        made = _decision(place.key, atom.name or "", atom.aval, spec, place.location)
+        if made is None:
+            continue
+        if place.key.kind != "operand":
+            lies[atom] = made.spec
+            found.append(made)
+        elif lies.get(atom, made.spec) != made.spec:
+            found.append(made._replace(before=lies[atom]))
+    return [d for d in found if d is not None]
+
+
+def asked_spec(eqn: Equation) -> PartitionSpec:
+    """What a constraint or `reshard` asks for."""
+    return eqn.params["sharding" if "sharding" in eqn.params else "dst_sharding"].spec
+
+
+def _layouts(program: Program) -> Iterator[tuple[int, Equation]]:
+    """The equations that say where values lie, those of loops and branches among them."""
+    for n, eqn in enumerate(program.eqns):
+        if eqn.op.name in LAYOUT_OPS:
+            yield n, eqn
+        for _, inner in inner_programs(eqn, n):
+            yield from _layouts(inner)
+
+
+def _decision(key: Key, name: str, aval: ArrayType, spec: PartitionSpec, at: Location = UNKNOWN
+              ) -> Decision | None:
+    if not aval.shape or not all(isinstance(a, str) for axes in spec.entries for a in axes):
+        return None
+    return Decision(key, name, aval.update(sharding=None).str_short(True), written(spec), "", at)
+
+
+def written(spec: PartitionSpec) -> str:
+    """`P('data', unreduced={'model'})`, as the user writes it."""
+    text = spec_text(spec_from_entries(spec.entries))
+    if not spec.unreduced:
+        return text
+    axes = ", ".join(repr(str(a)) for a in sorted(spec.unreduced, key=str))
+    return f"{text[:-1]}{'' if text == 'P()' else ', '}unreduced={{{axes}}})"
+
+
+def _final_types(inlined: Program, resolved: Program, resharded: Program, path: tuple = ()
+                 ) -> Iterator[tuple[Any, PartitionSpec]]:
+    """The layouts of values and operands at the places of the inlined program."""
+    firsts, thens, lasts = map(_computing, (inlined, resolved, resharded))
+    if [e.op for _, e in lasts] != [e.op for _, e in firsts]:
+        lasts, resharded = thens, resolved          # what the planner moved has no place of its own
+    if [e.op for _, e in lasts] != [e.op for _, e in firsts]:
+        return
+    for i, v in enumerate(resharded.invars if path else ()):
+        yield (path, -1, "parameter", i), v.aval.spec
+    for (n, eqn), (_, then), (_, last) in zip(firsts, thens, lasts, strict=True):
+        for kind, atoms in (("operand", last.invars), ("value", last.outvars)):
+            for i, a in enumerate(atoms):
+                yield (path, n, kind, i), a.aval.spec
+        if eqn.op.name != "shard_map":
+            for (step, first), (_, second), (_, third) in zip(
+                    inner_programs(eqn, n), inner_programs(then, n), inner_programs(last, n),
+                    strict=True):
+                yield from _final_types(first, second, third, (*path, step))
+
+
+def _computing(program: Program) -> list[tuple[int, Equation]]:
+    return [(n, e) for n, e in enumerate(program.eqns) if e.op.name not in LAYOUT_OPS]

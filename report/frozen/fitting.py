@@ -1,0 +1,116 @@
+"""A program with the decisions of a plan written into it, as constraints.
+
+Each value that a decision is about is followed by a `sharding_constraint`, and each operand that is
+brought elsewhere stands behind one. Their reason is `THE_PLAN`, so that reports name it.
+"""
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...ir.diagnostics.location import Location
+from ...ir.mesh import AbstractMesh
+from ...ir.ops.communication.sharding import sharding_constraint_p
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.shardings.sharding import NamedSharding
+from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.types import ArrayType
+from ...partitioner.propagation.graph import THE_PLAN
+from .decisions import Decision, Key, found_places
+
+Pins = Mapping[tuple, PartitionSpec]
+
+
+def parsed_spec(text: str) -> PartitionSpec:
+    """`P('data', None)` as a spec. Raises ValueError for what is none."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+                and call.func.id == "P" and {k.arg for k in call.keywords} <= {"unreduced"}):
+            raise ValueError
+        return PartitionSpec(*[ast.literal_eval(a) for a in call.args],
+                             **{k.arg: ast.literal_eval(k.value) for k in call.keywords})
+    except (SyntaxError, ValueError, TypeError):
+        raise ValueError(f"{text!r} is no spec; write P('X', None)") from None
+
+
+def fitted(program: Program, decisions: Iterable[Decision], mesh: AbstractMesh
+           ) -> tuple[Program, dict[Key, str]]:
+    """(the inlined program with these decisions, why others do not fit). Over Explicit axes types
+    have decided, and the program is as it was.
+    """
+    known = {d.key: d for d in decisions}
+    pins: dict[tuple, PartitionSpec] = {}
+    unfit: dict[Key, str] = {}
+    arguments = {d.key.name: d for d in known.values() if d.key.kind == "argument"}
+    at = [(Key("argument", name), ((), -1, "argument", i), v.aval) for i, (name, v) in enumerate(
+        zip(program.arg_names, program.invars, strict=False)) if name in arguments]
+    at += [(f.key, (f.path, f.n, f.key.kind, f.key.index), f.atom.aval)
+           for f in found_places(program) if f.key in known]
+    for key, place, aval in at:
+        spec = parsed_spec(known[key].spec)
+        why = misfit(aval, spec, mesh)
+        if why:
+            unfit[key] = why
+        elif not mesh.explicit_axes and not aval.varying:
+            pins[place] = spec
+    return (_pinned(program, pins, mesh) if pins else program), unfit
+
+
+def misfit(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> str:
+    """Why a value of this type cannot have the spec; "" if it can."""
+    if len(spec) > aval.ndim:
+        return f"it has {aval.ndim} dimensions now"
+    for d, axes in enumerate(spec.padded(aval.ndim).entries):
+        unknown = [a for a in axes if a not in mesh.axis_names]
+        if unknown:
+            return f"the mesh has no axis {', '.join(map(repr, unknown))} now"
+        parts = math.prod(map(mesh.axis_size, axes))
+        if parts > aval.shape[d]:
+            return f"dimension {d} of size {aval.shape[d]} cannot be split {parts} ways"
+    return ""
+
+
+def _pinned(program: Program, pins: Pins, mesh: AbstractMesh, path: tuple = ()) -> Program:
+    out: list[Equation] = []
+    same: dict[Atom, Var] = {}
+
+    def constrained(a: Atom, spec: PartitionSpec, location: Location) -> Var:
+        now = same.get(a, a)
+        made = Var(a.aval, getattr(a, "name", None))
+        params: dict = {"sharding": NamedSharding(mesh, spec_from_entries(
+            spec.padded(a.aval.ndim).entries))}
+        if spec.unreduced:
+            params["unreduced"] = tuple(sorted(spec.unreduced))
+        out.append(Equation(sharding_constraint_p, (now,), (made,), params, location, THE_PLAN))
+        return made
+
+    def pin(n: int, kind: str, values: Sequence[Var], location: Location) -> None:
+        for i, v in enumerate(values):
+            spec = pins.get((path, n, kind, i))
+            if spec is not None:
+                same[v] = constrained(v, spec, location)
+
+    first = program.eqns[0].location if program.eqns else Location.at("<unknown>", 0)
+    pin(-1, "parameter" if path else "argument", program.invars, first)
+    for n, eqn in enumerate(program.eqns):
+        operands = []
+        for i, a in enumerate(eqn.invars):
+            spec = pins.get((path, n, "operand", i))
+            operands.append(same.get(a, a) if spec is None else constrained(a, spec, eqn.location))
+        params = dict(eqn.params)
+        for name in eqn.op.subprograms if eqn.op.name != "shard_map" else ():
+            held = params[name]
+            params[name] = (
+                tuple([_pinned(p, pins, mesh, (*path, (n, name, j))) for j, p in enumerate(held)])
+                if isinstance(held, tuple) else _pinned(held, pins, mesh, (*path, (n, name, -1))))
+        out.append(eqn.replace(invars=tuple(operands), params=params))
+        pin(n, "value", eqn.outvars, eqn.location)
+    ends = [same.get(a, a) for a in program.outvars]
+    new = program.replace(eqns=out, outvars=ends)
+    if "meshes" in program.memo:
+        new.memo["meshes"] = program.memo["meshes"]
+    return new
+
+

@@ -1,0 +1,5 @@
+"""What propagation did, and what it may still do.
+
+    steps.py     each step in order, what disagreed in the end and what that costs
+    freedom.py   which dimensions the user decided, which propagation, which nobody
+"""

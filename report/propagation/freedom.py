@@ -1,0 +1,247 @@
+"""The freedom map: which dimensions can be split together, who decided them, what each is worth.
+
+Dimensions that share a factor in some equation are one *freedom*: the batch, the hidden dimension,
+the vocabulary. To split one of them over a mesh axis is to split all; so the freedoms of a program,
+and the axes, are the space of its parallelisms. Of each dimension of each value in it is told who
+decided: the user, by an argument, a constraint or a type; propagation; or nobody. What a freedom is
+worth over an axis is found by trying: its arguments are passed so, and the whole program is
+partitioned and costed again.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.support.immutable import immutable
+from ...partitioner.propagation.graph import Graph
+from ..advice.changes import Argument, Change, Result, text_of
+from ..advice.trials import Trials
+from ..reasons.axis_paths import AxisPaths
+from ..words import quantity, seconds
+
+YOU, PROPAGATION, NOBODY = "you", "propagation", "nobody"
+_NAMED = 4           # values of a freedom that are named
+
+
+@immutable
+class Member:
+    """A dimension of a value. by: "you", "propagation" or "nobody"; axes: that split it."""
+    value: str
+    dim: int
+    by: str
+    axes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.value}.{self.dim}"
+
+
+@immutable
+class Worth:
+    """A freedom split over an axis, too. changes: of the arguments; time, received_bytes,
+    peak_bytes: of the program then."""
+    axis: str
+    changes: tuple[Change, ...]
+    time: float
+    received_bytes: int
+    peak_bytes: int
+
+    @property
+    def text(self) -> str:
+        return text_of(self.changes)
+
+
+@immutable
+class Freedom:
+    """Dimensions that are split together. sizes: that they have; worth: over the axes that they are
+    not split over yet, as far as that was tried, the best first.
+    """
+    sizes: tuple[int, ...]
+    members: tuple[Member, ...]
+    worth: tuple[Worth, ...]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that split some of it."""
+        return tuple(dict.fromkeys([a for m in self.members for a in m.axes]))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"sizes": list(self.sizes), "axes": list(self.axes),
+                "members": [{"value": m.value, "dimension": m.dim, "by": m.by,
+                             "axes": list(m.axes)} for m in self.members],
+                "worth": [{"axis": w.axis, "change": w.text, "time": w.time,
+                           "received_bytes": w.received_bytes, "peak_bytes": w.peak_bytes}
+                          for w in self.worth]}
+
+
+class FreedomMap:
+    """The freedoms of one partitioned program, those with most values first. untried: how many
+    ways of splitting there was no time for.
+    """
+
+    def __init__(self, names: AxisPaths, trials: Trials) -> None:
+        self.names, self.trials = names, trials
+        self.partitioned = trials.partitioned
+        self.name = self.partitioned.traced.name
+        self.untried = 0
+
+    @functools.cached_property
+    def freedoms(self) -> tuple[Freedom, ...]:
+        origins = self.names.origins
+        if origins is None:
+            return ()
+        graph = origins.solution.graph
+        found = []
+        for places in _together(graph):
+            members = tuple([self._member(graph, t, d) for t, d in places
+                             if t in self.names.of_tensor])
+            if members:
+                sizes = tuple(dict.fromkeys([graph.layouts[t].shape[d] for t, d in places]))
+                found.append((places, sizes, members))
+        found.sort(key=lambda f: -len(f[2]))
+        return tuple([Freedom(sizes, members, self._worth(places, members))
+                      for places, sizes, members in found])
+
+    def _member(self, graph: Graph, t: int, d: int) -> Member:
+        layout = graph.layouts[t]
+        axes = layout.entries[d]
+        own = [graph.root(t, d, a) is not None for a in axes]
+        said = any(own) or (not axes and not layout.open[d] and t in graph.asked)
+        by = YOU if said else PROPAGATION if axes else NOBODY
+        return Member(self.names.name(self.names.of_tensor[t]), d, by, tuple(map(str, axes)))
+
+    def _worth(self, places: Sequence[tuple[int, int]], members: Sequence[Member]
+               ) -> tuple[Worth, ...]:
+        mesh, found = self.partitioned.mesh, []
+        have = {a for m in members for a in m.axes}
+        for axis, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
+            if n < 2 or str(axis) in have:
+                continue
+            changes = self._changes(dict(places), axis, n)
+            if not changes:
+                continue
+            if self.trials.work > self.trials.budget.left and not self.trials.known(changes):
+                self.untried += 1
+                continue
+            tried = self.trials.attempt(changes)
+            if tried is not None:
+                f = tried.figures
+                found.append(Worth(str(axis), changes, f.time, f.received_bytes, f.peak_bytes))
+        return tuple(sorted(found, key=lambda w: (w.time, w.axis)))
+
+    def _changes(self, dims: dict[int, int], axis: str, n: int) -> tuple[Change, ...]:
+        """The arguments, and results that were asked for, of a freedom split over an axis, too."""
+        p, changes = self.partitioned, []
+        assert self.names.origins is not None
+        tensors = self.names.origins.tensors
+        solution = self.names.origins.solution
+        for i, v in enumerate(p.resolved.invars):
+            spec = _split(p.in_specs[i], v.aval.shape, dims.get(tensors.get(v, -1)), axis, n, p)
+            if spec is not None:
+                changes.append(Argument(i, p.traced.arg_names[i], spec))
+        for i, t in enumerate(solution.results):
+            if t in solution.graph.asked:
+                shape = p.resolved.outvars[i].aval.shape
+                spec = _split(p.out_specs[i], shape, dims.get(t), axis, n, p)
+                if spec is not None and changes:
+                    name = p.traced.result_names[i] if p.traced.result_names else ""
+                    changes.append(Result(i, name, spec))
+        return tuple(changes)
+
+    # -- as text -----------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        base, count = self.trials.base, len(self.freedoms)
+        lines = [f"{self.name}: {count} freedom{'' if count == 1 else 's'}; {seconds(base.time)} a "
+                 f"step, {quantity(base.received_bytes, 'B')} received, "
+                 f"{quantity(base.peak_bytes, 'B')} held"]
+        own = [f for f in self.freedoms if f.worth or any(m.by == YOU or m.axes for m in f.members)]
+        for i, f in enumerate(own, 1):
+            sizes = " or ".join(map(str, f.sizes[:3])) + (" or ..." if len(f.sizes) > 3 else "")
+            split = f"over {', '.join(f.axes)}" if f.axes else "whole"
+            lines.append(f"{i}. size {sizes}, {split}")
+            for by in (YOU, PROPAGATION, NOBODY):
+                members = [m for m in f.members if m.by == by]
+                if members:
+                    lines.append(f"   by {by}: {_listed(members)}")
+            for w in f.worth:
+                lines.append(
+                    f"   over {w.axis}: {seconds(w.time)}{_part(w.time, base.time)}, "
+                    f"{quantity(w.received_bytes, 'B')} received"
+                    f"{_part(w.received_bytes, base.received_bytes)}, "
+                    f"{quantity(w.peak_bytes, 'B')} held{_part(w.peak_bytes, base.peak_bytes)}: "
+                    f"{w.text}")
+        inner = [f for f in self.freedoms if f not in own]
+        if inner:
+            lines.append(f"and {len(inner)} of values alone, whole and decided by nobody: "
+                         + _listed([f.members[0] for f in inner]))
+        if self.untried:
+            lines.append(f"{self.untried} ways of splitting were not tried, for want of time")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        freedoms = [f.to_dict() for f in self.freedoms]
+        return {"name": self.name, "freedoms": freedoms, "untried": self.untried}
+
+
+def _together(graph: Graph) -> list[list[tuple[int, int]]]:
+    """The dimensions of tensors that share a factor along which sharding flows, those of size one
+    left out. Of a dimension of several factors the first is what splits it.
+    """
+    leader: dict[tuple[int, int], tuple[int, int]] = {
+        (t, d): (t, d) for t, layout in enumerate(graph.layouts) if t not in graph.repeats
+        for d, n in enumerate(layout.shape) if n > 1}
+
+    def find(x: tuple[int, int]) -> tuple[int, int]:
+        while leader[x] != x:
+            leader[x] = x = leader[leader[x]]
+        return x
+
+    for node in graph.nodes:
+        own = [graph.repeats.get(t, t) for t in node.tensors]
+        groups: list[list[tuple[int, int]]] = []
+        if node.info is None:                   # the border of a shard_map
+            (outer, body), rank = own, len(graph.layouts[own[0]].shape)
+            groups = [[(outer, d), (body, d)] for d in range(rank)]
+        else:
+            for f in node.info.flowing:
+                groups.append([(own[t], d) for t, d, _ in node.info.positions[f]
+                               if own[t] >= 0 and node.info.maps[t][d][0] == f])
+        for group in groups:
+            known = [x for x in group if x in leader]
+            for x in known[1:]:
+                leader[find(x)] = find(known[0])
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for x in leader:
+        found.setdefault(find(x), []).append(x)
+    return list(found.values())
+
+
+def _split(spec: PartitionSpec | None, shape: tuple[int, ...], dim: int | None, axis: str, n: int,
+           p: Any) -> PartitionSpec | None:
+    """The spec with dimension `dim` over an axis, too; None where that is not to be had."""
+    if dim is None or spec is None or spec.unreduced:
+        return None
+    entries = [tuple([a for a in axes if a != axis]) for axes in spec.padded(len(shape)).entries]
+    parts = n
+    for a in entries[dim]:
+        parts *= p.mesh.axis_size(a)
+    if shape[dim] % parts:
+        return None
+    entries[dim] += (axis,)
+    return spec_from_entries(tuple(entries))
+
+
+def _listed(members: Sequence[Member]) -> str:
+    named = sorted(members, key=lambda m: not m.value.startswith("`"))      # what has a name first
+    texts = list(dict.fromkeys([
+        f"{m} ({', '.join(m.axes)})" if m.axes else str(m) for m in named]))
+    shown = texts[:_NAMED]
+    more = len(members) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _part(new: float, old: float) -> str:
+    return f" ({(new - old) / old:+.0%})" if old and new != old else ""

@@ -1,0 +1,216 @@
+"""A plan that is kept gives the partition that it was frozen from; what is not kept is said."""
+import linecache
+import textwrap
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.report.frozen.plan import FrozenPlan
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((2, 4), ("data", "model"))
+
+
+def struct(shape, *spec, mesh=MESH):
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def chain(x, w1, w2):
+    h = jnp.tanh(x @ w1)
+    return h @ w2
+
+
+def attention_step(p, x):
+    def loss(p):
+        q, k, v = ((x @ p[n]).reshape(8, 16, 4, 8) for n in ("wq", "wk", "wv"))
+        a = st.nn.softmax(jnp.einsum("bthd,bshd->bhts", q, k) / 8.0)
+        o = jnp.einsum("bhts,bshd->bthd", a, v).reshape(8, 16, 32)
+        h = x + o @ p["wo"]
+        return jnp.mean((h + jnp.tanh(h @ p["w1"]) @ p["w2"]) ** 2)
+
+    value, grads = st.value_and_grad(loss)(p)
+    return value, {n: p[n] - 0.1 * grads[n] for n in p}
+
+
+def scanned_step(ws, x):
+    def loss(ws):
+        y, _ = st.lax.scan(lambda h, w: (jnp.tanh(h @ w[0]) @ w[1], None), x, ws)
+        return jnp.mean(y * y)
+
+    return st.value_and_grad(loss)(ws)
+
+
+def uneven(x, w):
+    return jnp.tanh(x[1:] @ w).sum(0)
+
+
+def manual(x, w):
+    f = st.shard_map(lambda x, w: st.lax.psum(x @ w, "model"), mesh=MESH,
+                     in_specs=(P("data", "model"), P("model")), out_specs=P("data"))
+    return jnp.tanh(f(x, w)) @ w.T
+
+
+def attention_args(*, up, down, square):
+    return ({**{n: struct((32, 32), *square) for n in ("wq", "wk", "wv", "wo")},
+             "w1": struct((32, 128), *up), "w2": struct((128, 32), *down)},
+            struct((8, 16, 32), "data"))
+
+
+CASES = {
+    "chain": (chain, (struct((64, 256), "data"), struct((256, 256), None, "model"),
+                      struct((256, 256), None, "model"))),
+    "tensor parallel": (attention_step, attention_args(
+        up=(None, "model"), down=("model",), square=(None, "model"))),
+    "a wrong row": (attention_step, attention_args(
+        up=("model",), down=("model",), square=("model",))),
+    "fsdp": (attention_step, attention_args(
+        up=("data", "model"), down=("model", "data"), square=("data", "model"))),
+    "scan": (scanned_step, ((struct((4, 64, 64), None, None, "model"),
+                             struct((4, 64, 64), None, "model")), struct((64, 64), "data"))),
+    "scan, a wrong row": (scanned_step, ((struct((4, 64, 64), None, None, "model"),
+                                          struct((4, 64, 64), None, None, "model")),
+                                         struct((64, 64), "data"))),
+    "uneven": (uneven, (struct((64, 256), "data"), struct((256, 256), None, "model"))),
+    "shard_map": (manual, (struct((64, 256), "data"), struct((256, 256), "model")))}
+
+
+def moved(jitted, args):
+    """What is exchanged, but for single numbers, which no plan is about."""
+    return sorted((c.kind, c.mesh_axes, c.received_bytes // 64, c.count)
+                  for c in jitted.lower(*args).compile().collectives() if c.received_bytes > 64)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_plan_that_is_kept_gives_the_same_partition(case):
+    fun, args = CASES[case]
+    plan = st.freeze_plan(fun)(*args)
+    kept = st.thaw_plan(fun, plan)
+    difference = kept.difference(*args)
+    assert difference.fits, str(difference)
+    assert sum(n for *_, n, k in moved(kept, args)) == sum(
+        n for *_, n, k in moved(st.jit(fun), args))
+    read = FrozenPlan.from_json(plan.to_json())
+    assert read.to_json() == plan.to_json() and read.compared(plan).fits
+    traced = kept.lower(*args).stages["traced"]
+    assert str(parse_program(str(traced))) == str(traced)
+
+
+@pytest.mark.parametrize("case", ["a wrong row", "scan", "uneven"])
+def test_a_function_that_keeps_a_plan_computes_the_same(case):
+    fun, args = CASES[case]
+    rng = np.random.default_rng(0)
+    values = st.tree.map(lambda a: st.device_put(
+        rng.standard_normal(a.shape).astype(np.float32) / 8, a.sharding), args)
+    kept = st.thaw_plan(fun, st.freeze_plan(fun)(*values))
+    wanted = st.tree.leaves(fun(*st.tree.map(np.asarray, values)))
+    found = kept.lower(*values).compile(engine="per_device")(*values)
+    for a, b in zip(st.tree.leaves(found), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def made(text, name):
+    """A function with source, as an editor would leave it."""
+    file = f"<{name}>"
+    text = textwrap.dedent(text)
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    names = {"jnp": jnp, "st": st, "P": P}
+    exec(compile(text, file, "exec"), names)
+    return names["layer"]
+
+
+BEFORE = """
+    def layer(x, w1, w2):
+        h = jnp.tanh(x @ w1)
+        return h @ w2
+"""
+
+
+def test_decisions_hold_while_lines_move_and_come_between():
+    fun = made(BEFORE, "before.py")
+    args = (struct((64, 256), "data"), struct((256, 256), None, "model"),
+            struct((256, 256), None, "model"))
+    plan = st.freeze_plan(fun)(*args)
+    after = made("""
+    def layer(x, w1, w2):
+        # twice as much
+        x = x * 2
+        h = jnp.tanh(x @ w1)
+        h = h + 1
+        return h @ w2
+    """, "after.py")
+    difference = st.thaw_plan(after, plan).difference(*args)
+    assert difference.fits and {d.key.line for d in difference.new} == {"x = x * 2", "h = h + 1"}
+
+
+def test_what_is_gone_and_what_cannot_be_is_told():
+    fun = made(BEFORE, "before.py")
+    args = (struct((64, 256), "data"), struct((256, 256), None, "model"),
+            struct((256, 256), None, "model"))
+    plan = st.freeze_plan(fun)(*args)
+    after = made(BEFORE.replace("h @ w2", "(h @ w2).sum(1)"), "after.py")
+    difference = st.thaw_plan(after, plan).difference(*args)
+    assert {d.key.line for d in difference.gone} == {"return h @ w2"}
+    (text,) = [x for x in str(difference).splitlines() if "gone: `h`" in x]
+    assert text.startswith("  gone: `h`, brought to `dot_general` f32[64,256]")
+    assert text.endswith(": return h @ w2, P('data')"), text
+
+    small = st.ShapeDtypeStruct((256, 2), np.float32, sharding=NamedSharding(MESH, P()))
+    difference = st.thaw_plan(fun, plan).difference(args[0], args[1], small)
+    assert any("argument `w2` f32[256,256] as P(None, 'model'): dimension 1 of size 2 cannot be "
+               "split 4 ways" in line for line in str(difference).splitlines())
+    other = st.make_mesh((2, 4), ("data", "tensor"))
+    difference = st.thaw_plan(fun, plan).difference(*(
+        struct(a.shape, *s, mesh=other) for a, s in zip(
+            args, [("data",), (None, "tensor"), (None, "tensor")], strict=True)))
+    assert "the mesh has no axis 'model' now" in str(difference)
+
+
+def test_what_propagation_would_decide_otherwise_is_kept():
+    def layer(x, w):
+        return jnp.tanh(x @ w)
+
+    args = struct((64, 256), "data"), struct((256, 256), None, "model")
+    plan = st.freeze_plan(layer)(*args)
+    open_args = args[0], st.ShapeDtypeStruct((256, 256), np.float32)
+    free = st.jit(layer).lower(*open_args).compile().output_shardings.spec
+    kept = st.thaw_plan(layer, plan)
+    assert free == P("data") and kept.difference(*open_args).fits
+    assert kept.lower(*open_args).compile().output_shardings.spec == P("data", "model")
+    assert st.freeze_plan(kept)(*open_args).decisions[1].spec == "P(None, 'model')"
+
+
+def test_explanations_name_the_plan():
+    args = CASES["chain"][1]
+    kept = st.thaw_plan(chain, st.freeze_plan(chain)(*args))
+    (gather,) = st.explain(kept)(*args).collectives
+    assert gather.reason_kind == "asked" and (
+        "the frozen plan asks for P('data', None)" in gather.reason)
+
+
+def test_over_explicit_axes_a_plan_is_compared():
+    mesh = st.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+
+    def f(a, b):
+        return jnp.sin(a) + b
+
+    with st.set_mesh(mesh):
+        rows = struct((8, 64), "x", mesh=mesh)
+        plan = st.freeze_plan(f)(rows, rows)
+        assert st.thaw_plan(f, plan).difference(rows, rows).fits
+        columns = struct((8, 64), None, "x", mesh=mesh)
+        difference = st.thaw_plan(f, plan).difference(columns, columns)
+    assert len(difference.changed) == len(plan.decisions)
+    assert "`sin` f32[8,64]" in str(difference)
+
+
+@pytest.mark.parametrize("text", ["{}", "[", '{"plan": 1}', '{"plan": 2}',
+                                  '{"plan": 1, "function": "f", "mesh": {}, "exchanged": [], '
+                                  '"decisions": [{"kind": "value", "type": "", "spec": "P(x)"}]}'])
+def test_a_file_that_is_no_plan_is_refused(text, tmp_path):
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(ValueError, match="is no frozen plan"):
+        st.thaw_plan(chain, tmp_path / "plan.json")
