@@ -13,14 +13,13 @@ DOCUMENT = DOCS / "coverage.md"
 
 # "" is the package itself. Those of FULL hold what array programs are written with.
 FULL = ("numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "nn", "nn.initializers",
-        "random", "ops", "tree", "tree_util", "sharding", "flatten_util", "scipy.sparse.linalg")
+        "random", "ops", "ref", "tree", "tree_util", "sharding", "flatten_util", "scipy.sparse.linalg")
 MODULES = ("", *FULL, "scipy.cluster.vq", "scipy.fft", "scipy.integrate", "scipy.interpolate",
            "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal",
            "scipy.spatial.transform", "scipy.special", "scipy.stats", "ad_checkpoint",
            "custom_batching", "custom_derivatives", "debug", "dtypes", "errors", "test_util",
            "typing")
 
-_REF = "mutable references: values here do not change, so that programs can be partitioned"
 _COMPILER = "a hook of XLA or its runtime, of which there is none below"
 _TOKEN = "tokens order side effects inside of XLA; here effects run in the order of the program"
 _INTERNAL = "machinery of JAX's own transformations"
@@ -30,8 +29,6 @@ _EXPORT = "programs are saved as text (`program.as_text()`) or with `checkpoints
 # Why a name is missing: by module and name, or for all names of a kind by a prefix or suffix.
 REASONS: dict[str, dict[str, str]] = {
     "": {
-        "Ref": _REF, "empty_ref": _REF, "free_ref": _REF, "freeze": _REF, "new_ref": _REF,
-        "ref": _REF, "ds": _REF,
         "ad": _INTERNAL, "api_util": _INTERNAL, "interpreters": _INTERNAL,
         "lib": _INTERNAL, "make_user_context": _INTERNAL,
         "allow_f16_reductions": _COMPILER, "array_garbage_collection_guard": _COMPILER,

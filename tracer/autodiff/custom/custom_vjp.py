@@ -24,6 +24,7 @@ from ....ir.dtypes import issubdtype
 from ....ir.ops.control.custom import custom_lin_p, custom_vjp_call_p
 from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.types import ArrayType, same_type
+from ...references import through
 from ...staging.signature import function_name
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
@@ -92,6 +93,7 @@ class custom_vjp:
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
+    @through.with_rules
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = function_name(self.fun)
         if self.fwd is None or self.bwd is None:
