@@ -13,7 +13,8 @@ DOCUMENT = DOCS / "coverage.md"
 
 # "" is the package itself. Those of FULL hold what array programs are written with.
 FULL = ("numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "nn", "nn.initializers",
-        "random", "ops", "ref", "tree", "tree_util", "sharding", "flatten_util", "scipy.sparse.linalg")
+        "random", "ops", "ref", "tree", "tree_util", "sharding", "flatten_util",
+        "scipy.sparse.linalg")
 MODULES = ("", *FULL, "scipy.cluster.vq", "scipy.fft", "scipy.integrate", "scipy.interpolate",
            "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal",
            "scipy.spatial.transform", "scipy.special", "scipy.stats", "ad_checkpoint",
@@ -32,13 +33,10 @@ REASONS: dict[str, dict[str, str]] = {
         "ad": _INTERNAL, "api_util": _INTERNAL, "interpreters": _INTERNAL,
         "lib": _INTERNAL, "make_user_context": _INTERNAL,
         "allow_f16_reductions": _COMPILER, "array_garbage_collection_guard": _COMPILER,
-        "thread_guard": _COMPILER, "no_execution": _COMPILER, "explain_cache_misses": _COMPILER,
+        "thread_guard": _COMPILER, "no_execution": _COMPILER,
         "jax2tf_associative_scan_reductions": "for TensorFlow",
-        "softmax_custom_jvp": "softmax always has its own derivative, as in JAX by default",
         "auto_pcast": "casts to varying are always inserted, as in JAX by default",
         "remove_size_one_mesh_axis_from_type": "off, as in JAX by default",
-        "debug_key_reuse": "reuse of keys is not looked for",
-        "enable_checks": "the verifier, `SHARDTRACE_CHECK`, is always on unless turned off",
         "export": _EXPORT,
         "ffi": "calls foreign code inside of XLA; use `pure_callback`",
         "monitoring": _COMPILER, "profiler": "profiles hardware; see `st.explain` and `cost`",

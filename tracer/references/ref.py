@@ -386,8 +386,8 @@ def _checked(ref: Any) -> Ref:
 def refuse_result(what: str, ref: Ref) -> NoReturn:
     """References cannot be returned by what is traced."""
     fail(ValueError, f"function {what} traced for jit returned a mutable array reference of type "
-         f"{AbstractRef(typeof(ref._box.value))}, but mutable array references cannot be returned.", code="returned-ref",
-         help="return its value: `ref[...]` or `freeze(ref)`")
+         f"{AbstractRef(typeof(ref._box.value))}, but mutable array references cannot be returned.",
+         code="returned-ref", help="return its value: `ref[...]` or `freeze(ref)`")
 
 
 def references(leaves: Sequence[Any]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Mutable references: what they hold after loops, branches, jit, vmap and derivatives, as in JAX."""
+"""Mutable references: what they hold after loops, branches, jit, vmap and derivatives."""
 from __future__ import annotations
 
 from types import ModuleType
