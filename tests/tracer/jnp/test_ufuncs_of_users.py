@@ -1,4 +1,4 @@
-"""`frompyfunc`: functions of scalars, with numpy's methods, and `at` and `reduceat` of any ufunc."""
+"""`frompyfunc`: functions of scalars with numpy's methods; `at` and `reduceat` of any ufunc."""
 from __future__ import annotations
 
 import numpy as np
@@ -32,7 +32,7 @@ def test_they_get_scalars_and_broadcast(around):
 @pytest.mark.parametrize("index", [1, (slice(None), 0), np.array([0, 2, 0]),
                                    (np.array([0, 0, 1]), np.array([1, 1, 2]))])
 def test_at_applies_repeated_positions_repeatedly(around, index):
-    for mine, numpys in ((MINE, NUMPYS), (jnp.divide, np.divide), (jnp.arctan2, np.arctan2)):
+    for mine, numpys in ((MINE, NUMPYS), (jnp.subtract, np.subtract), (jnp.power, np.power)):
         want = X.copy()
         numpys.at(want, index, np.float32(2))
         found = around(lambda x, f=mine: f.at(x, index, np.float32(2), inplace=False))(X)
