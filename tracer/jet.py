@@ -13,10 +13,15 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import float0, issubdtype
-from . import jnp
+from . import jnp, lax
 from .autodiff.grad import jvp
 from .staging.tracer import typeof
 from .trees import tree
+
+
+def fact(n: Any) -> Any:
+    """n!, of an array or a number, as floats."""
+    return jnp.exp(lax.lgamma(jnp.asarray(n, float) + 1.0))
 
 
 def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]],

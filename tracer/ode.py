@@ -186,6 +186,7 @@ def _backward(f: Callable[..., Any], settings: _Settings, kept: Any, ct: Any) ->
     """Cotangents of y0, ts and args: from each time to the one before, y and its cotangent are
     solved for backwards, and those of time and args summed up along the way."""
     ys, ts, args = kept
+    ys, ts, ct = map(jnp.asarray, (ys, ts, ct))
 
     def reversed_slopes(state: Any, t: Any, *args: Any) -> Any:
         y, y_ct, *_ = state

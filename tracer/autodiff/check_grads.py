@@ -33,10 +33,15 @@ def _dtype(values: Any) -> np.dtype:
 def _difference(f: Callable[..., Any], args: Sequence[Any], tangents: Any, eps: float) -> Any:
     """The derivative along `tangents`, from two values of f."""
     def at(step: float) -> list[Any]:
-        return tree.leaves(f(*tree.map(lambda x, t: x + step * t, tuple(args), tangents)))
+        return tree.leaves(f(*tree.map(lambda x, t: _as_before(x + step * t, x), tuple(args),
+                                       tangents)))
 
     high, low = at(eps / 2), at(-eps / 2)
     return [(np.asarray(b) - np.asarray(a)) / eps for b, a in zip(high, low, strict=True)]
+
+
+def _as_before(moved: Any, x: Any) -> Any:
+    return moved if not hasattr(x, "dtype") or moved.dtype == x.dtype else moved.astype(x.dtype)
 
 
 def _close(found: Sequence[Any], expected: Sequence[Any], dtype: np.dtype, atol: Any, rtol: Any,

@@ -32,7 +32,8 @@ def test_they_get_scalars_and_broadcast(around):
 @pytest.mark.parametrize("index", [1, (slice(None), 0), np.array([0, 2, 0]),
                                    (np.array([0, 0, 1]), np.array([1, 1, 2]))])
 def test_at_applies_repeated_positions_repeatedly(around, index):
-    for mine, numpys in ((MINE, NUMPYS), (jnp.subtract, np.subtract), (jnp.logaddexp, np.logaddexp)):
+    for mine, numpys in ((MINE, NUMPYS), (jnp.subtract, np.subtract),
+                         (jnp.logaddexp, np.logaddexp)):
         want = X.copy()
         numpys.at(want, index, np.float32(2))
         found = around(lambda x, f=mine: f.at(x, index, np.float32(2), inplace=False))(X)

@@ -36,6 +36,7 @@ from .closed_values import closed_values, standing_for, stood_for, with_unused
 from .common import (
     SymbolicZero,
     call_program,
+    forward_rules,
     named_as,
     positional,
     refuse_closed_over,
@@ -84,6 +85,8 @@ class custom_vjp:
         self.fwd: Callable[..., Any] | None = None
         self.bwd: Callable[..., Any] | None = None
         self.symbolic_zeros = False
+
+    __getattr__ = forward_rules
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
                symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:

@@ -28,7 +28,7 @@ class ufunc:
     a binary one, or None. reduce, accumulate, at: functions that do these in one go.
     """
 
-    __slots__ = ("__dict__", "_accumulate", "_at", "_counts", "_func", "_identity", "_reduce")
+    __slots__ = ("__dict__", "_accumulate", "_apply", "_at", "_counts", "_identity", "_reduce")
 
     def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *,
                  name: str | None = None, nargs: int | None = None, identity: Any = None,
@@ -36,7 +36,7 @@ class ufunc:
                  reduce: Callable[..., Any] | None = None,
                  accumulate: Callable[..., Any] | None = None,
                  at: Callable[..., Any] | None = None, reduceat: Callable[..., Any] | None = None):
-        self._func = call or func
+        self._apply = call or func
         self._counts, self._identity = (nin, nout, nargs or nin), identity
         self._reduce, self._accumulate, self._at = reduce, accumulate, at
         self.__name__ = self.__qualname__ = name or func.__name__
@@ -56,7 +56,7 @@ class ufunc:
         if len(args) != self.nin:
             raise TypeError(f"{self.__name__}() takes {self.nin} positional arguments but "
                             f"{len(args)} were given")
-        return self._func(*args)
+        return self._apply(*args)
 
     def __get__(self, instance: Any, owner: Any = None) -> ufunc:
         """Itself, also as an attribute of a class; what has this is shown as a function by help."""
@@ -80,6 +80,7 @@ class ufunc:
         return isinstance(other, ufunc) and (self.__wrapped__, self._counts, self.identity) == (
             other.__wrapped__, other._counts, other.identity)
 
+    _func = property(lambda self: self._apply)
     nin = property(lambda self: self._counts[0], doc="Number of operands.")
     nout = property(lambda self: self._counts[1], doc="Number of results.")
     nargs = property(lambda self: self._counts[2], doc="Number of operands, as in `jax.numpy`.")
@@ -102,7 +103,7 @@ class ufunc:
         first = lax.index_in_dim(x, 0, axis, keepdims=False)
 
         def step(y: Any, item: Any) -> tuple[Any, Any]:
-            y = self._func(y, item)
+            y = self._apply(y, item)
             return y, y
 
         rest = _moved(lax.slice_in_dim(x, 1, None, axis=axis), axis, 0)
@@ -139,7 +140,7 @@ class ufunc:
             x = self._folded(x, d) if shape_of(x)[d] else lax.full_like(
                 x, self.identity, shape=shape[:d] + shape[d + 1:])
         if initial is not None:
-            x = self._func(x, initial)
+            x = self._apply(x, initial)
         return lax.expand_dims(x, axes) if keepdims else x
 
     def accumulate(self, a, axis=0, dtype=None, out=None):
@@ -165,7 +166,7 @@ class ufunc:
         extra = len(shape_of(B))
         a = lax.expand_dims(A, tuple(range(len(shape_of(A)), len(shape_of(A)) + extra)))
         with config.override(jax_numpy_rank_promotion="allow"):       # that is what outer is
-            return self._func(a, B)
+            return self._apply(a, B)
 
     def at(self, a, indices, b=None, /, *, inplace=True):
         """`a` with the function applied to the elements at `indices`, repeated ones repeatedly."""
@@ -173,7 +174,7 @@ class ufunc:
             raise NotImplementedError("JAX arrays are immutable: call "
                                       f"{self.__name__}.at(..., inplace=False) for a new array")
         if self.nin == 1:
-            return lax_at(a, indices).apply(self._func)
+            return lax_at(a, indices).apply(self._apply)
         if self._at is None:
             return self._at_one_by_one(lax.broadcast(a, ()), indices, b)
         return self._at(a, indices, b)
@@ -189,7 +190,7 @@ class ufunc:
 
         def step(flat: Any, item: Any) -> tuple[Any, None]:
             place, value = item
-            new = self._func(flat[place], value)
+            new = self._apply(flat[place], value)
             return flat.at[place].set(lax.convert_element_type(new, a.dtype)), None
 
         flat, _ = lax.scan(step, lax.reshape(a, (size,)),
@@ -221,12 +222,12 @@ class ufunc:
         wide = (shape_of(starts)[0], *(1 for _ in rest))
         starts, stops = lax.reshape(starts, wide), lax.reshape(stops, wide)
         first = x[lax.reshape(starts, wide[:1])]
-        first = lax.convert_element_type(first, self._func(first, first).dtype)
+        first = lax.convert_element_type(first, self._apply(first, first).dtype)
 
         def step(found: Any, item: Any) -> tuple[Any, None]:
             i, value = item
             inside = lax.bitwise_and(lax.gt(i, starts), lax.lt(i, stops))
-            new = self._func(found, lax.broadcast_in_dim(
+            new = self._apply(found, lax.broadcast_in_dim(
                 value, found.shape, tuple(range(1, found.ndim))))
             inside = lax.broadcast_in_dim(inside, found.shape, tuple(range(found.ndim)))
             return lax.select(inside, lax.convert_element_type(new, found.dtype), found), None
