@@ -75,13 +75,12 @@ def minimize(fun: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), *, me
     """
     if not isinstance(args, tuple):
         raise TypeError(f"args argument to jax.scipy.optimize.minimize must be a tuple, got {args}")
-    method = method.lower()
-    if method not in ("bfgs", _LIMITED):
+    if method.lower() not in ("bfgs", _LIMITED):
         raise ValueError(f"Method {method} not recognized")
     chosen = dict(options or {})
     if tol is not None:
         chosen.setdefault("gtol", tol)
-    search = _bfgs if method == "bfgs" else _limited_bfgs
+    search = _bfgs if method.lower() == "bfgs" else _limited_bfgs
     return search(lambda x: fun(x, *args), jnp.asarray(x0), **chosen)
 
 
