@@ -133,6 +133,10 @@ _NAMES: dict[str, tuple[str, str]] = {
     "check_tracer_leaks": (".ir.settings", "check_tracer_leaks"),
     "checking_leaks": (".ir.settings", "checking_leaks"),
     "log_compiles": (".ir.settings", "log_compiles"),
+    "enable_checks": (".ir.settings", "enable_checks"),
+    "debug_key_reuse": (".ir.settings", "debug_key_reuse"),
+    "softmax_custom_jvp": (".ir.settings", "softmax_custom_jvp"),
+    "explain_cache_misses": (".ir.settings", "explain_cache_misses"),
     "no_tracing": (".ir.settings", "no_tracing"),
     "numpy_rank_promotion": (".ir.settings", "numpy_rank_promotion"),
     "numpy_dtype_promotion": (".ir.settings", "numpy_dtype_promotion"),
@@ -148,12 +152,14 @@ _NAMES: dict[str, tuple[str, str]] = {
     "disable_jit": (".ir.settings", "disable_jit"),
     "ensure_compile_time_eval": (".tracer.staging.compile_time", "ensure_compile_time_eval"),
     "float0": (".ir.dtypes", "float0"),
+    **{name: (".tracer.references.ref", name) for name in (
+        "Ref", "ds", "empty_ref", "free_ref", "freeze", "new_ref")},
 }
 _MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_batching", "custom_derivatives",
             "debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "extend",
             "flatten_util", "image", "interop", "lax", "memory", "nn", "numpy", "ops", "random",
-            "runtime", "scipy", "sharding", "stages", "test_util", "testing", "tree", "tree_util",
-            "typing")
+            "ref", "runtime", "scipy", "sharding", "stages", "test_util", "testing", "tree",
+            "tree_util", "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
 
@@ -180,6 +186,7 @@ if TYPE_CHECKING:
     from . import numpy as numpy
     from . import ops as ops
     from . import random as random
+    from . import ref as ref
     from . import runtime as runtime
     from . import scipy as scipy
     from . import sharding as sharding

@@ -36,6 +36,7 @@ _BOUNDED: dict[Callable[..., Any], Callable[..., Any]] = {}
 _SPECIAL = frozenset(f"__{name}__" for name in (
     "call", "enter", "getitem", "array", "bool", "int", "float", "complex", "index", "hash",
     "format", "reduce", "dlpack", "iter", "len", "setitem", "delitem"))
+_ARRAY_FUNCTIONS = f"{PACKAGE}.tracer.jnp."
 _LONGEST = 60
 _DONE = "_passed_boundary"
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
@@ -76,6 +77,9 @@ def api_function(f: Callable[..., Any], results: bool = False) -> Callable[..., 
             try:
                 return f(*args, **kwargs)
             except BaseException as error:
+                converted = _as_arrays(f, args, kwargs)
+                if converted is not None:
+                    return call(*converted[0], **converted[1])
                 process_exception(error, f, args, kwargs, before)
                 raise
     functools.update_wrapper(call, f)
@@ -83,6 +87,28 @@ def api_function(f: Callable[..., Any], results: bool = False) -> Callable[..., 
     if not results and f.__closure__ is None:
         _BOUNDED[f] = call
     return call
+
+
+def _as_arrays(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+               ) -> tuple[list[Any], dict[str, Any]] | None:
+    """The arguments of a function of `jax.numpy` with arrays for objects that convert to such (by
+    `__jax_array__`); None where there are none, or it is another function."""
+    if not f.__module__.startswith(_ARRAY_FUNCTIONS):
+        return None
+    found = False
+
+    def one(x: Any) -> Any:
+        nonlocal found
+        if type(x) in (list, tuple):
+            return type(x)(map(one, x))
+        convert = None if isinstance(x, (Array, type)) else getattr(x, "__jax_array__", None)
+        if convert is None:
+            return x
+        found = True
+        return convert()
+
+    converted = [one(x) for x in args], {name: one(x) for name, x in kwargs.items()}
+    return converted if found else None
 
 
 def inner(value: Any) -> Any:

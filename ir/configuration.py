@@ -192,6 +192,11 @@ class Config:
                 "`shardtrace.experimental.global_device_array` keeps its interface.")
         warn(advice, DeprecationWarning)
 
+    @property
+    def x64_enabled(self) -> bool:
+        """Whether 64 bits are enabled in this thread."""
+        return self.read("jax_enable_x64")
+
     def on_update(self, name: str, listener: Any) -> None:
         """Call `listener(value)` before each update of `name`; it may raise to refuse it."""
         self._listeners.setdefault(name, []).append(listener)

@@ -45,6 +45,14 @@ debug_infs = Setting(
     "jax_debug_infs", "Whether to raise FloatingPointError at the op that makes an infinity.")
 check_tracer_leaks = Setting(
     "jax_check_tracer_leaks", "Raise where a traced value outlives the function that was traced.")
+enable_checks = Setting(
+    "jax_enable_checks", "No effect: programs are always verified, unless SHARDTRACE_CHECK=0.")
+debug_key_reuse = Setting(
+    "jax_debug_key_reuse", "No effect: it is not looked for random keys that are used twice.")
+softmax_custom_jvp = Setting(
+    "jax_softmax_custom_jvp", "No effect: softmax always has its own derivative.")
+explain_cache_misses = Setting(
+    "jax_explain_cache_misses", "No effect: `log_compiles` tells what is traced.")
 log_compiles = Setting(
     "jax_log_compiles", "Whether to log each function when it is traced and compiled.")
 no_tracing = Setting(

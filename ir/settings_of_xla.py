@@ -1,4 +1,4 @@
-"""Settings of JAX that say how XLA compiles, keeps what it compiled, and logs.
+"""Settings of JAX that say how XLA compiles, keeps what it compiled, logs, and checks itself.
 
 Programs make them, so they are taken and kept; nothing is compiled here, and nothing reads them.
 """
@@ -14,10 +14,12 @@ SETTINGS: dict[str, Any] = {
     "jax_compiler_enable_remat_pass": True,
     "jax_cpu_collectives_implementation": "gloo",
     "jax_cpu_enable_async_dispatch": True,
+    "jax_debug_key_reuse": False,
     "jax_debug_log_modules": "",
     "jax_distributed_debug": False,
     "jax_dump_ir_modes": "stablehlo",
     "jax_dump_ir_to": "",
+    "jax_enable_checks": False,
     "jax_enable_compilation_cache": True,
     "jax_enable_pgle": False,
     "jax_exec_time_optimization_effort": 0.0,
@@ -39,4 +41,5 @@ SETTINGS: dict[str, Any] = {
     "jax_share_binary_between_hosts": False,
     "jax_traceback_in_locations_limit": 100,
     "jax_use_shardy_partitioner": True,
+    "jax_softmax_custom_jvp": False,
 }

@@ -4,6 +4,7 @@
     staging       tracers, and what records their equations as a program
     shardings     the context mesh, out_sharding, reshard and the axes' modes
     operands      promotion, broadcasting and checks that come before an op
+    references    arrays that are read and written in place
     lax           the functions of jax.lax
     autodiff      derivatives
     indexing      x[index]

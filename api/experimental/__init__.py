@@ -3,11 +3,14 @@ from shardtrace.experimental import (
     checkify,
     custom_partitioning,
     global_device_array,
+    jet,
     layout,
     maps,
     mesh_utils,
     multihost_utils,
+    ode,
     pjit,
+    shard_alike,
     shard_map,
 )
 from shardtrace.ir.api_boundary import bound_names as _bound_names
@@ -21,12 +24,15 @@ __all__ = [
     "custom_partitioning",
     "global_device_array",
     "io_callback",
+    "jet",
     "layout",
     "maps",
     "mesh_utils",
     "multihost_utils",
+    "ode",
     "pjit",
     "prioritized_sharding_constraint",
+    "shard_alike",
     "shard_map",
 ]
 _bound_names(globals())

@@ -8,6 +8,7 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
 from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.types import ArrayType
+from ...tracer.references.ref import Ref, refuse_result
 from ...tracer.staging.signature import Arguments, function_name
 from ...tracer.staging.tracer import Tracer, typeof
 
@@ -59,6 +60,8 @@ def check_results(f: Any, results: Sequence[Any]) -> None:
     for x in results:
         if type(x) is Tracer:
             continue
+        if isinstance(x, Ref):
+            refuse_result(function_name(f), x)
         try:
             typeof(x)
         except TypeError:

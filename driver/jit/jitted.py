@@ -33,6 +33,8 @@ from ...runtime.arrays.transfer import put
 from ...runtime.placement import ArgumentPlacement
 from ...tracer.autodiff.replay import evaluate
 from ...tracer.host.debug import observing
+from ...tracer.references.frames import BOXES, Frame
+from ...tracer.references.ref import references
 from ...tracer.staging.bound_names import number_names
 from ...tracer.staging.name_scopes import named_scopes
 from ...tracer.staging.signature import Arguments, function_name, result_paths
@@ -51,6 +53,7 @@ from .argument_checks import (
 from .boundary import Boundary
 from .donation import donated
 from .fast_calls import MISS, CallCache
+from .on_references import on_arguments, on_closed
 from .single_flight import CLAIMS, done_by_another, wake
 from .stages import Lowered, Traced
 
@@ -80,6 +83,7 @@ class Jitted:
         self._traces = _traces_of(f, boundary.arguments)
         self._executables: dict[Any, Any] = _EXECUTABLES()
         self._quick = CallCache(boundary.arguments)
+        self.on_values: dict[Any, Jitted] = {}       # functions of what references hold
         JITTED.add(self)
 
     # -- calling -----------------------------------------------------------------------------
@@ -101,6 +105,8 @@ class Jitted:
             return self._f(*args, **kwargs)
         traced_args, traced_kwargs, static = self.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten_call(traced_args, traced_kwargs)
+        if BOXES and references(leaves):
+            return on_arguments(self, leaves, in_tree, static)(leaves)
         state = STATE
         if state.interpreter is not None:
             return self._call_inside(leaves, in_tree, static)
@@ -118,6 +124,8 @@ class Jitted:
         if found is None:
             check_values(self.arguments, leaves, traced_args, traced_kwargs)
             program, out_tree, captured = self._trace(leaves, in_tree, static)
+            if program.memo.get("references"):
+                return on_closed(self, program.memo["references"], in_tree, static)(leaves)
             if WATCH.watcher is not None:
                 WATCH.watcher(Traced(self, program, in_tree, out_tree, leaves, captured, static))
             executable = self._executable(program, leaves, in_tree, out_tree)
@@ -147,6 +155,8 @@ class Jitted:
         if self._boundary.in_shardings is not None:
             leaves = self._boundary.constrained_arguments(leaves, in_tree)
         program, out_tree, captured = self._trace(leaves, in_tree, static)
+        if program.memo.get("references"):
+            return on_closed(self, program.memo["references"], in_tree, static)(leaves)
         for mesh in program.memo.get("meshes", ()):
             record_mesh(mesh)                    # traced before, perhaps: named here all the same
         if self.inline:
@@ -233,19 +243,29 @@ class Jitted:
             paths[:] = result_paths(results, len(out))
             return out
 
-        name = function_name(self._f)
-        if unwatched and state.phases is None and not SCOPES.path:
-            program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
+        if BOXES:
+            with Frame() as frame:
+                found = self._recorded(flat, avals, names, unwatched)
+            found[0].memo["references"] = tuple(frame.read)
         else:
-            with phase("trace") as timed, observing(), named_scopes():
-                program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
-                timed.equations = len(program.eqns)
+            found = self._recorded(flat, avals, names, unwatched)
+        program, captured = found
         number_names(program)
         program.result_names = tuple(paths)
         found = (program, trees[-1], captured)
         if not captured or not any(isinstance(x, Tracer) for x in captured):
             self._traces[key] = found
         return found
+
+    def _recorded(self, flat: Callable[..., list[Any]], avals: Sequence[ArrayType],
+                  names: Sequence[str], unwatched: bool) -> tuple[Program, list[Any]]:
+        state, name = STATE, function_name(self._f)
+        if unwatched and state.phases is None and not SCOPES.path:
+            return trace_to_program(flat, avals, name=name, arg_names=names)
+        with phase("trace") as timed, observing(), named_scopes():
+            program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
+            timed.equations = len(program.eqns)
+        return program, captured
 
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
@@ -281,7 +301,12 @@ class Jitted:
         leaves, in_tree = tree.flatten_call(args, kwargs)
         if self._boundary.asks:
             self._boundary.check()
+        if BOXES and references(leaves):
+            return on_arguments(self, leaves, in_tree, static).trace(leaves)  # type: ignore
         program, out_tree, captured = self._trace(leaves, in_tree, static)
+        if program.memo.get("references"):
+            return on_closed(self, program.memo["references"], in_tree, static).trace(
+                leaves)         # type: ignore
         traced = Traced(self, program, in_tree, out_tree, leaves, captured, static)
         if WATCH.watcher is not None:
             WATCH.watcher(traced)

@@ -227,6 +227,7 @@ WRITERS: dict[str, Writer] = {
 # Of several results, as a sequence.
 WRITERS_OF_SEVERAL: dict[str, Writer] = {
     "optimization_barrier": lambda p, x, e: f"lax.optimization_barrier({tuple_of(x)})",
+    "shard_alike": lambda p, x, e: tuple_of(x),
     "split": _over("split", "sizes", "axis"),
     "unstack": _over("unstack", "axis"),
     "sort": _sort,

@@ -26,11 +26,16 @@ def duration(t: float) -> str:
 
 
 def in_names_of(module: Mapping[str, Any]) -> Callable[[object], str]:
-    """A function of texts: JAX's words as a module says them. module: its globals."""
+    """A function of texts: JAX's words as a module says them. module: its globals.
+
+    A program that is written for `jax` (see as_jax) says them as JAX does.
+    """
     package, numpy = PACKAGE, ""
     for name, value in module.items():
         if isinstance(value, ModuleType):
-            stands_for = getattr(value, "__stands_for__", value.__name__)    # see as_jax
+            if "__stands_for__" in value.__dict__:
+                return lambda text: _LINK.sub("", str(text))
+            stands_for = value.__name__
             if stands_for == PACKAGE:
                 package = name
             elif stands_for == f"{PACKAGE}.numpy":

@@ -203,7 +203,7 @@ def _issubdtype(a: Any, b: Any) -> bool:
     return bool(np.issubdtype(kind_a, kind_b))
 
 
-_KINDS: dict[str, frozenset[np.dtype]] = {
+KINDS: dict[str, frozenset[np.dtype]] = {
     "bool": frozenset((BOOL,)),
     "signed integer": frozenset(SIGNED),
     "unsigned integer": frozenset(UNSIGNED),
@@ -221,8 +221,8 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     """
     dtype = np.dtype(dtype)
     for one in kind if isinstance(kind, tuple) else (kind,):
-        if isinstance(one, str) and one in _KINDS:
-            if dtype in _KINDS[one]:
+        if isinstance(one, str) and one in KINDS:
+            if dtype in KINDS[one]:
                 return True
             continue
         try:
@@ -230,7 +230,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         except TypeError as error:
             if isinstance(one, str):
                 raise ValueError(
-                    f"Unrecognized kind={one!r} expected one of {list(_KINDS)}, or a compatible "
+                    f"Unrecognized kind={one!r} expected one of {list(KINDS)}, or a compatible "
                     "input for jnp.dtype()"
                 ) from error
             raise TypeError(

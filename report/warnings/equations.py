@@ -16,7 +16,7 @@ from .waste import LEAST, Waste, base_axis, equations, programs
 _NEARBY = 256         # equations among which a gather is sought
 _SLICES = frozenset(("all_slice", "slice", "dynamic_slice", "gather"))
 _SAME = frozenset(("reshape", "squeeze", "pvary", "preduced", "convert_element_type", "copy",
-                   "stop_gradient", "optimization_barrier", "reduced_vary_cast_p",
+                   "stop_gradient", "optimization_barrier", "shard_alike", "reduced_vary_cast_p",
                    "vary_unreduced_cast_p"))
 
 

@@ -1,4 +1,5 @@
-"""Record the public names of JAX into tests/golden/public_names.txt, for docs/coverage.md.
+"""Record the public names of JAX into tests/golden/public_names.txt, and those of its other
+modules into public_modules.txt, for docs/coverage.md.
 
     ORACLE -m tests.record.names          ORACLE: a Python with jax 0.10.2
 
@@ -19,3 +20,7 @@ if __name__ == "__main__":
             for name, kind in coverage.public_names("jax", module)]
     coverage.TABLE.write_text("".join(rows))
     print(len(rows), "names")
+    others = [f"{module}\t{','.join(coverage.defined_names('jax', module))}\n"
+              for module in coverage.all_modules("jax") if module not in coverage.MODULES]
+    coverage.OTHERS.write_text("".join(others))
+    print(len(others), "other modules")

@@ -4,6 +4,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import pkgutil
+import types
+import warnings
 from typing import Any
 
 from ..paths import DOCS, GOLDEN
@@ -13,35 +16,63 @@ DOCUMENT = DOCS / "coverage.md"
 
 # "" is the package itself. Those of FULL hold what array programs are written with.
 FULL = ("numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "nn", "nn.initializers",
-        "random", "ops", "tree", "tree_util", "sharding", "flatten_util", "scipy.sparse.linalg")
+        "random", "ops", "ref", "tree", "tree_util", "sharding", "flatten_util",
+        "scipy.sparse.linalg")
 MODULES = ("", *FULL, "scipy.cluster.vq", "scipy.fft", "scipy.integrate", "scipy.interpolate",
            "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal",
            "scipy.spatial.transform", "scipy.special", "scipy.stats", "ad_checkpoint",
            "custom_batching", "custom_derivatives", "debug", "dtypes", "errors", "test_util",
            "typing")
 
-_REF = "mutable references: values here do not change, so that programs can be partitioned"
+OTHERS = GOLDEN / "public_modules.txt"
 _COMPILER = "a hook of XLA or its runtime, of which there is none below"
 _TOKEN = "tokens order side effects inside of XLA; here effects run in the order of the program"
 _INTERNAL = "machinery of JAX's own transformations"
 _DEPRECATED = "deprecated in JAX"
 _EXPORT = "programs are saved as text (`program.as_text()`) or with `checkpoints`, not StableHLO"
 
+# Modules that are out of scope, with all below them.
+OUTSIDE: dict[str, str] = {
+    "cloud_tpu_init": "prepares a TPU machine", "collect_profile": "profiles hardware",
+    "experimental.array_serialization": "arrays are saved by `checkpoints`",
+    "experimental.buffer_callback": "buffers of a device are handed to Python as they are",
+    "experimental.colocated_python": "Python on the hosts of a device",
+    "experimental.compilation_cache": "nothing is compiled that could be kept",
+    "experimental.compute_on": "there is one kind of device",
+    "experimental.control_deps": "orders instructions of XLA",
+    "experimental.fused": "asks XLA to fuse", "experimental.jax2tf": "for TensorFlow",
+    "experimental.key_reuse": "reuse of keys is not looked for",
+    "experimental.mosaic": "kernels for one kind of hardware",
+    "experimental.pallas": "kernels for one kind of hardware",
+    "experimental.profiler": "profiles hardware", "experimental.rnn": "calls cuDNN",
+    "experimental.roofline": "see `st.explain` and `cost`",
+    "experimental.scheduling_groups": "orders instructions of XLA",
+    "experimental.serialize_executable": "there are no executables of XLA; programs are text",
+    "experimental.sparse": "sparse arrays of JAX's own formats are not partitioned",
+    "experimental.source_mapper": "maps XLA's texts to lines; programs here show them",
+    "experimental.topologies": "a mesh may be abstract",
+    "experimental.transfer": "copies between processes by a protocol of XLA's",
+    "experimental.xla_metadata": "annotations for XLA", "export": _EXPORT,
+    "extend.backend": _COMPILER, "extend.ifrt_programs": _COMPILER, "extend.lowering": _COMPILER,
+    "extend.mlir": _COMPILER, "extend.pallas": "kernels for one kind of hardware",
+    "extend.random": "generators of a user's own", "extend.sharding": _COMPILER,
+    "extend.xla": _COMPILER, "ffi": "calls foreign code inside of XLA; use `pure_callback`",
+    "experimental.random": "experiments with other generators",
+    "interpreters.batching": _INTERNAL, "interpreters.pxla": _INTERNAL, "lib": _COMPILER,
+    "profiler": "profiles hardware; see `st.explain` and `cost`",
+    "tools": "converts texts of XLA",
+}
+
 # Why a name is missing: by module and name, or for all names of a kind by a prefix or suffix.
 REASONS: dict[str, dict[str, str]] = {
     "": {
-        "Ref": _REF, "empty_ref": _REF, "free_ref": _REF, "freeze": _REF, "new_ref": _REF,
-        "ref": _REF, "ds": _REF,
         "ad": _INTERNAL, "api_util": _INTERNAL, "interpreters": _INTERNAL,
         "lib": _INTERNAL, "make_user_context": _INTERNAL,
         "allow_f16_reductions": _COMPILER, "array_garbage_collection_guard": _COMPILER,
-        "thread_guard": _COMPILER, "no_execution": _COMPILER, "explain_cache_misses": _COMPILER,
+        "thread_guard": _COMPILER, "no_execution": _COMPILER,
         "jax2tf_associative_scan_reductions": "for TensorFlow",
-        "softmax_custom_jvp": "softmax always has its own derivative, as in JAX by default",
         "auto_pcast": "casts to varying are always inserted, as in JAX by default",
         "remove_size_one_mesh_axis_from_type": "off, as in JAX by default",
-        "debug_key_reuse": "reuse of keys is not looked for",
-        "enable_checks": "the verifier, `SHARDTRACE_CHECK`, is always on unless turned off",
         "export": _EXPORT,
         "ffi": "calls foreign code inside of XLA; use `pure_callback`",
         "monitoring": _COMPILER, "profiler": "profiles hardware; see `st.explain` and `cost`",
@@ -118,6 +149,49 @@ def recorded() -> dict[str, list[tuple[str, str]]]:
     return out
 
 
+def all_modules(package: str) -> list[str]:
+    """The public modules of a package, found in its folders, without its own name."""
+    root = importlib.import_module(package)
+    found = [m.name.partition(".")[2] for m in pkgutil.walk_packages(
+        root.__path__, f"{package}.", onerror=lambda name: None)]
+    return sorted(name for name in found if not any(p.startswith("_") for p in name.split(".")))
+
+
+def defined_names(package: str, module: str) -> list[str]:
+    """What a module offers: its `__all__`, or the functions and classes that it defines; those of
+    the package that it imports, where it defines none."""
+    try:
+        holder = importlib.import_module(f"{package}.{module}")
+    except ImportError:                 # of something that is not installed
+        return []
+    if hasattr(holder, "__all__"):
+        return sorted(name for name in holder.__all__ if not name.startswith("_"))
+    found = {name: str(value.__module__) for name, value in vars(holder).items()
+             if not name.startswith("_") and isinstance(value, types.FunctionType | type)}
+    own = [name for name, origin in found.items() if origin == holder.__name__]
+    return sorted(own or [name for name, origin in found.items() if origin.startswith(package)])
+
+
+def outside(module: str) -> str | None:
+    """The entry of OUTSIDE that a module is, or is below."""
+    return next((m for m in OUTSIDE if f"{module}.".startswith(f"{m}.")), None)
+
+
+def other_modules() -> dict[str, list[str]]:
+    """Recorded: JAX's public modules besides MODULES, with what they offer."""
+    rows = (row.split("\t") for row in OTHERS.read_text().splitlines())
+    return {module: names.split(",") if names else [] for module, names in rows}
+
+
+def offered(module: str, name: str) -> bool:
+    """Whether a name is here, or where a program finds it under the name `jax`."""
+    for holder in (f"shardtrace.{module}", f"shardtrace.as_jax.names.{module}"):
+        with contextlib.suppress(ImportError), warnings.catch_warnings(action="ignore"):
+            if hasattr(importlib.import_module(holder), name):
+                return True
+    return False
+
+
 def present(module: str, name: str) -> bool:
     """Whether the name is here."""
     try:
@@ -159,6 +233,20 @@ def document() -> str:
         text = f"{ours} of {len(primitives)}" if primitives else ""
         lines.append(f"| `{'jax' + ('.' + module if module else '')}` | {here} | {count} | "
                      f"{100 * here // max(count, 1)} | {text} |")
+    lines += ["", "The other public modules, of which the functions and classes count. Some are "
+              "here only where a program", "imports them as `jax` ([interop.md](interop.md"
+              "#by-name)).", "", "| module | here | of | percent |", "| --- | --- | --- | --- |"]
+    known = other_modules()
+    for module, names in known.items():
+        if names and outside(module) is None:
+            here = sum(offered(module, n) for n in names)
+            lines.append(f"| `jax.{module}` | {here} | {len(names)} | "
+                         f"{100 * here // len(names)} |")
+    lines += ["", "Out of scope, with all modules below them:", "", "| module | modules | reason |",
+              "| --- | --- | --- |"]
+    for module, why in sorted(OUTSIDE.items()):
+        count = sum(outside(m) == module for m in known)
+        lines.append(f"| `jax.{module}` | {count} | {why} |")
     lines += ["", "## What is missing, and why", ""]
     for module in MODULES:
         names = missing(module)

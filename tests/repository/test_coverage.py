@@ -33,6 +33,15 @@ def test_the_document_is_current():
         "run python -m tests.repository.make_coverage")
 
 
+def test_every_public_module_of_jax_is_listed():
+    """With the share that is here, or under one that is out of scope, which says why."""
+    known = coverage.other_modules()
+    assert not {m for m in coverage.OUTSIDE if not any(coverage.outside(k) == m for k in known)}
+    for module, names in known.items():
+        if names and coverage.outside(module) is None:
+            assert any(coverage.offered(module, n) for n in names), f"say why jax.{module} is not"
+
+
 def test_the_recorded_names_are_those_of_jax():
     """In a process of its own: modules that others have imported are names, too."""
     pytest.importorskip("jax")
@@ -44,3 +53,12 @@ def test_the_recorded_names_are_those_of_jax():
     wanted = coverage.recorded()
     for module in coverage.MODULES:
         assert [tuple(row) for row in found[module]] == wanted[module]
+
+
+def test_the_recorded_modules_are_those_of_jax():
+    pytest.importorskip("jax")
+    run = subprocess.run(
+        [sys.executable, "-c", "import json; from tests.repository import coverage_of_names as c; "
+         "print(json.dumps(c.all_modules('jax')))"], cwd=ROOT, capture_output=True, text=True,
+        check=True)
+    assert set(json.loads(run.stdout)) == {*coverage.other_modules(), *coverage.MODULES} - {""}

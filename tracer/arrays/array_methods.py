@@ -12,6 +12,7 @@ import numpy as np
 from ...ir.api_boundary import api_function
 from ...ir.array import install_methods
 from .. import jnp, lax
+from ..jnp.array_api import __array_api_version__
 from ..jnp.creation import arrays
 from ..jnp.elementwise import arithmetic, complex_numbers, rounding
 from ..jnp.elementwise.bits import bitwise_not as _invert
@@ -283,9 +284,9 @@ NAMESPACE: list[Any] = [jnp]
 
 def _array_namespace(self, *, api_version=None):
     """The module that implements the array API standard for this array."""
-    if api_version is not None and api_version != "2024.12":
+    if api_version is not None and api_version != __array_api_version__:
         raise ValueError(f"api_version={api_version!r} is not available; available versions are: "
-                         "['2024.12']")
+                         f"{[__array_api_version__]}")
     return NAMESPACE[0]
 
 

@@ -1,7 +1,7 @@
 """Derivatives held against differences, for tests."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,18 +33,29 @@ def _dtype(values: Any) -> np.dtype:
 def _difference(f: Callable[..., Any], args: Sequence[Any], tangents: Any, eps: float) -> Any:
     """The derivative along `tangents`, from two values of f."""
     def at(step: float) -> list[Any]:
-        return tree.leaves(f(*tree.map(lambda x, t: x + step * t, tuple(args), tangents)))
+        return tree.leaves(f(*tree.map(lambda x, t: _as_before(x + step * t, x), tuple(args),
+                                       tangents)))
 
     high, low = at(eps / 2), at(-eps / 2)
     return [(np.asarray(b) - np.asarray(a)) / eps for b, a in zip(high, low, strict=True)]
 
 
+def _as_before(moved: Any, x: Any) -> Any:
+    return moved if not hasattr(x, "dtype") or moved.dtype == x.dtype else moved.astype(x.dtype)
+
+
 def _close(found: Sequence[Any], expected: Sequence[Any], dtype: np.dtype, atol: Any, rtol: Any,
            message: str) -> None:
     for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(
-            np.asarray(a), np.asarray(b), atol=_TOLERANCE[dtype] if atol is None else atol,
-            rtol=_TOLERANCE[dtype] if rtol is None else rtol, err_msg=message)
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=_tolerance(atol, dtype),
+                                   rtol=_tolerance(rtol, dtype), err_msg=message)
+
+
+def _tolerance(given: Any, dtype: np.dtype) -> float:
+    """A tolerance for a dtype: given as a number, by dtype, or not at all."""
+    if isinstance(given, Mapping):
+        given = {np.dtype(d): x for d, x in given.items()}.get(dtype)
+    return _TOLERANCE[dtype] if given is None else given
 
 
 def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[Any],

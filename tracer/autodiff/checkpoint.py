@@ -18,6 +18,7 @@ from ...ir.ops.control.custom import checkpoint_p, name_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.support.immutable import immutable
 from .. import sharding_notes
+from ..references import through
 from ..staging.signature import Arguments, function_name
 from ..staging.staging import trace_to_program
 from ..staging.tracer import typeof
@@ -163,26 +164,36 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         moving, moving_kwargs, static = arguments.split(args, kwargs, hashable=False)
-        leaves, treedef = tree.flatten((moving, moving_kwargs))
-        trees: list[Any] = []
 
-        def flat(*values: Any) -> list[Any]:
-            inner = tree.unflatten(treedef, values)
-            full, named = arguments.merge(inner[0], inner[1], static)
-            outs, out_tree = tree.flatten(fun(*full, **named))
-            trees.append(out_tree)
-            return outs
+        @functools.wraps(fun)
+        def moved(inner: Any, inner_kwargs: Any) -> Any:
+            full, named = arguments.merge(inner, inner_kwargs, static)
+            return fun(*full, **named)
 
-        program, captured = trace_to_program(flat, [typeof(x) for x in leaves],
-                                             name=function_name(fun))
-        if program.consts:
-            captured = [x for _, x in program.consts]
-            program = program.replace(invars=[*program.constvars, *program.invars], consts=())
-        outs = checkpoint_p.bind(*captured, *leaves, jaxpr=program, prevent_cse=prevent_cse,
-                                 differentiated=False, policy=policy)
-        return tree.unflatten(trees[-1], outs)
+        return _call(moved, prevent_cse, policy, moving, moving_kwargs)
 
     return wrapped
+
+
+@through.recomputed
+def _call(fun: Callable[..., Any], prevent_cse: bool, policy: Policy | None, *args: Any) -> Any:
+    """One equation that computes `fun(*args)`."""
+    leaves, treedef = tree.flatten(args)
+    trees: list[Any] = []
+
+    def flat(*values: Any) -> list[Any]:
+        outs, out_tree = tree.flatten(fun(*tree.unflatten(treedef, values)))
+        trees.append(out_tree)
+        return outs
+
+    program, captured = trace_to_program(flat, [typeof(x) for x in leaves],
+                                         name=function_name(fun))
+    if program.consts:
+        captured = [x for _, x in program.consts]
+        program = program.replace(invars=[*program.constvars, *program.invars], consts=())
+    outs = checkpoint_p.bind(*captured, *leaves, jaxpr=program, prevent_cse=prevent_cse,
+                             differentiated=False, policy=policy)
+    return tree.unflatten(trees[-1], outs)
 
 
 # -- the rules of the equation ---------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import cotangent_type, full_like, has_tangent
 from ...ir.types import ArrayType, same_type
 from .. import sharding_notes
+from ..references import through
 from ..staging.signature import function_name
 from ..staging.staging import trace_to_program
 from ..staging.tracer import typeof
@@ -47,6 +48,7 @@ from .transpose import backward
 # -- forward ---------------------------------------------------------------------------------------
 
 @sharding_notes.transformed
+@through.differentiating
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
         has_aux: bool = False) -> Any:
     """`(fun(*primals), its derivative in the direction tangents)`, by forward mode.
@@ -90,6 +92,7 @@ def _laid_out(tangent: Any, t: ArrayType) -> Any:
 
 
 @sharding_notes.transformed
+@through.differentiating
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """`(fun(*primals), f)`, where f maps tangents of the primals to that of the result.
 
@@ -147,6 +150,7 @@ class Linearized:
 # -- reverse ---------------------------------------------------------------------------------------
 
 @sharding_notes.transformed
+@through.differentiating
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False,
         reduce_axes: Sequence[Any] = ()) -> Any:
     """`(fun(*primals), f)`, where f maps a cotangent of the result to those of the primals.
@@ -206,6 +210,7 @@ def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
 
 
 @sharding_notes.transformed
+@through.with_gradients
 def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
                    has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
                    reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.control.custom import custom_jvp_call_p
 from ...ir.ops.derivatives import has_tangent
 from .. import lax
-from ..autodiff.custom.common import ONE, call_program, function_name, positional
+from ..autodiff.custom.common import ONE, call_program, forward_rules, function_name, positional
 from ..autodiff.forward import zero_tangent
 from ..autodiff.grad import jvp
 from ..staging.tracer import typeof
@@ -61,6 +61,8 @@ class custom_vmap:
         """Set the rule: `rule(axis_size, in_batched, *args) -> (results, out_batched)`."""
         self.vmap_rule = vmap_rule
         return vmap_rule
+
+    __getattr__ = forward_rules
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = function_name(self.fun)

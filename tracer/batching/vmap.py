@@ -18,6 +18,7 @@ from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.inference.unreduced import is_pending, refuse_pending
 from ..lax.control.mapping import VMAP
+from ..references import through
 from ..staging.tracer import typeof
 from ..trees import tree
 from . import callbacks as batching_callbacks
@@ -84,6 +85,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0,
     return mapped
 
 
+@through.mapped
 def _call(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any,
           out_axes: Any, axis_name: Hashable, axis_size: int | None,
           spmd: tuple[str, ...] | None) -> Any:

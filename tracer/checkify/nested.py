@@ -82,14 +82,12 @@ def checked(program: Program, enabled: Enabled, each_place: bool = False) -> Che
 
         def run(*values: Any) -> list[Any]:
             error, results = with_checks(program, enabled, values)
-            errors.append(error)
+            errors.append(error.with_values(0 for _ in error.leaves))     # no tracers
             return [*(x.reshape((1, *typeof(x).shape)) if each_place else x
                       for x in _everywhere(error.leaves)), *results]
 
         new = stage(run, program.in_avals, program)
-        error = errors[-1]
-        like = error.with_values(0 for _ in error.leaves)
-        found = program.memo[key] = Checked(new, like)
+        found = program.memo[key] = Checked(new, errors[-1])
     return found
 
 

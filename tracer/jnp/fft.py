@@ -135,8 +135,7 @@ def _one(name: str, kind: str) -> Callable[..., Array]:
 def _two(name: str, kind: str) -> Callable[..., Array]:
     def f(a, s=None, axes=(-2, -1), norm=None):
         if len(axes) != 2:
-            raise ValueError(f"jax.numpy.fft.{name} only supports 2 axes. Got axes = "
-                             f"{list(axes)}.")
+            raise ValueError(f"jax.numpy.fft.{name} only supports 2 axes. Got axes = {axes}.")
         return _transform(name, kind, a, s, axes, norm)
 
     f.__name__ = f.__qualname__ = name
@@ -177,7 +176,7 @@ def ihfft(a, n=None, axis=-1, norm=None):
 def fftfreq(n, d=1.0, *, dtype=None, device=None):
     """The frequencies of the results of `fft` of n samples at distance d."""
     kind = float_default() if dtype is None else user_dtype(dtype, "fftfreq")
-    n = _count(n)
+    n = _count("fftfreq", n)
     half = (n - 1) // 2
     places = concatenate([arange(half + 1, dtype=kind), arange(-(n // 2), 0, dtype=kind)]) \
         if n > 1 else arange(n, dtype=kind)
@@ -188,18 +187,19 @@ def fftfreq(n, d=1.0, *, dtype=None, device=None):
 def rfftfreq(n, d=1.0, *, dtype=None, device=None):
     """The frequencies of the results of `rfft` of n samples at distance d."""
     kind = float_default() if dtype is None else user_dtype(dtype, "rfftfreq")
-    n = _count(n)
+    n = _count("rfftfreq", n)
     places = arange(n // 2 + 1, dtype=kind)
     return put_on_device(div_p.bind(places, mul_p.bind(convert(d, kind), convert(n, kind))
                                     if isinstance(d, Array) else convert(d * n, kind)), device)
 
 
-def _count(n: Any) -> int:
+def _count(name: str, n: Any) -> int:
     if isinstance(n, (tuple, list)):
-        raise ValueError(f"The n argument of jax.numpy.fft.fftfreq must be an integer, got {n}.")
+        raise ValueError(f"The n argument of jax.numpy.fft.{name} only takes an int. Got n = "
+                         f"{list(n)}.")
     n = operator.index(n)
     if n == 0:
-        raise ValueError("The n argument of jax.numpy.fft.fftfreq cannot be 0")
+        raise ValueError(f"The n argument of jax.numpy.fft.{name} cannot be 0")
     return n
 
 

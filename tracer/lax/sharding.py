@@ -8,6 +8,7 @@ from ...ir.diagnostics.diagnostic import Remedy, fail
 from ...ir.diagnostics.wording import warn
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
 from ...ir.ops.communication.sharding import check_constraint, sharding_constraint_p
+from ...ir.ops.elementwise.identity import shard_alike_p
 from ...ir.shardings.gspmd import GSPMDSharding, named_on
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
@@ -178,3 +179,33 @@ def _moved(x: Any, sharding: Sharding) -> Any:
                  "on platform CPU", code="incompatible-devices",
                  help="move the array there with `device_put`")
     return put_on_device(x, sharding)
+
+
+def shard_alike(x, y):
+    """`(x, y)`, two pytrees of arrays of equal shapes, each array of x laid out like that of y.
+
+    Raises ValueError where structures or shapes differ.
+
+    Sharding
+      Auto: what says how one of them is split says it of the other, too.
+      Explicit: types stay as they are.
+      Manual: blocks are what they are.
+
+    >>> from shardtrace.experimental.shard_alike import shard_alike
+    >>> rows = st.NamedSharding(st.make_mesh((8,), ("x",)), P("x"))
+    >>> st.jit(lambda a: shard_alike(a, jnp.arange(16))[1])(
+    ...     st.device_put(jnp.zeros(16), rows)).sharding.spec
+    P('x',)
+    """
+    xs, x_tree = tree.flatten(x)
+    ys, y_tree = tree.flatten(y)
+    if x_tree != y_tree:
+        raise ValueError(f"Trees should be equal. Got x_tree: {x_tree}, y_tree: {y_tree}")
+    pairs = []
+    for a, b in zip(xs, ys, strict=True):
+        if typeof(a).shape != typeof(b).shape:
+            raise ValueError("The leaves shapes of `x` and `y` should match. Got `x` leaf shape: "
+                             f"{typeof(a).shape} and `y` leaf shape: {typeof(b).shape}.")
+        pairs.append(shard_alike_p.bind(as_array(a), as_array(b)))
+    return (tree.unflatten(x_tree, [a for a, _ in pairs]),
+            tree.unflatten(y_tree, [b for _, b in pairs]))

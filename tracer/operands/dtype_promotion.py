@@ -42,6 +42,7 @@ from .scalars import (
     scalar_like,
     scalar_of,
 )
+from .who_asks import asked_by_user
 
 Shape = tuple[int, ...]
 
@@ -182,7 +183,8 @@ def narrowed(x: Any) -> Any:
 def _check_strict(pairs: list[tuple[Any, bool]]) -> None:
     strong = {d for d, weak in pairs if not weak}
     level = max((LEVEL.get(d, 0) for d in strong), default=4)
-    if len(strong) > 1 or any(LEVEL.get(d, 0) > level for d, weak in pairs if weak):
+    mixed = len(strong) > 1 or any(LEVEL.get(d, 0) > level for d, weak in pairs if weak)
+    if mixed and asked_by_user():
         raise TypePromotionError(
             f"Input dtypes {tuple(str(d) for d, _ in pairs)} have no available implicit dtype "
             "promotion path when jax_numpy_dtype_promotion=strict. Try explicitly casting inputs "
@@ -268,7 +270,7 @@ def promote_shapes(function: str, *args: Any) -> list[Any]:
     if len(ranks) < 2:
         return list(args)
     setting = config.jax_numpy_rank_promotion
-    if setting != "allow":
+    if setting != "allow" and asked_by_user():
         _rank_promotion(function, shapes, setting)
     return [a if params is None else broadcast_in_dim_p.bind(a, **params)
             for a, params in zip(args, _to_one_rank(tuple(shapes)), strict=True)]

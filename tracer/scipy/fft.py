@@ -58,6 +58,9 @@ def _only_type_2(type: int) -> None:
 def _along(f: Callable[[Any, Any], Any], name: str, x: Any, n: int | None, axis: int, norm: Any
            ) -> Any:
     (x,) = promote_args_inexact(name, x)
+    if jnp.iscomplexobj(x):
+        return lax.complex(_along(f, name, x.real, n, axis, norm),
+                           _along(f, name, x.imag, n, axis, norm))
     axis = operator.index(axis) % x.ndim
     return jnp.moveaxis(f(_sized(jnp.moveaxis(x, axis, -1), n), norm), -1, axis)
 
@@ -65,6 +68,10 @@ def _along(f: Callable[[Any, Any], Any], name: str, x: Any, n: int | None, axis:
 def _along_all(f: Callable[[Any, Any], Any], name: str, x: Any, s: Axes, axes: Axes, norm: Any
                ) -> Any:
     (x,) = promote_args_inexact(name, x)
+    if s is not None:
+        s = [operator.index(n) for n in s] if isinstance(s, Sequence) else [operator.index(s)]
+        if len(s) > x.ndim:
+            raise ValueError(f"s must have at most x.ndim ({x.ndim}) elements, got {len(s)}")
     if axes is None:
         axes = range(x.ndim - (x.ndim if s is None else len(s)), x.ndim)
     sizes = [None] * len(axes) if s is None else s
@@ -89,9 +96,9 @@ def _phase(n: int, dtype: Any) -> Any:
 
 def _scale(n: int, dtype: Any, norm: Any) -> Any:
     """What the numbers are multiplied by under `norm`."""
-    if norm not in ("ortho", None):
+    if norm not in ("ortho", "backward", None):
         raise ValueError(f"jax.scipy.fft.dct: norm={norm!r} is not implemented")
-    if norm is None:
+    if norm != "ortho":
         return 1
     return jnp.full(n, math.sqrt(1 / (2 * n)), dtype).at[0].set(math.sqrt(1 / (4 * n)))
 

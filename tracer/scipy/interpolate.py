@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import jnp
+from .. import jnp, lax
 from ..operands.dtype_promotion import check_arraylike, promote_dtypes_inexact
 from .special import where
 
@@ -116,7 +116,7 @@ def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
     beside = []
     for c in places:
         if order == 0:
-            beside.append([(jnp.round(c.astype(jnp.result_type(c, float))).astype(int), 1)])
+            beside.append([(lax.round(c.astype(jnp.result_type(c, float))).astype(int), 1)])
         else:
             low = jnp.floor(c)
             part = c - low
@@ -135,7 +135,7 @@ def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
         term = value * weight
         total = term if total is None else total + term
     if jnp.issubdtype(x.dtype, np.integer) and order:
-        total = jnp.round(total)
+        total = lax.round(total)
     return total.astype(x.dtype)
 
 

@@ -275,11 +275,9 @@ def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None,
 
     select: "a" all, "i" those of indices select_range[0] to select_range[1], "v" those in an
     interval, which needs values that are known. tol: is not needed: bisection goes to the last
-    digit. Only eigvals_only=True is supported.
+    digit. Unless eigvals_only, the pair of these and of their eigenvectors, as columns, which are
+    those of the whole matrix.
     """
-    if not eigvals_only:
-        raise NotImplementedError("Calculation of eigenvectors is not implemented; pass "
-                                  "eigvals_only=True, or build the matrix and use jnp.linalg.eigh")
     d, e = promote_dtypes_inexact(jnp.asarray(d), jnp.asarray(e))
     n = d.shape[0]
     if n < 1 or e.shape != (n - 1,):
@@ -317,6 +315,10 @@ def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None,
     elif select == "v":
         counts = np.asarray(below(jnp.asarray(select_range, real.dtype)))
         first, last = int(counts[0]), int(counts[1]) - 1
+    if not eigvals_only:
+        values, vectors = jnp.linalg.eigh(
+            jnp.diag(d) + jnp.diag(e, 1) + jnp.diag(jnp.conj(e), -1))
+        return values[first:last + 1], vectors[:, first:last + 1]
     wanted = jnp.arange(first, last + 1)
     steps = 2 * jnp.finfo(real.dtype).nmant
 

@@ -1,7 +1,7 @@
-"""The minimum of a function of a vector, as in `jax.scipy.optimize`: the method BFGS.
+"""The minimum of a function of a vector, as in `jax.scipy.optimize`: the methods BFGS and L-BFGS.
 
-Nocedal and Wright, "Numerical Optimization", 2nd edition: algorithm 6.1, with the line search of
-algorithms 3.5 and 3.6 for the strong Wolfe conditions.
+Nocedal and Wright, "Numerical Optimization", 2nd edition: algorithms 6.1 and 7.5, with the line
+search of algorithms 3.5 and 3.6 for the strong Wolfe conditions.
 """
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from .. import jnp, lax
 from ..autodiff.grad import value_and_grad
 
 _DESCENT, _CURVATURE = 1e-4, 0.9
+_LIMITED = "l-bfgs-experimental-do-not-rely-on-this"
 
 
 class OptimizeResults(NamedTuple):
     """A minimum `x`, the value `fun` and gradient `jac` there, and how it was found.
 
     success: the gradient is small. status: 0 then, 1 after too many steps, 3 where the line search
-    failed. hess_inv: an estimate of the inverse of the second derivative. nfev, njev, nit: numbers
-    of values, gradients and steps.
+    failed; of L-BFGS, 2 and 3 after too many values and gradients, 4 where the value no longer
+    falls, 5 where the line search failed. hess_inv: an estimate of the inverse of the second
+    derivative; None of L-BFGS. nfev, njev, nit: numbers of values, gradients and steps.
     """
 
     x: Any
@@ -60,9 +62,11 @@ def minimize(fun: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), *, me
              ) -> OptimizeResults:
     """A minimum of `fun(x, *args)`, a scalar function of a vector, begun at `x0`.
 
-    method: "BFGS". tol: how small the largest part of the gradient is to be (1e-5). options:
-    `gtol` for tol, `norm` for the gradient, `maxiter` (200 steps for each element),
-    `line_search_maxiter` (10).
+    method: "BFGS", or "l-bfgs-experimental-do-not-rely-on-this", JAX's name of L-BFGS, which keeps
+    the last steps instead of a matrix and takes complex vectors, too. tol: how small the largest
+    part of the gradient is to be (1e-5). options: `gtol` for tol, `norm` for the gradient,
+    `maxiter` (200 steps for each element); of BFGS `line_search_maxiter` (10); of L-BFGS `maxcor`
+    (10 steps are kept), `ftol` (the least fall of the value), `maxfun`, `maxgrad`, `maxls` (20).
 
     >>> from shardtrace.scipy.optimize import minimize
     >>> found = minimize(lambda x: jnp.sum((x - 3.) ** 4) + 1., jnp.zeros(2), method="BFGS")
@@ -71,12 +75,13 @@ def minimize(fun: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), *, me
     """
     if not isinstance(args, tuple):
         raise TypeError(f"args argument to jax.scipy.optimize.minimize must be a tuple, got {args}")
-    if method.lower() != "bfgs":
+    if method.lower() not in ("bfgs", _LIMITED):
         raise ValueError(f"Method {method} not recognized")
     chosen = dict(options or {})
     if tol is not None:
         chosen.setdefault("gtol", tol)
-    return _bfgs(lambda x: fun(x, *args), jnp.asarray(x0), **chosen)
+    search = _bfgs if method.lower() == "bfgs" else _limited_bfgs
+    return search(lambda x: fun(x, *args), jnp.asarray(x0), **chosen)
 
 
 def _bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None, norm: float = np.inf,
@@ -113,14 +118,82 @@ def _bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None, norm: 
     return end._replace(status=jnp.where(end.success, 0, jnp.where(end.status == 0, 1, end.status)))
 
 
+class _Limited(NamedTuple):
+    """L-BFGS between two steps: the result so far, and the last steps with the changes of the
+    gradient along them, newest last."""
+
+    result: OptimizeResults
+    moves: Any
+    turns: Any
+
+
+def _limited_bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None,
+                  norm: float = np.inf, maxcor: int = 10, ftol: float = 2.220446049250313e-09,
+                  gtol: float = 1e-5, maxfun: float | None = None, maxgrad: float | None = None,
+                  maxls: int = 20) -> OptimizeResults:
+    unlimited = maxiter is None and maxfun is None and maxgrad is None
+    steps = x0.size * 200 if unlimited else np.inf if maxiter is None else maxiter
+    values, gradients = (np.inf if n is None else n for n in (maxfun, maxgrad))
+    slope = value_and_grad(fun)
+    value, grad = slope(x0)
+
+    def small(grad: Any) -> Any:
+        return jnp.linalg.norm(grad, ord=norm) < gtol
+
+    def step(state: _Limited) -> _Limited:
+        now = state.result
+        direction = -_times_inverse(state, jnp.conj(now.jac))
+        found = _line_search(slope, now.x, direction, now.fun, now.jac, maxls)
+        point, count = found.low, now.nfev + found.count
+        moved = point.t.astype(direction.dtype) * direction
+        status: Any = jnp.where(now.fun - point.value < ftol, 4, 0)
+        for code, reached in ((3, count >= gradients), (2, count >= values),
+                              (1, now.nit + 1 >= steps), (5, ~found.done)):
+            status = jnp.where(reached, code, status)
+        result = OptimizeResults(now.x + moved, small(point.grad), status, point.value, point.grad,
+                                 None, count, count, now.nit + 1)
+        return _Limited(result, *(jnp.roll(kept, -1, axis=0).at[-1].set(new) for kept, new in (
+            (state.moves, moved), (state.turns, jnp.conj(point.grad - now.jac)))))
+
+    one, none = jnp.asarray(1), jnp.zeros((maxcor, *x0.shape), x0.dtype)
+    begin = OptimizeResults(x0, small(grad), one * 0, value, grad, None, one, one, one * 0)
+    end = lax.while_loop(lambda s: ~s.result.success & (s.result.status == 0), step,
+                         _Limited(begin, none, none)).result
+    return end._replace(status=jnp.where(end.success, 0, end.status))
+
+
+def _times_inverse(state: _Limited, vector: Any) -> Any:
+    """The estimated inverse of the second derivative times a vector: the loop there and back over
+    the steps that are kept. Those in which the gradient did not turn up count for nothing."""
+    pairs = list(zip(state.moves, state.turns, strict=True))
+    shares = [_product(turn, move) for move, turn in pairs]
+    usable = [share > 0 for share in shares]
+    rates = [jnp.where(u, 1 / jnp.where(u, s, 1), 0) for u, s in zip(usable, shares, strict=True)]
+    weights = []
+    for (move, turn), rate in reversed(list(zip(pairs, rates, strict=True))):
+        weights.append(rate * _product(move, vector))
+        vector = vector - weights[-1].astype(vector.dtype) * turn
+    newest = _product(pairs[-1][1], pairs[-1][1])
+    scale = jnp.where(usable[-1], shares[-1] / jnp.where(newest == 0, 1, newest), 1)
+    vector = scale.astype(vector.dtype) * vector
+    for (move, turn), rate, weight in zip(pairs, rates, reversed(weights), strict=True):
+        vector = vector + (weight - rate * _product(turn, vector)).astype(vector.dtype) * move
+    return vector
+
+
+def _product(a: Any, b: Any) -> Any:
+    """The inner product, of complex vectors as pairs of real ones."""
+    return jnp.vdot(a, b).real
+
+
 def _line_search(slope: Callable[[Any], Any], x: Any, direction: Any, value: Any, grad: Any,
                  limit: int) -> _Search:
     """How far to go: `low` of the result, where the conditions hold if it is `done`."""
     def at(t: Any) -> _Point:
-        value, grad = slope(x + t * direction)
-        return _Point(t, value, jnp.vdot(grad, direction), grad)
+        value, grad = slope(x + t.astype(direction.dtype) * direction)
+        return _Point(t, value, _product(jnp.conj(grad), direction), grad)
 
-    start = _Point(jnp.zeros_like(value), value, jnp.vdot(grad, direction), grad)
+    start = _Point(jnp.zeros_like(value), value, _product(jnp.conj(grad), direction), grad)
 
     def chosen(which: Any, a: _Point, b: _Point) -> _Point:
         return _Point(*(jnp.where(which, p, q) for p, q in zip(a, b, strict=True)))

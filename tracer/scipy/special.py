@@ -395,3 +395,46 @@ def i1(x):
     """The modified Bessel function of the first kind of order 1, elementwise."""
     (x,) = promote_args_inexact("i1", x)
     return lax.exp(lax.abs(x)) * lax.bessel_i1e(x)
+
+
+def sph_harm_y(n, m, theta, phi, diff_n=None, n_max=None):
+    """Spherical harmonics of degree n and order m at colatitudes theta and longitudes phi.
+
+    n, m: arrays of integers, |m| <= n. n_max: the greatest n, which is known where n is; greater
+    ones count as n_max. Raises NotImplementedError for diff_n.
+
+    >>> from shardtrace.scipy.special import sph_harm_y
+    >>> sph_harm_y(jnp.array([1]), jnp.array([0]), jnp.array([0.0]), jnp.array([0.5])).round(3)
+    Array([0.489+0.j], dtype=complex64)
+    """
+    if diff_n is not None:
+        raise NotImplementedError(
+            "The 'diff_n' argument to jax.scipy.special.sph_harm_y is not supported.")
+    most = operator.index(np.max(np.asarray(n)) if n_max is None else n_max)
+    theta, phi = promote_args_inexact("sph_harm_y", theta, phi)
+    n, m, theta, phi = jnp.broadcast_arrays(jnp.atleast_1d(n), m, theta, phi)
+    n, order = jnp.minimum(n, most), jnp.abs(m).astype(n.dtype)
+    x, s = jnp.cos(theta), jnp.abs(jnp.sin(theta))
+    wide = order.astype(x.dtype)
+
+    def step(k, both):
+        """From degrees k - 2 and k - 1 to k: along the diagonal up to k = order, then the rule of
+        three terms, for functions that are normalised already."""
+        before, last = both
+        k = k.astype(x.dtype)
+        on_diagonal = -jnp.sqrt((2 * k + 1) / (2 * k)) * s * last
+        below = jnp.where(k > wide, k * k - wide * wide, 1.0)
+        scale = jnp.sqrt((4 * k * k - 1) / below)
+        less = jnp.maximum(((k - 1) ** 2 - wide * wide) / (4 * (k - 1) ** 2 - 1), 0.0)
+        along = scale * (x * last - jnp.sqrt(less) * before)
+        new = jnp.where(k <= wide, on_diagonal, along)
+        going = k <= n.astype(x.dtype)
+        return (jnp.where(going, jnp.where(k <= wide, 0.0, last), before),
+                jnp.where(going, new, last))
+
+    start = jnp.full_like(x, math.sqrt(1 / (4 * math.pi)))
+    _, legendre = lax.fori_loop(1, most + 1, step, (jnp.zeros_like(x), start))
+    turn = lax.complex(jnp.cos(wide * phi), jnp.sin(wide * phi))
+    found = legendre * turn
+    signed = jnp.where(order % 2 == 0, 1.0, -1.0).astype(x.dtype)
+    return jnp.where(m < 0, signed * jnp.conj(found), found)

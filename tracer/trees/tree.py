@@ -244,12 +244,36 @@ class Partial(functools.partial):
     """
 
     def __new__(cls, func: Any, *args: Any, **kw: Any) -> Self:
+        if isinstance(func, functools.partial):
+            func = _Whole(func)         # which would be taken apart otherwise, its arguments moved
         return super().__new__(cls, func, *args, **kw)
+
+
+class _Whole:
+    """A `functools.partial` as a plain function."""
+
+    __slots__ = ("fun",)
+
+    def __init__(self, fun: functools.partial) -> None:
+        self.fun = fun
+
+    def __call__(self, *args: Any, **kw: Any) -> Any:
+        return self.fun(*args, **kw)
+
+    def __eq__(self, other: object) -> bool:
+        return self.fun == (other.fun if isinstance(other, _Whole) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.fun)
+
+    def __repr__(self) -> str:
+        return f"_Whole({self.fun!r})"
 
 
 register_pytree_node(
     Partial, lambda p: ((p.args, p.keywords), p.func),
-    lambda func, children: Partial(func, *children[0], **children[1]))
+    lambda func, children: Partial(func.fun if isinstance(func, _Whole) else func, *children[0],
+                                   **children[1]))
 
 
 # -- the rest of JAX's tree functions -------------------------------------------------------------
@@ -280,7 +304,12 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _M
 
 def transpose(outer_treedef: PyTreeDef, inner_treedef: Any,
               pytree_to_transpose: Any) -> Any:
-    """A tree of `outer` structure holding `inner` ones -> a tree of `inner` holding `outer`."""
+    """A tree of `outer` structure holding `inner` ones -> a tree of `inner` holding `outer`.
+
+    inner_treedef: None for that of the first of them.
+    """
+    if inner_treedef is None:
+        inner_treedef = structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
     return optree.tree_transpose(in_order(outer_treedef), in_order(inner_treedef),
                                  pytree_to_transpose)
 

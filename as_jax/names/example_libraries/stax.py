@@ -13,11 +13,12 @@ from typing import Any
 from ....tracer import jnp, lax, nn, random
 from ....tracer.nn.initializers import glorot_normal, normal, ones, zeros
 
+glorot, randn = glorot_normal, normal
 __all__ = ["AvgPool", "BatchNorm", "Conv", "Conv1DTranspose", "ConvTranspose", "Dense", "Dropout",
            "Elu", "Exp", "FanInConcat", "FanInSum", "FanOut", "Flatten", "Gelu", "GeneralConv",
            "GeneralConvTranspose", "Identity", "LeakyRelu", "LogSoftmax", "MaxPool", "Relu",
-           "Selu", "Sigmoid", "Softmax", "Softplus", "SumPool", "Tanh", "elementwise", "parallel",
-           "serial", "shape_dependent"]
+           "Selu", "Sigmoid", "Softmax", "Softplus", "SumPool", "Tanh", "elementwise", "glorot",
+           "parallel", "randn", "serial", "shape_dependent"]
 Layer = tuple[Callable[..., Any], Callable[..., Any]]
 
 

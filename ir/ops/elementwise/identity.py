@@ -89,3 +89,32 @@ barrier_p = optimization_barrier_p = defop(
     evaluate=lambda lead, *arrays: list(arrays), arithmetic=False, facts=(IDENTITY,),
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)), {},
                             lambda *arrays: list(arrays), grad=False)])
+
+
+# -- one layout for two values ---------------------------------------------------------------------
+
+def _alike(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...]) -> FactorRule:
+    dims = tuple((d,) for d in range(len(operand_shapes[0])))
+    return FactorRule((dims, dims), (dims, dims),
+                      tuple(Factor(f"x{d}", n) for d, n in enumerate(operand_shapes[0])))
+
+
+def _alike_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    out = shard_alike_p.bind(*operands)
+    return out, _alike_tangents(tangents)
+
+
+def _alike_tangents(tangents: Sequence[Any]) -> list[Any]:
+    if any(t is None for t in tangents):
+        return list(tangents)
+    return shard_alike_p.bind(*tangents)
+
+
+shard_alike_p = defop(
+    "shard_alike", doc="Its two operands, of one shape, in one layout.",
+    infer=lambda x, y: [x, y], multiple_results=True, rule=_alike,
+    pending="carry", manual=lambda op, types, params: [t.manual for t in types],
+    linear="all", jvp=_alike_jvp, transpose=lambda cts, x, y: _alike_tangents(cts),
+    evaluate=lambda lead, x, y: [x, y], arithmetic=False, facts=(IDENTITY,),
+    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((4, 6), np.int32, -9, 9)),
+                            {}, lambda x, y: [x, y], grad=False)])

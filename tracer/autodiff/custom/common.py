@@ -1,6 +1,7 @@
 """What custom_jvp and custom_vjp share: their arguments, and how the user's functions are run."""
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,13 +47,30 @@ def positional(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     try:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        if bound.kwargs:
-            raise TypeError("keyword arguments could not be resolved to positions")
     except TypeError as e:
         raise TypeError(
             f"The input arguments to the {word}-decorated function {function_name(f)} could not be "
             f"resolved to positional-only arguments. Binding failed with the error:\n{e}") from e
+    keywords = {name: x for name, x in bound.kwargs.items() if name in kwargs or not isinstance(
+        f, functools.partial)}
+    if keywords:
+        raise TypeError(
+            f"The input arguments to the {word}-decorated function {function_name(f)} could not be "
+            "resolved to positional-only arguments. Binding failed with the error:\n"
+            f"The following keyword arguments could not be resolved to positions: "
+            f"{', '.join(keywords)}")
     return bound.args
+
+
+_RULES = ("defjvp", "defjvps", "defvjp", "def_vmap", "def_partition")
+
+
+def forward_rules(self: Any, name: str) -> Any:
+    """The `__getattr__` of functions with rules: what sets rules of another kind is that of the
+    function within."""
+    if name in _RULES:
+        return getattr(self.fun, name)
+    raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 def split_arguments(args: Sequence[Any], nondiff: Sequence[int]

@@ -37,6 +37,7 @@ from .common import (
     ONE,
     SymbolicZero,
     call_program,
+    forward_rules,
     named_as,
     positional,
     refuse_closed_over,
@@ -82,6 +83,8 @@ class custom_jvp:
         if not self.nondiff_argnums and is_ours(getattr(fun, "__module__", None) or ""):
             self._known = module_table(f"{fun.__module__.partition('.')[2]}.{fun.__qualname__}.jvp",
                                        "derivatives, by place and types", 4096)
+
+    __getattr__ = forward_rules
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
         """Set the rule: `jvp(*nondiff, primals, tangents) -> (primal_out, tangent_out)`."""

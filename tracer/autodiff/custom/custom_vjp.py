@@ -24,6 +24,7 @@ from ....ir.dtypes import issubdtype
 from ....ir.ops.control.custom import custom_lin_p, custom_vjp_call_p
 from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.types import ArrayType, same_type
+from ...references import through
 from ...staging.signature import function_name
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
@@ -35,6 +36,7 @@ from .closed_values import closed_values, standing_for, stood_for, with_unused
 from .common import (
     SymbolicZero,
     call_program,
+    forward_rules,
     named_as,
     positional,
     refuse_closed_over,
@@ -84,6 +86,8 @@ class custom_vjp:
         self.bwd: Callable[..., Any] | None = None
         self.symbolic_zeros = False
 
+    __getattr__ = forward_rules
+
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
                symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
         """Set `fwd(*args) -> (out, residuals)` and `bwd(*nondiff, residuals, ct) -> cts`.
@@ -92,6 +96,7 @@ class custom_vjp:
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
+    @through.with_rules
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = function_name(self.fun)
         if self.fwd is None or self.bwd is None:

@@ -17,6 +17,7 @@ from ..elementwise.ufunc import ufunc
 from ..indexing.take import meshgrid
 from ..manipulation.joining import concatenate
 from ..manipulation.shaping import atleast_1d
+from ..vectorize import vectorize
 from .ranges import arange, linspace
 
 index_exp = np.index_exp
@@ -121,5 +122,5 @@ def apply_over_axes(func, a, axes):
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Any:
     """A ufunc of a function of scalars that works on arrays as it is written."""
-    return ufunc(func, nin, nout, identity=identity)
+    return ufunc(func, nin, nout, identity=identity, call=vectorize(func))
 

@@ -17,6 +17,7 @@ from ....ir.diagnostics.location import PACKAGE
 from ... import lax
 from ...operands.dtype_promotion import check_arraylike, shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis
+from ...staging.tracer import Tracer
 
 
 @bound_class
@@ -27,8 +28,7 @@ class ufunc:
     a binary one, or None. reduce, accumulate, at: functions that do these in one go.
     """
 
-    __slots__ = ("__dict__", "_accumulate", "_at", "_func", "_reduce", "identity", "nargs", "nin",
-                 "nout")
+    __slots__ = ("__dict__", "_accumulate", "_apply", "_at", "_counts", "_identity", "_reduce")
 
     def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *,
                  name: str | None = None, nargs: int | None = None, identity: Any = None,
@@ -36,9 +36,8 @@ class ufunc:
                  reduce: Callable[..., Any] | None = None,
                  accumulate: Callable[..., Any] | None = None,
                  at: Callable[..., Any] | None = None, reduceat: Callable[..., Any] | None = None):
-        self._func = call or func
-        self.nin, self.nout, self.nargs = nin, nout, nargs or nin
-        self.identity = identity
+        self._apply = call or func
+        self._counts, self._identity = (nin, nout, nargs or nin), identity
         self._reduce, self._accumulate, self._at = reduce, accumulate, at
         self.__name__ = self.__qualname__ = name or func.__name__
         self.__doc__ = func.__doc__
@@ -57,7 +56,7 @@ class ufunc:
         if len(args) != self.nin:
             raise TypeError(f"{self.__name__}() takes {self.nin} positional arguments but "
                             f"{len(args)} were given")
-        return self._func(*args)
+        return self._apply(*args)
 
     def __get__(self, instance: Any, owner: Any = None) -> ufunc:
         """Itself, also as an attribute of a class; what has this is shown as a function by help."""
@@ -75,10 +74,17 @@ class ufunc:
         return object.__reduce_ex__(self, protocol)
 
     def __hash__(self) -> int:
-        return hash((self._func, self.nin))
+        return hash((self.__wrapped__, self._counts))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ufunc) and self._func is other._func
+        return isinstance(other, ufunc) and (self.__wrapped__, self._counts, self.identity) == (
+            other.__wrapped__, other._counts, other.identity)
+
+    _func = property(lambda self: self._apply)
+    nin = property(lambda self: self._counts[0], doc="Number of operands.")
+    nout = property(lambda self: self._counts[1], doc="Number of results.")
+    nargs = property(lambda self: self._counts[2], doc="Number of operands, as in `jax.numpy`.")
+    identity = property(lambda self: self._identity, doc="The neutral element, or None.")
 
     @property
     def ntypes(self) -> int:
@@ -97,7 +103,7 @@ class ufunc:
         first = lax.index_in_dim(x, 0, axis, keepdims=False)
 
         def step(y: Any, item: Any) -> tuple[Any, Any]:
-            y = self._func(y, item)
+            y = self._apply(y, item)
             return y, y
 
         rest = _moved(lax.slice_in_dim(x, 1, None, axis=axis), axis, 0)
@@ -134,7 +140,7 @@ class ufunc:
             x = self._folded(x, d) if shape_of(x)[d] else lax.full_like(
                 x, self.identity, shape=shape[:d] + shape[d + 1:])
         if initial is not None:
-            x = self._func(x, initial)
+            x = self._apply(x, initial)
         return lax.expand_dims(x, axes) if keepdims else x
 
     def accumulate(self, a, axis=0, dtype=None, out=None):
@@ -160,7 +166,7 @@ class ufunc:
         extra = len(shape_of(B))
         a = lax.expand_dims(A, tuple(range(len(shape_of(A)), len(shape_of(A)) + extra)))
         with config.override(jax_numpy_rank_promotion="allow"):       # that is what outer is
-            return self._func(a, B)
+            return self._apply(a, B)
 
     def at(self, a, indices, b=None, /, *, inplace=True):
         """`a` with the function applied to the elements at `indices`, repeated ones repeatedly."""
@@ -168,25 +174,66 @@ class ufunc:
             raise NotImplementedError("JAX arrays are immutable: call "
                                       f"{self.__name__}.at(..., inplace=False) for a new array")
         if self.nin == 1:
-            return lax_at(a, indices).apply(self._func)
+            return lax_at(a, indices).apply(self._apply)
         if self._at is None:
-            raise NotImplementedError(f"{self.__name__}.at: no scatter does this; use "
-                                      "the property `at` of the array")
+            return self._at_one_by_one(lax.broadcast(a, ()), indices, b)
         return self._at(a, indices, b)
+
+    def _at_one_by_one(self, a: Any, indices: Any, b: Any) -> Any:
+        shape = shape_of(a)
+        size = int(np.prod(shape, dtype=np.int64))
+        places = lax.reshape(lax.iota(np.int32, size), shape)[indices]
+        b = lax.broadcast(b, ())
+        b = lax.broadcast_to_rank(b, max(len(shape_of(b)), len(shape_of(places))))
+        b = lax.broadcast_in_dim(b, shape_of(places), tuple(range(len(shape_of(b)))))
+        count = int(np.prod(shape_of(places), dtype=np.int64))
+
+        def step(flat: Any, item: Any) -> tuple[Any, None]:
+            place, value = item
+            new = self._apply(flat[place], value)
+            return flat.at[place].set(lax.convert_element_type(new, a.dtype)), None
+
+        flat, _ = lax.scan(step, lax.reshape(a, (size,)),
+                           (lax.reshape(places, (count,)), lax.reshape(b, (count,))))
+        return lax.reshape(flat, shape)
 
     def reduceat(self, a, indices, axis=0, dtype=None, out=None):
         """The reductions of the parts of a dimension that begin at `indices`."""
         self._binary("reduceat")
         if out is not None:
             raise NotImplementedError(f"out argument of {self.__name__}.reduceat()")
-        starts = np.asarray(indices)
         axis = canonical_axis(axis, len(shape_of(a)))
+        if isinstance(indices, Tracer) and indices._known() is None:
+            return self._reduceat_traced(a, indices, axis, dtype)
+        starts = np.asarray(indices)
         stops = [*starts[1:].tolist(), shape_of(a)[axis]]
         parts = []
         for start, stop in zip(starts.tolist(), stops, strict=True):
             part = lax.slice_in_dim(a, start, max(stop, start + 1), axis=axis)
             parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
         return lax.concatenate(parts, axis)
+
+
+    def _reduceat_traced(self, a: Any, starts: Any, axis: int, dtype: Any) -> Any:
+        """All parts at once, along the dimension: each combines the elements that are its own."""
+        x = _moved(a if dtype is None else lax.convert_element_type(a, dtype), axis, 0)
+        size, rest = shape_of(x)[0], shape_of(x)[1:]
+        stops = lax.concatenate([starts[1:], lax.full((1,), size, starts.dtype)], 0)
+        wide = (shape_of(starts)[0], *(1 for _ in rest))
+        starts, stops = lax.reshape(starts, wide), lax.reshape(stops, wide)
+        first = x[lax.reshape(starts, wide[:1])]
+        first = lax.convert_element_type(first, self._apply(first, first).dtype)
+
+        def step(found: Any, item: Any) -> tuple[Any, None]:
+            i, value = item
+            inside = lax.bitwise_and(lax.gt(i, starts), lax.lt(i, stops))
+            new = self._apply(found, lax.broadcast_in_dim(
+                value, found.shape, tuple(range(1, found.ndim))))
+            inside = lax.broadcast_in_dim(inside, found.shape, tuple(range(found.ndim)))
+            return lax.select(inside, lax.convert_element_type(new, found.dtype), found), None
+
+        found, _ = lax.scan(step, first, (lax.iota(starts.dtype, size), x))
+        return _moved(found, 0, axis)
 
 
 def _moved(x: Any, source: int, target: int) -> Any:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -247,7 +248,7 @@ def expand_dims(a, axis):
     (1, 3, 4, 1)
     """
     check_arraylike("expand_dims", a)
-    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     return lax.expand_dims(a, axes)
 
 

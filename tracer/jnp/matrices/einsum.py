@@ -16,7 +16,7 @@ from ....ir.ops.elementwise.bitwise import and_p
 from ....ir.ops.elementwise.comparison import eq_p
 from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.movement.creation import iota_p
-from ....ir.ops.reductions.reduction import reduce_sum_p
+from ....ir.ops.reductions.reduction import reduce_or_p, reduce_sum_p
 from ....ir.support.caches import cached
 from ....ir.support.lazy import lazy_import
 from ... import lax, sharding_notes
@@ -183,6 +183,8 @@ def _without(names: str, gone: Sequence[str]) -> str:
 
 
 def _sum(x: Any, axes: Sequence[int]) -> Any:
+    if axes and dtype_name(x) == np.bool_:
+        return reduce_or_p.bind(x, axes=tuple(axes))
     return reduce_sum_p.bind(x, axes=tuple(axes), out_sharding=None) if axes else x
 
 

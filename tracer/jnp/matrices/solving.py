@@ -150,7 +150,8 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
                       real.type(eps))
     u, s, vh = svd(a, full_matrices=False)
     top = lax.index_in_dim(s, 0, 0, keepdims=False)
-    mask = lax.ge(s, lax.broadcast_in_dim(lax.mul(limit, top), s.shape, ()))
+    mask = lax.bitwise_and(lax.ge(s, lax.broadcast_in_dim(lax.mul(limit, top), s.shape, ())),
+                           lax.gt(s, lax.full_like(s, 0)))
     rank = reductions.sum(mask)
     safe = select_of(mask, real.type(1), s)
     inverse = select_of(mask, real.type(0), lax.reciprocal(safe))

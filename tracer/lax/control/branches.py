@@ -17,6 +17,7 @@ from ....ir.context import jit_disabled
 from ....ir.ops.control.loops_and_branches import cond_p
 from ...operands.dtype_promotion import dtype_name, shape_of
 from ...operands.scalars import LEVEL
+from ...references import through
 from ...shardings.sharding_functions import traced_or_run
 from ...staging.tracer import typeof
 from ...trees import tree
@@ -140,6 +141,7 @@ def _operands(operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
     return (operand,)
 
 
+@through.branching
 def _switch(what: str, chosen: Any, index: Callable[[Any], Any],
             branches: tuple[Callable[..., Any], ...], names: tuple[str, ...],
             operands: tuple[Any, ...]) -> Any:

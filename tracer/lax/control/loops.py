@@ -22,6 +22,7 @@ from ....ir.ops.control.loops_and_branches import item_type, scan_p, while_p
 from ....ir.program import Atom
 from ....ir.types import ArrayType, same_type
 from ...operands.dtype_promotion import dtype_and_weak
+from ...references import through
 from ...shardings.sharding_functions import traced_or_run
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
@@ -44,6 +45,7 @@ from .carry import check_carry
 from .in_python import STAGED, scan_in_python, while_in_python
 
 
+@through.scans
 def scan(f, init, xs=None, length=None, reverse=False, unroll=1, _split_transpose=False):
     """A loop over the items x of `xs`: `carry, y = f(carry, x)`. The last carry, and all y stacked.
 
@@ -208,6 +210,7 @@ def _promoted(init: Sequence[Any], taken: Sequence[ArrayType], given: Sequence[A
 
 # -- while -----------------------------------------------------------------------------------------
 
+@through.while_loops
 def while_loop(cond_fun, body_fun, init_val):
     """A loop that does `val = body_fun(val)` as long as `cond_fun(val)` is true, from `init_val`.
 

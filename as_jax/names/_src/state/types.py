@@ -1,6 +1,4 @@
 """The types of mutable references."""
+from .....tracer.references.ref import AbstractRef
+
 __all__ = ["AbstractRef"]
-
-
-class AbstractRef:
-    """The type of a mutable reference. No value has it: values do not change."""

@@ -1,0 +1,123 @@
+"""Jitted functions of references: what these hold are arguments, and results, of another one.
+
+References are among the arguments of a call, or are closed over; the function of their values is
+jitted in turn, once per structure of the arguments, and what comes out is written back.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...tracer.references.frames import Box, running
+from ...tracer.references.ref import inner_refs, last_values, references
+from ...tracer.staging.signature import Arguments, function_name
+from ...tracer.trees import tree
+from .boundary import Boundary
+
+
+class OnValues:
+    """A jitted function `(values of references, *others) -> (result, values afterwards)`.
+
+    places: of references among the leaves of arguments. boxes: of those that are closed over.
+    """
+
+    __slots__ = ("boxes", "places", "pure")
+
+    def __init__(self, pure: Any, places: Sequence[int], boxes: Sequence[Box]) -> None:
+        self.pure, self.places, self.boxes = pure, frozenset(places), boxes
+
+    def arguments(self, leaves: Sequence[Any]) -> list[Any]:
+        values = [leaves[i][...] for i in sorted(self.places)]
+        return [[*values, *[box.read() for box in self.boxes]],
+                *[x for i, x in enumerate(leaves) if i not in self.places]]
+
+    def finish(self, leaves: Sequence[Any], answer: tuple[Any, Sequence[Any]]) -> Any:
+        """The result, when the values are written back."""
+        result, values = answer
+        for i, value in zip(sorted(self.places), values, strict=False):
+            leaves[i]._store(value)
+        for box, value in zip(self.boxes, values[len(self.places):], strict=True):
+            box.write(value)
+        return result
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        return self.finish(leaves, self.pure(*self.arguments(leaves)))
+
+    def trace(self, leaves: Sequence[Any]) -> Stage:
+        return Stage(self.pure.trace(*self.arguments(leaves)), self)
+
+
+class Stage:
+    """A stage of such a function: traced, lowered or compiled. Compiled, it takes references."""
+
+    def __init__(self, stage: Any, on_values: OnValues) -> None:
+        self._stage, self._on_values = stage, on_values
+
+    @property
+    def out_info(self) -> Any:
+        return self._stage.out_info[0]
+
+    def lower(self, *args: Any, **kwargs: Any) -> Stage:
+        return Stage(self._stage.lower(*args, **kwargs), self._on_values)
+
+    def compile(self, *args: Any, **kwargs: Any) -> Stage:
+        return Stage(self._stage.compile(*args, **kwargs), self._on_values)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, _ = tree.flatten_call(args, kwargs)
+        on_values = self._on_values
+        return on_values.finish(leaves, self._stage(*on_values.arguments(leaves)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage, name)
+
+
+def on_arguments(jitted: Any, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
+                 ) -> OnValues:
+    """For a call with references among its arguments."""
+    places = references(leaves)
+    given = [leaves[i] for i in places]
+    repeated = next((r for i, r in enumerate(given) if r in given[:i]), None)
+    if repeated is not None:
+        names = jitted.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
+        where = [names[i] for i, r in zip(places, given, strict=True) if r is repeated]
+        raise ValueError(
+            "only one reference to a mutable array may be passed as an argument to a function, but "
+            f"when tracing {function_name(jitted.origin)} for jit the mutable array reference of "
+            f"type {repeated.aval} appeared at both {' and '.join(where)}.")
+    count = len(leaves)
+
+    def on_values(values: list[Any], *others: Any) -> Any:
+        inner = inner_refs(values)
+        refs, rest = iter(inner), iter(others)
+        return (_run(jitted, in_tree, static, [next(refs) if i in places else next(rest)
+                                               for i in range(count)]),
+                last_values(inner))
+
+    return OnValues(_jitted(jitted, (in_tree, static, *places), on_values), places, ())
+
+
+def on_closed(jitted: Any, boxes: Sequence[Box], in_tree: Any, static: tuple[Any, ...]
+              ) -> OnValues:
+    """For a call of a function that closes over these."""
+    pure = running(lambda *leaves: _run(jitted, in_tree, static, leaves), boxes)
+    return OnValues(_jitted(jitted, (in_tree, static, *boxes), pure), (), boxes)
+
+
+def _run(jitted: Any, in_tree: Any, static: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
+    args, kwargs = jitted.arguments.merge(*tree.unflatten(in_tree, leaves), static)
+    return jitted.origin(*args, **kwargs)
+
+
+def _jitted(jitted: Any, key: Any, f: Callable[..., Any]) -> Any:
+    """`f` jitted as `jitted` is, the same one for the same key."""
+    found = jitted.on_values.get(key)
+    if found is None:
+        f.__name__ = function_name(jitted.origin)
+        out = jitted._boundary.out_shardings
+        boundary = Boundary(None, None if out is None else (out, None),
+                            Arguments(f, None, None, None, None))
+        found = jitted.on_values[key] = type(jitted)(
+            f, boundary, jitted.inline, jitted.keep_unused, jitted._device, jitted._options,
+            jitted._partition_options)
+    return found

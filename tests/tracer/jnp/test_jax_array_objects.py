@@ -1,0 +1,47 @@
+"""Objects with `__jax_array__` stand for arrays in functions of `jax.numpy`."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+
+
+class Wrapped:
+    """A value in a box of a user's own."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __jax_array__(self):
+        return jnp.asarray(self.x)
+
+
+X = np.array([[1.5, -2.0, 3.0], [0.5, 4.0, -1.0]], np.float32)
+CALLS = {
+    "insert": lambda x: jnp.insert(x, 1, jnp.zeros(()), axis=1),
+    "broadcast_to": lambda x: jnp.broadcast_to(x, (2, 2, 3)),
+    "moveaxis": lambda x: jnp.moveaxis(x, 0, 1), "spacing": jnp.spacing, "ceil": jnp.ceil,
+    "nanmean": jnp.nanmean, "nanvar": jnp.nanvar, "std": jnp.std, "any": jnp.any,
+    "concatenate": lambda x: jnp.concatenate([x, x]), "where": lambda x: jnp.where(True, x, x),
+    "einsum": lambda x: jnp.einsum("ij->j", x), "sum": lambda x: jnp.sum(x, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("around", [lambda f: f, st.jit], ids=["eager", "jit"])
+def test_functions_take_objects_that_convert(name, around):
+    f = around(lambda x: CALLS[name](Wrapped(x)))
+    np.testing.assert_array_equal(f(X), CALLS[name](X))
+
+
+def test_errors_of_the_conversion_and_of_the_function_are_told():
+    class Broken:
+        def __jax_array__(self):
+            raise KeyError("no array today")
+
+    with pytest.raises(KeyError, match="no array today"):
+        jnp.sum(Broken())
+    with pytest.raises(ValueError, match="axis 5 is out of bounds"):
+        jnp.sum(Wrapped(X), axis=5)

@@ -1,0 +1,41 @@
+"""Whose operation promotes: the user's, or one that a function of ours is made of.
+
+`numpy_rank_promotion` and `numpy_dtype_promotion` are about what users write. A function that is a
+composition of others, such as `image.resize`, may rely on promotion inside.
+"""
+from __future__ import annotations
+
+import sys
+
+from ...ir.diagnostics.location import PACKAGE, STANDS_BETWEEN
+
+# What stands between a user's line and a function that promotes, in front of it or behind.
+_PASSING = tuple(f"{PACKAGE}.{name}" for name in (
+    "ir.", "runtime.arrays.", "tracer.arrays.", "tracer.indexing.", "tracer.jnp.elementwise.",
+    "tracer.lax.", "tracer.operands.", "tracer.shardings.", "tracer.staging."))
+_ARRAY_FUNCTIONS = f"{PACKAGE}.tracer.jnp."
+_PROMOTING = f"{PACKAGE}.tracer.operands."
+
+
+def asked_by_user() -> bool:
+    """Whether the function that promotes is the one that the user's line calls.
+
+    Told by the frames of ours above this one. Functions of `jax.numpy` that promote within are
+    taken for ones that promote their arguments; those of other modules are compositions.
+    """
+    first = room = None
+    frame = sys._getframe(2)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not STANDS_BETWEEN[module]:
+            return True
+        if first is None and not module.startswith(_PROMOTING):
+            first = module
+        if not module.startswith(_PASSING):
+            here = module.split(".")[:4]
+            if room is None:
+                room = here
+            if room != here or module != first and not module.startswith(_ARRAY_FUNCTIONS):
+                return False
+        frame = frame.f_back
+    return True

@@ -1,0 +1,123 @@
+"""Which references a traced function reads and writes, and what they hold meanwhile.
+
+A reference is a box with a value. Within a frame, the extent of a function that is traced or
+transformed, the boxes of references from outside get other values when they are written, and have
+their own again when the frame ends. The frame notes which these are.
+"""
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from ...ir.types import ArrayType
+from ..staging.staging import trace_to_program
+from ..staging.tracer import typeof
+from ..trees import tree
+
+
+class Box:
+    """The value of a reference. depth: how many frames are around the place where it was made."""
+
+    __slots__ = ("__weakref__", "depth", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.depth = len(_FRAMES.stack)
+        BOXES.add(self)
+
+    def read(self) -> Any:
+        for frame in _FRAMES.stack[self.depth:]:
+            frame.read.setdefault(self)
+        return self.value
+
+    def write(self, value: Any) -> None:
+        for frame in _FRAMES.stack[self.depth:]:
+            frame.read.setdefault(self)
+            frame.written.setdefault(self, self.value)
+        self.value = value
+
+
+BOXES: weakref.WeakSet[Box] = weakref.WeakSet()
+"""All that are alive: where there are none, functions are not looked at for references."""
+
+
+class Frame:
+    """The extent of a function, as a context manager.
+
+    read: references from outside that it reads or writes. written: those that it writes, with
+    what they held before.
+    """
+
+    __slots__ = ("bound", "read", "written")
+
+    def __init__(self, boxes: Sequence[Box] = (), values: Sequence[Any] = ()) -> None:
+        self.read: dict[Box, None] = {}
+        self.written: dict[Box, Any] = {}
+        self.bound = list(zip(boxes, values, strict=True))
+
+    def __enter__(self) -> Self:
+        stack = _FRAMES.stack
+        stack.append(self)
+        for i, (box, value) in enumerate(self.bound):
+            self.bound[i] = box, (box.value, box.depth)
+            box.value, box.depth = value, len(stack)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for box, (value, depth) in self.bound:
+            box.value, box.depth = value, depth
+        for box, value in self.written.items():
+            box.value = value
+        _FRAMES.stack.pop()
+
+
+class _Frames(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Frame] = []
+
+
+_FRAMES = _Frames()
+
+
+def written_by(f: Callable[..., Any], *args: Any) -> list[Box]:
+    """The references from outside that `f(*args)` writes. It is traced to find out.
+
+    args: pytrees of arrays, or of types.
+    """
+    leaves, treedef = tree.flatten(args)
+    with Frame() as frame:
+        trace_to_program(lambda *values: _arrays(f(*tree.unflatten(treedef, values))),
+                         [x if isinstance(x, ArrayType) else typeof(x) for x in leaves],
+                         name="references")
+    return list(frame.written)
+
+
+def _arrays(results: Any) -> list[Any]:
+    """Those leaves that are arrays: what else is wrong with results, others say."""
+    found = []
+    for x in tree.leaves(results):
+        try:
+            typeof(x)
+        except TypeError:
+            continue
+        found.append(x)
+    return found
+
+
+def running(f: Callable[..., Any], boxes: Sequence[Box]) -> Callable[..., Any]:
+    """`f` as a function of the values of these references, too: (values, *args) -> (result, values
+    afterwards)."""
+    def pure(values: Sequence[Any], *args: Any) -> Any:
+        with Frame(boxes, values):
+            result = f(*args)
+            return result, [box.value for box in boxes]
+
+    pure.__name__ = getattr(f, "__name__", "body")
+    return pure
+
+
+def write_all(boxes: Sequence[Box], values: Sequence[Any]) -> None:
+    for box, value in zip(boxes, values, strict=True):
+        box.write(value)

@@ -1,0 +1,405 @@
+"""The references that users hold, and the functions of `jax.ref`.
+
+    ref = new_ref(x);  ref[0] = 1.0;  ref[...] += 1;  y = ref[...];  freeze(ref)
+
+Elements are read and written with the index syntax of arrays; a write must have the dtype and the
+shape of what it replaces.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.op import OPS
+from ...ir.ops.elementwise.convert import convert_element_type_p
+from ...ir.types import ArrayType, array_type
+from ..staging.tracer import typeof
+from .frames import Box
+
+_KINDS = (None, "no_grad_no_remat")
+
+
+class AbstractRef:
+    """The type of a reference: that of the arrays that it holds, `inner_aval`."""
+
+    __slots__ = ("inner_aval",)
+
+    def __init__(self, inner_aval: ArrayType) -> None:
+        self.inner_aval = inner_aval
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner_aval, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AbstractRef) and self.inner_aval is other.inner_aval
+
+    def __hash__(self) -> int:
+        return hash((AbstractRef, self.inner_aval))
+
+    def str_short(self, short_dtypes: bool = False, **_: Any) -> str:
+        return f"Ref{{{self.inner_aval.str_short(short_dtypes)}}}"
+
+    def __repr__(self) -> str:
+        return self.str_short()
+
+
+class _Slots:
+    """What references and views of their elements have in common."""
+
+    __slots__ = ()
+
+    def _value(self) -> Any:
+        raise NotImplementedError
+
+    def _store(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def __getitem__(self, idx: Any) -> Any:
+        return self._value()[_index(self.shape, idx)]
+
+    def __setitem__(self, idx: Any, value: Any) -> None:
+        old, idx = self._value(), _index(self.shape, idx)
+        part = old[idx]
+        value = _fitting(value, part, self)
+        if part.shape == old.shape and _is_all(idx):
+            self._store(value)
+        else:
+            self._store(old.at[idx].set(value))
+
+    def get(self, idx: Any = ...) -> Any:
+        return self[idx]
+
+    def set(self, value: Any, *, idx: Any = ...) -> None:
+        self[idx] = value
+
+    def swap(self, value: Any, *, idx: Any = ...) -> Any:
+        old = self[idx]
+        self[idx] = value
+        return old
+
+    def addupdate(self, value: Any, *, idx: Any = ...) -> None:
+        """Add `value` to the elements at an index."""
+        old, idx = self._value(), _index(self.shape, idx)
+        self._store(old.at[idx].add(_fitting(value, old[idx], self, broadcast=True)))
+
+    @property
+    def at(self) -> _Views:
+        """`ref.at[idx]` is a reference to the elements at this index."""
+        return _Views(self)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._value().shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._value().dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+
+class Ref(_Slots):
+    """A reference to an array, made by `new_ref`.
+
+    It can be an argument of jitted functions and of bodies of loops, or be closed over by them, by
+    branches and by functions under `vmap`, `grad` and `checkpoint`. It cannot be returned.
+    """
+
+    __slots__ = ("_box", "_gone")
+
+    def __init__(self, box: Box) -> None:
+        self._box, self._gone = box, False
+
+    def _value(self) -> Any:
+        self._check()
+        return self._box.read()
+
+    def _store(self, value: Any) -> None:
+        self._check()
+        self._box.write(value)
+
+    def _check(self) -> None:
+        if self._gone:
+            fail(RuntimeError, "This reference has no value any more.", code="frozen-ref",
+                 notes=("it was frozen or freed, or is one inside of a function that has "
+                        "returned, such as the derivative rule of a `custom_vjp` finds it",),
+                 help="use the array that `freeze` returned")
+
+    @property
+    def aval(self) -> AbstractRef:
+        return AbstractRef(typeof(self._value()))
+
+    @property
+    def sharding(self) -> Any:
+        return self._value().sharding
+
+    @property
+    def format(self) -> Any:
+        return self._value().format
+
+    @property
+    def committed(self) -> bool:
+        return self._value().committed
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        if self._gone:
+            return "Ref(frozen)"
+        value = self._box.value
+        text = repr(value)
+        return text.replace("Array", "Ref", 1) if text.startswith("Array") else f"Ref({text})"
+
+
+class TransformedRef(_Slots):
+    """A reference to elements of another one, `ref.at[idx]`."""
+
+    __slots__ = ("_idx", "ref")
+
+    def __init__(self, ref: _Slots, idx: Any) -> None:
+        self.ref, self._idx = ref, idx
+
+    def _value(self) -> Any:
+        return self.ref[self._idx]
+
+    def _store(self, value: Any) -> None:
+        self.ref[self._idx] = value
+
+    def __repr__(self) -> str:
+        return f"TransformedRef({self.ref!r}, {self._idx!r})"
+
+
+class _Views:
+    __slots__ = ("_ref",)
+
+    def __init__(self, ref: _Slots) -> None:
+        self._ref = ref
+
+    def __getitem__(self, idx: Any) -> TransformedRef:
+        return TransformedRef(self._ref, idx)
+
+
+class Slice:
+    """`size` elements from `start` on, each `stride` behind the one before; see `ds`."""
+
+    __slots__ = ("size", "start", "stride")
+
+    def __init__(self, start: Any, size: int, stride: int = 1) -> None:
+        self.start, self.size, self.stride = start, size, stride
+
+    def __repr__(self) -> str:
+        return f"Slice(start={self.start}, size={self.size}, stride={self.stride})"
+
+
+def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice:
+    """An index of a reference: `size` elements from `start` on, which may be traced.
+
+    >>> st.new_ref(jnp.arange(5))[st.ds(1, 2)]
+    Array([1, 2], dtype=int32)
+    """
+    if size is None:
+        if not isinstance(start, int):
+            raise TypeError("expected a static size for the dynamic slice")
+        start, size = 0, start
+    if stride is not None and stride < 1:
+        raise ValueError(f"strides must be >= 1, got {stride}")
+    return Slice(start, size, stride or 1)
+
+
+def _index(shape: Sequence[int], idx: Any) -> Any:
+    """An index as arrays take it. Slices of traced starts become positions."""
+    items = idx if isinstance(idx, tuple) else (idx,)
+    if not any(isinstance(i, Slice) for i in items):
+        for i, (item, size) in enumerate(zip(items, shape, strict=False)):
+            if item is ... or item is None:
+                break
+            if type(item) is int and not -size <= item < size:
+                raise ValueError(f"Out of bound indexer: idx={items[i]}, dim={size}.")
+        return idx
+    if ... in [i for i in items if not isinstance(i, (Array, np.ndarray))]:
+        at = next(n for n, i in enumerate(items) if i is ...)
+        items = (*items[:at], *[slice(None)] * (len(shape) - len(items) + 1), *items[at + 1:])
+    items = (*items, *[slice(None)] * (len(shape) - len(items)))
+    kept = [i for i, x in enumerate(items) if isinstance(x, (slice, Slice))]
+    out: list[Any] = list(items)
+    for place, i in enumerate(kept):
+        x = items[i]
+        along = (np.arange(shape[i])[x] if isinstance(x, slice)
+                 else np.arange(x.size) * x.stride)
+        along = along.astype(np.int32).reshape((-1,) + (1,) * (len(kept) - 1 - place))
+        out[i] = along if isinstance(x, slice) else x.start + along
+    return tuple(out)
+
+
+def _is_all(idx: Any) -> bool:
+    return idx is ... or idx == () or isinstance(idx, slice) and idx == slice(None)
+
+
+def _fitting(value: Any, part: Any, ref: Any, broadcast: bool = False) -> Any:
+    """`value` as what may stand where `part` stands. Raises ValueError for other types."""
+    if isinstance(value, (Ref, TransformedRef)):
+        raise TypeError(f"{value!r} is a reference: write its value, `ref[...]`")
+    have, t = typeof(value), typeof(part)
+    if have.dtype != t.dtype:
+        if not have.weak_type or np.result_type(_sample(have), _sample(t)) != _sample(t).dtype and (
+                not (have.dtype.kind == "f" and t.dtype.kind not in "biu")):
+            fail(ValueError, f"Invalid dtype for `swap`. Ref dtype: {t.dtype.name}. Value dtype: "
+                 f"{have.dtype.name}. ", code="ref-dtype",
+                 label="a reference keeps its dtype",
+                 help=f"convert the value with `.astype({t.dtype.name})`")
+    if have.shape != t.shape and not broadcast:
+        fail(ValueError, f"Invalid shape for `swap`. Ref shape: {ref.shape}. Expected shape: "
+             f"{t.shape}. Value shape: {have.shape}.", code="ref-shape",
+             label="a write has the shape of what it replaces",
+             help="broadcast it first: `jnp.full_like(ref[...], value)`" if not have.shape else
+             "reshape or broadcast the value")
+    if have.dtype == t.dtype and have.weak_type == t.weak_type and isinstance(value, Array):
+        return value
+    return convert_element_type_p.bind(value, new_dtype=t.dtype, weak_type=t.weak_type,
+                                       sharding=None)
+
+
+def _sample(t: ArrayType) -> np.ndarray:
+    """A number of the dtype; of those of ml_dtypes, which numpy promotes to none, a half."""
+    return np.zeros(1, t.dtype if t.dtype.kind in "biufc" else np.float16)
+
+
+# -- the functions of jax.ref ----------------------------------------------------------------------
+
+def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None) -> Ref:
+    """A reference that holds `init_val`, an array or number, at first.
+
+    kind: "no_grad_no_remat" for one that derivatives and recomputation leave alone; it makes no
+    difference here. memory_space: where the value is.
+
+    Sharding
+      Auto: the value keeps its sharding until it is written.
+      Explicit: a write must have the sharding of what it replaces.
+      Manual: inside `shard_map`, a reference holds each device's block.
+
+    >>> ref = st.new_ref(jnp.zeros(3))
+    >>> ref[0] = 1.0
+    >>> ref[...] += 1
+    >>> ref
+    Ref([2., 1., 1.], dtype=float32)
+    """
+    if isinstance(init_val, (Ref, TransformedRef)):
+        raise TypeError("new_ref takes an array, not a reference; read it first: `ref[...]`")
+    if kind not in _KINDS:
+        raise ValueError(f"unknown kind of reference: {kind!r}; there are {_KINDS}")
+    try:
+        t = typeof(init_val)
+    except TypeError:
+        raise TypeError("Error interpreting argument to new_ref as a JAX value. The problematic "
+                        f"value is of type {type(init_val)} and was passed to new_ref at position "
+                        "0.") from None
+    if not isinstance(init_val, Array):
+        init_val = convert_element_type_p.bind(init_val, new_dtype=t.dtype, weak_type=t.weak_type,
+                                               sharding=None)
+    return Ref(Box(init_val))
+
+
+def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
+    """A reference to an array of this type (with `shape` and `dtype`), all zeros."""
+    t = array_type(tuple(ty.shape), np.dtype(ty.dtype))
+    return new_ref(OPS["broadcast_in_dim"].bind(
+        np.zeros((), t.dtype)[()], shape=t.shape, broadcast_dimensions=(), sharding=None),
+        memory_space=memory_space)
+
+
+def freeze(ref: Ref) -> Any:
+    """The value of a reference, which has none afterwards."""
+    value = ref[...]
+    free_ref(ref)
+    return value
+
+
+def free_ref(ref: Ref) -> None:
+    """Let go of the value of a reference."""
+    _checked(ref)._gone = True
+
+
+def get(ref: Any, idx: Any = None) -> Any:
+    """`ref[idx]`; the whole array without an index."""
+    return _slots(ref)[... if idx is None else idx]
+
+
+def set(ref: Any, idx: Any, value: Any) -> None:
+    """`ref[idx] = value`.
+
+    >>> ref = st.new_ref(jnp.zeros(3))
+    >>> st.ref.set(ref, 1, 10.0)
+    >>> ref
+    Ref([ 0., 10.,  0.], dtype=float32)
+    """
+    _slots(ref)[... if idx is None else idx] = value
+
+
+def swap(ref: Any, idx: Any, value: Any, _function_name: str = "ref_swap") -> Any:
+    """`ref[idx] = value`; what was there before.
+
+    >>> st.ref.swap(st.new_ref(jnp.arange(3)), 1, 10)
+    Array(1, dtype=int32)
+    """
+    return _slots(ref).swap(value, idx=... if idx is None else idx)
+
+
+def addupdate(ref: Any, idx: Any, x: Any) -> None:
+    """Add `x` to the elements at `idx`.
+
+    >>> ref = st.new_ref(jnp.arange(3))
+    >>> st.ref.addupdate(ref, 1, 10)
+    >>> ref
+    Ref([ 0, 11,  2], dtype=int32)
+    """
+    _slots(ref).addupdate(x, idx=... if idx is None else idx)
+
+
+def _slots(ref: Any) -> _Slots:
+    if not isinstance(ref, _Slots):
+        raise ValueError(f"Can only call this on a `Ref`, got {type(ref).__name__}: {ref}.")
+    return ref
+
+
+def _checked(ref: Any) -> Ref:
+    if not isinstance(ref, Ref):
+        raise TypeError(f"expected a reference, got {type(ref).__name__}")
+    return ref
+
+
+def refuse_result(what: str, ref: Ref) -> NoReturn:
+    """References cannot be returned by what is traced."""
+    fail(ValueError, f"function {what} traced for jit returned a mutable array reference of type "
+         f"{AbstractRef(typeof(ref._box.value))}, but mutable array references cannot be returned.",
+         code="returned-ref", help="return its value: `ref[...]` or `freeze(ref)`")
+
+
+def references(leaves: Sequence[Any]) -> list[int]:
+    """The positions of references among the leaves of arguments."""
+    return [i for i, x in enumerate(leaves) if isinstance(x, Ref)]
+
+
+def inner_refs(values: Sequence[Any]) -> list[Ref]:
+    """References for the values of others, for the extent of a function."""
+    return [Ref(Box(x)) for x in values]
+
+
+def last_values(refs: Sequence[Ref]) -> list[Any]:
+    """What such references hold in the end. They are of no use afterwards."""
+    return [freeze(ref) for ref in refs]

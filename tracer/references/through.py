@@ -1,0 +1,290 @@
+"""Loops, branches and transformations of functions that read and write references.
+
+What a function writes becomes a further result of it, and what a loop writes a further part of its
+carry: the loop, branch or transformation itself sees functions of arrays alone. Each decorator is
+around the function that users call, and does nothing where there are no references at all.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.ops.control.loops_and_branches import item_type
+from ..staging.tracer import Tracer, typeof
+from ..trees import tree
+from .frames import BOXES, Box, Frame, running, write_all, written_by
+from .ref import Ref, inner_refs, last_values, references
+
+
+def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
+    """`scan(f, init, xs, ...)`: a reference among `xs` is one to the item in `f`."""
+    @functools.wraps(scan)
+    def wrapped(f: Any, init: Any, xs: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not BOXES or not callable(f):
+            return scan(f, init, xs, *args, **kwargs)
+        leaves, xs_tree = tree.flatten(xs)
+        places = references(leaves)
+        given = [leaves[i] for i in places]
+        arrays = [x[...] if isinstance(x, Ref) else x for x in leaves]
+
+        def step(carry: Any, items: Sequence[Any]) -> Any:
+            refs = inner_refs([items[i] for i in places])
+            items = list(items)
+            for i, ref in zip(places, refs, strict=True):
+                items[i] = ref
+            carry, y = f(carry, tree.unflatten(xs_tree, items))
+            return carry, (y, last_values(refs))
+
+        boxes = written_by(step, init, [item_type(typeof(x)) for x in arrays])
+        if not boxes and not places:
+            return scan(f, init, xs, *args, **kwargs)
+        pure = running(step, boxes)
+
+        def body(carry: Any, items: Any) -> Any:
+            (own, y), values = pure(carry[1], carry[0], items)
+            return (own, values), y
+
+        (last, values), (ys, items) = scan(body, (init, [b.read() for b in boxes]), arrays, *args,
+                                           **kwargs)
+        write_all(boxes, values)
+        for ref, value in zip(given, items, strict=True):
+            ref[...] = value
+        return last, ys
+
+    return wrapped
+
+
+def while_loops(while_loop: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(while_loop)
+    def wrapped(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
+        boxes = written_by(body_fun, init_val) if BOXES and callable(body_fun) else []
+        if not boxes:
+            return while_loop(cond_fun, body_fun, init_val)
+        test, body = running(cond_fun, boxes), running(body_fun, boxes)
+        last, values = while_loop(lambda carry: test(carry[1], carry[0])[0],
+                                  lambda carry: body(carry[1], carry[0]),
+                                  (init_val, [b.read() for b in boxes]))
+        write_all(boxes, values)
+        return last
+
+    return wrapped
+
+
+def branching(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """`choose(..., branches, names, operands)`: what any of the branches writes, all give."""
+    @functools.wraps(choose)
+    def wrapped(what: Any, chosen: Any, index: Any, branches: Any, names: Any, operands: Any
+                ) -> Any:
+        if not BOXES:
+            return choose(what, chosen, index, branches, names, operands)
+        leaves, treedef = tree.flatten(operands)
+        places = references(leaves)
+        if places:
+            fixed = {i: leaves[i] for i in places}
+            branches = [_with_fixed(f, treedef, fixed) for f in branches]
+            operands = tuple(x for i, x in enumerate(leaves) if i not in fixed)
+        boxes: dict[Any, None] = {}
+        for f in branches:
+            boxes.update(dict.fromkeys(written_by(f, *operands)))
+        if not boxes:
+            return choose(what, chosen, index, branches, names, operands)
+        pure = [running(f, list(boxes)) for f in branches]
+        result, values = choose(what, chosen, index, tuple(pure), names,
+                                ([b.read() for b in boxes], *operands))
+        write_all(list(boxes), values)
+        return result
+
+    return wrapped
+
+
+def _with_fixed(f: Callable[..., Any], treedef: Any, fixed: dict[int, Any]) -> Callable[..., Any]:
+    """`f` as a function of the leaves of its arguments but for these."""
+    @functools.wraps(f)
+    def moved(*rest: Any) -> Any:
+        left = iter(rest)
+        return f(*tree.unflatten(treedef, [fixed[i] if i in fixed else next(left)
+                                           for i in range(treedef.num_leaves)]))
+
+    return moved
+
+
+def differentiating(transform: Callable[..., Any]) -> Callable[..., Any]:
+    """`transform(f, *args, has_aux=False, ...)`, whose result has the auxiliary data last: what
+    `f` writes is such."""
+    @functools.wraps(transform)
+    def wrapped(fun: Any, *args: Any, has_aux: bool = False, **kwargs: Any) -> Any:
+        if not BOXES or not callable(fun):
+            return transform(fun, *args, has_aux=has_aux, **kwargs)
+        boxes: list[Any] = []
+        *answer, (aux, values) = transform(_auxiliary(fun, has_aux, boxes), *args, has_aux=True,
+                                           **kwargs)
+        write_all(boxes, values)
+        return (*answer, aux) if has_aux else tuple(answer)
+
+    return wrapped
+
+
+def with_gradients(value_and_grad: Callable[..., Any]) -> Callable[..., Any]:
+    """`value_and_grad(f, ..., has_aux=False, ...)`, a function."""
+    @functools.wraps(value_and_grad)
+    def wrapped(fun: Any, argnums: Any = 0, has_aux: bool = False, *rest: Any, **kwargs: Any
+                ) -> Any:
+        derived = value_and_grad(fun, argnums, has_aux, *rest, **kwargs)
+
+        @functools.wraps(derived)
+        def value_and_grad_f(*args: Any, **named: Any) -> Any:
+            if not BOXES:
+                return derived(*args, **named)
+            boxes: list[Any] = []
+            pure = value_and_grad(_auxiliary(fun, has_aux, boxes), argnums, True, *rest, **kwargs)
+            (value, (aux, values)), g = pure(*args, **named)
+            write_all(boxes, values)
+            return ((value, aux) if has_aux else value), g
+
+        return value_and_grad_f
+
+    return wrapped
+
+
+def _auxiliary(fun: Callable[..., Any], has_aux: bool, boxes: list[Any]) -> Callable[..., Any]:
+    """`fun`, with what it writes in its auxiliary data; `boxes` comes to hold which these are."""
+    @functools.wraps(fun, updated=())
+    def pure(*args: Any, **kwargs: Any) -> Any:
+        with Frame() as frame:
+            result, aux = fun(*args, **kwargs), None
+            if has_aux:
+                if not isinstance(result, (tuple, list)) or len(result) != 2:
+                    return result               # which is refused as it is
+                result, aux = result
+            boxes[:] = frame.written
+            return result, (aux, [box.value for box in boxes])
+
+    return pure
+
+
+def mapped(vmap_call: Callable[..., Any]) -> Callable[..., Any]:
+    """`vmap_call(fun, args, kwargs, in_axes, out_axes, ...)`: references are mapped as arrays are,
+    and what is closed over is one for all examples."""
+    @functools.wraps(vmap_call)
+    def wrapped(fun: Any, args: Any, kwargs: Any, in_axes: Any, out_axes: Any, *rest: Any) -> Any:
+        if not BOXES:
+            return vmap_call(fun, args, kwargs, in_axes, out_axes, *rest)
+        leaves, treedef = tree.flatten((args, kwargs))
+        places = references(leaves)
+        dims = _dims(in_axes, args, kwargs) if places else []
+        boxes: list[Any] = []
+
+        def pure(*inner_args: Any, **inner_kwargs: Any) -> Any:
+            with Frame() as frame:
+                refs = []
+                if places:
+                    values = tree.leaves((inner_args, inner_kwargs))
+                    refs = inner_refs([values[i] for i in places])
+                    for i, ref in zip(places, refs, strict=True):
+                        values[i] = ref
+                    inner_args, inner_kwargs = tree.unflatten(treedef, values)
+                result = fun(*inner_args, **inner_kwargs)
+                boxes[:] = frame.written
+                _refuse_mapped(boxes)
+                return result, last_values(refs), [b.value for b in boxes]
+
+        given = [leaves[i] for i in places]
+        if places:
+            args, kwargs = tree.unflatten(treedef, [
+                x[...] if isinstance(x, Ref) else x for x in leaves])
+        pure.__name__ = getattr(fun, "__name__", type(fun).__name__)
+        own = [dims[i] for i in places]
+        result, values, closed = vmap_call(pure, args, kwargs, in_axes, (out_axes, own, None),
+                                           *rest)
+        for ref, value in zip(given, values, strict=True):
+            ref[...] = value
+        write_all(boxes, closed)
+        return result
+
+    return wrapped
+
+
+def _refuse_mapped(boxes: Sequence[Box]) -> None:
+    """A reference from outside cannot hold what differs from example to example."""
+    for box in boxes:
+        value = box.value
+        if isinstance(value, Tracer) and getattr(value.variable, "dim", None) is not None:
+            fail(ValueError, "performing a set/swap operation with vmapped value on an unbatched "
+                 f"array reference of type Ref{{{typeof(value).str_short()}}}. Move the array "
+                 "reference to be an argument to the vmapped function?", code="mapped-ref",
+                 help="pass the reference, with one more dimension, as an argument")
+
+
+def _dims(in_axes: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The mapped dimension of each leaf of the arguments."""
+    own = ([in_axes] * len(tree.leaves(args)) if in_axes is None or isinstance(in_axes, int)
+           else tree.broadcast_prefix(in_axes, args, name="vmap in_axes"))
+    return [*own, *[0] * len(tree.leaves(kwargs))]
+
+
+def recomputed(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call(fun, prevent_cse, policy, *args)`, which traces `fun(*args)` as one equation."""
+    @functools.wraps(call)
+    def wrapped(fun: Callable[..., Any], prevent_cse: bool, policy: Any, *args: Any) -> Any:
+        if not BOXES:
+            return call(fun, prevent_cse, policy, *args)
+        leaves, treedef = tree.flatten(args)
+        fixed = {i: leaves[i] for i in references(leaves)}
+        if fixed:
+            fun = _with_fixed(fun, treedef, fixed)
+            args = tuple(x for i, x in enumerate(leaves) if i not in fixed)
+        boxes = written_by(fun, *args)
+        if not boxes:
+            return call(fun, prevent_cse, policy, *args)
+        result, values = call(running(fun, boxes), prevent_cse, policy, [b.read() for b in boxes],
+                              *args)
+        write_all(boxes, values)
+        return result
+
+    return wrapped
+
+
+def with_rules(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call(rule, *args)` of a `custom_vjp` function: references among the arguments are closed
+    over by the function and its rules, and may be residuals."""
+    @functools.wraps(call)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        places = references(args) if BOXES else []
+        if not places or self.fwd is None:
+            return call(self, *args, **kwargs)
+        fixed = {i: args[i] for i in places}
+        kept: list[Any] = []
+
+        def merged(rest: Sequence[Any]) -> list[Any]:
+            left = iter(rest)
+            return [fixed[i] if i in fixed else next(left) for i in range(len(args))]
+
+        def fwd(*rest: Any) -> Any:
+            out, residuals = self.fwd(*merged(rest))
+            leaves, treedef = tree.flatten(residuals)
+            kept[:] = [treedef, {i: leaves[i] for i in references(leaves)}]
+            return out, [x for x in leaves if not isinstance(x, Ref)]
+
+        def bwd(*given: Any) -> Any:
+            *nondiff, arrays, ct = given
+            treedef, refs = kept
+            left = iter(arrays)
+            residuals = tree.unflatten(treedef, [refs[i] if i in refs else next(left)
+                                                 for i in range(treedef.num_leaves)])
+            cts = self.bwd(*nondiff, residuals, ct)
+            moving = [i for i in range(len(args)) if i not in self.nondiff_argnums]
+            return tuple(x for i, x in zip(moving, cts, strict=True) if i not in fixed)
+
+        nondiff = [i - sum(j < i for j in places) for i in self.nondiff_argnums]
+
+        def fun(*rest: Any) -> Any:
+            return self.fun(*merged(rest))
+
+        fun.__name__ = getattr(self.fun, "__name__", "fun")
+        pure = type(self)(fun, nondiff)
+        pure.fwd, pure.bwd, pure.symbolic_zeros = fwd, bwd, self.symbolic_zeros
+        return call(pure, *[x for i, x in enumerate(args) if i not in fixed], **kwargs)
+
+    return wrapped
