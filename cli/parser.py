@@ -89,6 +89,8 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--all", action="store_true", help="tell each collective in full, also where "
                      "many have one cause")
     sub.add_argument("--table", action="store_true", help="a table instead of text")
+    sub.add_argument("--html", type=Path, metavar="OUT.html",
+                     help="write one page to look at: lines, collectives, graph, times, memory")
     sub = verb("autoshard", autoshard.autoshard,
                "Search the specs of arguments and results with which a step takes least time; "
                "--mesh is then the mesh that it is for.", costs=True)
