@@ -25,6 +25,7 @@ from .commands import (
     fmt,
     help,
     hlo,
+    lsp,
     programs,
     reduce,
     run,
@@ -86,6 +87,10 @@ def make_parser() -> argparse.ArgumentParser:
                costs=True)
     _explained(sub)
     sub.set_defaults(html=None)
+    sub = verb("lsp", lsp.lsp, "Serve an editor: types, collectives, errors and fixes beside the "
+               "lines (Language Server Protocol).", target=False)
+    sub.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    sub.add_argument("--stdio", action="store_true", help=argparse.SUPPRESS)
     sub = verb("autoshard", autoshard.autoshard,
                "Search the specs of arguments and results with which a step takes least time; "
                "--mesh is then the mesh that it is for.", costs=True)

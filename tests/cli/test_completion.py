@@ -10,8 +10,8 @@ from shardtrace.cli.commands.completion import verbs_of
 from shardtrace.cli.parser import make_parser
 from shardtrace.partitioner.cost.hardware import hardware_names
 
-VERBS = ("explain", "watch", "autoshard", "trace", "partition", "show", "collectives", "run",
-         "check", "diff", "why", "fmt", "hlo", "reduce", "completion", "help")
+VERBS = ("explain", "watch", "lsp", "autoshard", "trace", "partition", "show", "collectives",
+         "run", "check", "diff", "why", "fmt", "hlo", "reduce", "completion", "help")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
