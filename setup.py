@@ -5,7 +5,7 @@ Everything else about the distribution is in pyproject.toml.
 from setuptools import find_packages, setup
 
 ROOMS = ("as_jax", "cli", "driver", "engines", "interop", "ir", "partitioner", "planning", "report",
-         "runtime", "tracer")
+         "runtime", "studio", "tracer")
 
 rooms = find_packages(include=[pattern for room in ROOMS for pattern in (room, f"{room}.*")])
 # The public modules live in api/, so that nothing at the root is called `numpy` or `random`.

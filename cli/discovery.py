@@ -1,7 +1,8 @@
 """The functions of a Python file and arguments for them, found where they can be.
 
 In this order: what the options say; `__shardtrace_args__` of the file, a dictionary of function
-names to arguments (or to functions that make them); what the file itself calls, on import or, where
+names to arguments (or to functions that make them); a comment `# shardtrace: step(f32[64@data,512])`;
+what the file itself calls, on import or, where
 it has such a part, as a script; arguments that a function such as `example_inputs()` or a variable
 such as `args` gives; types in annotations (`x: "f32[64@data,512]"`); variables of the file that are
 named like the parameters. If nothing is found, the error lists where it looked and gives a command
@@ -43,6 +44,8 @@ from ..runtime.devices import device_count
 from .arguments import given_arguments
 from .guesses import (
     ARGUMENTS,
+    commented_arguments,
+    commented_calls,
     declared_arguments,
     guessed_arguments,
     identity,
@@ -73,6 +76,7 @@ class PythonFile:
         self.path, self.options = path, options
         self.seen: list[FoundFunction] = []
         self.failed: Problem | None = None
+        self.problems: list[Problem] = []      # with functions of the file
         self.stopped = 0.0           # seconds after which the file was not let run on
         self._keys: set[Any] = set()
         self._ran: list[EagerCall] = []
@@ -208,8 +212,9 @@ class PythonFile:
             fun = getattr(fun, part)
         if not callable(fun):
             return self._made(fun, name)
-        arguments = given_arguments(fun, self.names, self.options) or (
-            declared_arguments(fun, name, self.names, self.path))
+        arguments = (given_arguments(fun, self.names, self.options)
+                     or declared_arguments(fun, name, self.names, self.path)
+                     or commented_arguments(fun, name, self.names, self.path, self.options))
         if arguments is None and not needed(fun):
             try:
                 with unwatched(), contextlib.redirect_stdout(io.StringIO()):
@@ -259,6 +264,12 @@ class PythonFile:
         found: list[Found] = []
         if isinstance(declared, dict):
             found += [self.named(name) for name in declared]
+        for name in commented_calls(self.path):
+            if name in functions and name not in {f.name for f in found}:
+                try:
+                    found.append(self.named(name))
+                except Problem as problem:              # others may be fine
+                    self.problems.append(problem)
         declared_ones = {f.name for f in found}
         unseen = [n for n, f in jitted.items()
                   if n not in declared_ones and not self.calls_of(f, n)]
@@ -279,6 +290,7 @@ class PythonFile:
             try:
                 found.append(self.traced(fun, name, arguments, _FOUND))
             except Problem as problem:                  # others may be fine
+                self.problems.append(problem)
                 missing.append(str(problem))
         found += self.operations()
         wrong: Problem | None = None

@@ -18,12 +18,13 @@ from ..driver.jit.jitted import Jitted
 from ..ir.array import Array
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..tracer.trees import tree
-from .arguments import mesh_for, parse_argument_type
+from .arguments import given_arguments, mesh_for, parse_argument_type
 from .problems import Problem, failure
 
 ARGUMENTS = "__shardtrace_args__"
 _MAKERS = re.compile(r"(get|make|build|create)?_?(example|sample|dummy|test)?_?"
                      r"(args|arguments|inputs|examples?)(_for_(\w+))?", re.IGNORECASE)
+_CALL = re.compile(r"#[ \t]*shardtrace:[ \t]*(\w+)\((.*)\)[ \t]*$", re.MULTILINE)
 _MAKES = r"(init|initial|make|get|create|build|example|sample|dummy|random)_?"
 
 Given = tuple[tuple, dict]        # positional arguments, and those by name
@@ -50,6 +51,30 @@ def declared_arguments(fun: Any, name: str, names: dict[str, Any], path: Path) -
         raise Problem(f"{ARGUMENTS}[{name!r}] of {path} does not fit "
                       f"`{name}{inspect.signature(fun)}`")
     return found
+
+
+def commented_calls(path: Path) -> dict[str, str]:
+    """The calls that comments of a file give: `# shardtrace: step(f32[64@data,512], k=i32[])`, by
+    function what stands in the brackets.
+    """
+    return {name: given for name, given in _CALL.findall(path.read_text(encoding="utf-8"))}
+
+
+def commented_arguments(fun: Any, name: str, names: dict[str, Any], path: Path,
+                        options: argparse.Namespace) -> Given | None:
+    """The types that a comment of the file gives for a function's arguments."""
+    given = commented_calls(path).get(name)
+    if given is None:
+        return None
+    parameters = list(inspect.signature(fun).parameters)
+    parts = [p.strip() for p in re.split(r",(?![^\[(]*[\])])", given) if p.strip()]
+    if len(parts) > len(parameters):
+        raise Problem(f"the comment `# shardtrace: {name}(...)` of {path} gives {len(parts)} "
+                      f"arguments; `{name}{inspect.signature(fun)}` takes {len(parameters)}")
+    named = [p if re.match(r"[\w.\[\]'\"]+\s*=", p) else f"{parameters[i]}={p}"
+             for i, p in enumerate(parts)]
+    return given_arguments(fun, names, argparse.Namespace(
+        args=None, arg=named, mesh=getattr(options, "mesh", None)))
 
 
 def guessed_arguments(fun: Any, name: str, names: dict[str, Any], functions: dict[str, Any],

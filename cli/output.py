@@ -90,6 +90,11 @@ class Output:
             shown.highlight_regex(pattern, style_prefix="st.")
         self.console().print(shown, soft_wrap=True)
 
+    def as_it_is_written(self, text: str) -> None:
+        """Text with what a terminal acts upon, which this command itself has written."""
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
     def program(self, text: str) -> None:
         """A program, which is printed for this width and reads back."""
         self.as_it_is(text.rstrip())

@@ -27,10 +27,12 @@ from .commands import (
     freeze,
     help,
     hlo,
+    lsp,
     programs,
     propagate,
     reduce,
     run,
+    watch,
 )
 
 _metadata = lazy_import("importlib.metadata")
@@ -83,17 +85,17 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("explain", explain.explain,
                "Every collective: line, reason, cost, and what avoids it. (Of an error class: its "
                "help page.)", costs=True, passes=True)
-    sub.add_argument("--suggest", type=count, default=3, metavar="N",
-                     help="search suggestions for the N dearest collectives (default 3)")
-    sub.add_argument("--trials", type=positive, metavar="N",
-                     help="try N candidates for the suggestions for one collective, however long "
-                          "that takes")
-    sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
-                     help="search suggestions for about S seconds, counted in equations "
-                          f"(default {SECONDS:g}); Ctrl-C keeps what has been found")
-    sub.add_argument("--all", action="store_true", help="tell each collective in full, also where "
-                     "many have one cause")
-    sub.add_argument("--table", action="store_true", help="a table instead of text")
+    _explained(sub)
+    sub.add_argument("--html", type=Path, metavar="OUT.html",
+                     help="write one page to look at: lines, collectives, graph, times, memory")
+    sub = verb("watch", watch.watch, "Explain a file, and again whenever it is saved.",
+               costs=True)
+    _explained(sub)
+    sub.set_defaults(html=None)
+    sub = verb("lsp", lsp.lsp, "Serve an editor: types, collectives, errors and fixes beside the "
+               "lines (Language Server Protocol).", target=False)
+    sub.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    sub.add_argument("--stdio", action="store_true", help=argparse.SUPPRESS)
     sub = verb("autoshard", autoshard.autoshard,
                "Search the specs of arguments and results with which a step takes least time; "
                "--mesh is then the mesh that it is for.", costs=True)
@@ -219,6 +221,21 @@ def common(sub: argparse.ArgumentParser) -> None:
                      help="columns of what is printed (default: the terminal's, else 80)")
     sub.add_argument("--no-progress", action="store_true", help="no progress bars")
     sub.add_argument("--traceback", action="store_true", help="errors with their traceback")
+
+
+def _explained(sub: argparse.ArgumentParser) -> None:
+    """How much is told of what is explained, and how."""
+    sub.add_argument("--suggest", type=count, default=3, metavar="N",
+                     help="search suggestions for the N dearest collectives (default 3)")
+    sub.add_argument("--trials", type=positive, metavar="N",
+                     help="try N candidates for the suggestions for one collective, however long "
+                          "that takes")
+    sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
+                     help="search suggestions for about S seconds, counted in equations "
+                          f"(default {SECONDS:g}); Ctrl-C keeps what has been found")
+    sub.add_argument("--all", action="store_true", help="tell each collective in full, also where "
+                     "many have one cause")
+    sub.add_argument("--table", action="store_true", help="a table instead of text")
 
 
 def _printed(sub: argparse.ArgumentParser) -> None:

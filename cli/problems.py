@@ -20,11 +20,14 @@ INTERRUPTED = 130
 
 
 class Problem(Exception):
-    """Ends the command with a message. status: the exit status."""
+    """Ends the command with a message. status: the exit status. error: what the user's program
+    raised, if that is why.
+    """
 
-    def __init__(self, message: str, status: int = USAGE) -> None:
+    def __init__(self, message: str, status: int = USAGE, error: BaseException | None = None
+                 ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.error = status, error
 
 
 class NotFound(Problem):
@@ -34,14 +37,14 @@ class NotFound(Problem):
 def failure(error: BaseException, doing: str) -> Problem:
     """The user's program raised: what it said, and the innermost line that is the user's."""
     if isinstance(error, DumpError):
-        return Problem(str(error))
+        return Problem(str(error), error=error)
     text = str(error) or type(error).__name__
     where = user_line(error.__traceback__)
     lines = [f"{doing} failed: {type(error).__name__}: {text}"]
     if where and "-->" not in text:
         lines.append(where)
     notes = [n for n in getattr(error, "__notes__", ()) if isinstance(n, str)]
-    return Problem("\n".join([*lines, *(f"  {n}" for n in notes)]), FAILED)
+    return Problem("\n".join([*lines, *(f"  {n}" for n in notes)]), FAILED, error)
 
 
 def user_line(trace: TracebackType | None) -> str:

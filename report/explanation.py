@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..ir.diagnostics.wording import duration
+from ..ir.support.lazy import lazy_import
 from . import render
 from .analysis import Analysis
 from .gaps import Gap, gaps
@@ -16,6 +17,9 @@ from .propagation.freedom import FreedomMap
 from .propagation.steps import Propagation
 from .warnings.warnings import warnings_of
 from .warnings.waste import Waste
+
+_data = lazy_import(".views.data", __package__)
+_page = lazy_import(".views.page", __package__)
 
 
 class Explanation(Analysis):
@@ -70,6 +74,24 @@ class Explanation(Analysis):
     def to_dict(self, suggestions: bool = True) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
         return render.as_dict(self, suggestions)
+
+    def view(self, suggestions: int = 3) -> dict[str, Any]:
+        """What there is to see, as plain data: values and collectives at the user's lines, the
+        programs of all stages, times, memory (report/views/data.py). suggestions: for how many of
+        the dearest collectives what avoids them is looked for.
+        """
+        return _data.view_data(self, suggestions)
+
+    def to_html(self, suggestions: int = 3) -> str:
+        """All of it as one page of HTML that needs nothing else, to be kept or sent to somebody.
+
+        >>> mesh = st.make_mesh((8,), ("x",))
+        >>> a = st.ShapeDtypeStruct((8, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
+        >>> page = st.explain(lambda a: a.sum(0))(a).to_html()
+        >>> page.startswith("<!doctype html>"), "all-reduce over x" in page
+        (True, True)
+        """
+        return _page.page_of([self.view(suggestions)], self.name, render.text(self, suggestions))
 
     def summary(self, count: int | None = None) -> str:
         """Totals and one line for each of the `count` dearest collectives (None: of all)."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from ...ir.program import Var, other_names
@@ -13,6 +14,7 @@ from ...report.equal_collectives import grouped
 from ...report.equal_collectives import places as places_of
 from ...report.explanation import Explanation
 from ...report.reasons.value_paths import places
+from ...report.views.page import page_of
 from ..output import Output
 from ..problems import Problem, failure
 from ..select import one, several
@@ -59,6 +61,8 @@ def explain(options: argparse.Namespace) -> int:
         e.trials, e.suggest_seconds = options.trials, options.suggest_seconds
     made.sort(key=lambda item: (not isinstance(item[0], FoundFunction),
                               -item[1].times.communication))
+    if options.html:
+        return _written(out, options, made, missing)
     single = len(made) == 1 and not (is_python(options.target) and options.target.endswith(".py"))
     if out.as_json:
         data = []
@@ -86,6 +90,24 @@ def explain(options: argparse.Namespace) -> int:
                     sys.stdout.flush()
     for line in missing:
         out.text(f"\nnote: {line}" if not line.startswith("    ") else line)
+    return 0
+
+
+def _written(out: Output, options: argparse.Namespace, made: list[tuple[Found, Explanation]],
+             missing: list[str]) -> int:
+    """Write the page of all that was explained."""
+    views, texts = [], []
+    for f, e in made:
+        with f.context():
+            views.append({**e.view(options.suggest), "label": _heading(f).replace("\n", " ")})
+            texts.append(e.text(options.suggest, out.width))
+    page = page_of(views, Path(options.target).name, "\n\n".join(texts))
+    options.html.write_text(page, encoding="utf-8")
+    if out.as_json:
+        out.json({"file": options.target, "html": str(options.html), "missing": missing})
+    else:
+        out.text("\n".join([f"{options.html}: {len(views)} program{'s' * (len(views) != 1)}",
+                            *(f"note: {line}" for line in missing)]))
     return 0
 
 

@@ -39,6 +39,7 @@ def assert_comm(fun: Any, *args: Any, max_bytes: int | None = None,
     >>> a = st.ShapeDtypeStruct((8, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
     >>> st.testing.assert_comm(lambda a: a.sum(0), a, max_bytes=448, kinds={"all-reduce": 1})
     """
+    __tracebackhide__ = True             # of pytest: it shows the test's line, not this one
     check_limits(max_bytes=max_bytes, kinds=kinds, axis=axis, max_peak_bytes=max_peak_bytes,
                  exact=exact)
     if isinstance(fun, Explanation):
@@ -127,6 +128,7 @@ def _check_axes(axis: str | Sequence[str] | None, known: Sequence[str]) -> None:
 
 
 def _refuse(found: Explanation, chosen: Sequence[ExplainedCollective], text: str) -> None:
+    __tracebackhide__ = True
     groups = sorted(grouped(chosen), key=lambda g: -sum(c.total_bytes for c in g))
     dearest = [g[0] for g in groups]
     listed = [f"{c.kind} over {', '.join(map(str, c.mesh_axes))}: {c.received_bytes:,} B"

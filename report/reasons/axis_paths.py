@@ -101,34 +101,38 @@ class AxisPaths(Values):
             # the partitioner has brought it here from another dimension
             other = [d for d, own in enumerate(whole.aval.entries) if d != dim and axis in own]
             return self.path(source, other[0], axis) if other and tensor >= 0 else None
-        graph, notes = self.origins.solution.graph, self.origins.solution.origins
         steps: list[tuple[str, Location]] = []
         tensors, at = [tensor], dim
         seen: set[tuple[int, int]] = set()
         while (tensor, at) not in seen:
             seen.add((tensor, at))
-            note = notes.get((tensor, at, axis))
-            if note is not None:
-                node, tensor, at = note
-                eqn = node.equation
+            back = self.back(tensor, at, axis)
+            if back is None:
+                return None
+            if isinstance(back, Step):
+                eqn, tensor, at = back.equation, back.tensor, back.dim
                 steps.append((eqn.op.name if eqn is not None else "the result",
                               eqn.location if eqn is not None else UNKNOWN))
                 tensors.append(tensor)
                 continue
-            root = graph.root(tensor, at, axis)
-            if root is None:
-                return None
-            text, where = self.root(root.text), root.location
-            if root.text == "its type":
-                further = self.typed(tensor, at, axis)
-                if isinstance(further, Step):
-                    steps.append((further.equation.op.name, further.equation.location))
-                    tensor, at = further.tensor, further.dim
-                    tensors.append(tensor)
-                    continue
-                text, where = further
+            text, where = back
             return Path(axis, dim, name, text, where, tuple(reversed(steps)), tuple(tensors))
         return None
+
+    def back(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location] | None:
+        """One step back of an axis of a tensor, or the annotation that it begins with there."""
+        assert self.origins is not None
+        graph = self.origins.solution.graph
+        note = self.origins.solution.origins.get((tensor, dim, axis))
+        if note is not None:
+            node, tensor, dim = note
+            return Step(node.equation, tensor, dim)
+        root = graph.root(tensor, dim, axis)
+        if root is None:
+            return None
+        if root.text == "its type":
+            return self.typed(tensor, dim, axis)
+        return self.root(root.text), root.location
 
     def typed(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location]:
         """One step back through the types of a program with Explicit axes, or where they begin."""

@@ -56,8 +56,10 @@ class Hold:
 
 @dataclass(frozen=True)
 class Step:
-    """One step back: through `equation`, from dimension `dim` of `tensor`."""
-    equation: Equation
+    """One step back: through `equation` (None: the end of the program), from dimension `dim` of
+    `tensor`.
+    """
+    equation: Equation | None
     tensor: int
     dim: int
 

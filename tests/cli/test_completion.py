@@ -10,9 +10,9 @@ from shardtrace.cli.commands.completion import verbs_of
 from shardtrace.cli.parser import make_parser
 from shardtrace.partitioner.cost.hardware import hardware_names
 
-VERBS = ("explain", "autoshard", "trace", "partition", "show", "collectives", "run", "check",
-         "diff", "why", "propagate", "freedom", "freeze", "thaw", "fmt", "hlo", "reduce",
-         "completion", "help")
+VERBS = ("explain", "watch", "lsp", "autoshard", "trace", "partition", "show", "collectives",
+         "run", "check", "diff", "why", "propagate", "freedom", "freeze", "thaw", "fmt", "hlo",
+         "reduce", "completion", "help")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

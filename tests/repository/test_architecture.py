@@ -2,6 +2,7 @@
 
     ir  <-  tracer, partitioner, runtime  <-  driver  <-  api, cli, __init__.py
     partitioner  <-  report  <-  driver;  runtime  <-  engines  <-  driver;  driver  <-  interop
+    driver  <-  studio  <-  cli, __init__.py
 
 A folder imports itself and what lies below it; tracer, partitioner and runtime do not know each
 other. Inside a folder there is no cycle, and no import hides in a function: what is heavy is
@@ -31,13 +32,14 @@ BELOW = {
     "driver": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver"},
     "interop": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop"},
     "planning": {"ir", "tracer", "partitioner", "report", "driver", "planning"},
+    "studio": {"ir", "partitioner", "report", "runtime", "driver", "studio"},
     "as_jax": {"ir", "tracer", "runtime", "driver", "api", "as_jax"},
     "api": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "api"},
     "cli": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop",
-            "planning", "api", "cli"},
+            "planning", "studio", "api", "cli"},
     "__main__": {"cli"},
     "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver",
-                 "planning", "api", "cli", "__init__"},
+                 "planning", "studio", "api", "cli", "__init__"},
 }
 HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors", "scipy")
 SELDOM = (
@@ -47,7 +49,8 @@ SELDOM = (
     "shardtrace.ir.text.print", "shardtrace.runtime.callbacks",
     "shardtrace.runtime.per_device.executor", "shardtrace.tracer.advice.advice",
     "shardtrace.tracer.jnp.fft", "shardtrace.tracer.jnp.linalg")
-LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py", "cli/__init__.py", "as_jax/standing_in.py"}
+LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py", "cli/__init__.py", "as_jax/standing_in.py",
+                "studio/pytest_plugin.py"}
 
 
 def _sources() -> list[pathlib.Path]:

@@ -1,0 +1,70 @@
+"""`watch`: explain a file, and again whenever it is saved."""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import sys
+import time
+from pathlib import Path
+
+from ..isolated import Died, isolated
+from ..output import Output
+from ..problems import FINE, Problem
+from ..targets import is_python, parts_of
+from . import explain
+
+_EVERY = 0.2             # seconds between looks at the files
+_CLEAR = "\x1b[2J\x1b[3J\x1b[H"
+
+
+def watch(options: argparse.Namespace) -> int:
+    """Explain the target each time that a Python file of its folder changes, until Ctrl-C."""
+    path = parts_of(options.target)[0] if is_python(options.target) else Path(options.target)
+    if not path.exists():
+        raise Problem(f"there is no file {path}")
+    out = Output(options)
+    on_terminal = sys.stdout.isatty()
+    if on_terminal and options.color == "auto":
+        options.color = "always"             # what is explained is explained in another process
+    asked, seen = options.width, None
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            now = _stamps(path)
+            if now == seen:
+                time.sleep(_EVERY)
+                continue
+            seen = now
+            options.width = asked or Output(options).width
+            try:
+                text = isolated(_explained, options)
+            except Died as problem:
+                text = f"shardtrace watch: {problem}"
+            if on_terminal:
+                out.as_it_is_written(_CLEAR)
+            out.as_it_is_written(f"{text.rstrip()}\n\n{path.name} as of {time.strftime('%X')}; "
+                                 "Ctrl-C ends this\n")
+    return FINE
+
+
+def _explained(options: argparse.Namespace) -> str:
+    """What `explain` prints of the target."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        try:
+            explain.explain(options)
+        except Problem as problem:
+            Output(options).text(f"shardtrace explain: {problem}")
+        except Exception as problem:
+            Output(options).text(f"shardtrace explain: {type(problem).__name__}: {problem}")
+    return said.getvalue()
+
+
+def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
+    """When the file, and the Python files beside it, were written, and how long they are."""
+    found = {}
+    for file in (path, *path.resolve().parent.glob("*.py")):
+        with contextlib.suppress(OSError):   # it is being written
+            status = file.stat()
+            found[file] = status.st_mtime_ns, status.st_size
+    return found

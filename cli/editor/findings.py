@@ -1,0 +1,224 @@
+"""What there is to show at the lines of a file: from explanations to places in a text.
+
+Positions are those of the protocol: lines and columns from 0, columns in units of UTF-16.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...ir.diagnostics.diagnostic import Diagnostic
+from ...report.words import quantity, seconds
+from .targets import Names
+
+Range = list[int]                        # line, column, end line, end column
+
+ERROR, WARNING, NOTE = 1, 2, 3           # severities of the protocol
+_ARGUMENT = re.compile(r"argument `(\w+)")
+_STEPS = 6                               # of the way of an axis that are told
+_TYPES = 3                               # of a name that is several values
+
+
+class Text:
+    """A file's lines, for positions in them."""
+
+    def __init__(self, source: str) -> None:
+        self.lines = source.split("\n")
+
+    def column(self, line: int, column: int) -> int:
+        """A column in characters as one of the protocol; line: from 1."""
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        return len(text[:column].encode("utf-16-le")) // 2
+
+    def range(self, line: int, column: int, end_line: int, end_column: int) -> Range:
+        """A span, its lines from 1, as a range of the protocol."""
+        return [line - 1, self.column(line, column), end_line - 1,
+                self.column(end_line, end_column)]
+
+    def whole(self, line: int) -> Range:
+        """A line without its indentation."""
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        return self.range(line, len(text) - len(text.lstrip()), line, len(text.rstrip()))
+
+
+class Findings:
+    """What is shown of one file; `data` is plain."""
+
+    def __init__(self, path: str, source: str) -> None:
+        self.path, self.text = path, Text(source)
+        self.names = Names(source)
+        self._types: dict[tuple[int, ...], dict[str, None]] = {}      # by the place of a name
+        self._told: dict[tuple[int, ...], dict[str, None]] = {}
+        self._causes: dict[tuple[int, ...], dict[tuple[Any, ...], None]] = {}
+        self._moved: dict[int, dict[str, None]] = {}
+        self.problems: list[dict[str, Any]] = []
+
+    def data(self) -> dict[str, Any]:
+        span = self.text.range
+        return {
+            "hints": [{"at": span(*at)[2:], "label": ": " + _joined(types)}
+                      for at, types in self._types.items()],
+            "lenses": [{"line": line - 1, "titles": list(titles)}
+                       for line, titles in sorted(self._moved.items())],
+            "hovers": [{"range": span(*at), "text": "\n\n".join(said)}
+                       for at, said in self._told.items()],
+            "causes": [{"range": span(*at), "targets": [{"path": p, "range": list(r)}
+                                                        for p, r in targets]}
+                       for at, targets in self._causes.items()],
+            "problems": self.problems}
+
+    def add(self, data: dict[str, Any]) -> None:
+        """What is known of one program (`source_data`)."""
+        own = {n for n, f in enumerate(data["files"]) if f["path"] == self.path}
+        for n, v in enumerate(data["values"]):
+            place = data["places"][v["place"]] if v["place"] >= 0 else None
+            if place is None:
+                at = self.names.parameter(data["name"], v["name"]) if v["inside"] < 0 else None
+            elif place[0] in own and not place[6]:        # not of a derivative
+                at = self.names.target(v["name"], place[1]) if v["name"] else None
+            else:
+                continue
+            if at is not None:
+                self._types.setdefault(at, {})[data["types"][v["type"]]["text"]] = None
+            for where in (at, tuple(place[1:5]) if place else None):
+                if where is not None:
+                    self._told.setdefault(where, {})[_value(data, n)] = None
+                    self._lead(where, data, self._roots(data, n))
+        for c in data["collectives"]:
+            place = data["places"][c["place"]] if c["place"] >= 0 else None
+            if place is None or place[0] not in own:
+                continue
+            where = tuple(place[1:5])
+            self._moved.setdefault(place[1], {})[_lens(c)] = None
+            self._told.setdefault(where, {})[_collective(c)] = None
+            roots = [(root[0], -1) for root in map(_ARGUMENT.findall, c["reasons"]) if root]
+            self._lead(where, data, [(f"argument `{name}`", -1) for name, _ in roots])
+        for w in data["warnings"]:
+            place = data["places"][w["place"]] if w["place"] >= 0 else None
+            if place is not None and place[0] in own:
+                text = w["text"] + (f"\nfix: {w['fix']}" if w["fix"] else "")
+                self.problem(self.text.range(*place[1:5]), text, WARNING, w["kind"])
+
+    def _roots(self, data: dict[str, Any], n: int) -> Iterator[tuple[str, int]]:
+        """Where the axes of a value come from: the annotation's text and place."""
+        for step in data["values"][n]["from"]:
+            *_, (text, place, value) = ways(data, step)
+            if value < 0:
+                yield text, place
+
+    def _lead(self, where: tuple[int, ...], data: dict[str, Any],
+              roots: Sequence[tuple[str, int]] | Iterator[tuple[str, int]]) -> None:
+        for text, place in roots:
+            target: tuple[str, tuple[int, ...]] | None = None
+            if place >= 0:
+                file, line, column, end_line, end_column, *_ = data["places"][place]
+                path = data["files"][file]["path"]
+                target = path, tuple(self.text.range(line, column, end_line, end_column)
+                                     if path == self.path else
+                                     [line - 1, column, end_line - 1, end_column])
+            elif match := _ARGUMENT.search(text):
+                at = self.names.parameter(data["name"], match[1])
+                if at is not None:
+                    target = self.path, tuple(self.text.range(*at))
+            if target is not None:
+                self._causes.setdefault(where, {})[target] = None
+
+    def problem(self, where: Range, text: str, severity: int, code: str = "",
+                fixes: Sequence[dict[str, Any]] = ()) -> None:
+        found = {"range": where, "message": text, "severity": severity, "code": code,
+                 "fixes": list(fixes)}
+        if found not in self.problems:
+            self.problems.append(found)
+
+    def failed(self, error: BaseException, message: str) -> None:
+        """Why the file, or a function of it, could not be looked at."""
+        diagnostic = getattr(error, "diagnostic", None)
+        if isinstance(error, SyntaxError) and error.lineno:
+            first = max(0, (error.offset or 1) - 1)
+            end = error.end_lineno or error.lineno, max(first + 1, (error.end_offset or 0) - 1)
+            self.problem(self.text.range(error.lineno, first, *end), error.msg, ERROR, "syntax")
+        elif isinstance(diagnostic, Diagnostic) and diagnostic.location.file == self.path:
+            at = diagnostic.location
+            self.problem(self.text.range(at.line, at.column, at.end_line, at.end_column),
+                         _said(diagnostic), ERROR, diagnostic.code,
+                         [self._fix(f) for f in diagnostic.fixes if f.file == self.path])
+        else:
+            line = _own_line(error, self.path)
+            self.problem(self.text.whole(line or 1), message, ERROR if line else NOTE)
+
+    def _fix(self, fix: Any) -> dict[str, Any]:
+        """A change of the file as a title and edits."""
+        cost = "" if fix.received_bytes is None else f" ({quantity(fix.received_bytes, 'B')})"
+        edits = [{"range": self.text.range(fix.line, fix.column, fix.end_line, fix.end_column),
+                  "text": fix.text}]
+        if fix.imports:
+            first = self.names.first_import
+            edits.append({"range": [first, 0, first, 0],
+                          "text": "".join(f"{line}\n" for line in fix.imports)})
+        return {"title": fix.text.strip().split("\n")[0] + cost, "edits": edits}
+
+
+def ways(data: dict[str, Any], step: list[Any]) -> Iterator[tuple[str, int, int]]:
+    """The steps back of an axis: by which op, where, from which value; at last, with -1, the
+    annotation and its place.
+    """
+    for _ in range(40):
+        _, axis, value, text, place = step
+        yield text, place, value
+        if value < 0:
+            return
+        following = [s for s in data["values"][value]["from"] if s[1] == axis]
+        if not following:
+            return
+        step = following[0]
+
+
+def _value(data: dict[str, Any], n: int) -> str:
+    """A value for a hover: its type, and where its axes come from."""
+    v, lines = data["values"][n], []
+    t = data["types"][v["type"]]
+    for step in v["from"]:
+        steps = [f"{text}{_line(data, place)}" for text, place, _ in ways(data, step)]
+        if len(steps) > _STEPS:
+            steps = [*steps[:_STEPS - 2], "...", steps[-1]]
+        lines.append(f"- `{step[1]}` on dimension {step[0]}: from {', from '.join(steps)}")
+    block = f", on a device `[{', '.join(map(str, t['block']))}]`" if v["from"] else ""
+    return "\n".join([f"`{v['name'] or v['text'] or 'value'}: {t['text']}`{block}", *lines])
+
+
+def _line(data: dict[str, Any], place: int) -> str:
+    return f" (line {data['places'][place][1]})" if place >= 0 else ""
+
+
+def _lens(c: dict[str, Any]) -> str:
+    times = f" x {c['count']}" if c["count"] != 1 else ""
+    return (f"{c['kind']} {', '.join(c['axes'])} {quantity(c['bytes'], 'B')}{times}, "
+            f"{seconds(c['time'] * c['count'])}")
+
+
+def _collective(c: dict[str, Any]) -> str:
+    return "\n".join([f"**{c['heading']}**", "", c["verdict"], "",
+                      *(f"- {line}" for line in c["reasons"])])
+
+
+def _joined(types: dict[str, None]) -> str:
+    shown = list(types)
+    return " | ".join(shown[:_TYPES] + ["..."] * (len(shown) > _TYPES))
+
+
+def _said(d: Diagnostic) -> str:
+    """A diagnostic without the excerpt, which the editor shows itself."""
+    return "\n".join([d.message, *([d.label] if d.label else []),
+                      *(f"because: {text}" for text in d.because),
+                      *(f"help: {text}" for text in d.help)])
+
+
+def _own_line(error: BaseException, path: str) -> int:
+    """The innermost line of the file that an error came through; 0 if none."""
+    found, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            found = trace.tb_lineno
+        trace = trace.tb_next
+    return found or (_own_line(error.__cause__, path) if error.__cause__ else 0)

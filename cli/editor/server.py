@@ -1,0 +1,259 @@
+"""The language server: it answers an editor from what the worker found in a file as it was saved.
+
+A file is looked at when it is opened and when it is saved, by the worker, which is another process
+(worker.py). While the user types, what was found stays with its lines, and leaves those that change.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+import importlib.metadata
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls.lsp.server import LanguageServer
+from pygls.uris import to_fs_path
+
+_DEBOUNCE = 0.03         # seconds that a file is let alone before it is looked at
+_SOURCE = "shardtrace"
+
+
+class Looked:
+    """What was found in a file, and the lines it then had."""
+
+    def __init__(self, found: dict[str, Any], lines: list[str]) -> None:
+        self.found, self.lines = found, lines
+        self.advice: list[dict[str, Any]] = []
+        self._now: tuple[list[str], dict[int, int]] = (lines, {})
+
+    def line_now(self, line: int, lines: list[str]) -> int | None:
+        """Where a line of the file as it was looked at is by now; None where it was changed."""
+        if lines is not self._now[0] and lines != self._now[0]:
+            matcher = difflib.SequenceMatcher(None, self.lines, lines, autojunk=False)
+            self._now = lines, {a + k: b + k for a, b, n in matcher.get_matching_blocks()
+                                for k in range(n)}
+        elif lines == self.lines:
+            return line
+        return self._now[1].get(line)
+
+    def range_now(self, where: list[int], lines: list[str]) -> lsp.Range | None:
+        start, end = self.line_now(where[0], lines), self.line_now(where[2], lines)
+        return None if start is None or end is None else lsp.Range(
+            lsp.Position(start, where[1]), lsp.Position(end, where[3]))
+
+
+class Worker:
+    """The process that looks at files, one after the other. seconds: that it may take for one."""
+
+    def __init__(self, seconds: float, hardware: str | None) -> None:
+        self.seconds, self.hardware = seconds, hardware
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def ask(self, path: str, advise: bool = False) -> dict[str, Any]:
+        async with self._turn:
+            process = await self._started()
+            asked = {"path": path, "seconds": self.seconds, "hardware": self.hardware,
+                     "advise": advise}
+            assert process.stdin is not None and process.stdout is not None
+            try:
+                process.stdin.write(json.dumps(asked).encode() + b"\n")
+                await process.stdin.drain()
+                line = await asyncio.wait_for(process.stdout.readline(), self.seconds + 15)
+                return json.loads(line)
+            except (TimeoutError, OSError, ValueError) as problem:     # it hangs, or has ended
+                self.stop()
+                return {"problems": [{"range": [0, 0, 0, 0], "severity": 1, "code": "",
+                                      "fixes": [], "message": f"shardtrace: no answer: {problem}"}]}
+            except asyncio.CancelledError:
+                self.stop()              # its answer would be taken for another's
+                raise
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "shardtrace", "lsp", "--worker", stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+                limit=1 << 28)
+            assert self._process.stdout is not None
+            await self._process.stdout.readline()        # it is warm
+        return self._process
+
+    async def warm(self) -> None:
+        async with self._turn:
+            await self._started()
+
+    async def end(self) -> None:
+        process = self._process
+        self.stop()
+        if process is not None:
+            await process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        self._process = None
+
+
+class Server(LanguageServer):
+    """looked: by address of the document."""
+
+    def __init__(self) -> None:
+        super().__init__(_SOURCE, importlib.metadata.version("shardtrace"))
+        self.looked: dict[str, Looked] = {}
+        self.worker = Worker(10.0, None)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def look(self, uri: str) -> None:
+        """Look at a file; what was asked of it before is not waited for."""
+        before = self._tasks.get(uri)
+        if before is not None:
+            before.cancel()
+        self._tasks[uri] = asyncio.ensure_future(self._look(uri))
+
+    async def _look(self, uri: str) -> None:
+        await asyncio.sleep(_DEBOUNCE)
+        path = to_fs_path(uri)
+        if path is None or not Path(path).is_file():
+            return
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
+        # shielded: a look that is under way is let end, and then looked past
+        found = await asyncio.shield(asyncio.ensure_future(self.worker.ask(path)))
+        looked = self.looked[uri] = Looked(found, lines)
+        self.publish(uri)
+        features = self.client_capabilities.workspace
+        if features is not None and features.inlay_hint and features.inlay_hint.refresh_support:
+            self.workspace_inlay_hint_refresh(None)
+        if features is not None and features.code_lens and features.code_lens.refresh_support:
+            self.workspace_code_lens_refresh(None)
+        if found.get("lenses"):
+            advice = await asyncio.shield(asyncio.ensure_future(self.worker.ask(path, True)))
+            looked.advice = advice.get("advice", [])
+
+    def publish(self, uri: str) -> None:
+        found = self.looked[uri].found
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, [
+            lsp.Diagnostic(_range(p["range"]), p["message"], lsp.DiagnosticSeverity(p["severity"]),
+                           p["code"] or None, source=_SOURCE, data=n)
+            for n, p in enumerate(found.get("problems", ()))]))
+
+    def at(self, uri: str, name: str) -> list[tuple[lsp.Range, dict[str, Any]]]:
+        """What was found of a kind, where it is now."""
+        looked = self.looked.get(uri)
+        if looked is None:
+            return []
+        lines = self.workspace.get_text_document(uri).source.split("\n")
+        found = []
+        for item in looked.advice if name == "advice" else looked.found.get(name, ()):
+            at = item.get("range") or [*(item.get("at") or [item.get("line"), 0]),
+                                       *(item.get("at") or [item.get("line"), 0])]
+            now = looked.range_now(at, lines)
+            if now is not None:
+                found.append((now, item))
+        return found
+
+
+def make_server() -> Server:
+    """The server, with what it answers."""
+    server = Server()
+
+    @server.feature(lsp.INITIALIZED)
+    def initialized(params: lsp.InitializedParams) -> None:
+        asyncio.ensure_future(server.worker.warm())
+
+    @server.feature(lsp.INITIALIZE)
+    def initialize(params: lsp.InitializeParams) -> None:
+        options = params.initialization_options or {}
+        given = options.get if isinstance(options, dict) else lambda name, other=None: getattr(
+            options, name, other)
+        server.worker = Worker(float(given("seconds") or 10.0), given("hardware"))
+
+    @server.feature(lsp.SHUTDOWN)
+    async def shutdown(params: Any) -> None:
+        await server.worker.end()
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    def opened(params: lsp.DidOpenTextDocumentParams) -> None:
+        server.look(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
+    def saved(params: lsp.DidSaveTextDocumentParams) -> None:
+        server.look(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(params: lsp.DidCloseTextDocumentParams) -> None:
+        server.looked.pop(params.text_document.uri, None)
+
+    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
+    def hints(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+        return [lsp.InlayHint(now.start, item["label"], lsp.InlayHintKind.Type)
+                for now, item in server.at(params.text_document.uri, "hints")
+                if params.range.start.line <= now.start.line <= params.range.end.line]
+
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+    def lenses(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+        return [lsp.CodeLens(now, lsp.Command(title, ""))
+                for now, item in server.at(params.text_document.uri, "lenses")
+                for title in item["titles"]]
+
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    def hover(params: lsp.HoverParams) -> lsp.Hover | None:
+        uri = params.text_document.uri
+        around = _around(server.at(uri, "hovers"), params.position)
+        if not around:
+            return None
+        told = [around[0][1]["text"]]
+        line = params.position.line
+        told += [item["text"] for now, item in around[1:]
+                 if now.start.line == line and item["text"].startswith("**")]
+        told += [f"less by: {item['title']} ({item['effect']})"
+                 for now, item in server.at(uri, "advice") if now.start.line == line]
+        return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, "\n\n".join(told)),
+                         around[0][0])
+
+    @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
+    def definition(params: lsp.DefinitionParams) -> list[lsp.Location]:
+        around = _around(server.at(params.text_document.uri, "causes"), params.position)
+        return [lsp.Location(Path(t["path"]).as_uri(), _range(t["range"]))
+                for _, item in around[:1] for t in item["targets"]]
+
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(
+        [lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.RefactorRewrite]))
+    def actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        uri, lines = params.text_document.uri, (params.range.start.line, params.range.end.line)
+        found = []
+        for now, item in server.at(uri, "problems"):
+            if now.start.line <= lines[1] and lines[0] <= now.end.line:
+                found += [lsp.CodeAction(fix["title"], lsp.CodeActionKind.QuickFix,
+                                         edit=_edit(uri, fix["edits"])) for fix in item["fixes"]]
+        for now, item in server.at(uri, "advice"):
+            if item["edits"] and lines[0] <= now.start.line <= lines[1]:
+                found.append(lsp.CodeAction(
+                    f"{item['title']} ({item['effect']})", lsp.CodeActionKind.RefactorRewrite,
+                    edit=_edit(uri, item["edits"])))
+        return found
+
+    return server
+
+
+def _range(where: list[int]) -> lsp.Range:
+    return lsp.Range(lsp.Position(*where[:2]), lsp.Position(*where[2:]))
+
+
+def _edit(uri: str, edits: list[dict[str, Any]]) -> lsp.WorkspaceEdit:
+    return lsp.WorkspaceEdit({uri: [lsp.TextEdit(_range(e["range"]), e["text"]) for e in edits]})
+
+
+def _around(found: list[tuple[lsp.Range, dict[str, Any]]], at: lsp.Position
+            ) -> list[tuple[lsp.Range, dict[str, Any]]]:
+    """What is around a position, the smallest first."""
+    here = at.line, at.character
+    around = [(now, item) for now, item in found
+              if (now.start.line, now.start.character) <= here <= (now.end.line, now.end.character)]
+    return sorted(around, key=lambda f: (f[0].end.line - f[0].start.line,
+                                         f[0].end.character - f[0].start.character))

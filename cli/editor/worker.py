@@ -1,0 +1,125 @@
+"""The process that explains files for the server: a line of JSON in, a line of JSON out.
+
+It loads everything once and executes nothing of a user: each file is run in a copy of it that is
+given up after its time, so that the next answer begins from a clean state, and warm.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ...report.views.costs import fix_data
+from ...report.views.data import source_data
+from ..discovery import PythonFile
+from ..isolated import Died, isolated
+from ..problems import Problem
+from .findings import ERROR, WARNING, Findings
+
+_WARM = """
+import numpy as np
+import shardtrace as st
+from shardtrace.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+mesh = AbstractMesh((2, 2), ("x", "y"))
+@st.jit
+def f(a, b):
+    c = st.numpy.tanh(a @ b)
+    return (c * c).sum(0)
+a, b = [st.ShapeDtypeStruct((8, 8), np.float32, sharding=NamedSharding(mesh, P(*s)))
+        for s in (("x", "y"), ("y",))]
+f.trace(a, b)
+"""
+
+
+def serve() -> int:
+    """Answer until there is nothing more to read."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "warm.py")
+        path.write_text(_WARM)
+        look({"path": str(path), "seconds": 10.0})       # what it needs is loaded by now
+    print(json.dumps({"ready": True}), file=out, flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        print(json.dumps(answer(asked)), file=out, flush=True)
+    return 0
+
+
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    """What is found in a file; an empty answer with a problem where it takes too long or ends."""
+    work = advise if asked.get("advise") else look
+    try:
+        return isolated(work, asked, asked["seconds"] + 5)
+    except (TimeoutError, Died, RuntimeError) as problem:
+        found = Findings(asked["path"], "")
+        found.problem([0, 0, 0, 0], f"shardtrace: {problem}", ERROR)
+        return found.data()
+
+
+def look(asked: dict[str, Any]) -> dict[str, Any]:
+    """Types, collectives, problems of a file."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found, explanations = _explained(asked)
+    for e in explanations:
+        found.add(source_data(e))
+    for w in caught:
+        if w.filename == asked["path"]:
+            found.problem(found.text.whole(w.lineno), str(w.message), WARNING,
+                          w.category.__name__)
+    return found.data()
+
+
+def advise(asked: dict[str, Any]) -> dict[str, Any]:
+    """What avoids the dearest collectives, by line: in words, and as edits where it is one."""
+    found, explanations = _explained(asked)
+    fixes: list[dict[str, Any]] = []
+    for e in explanations:
+        for cause in e.root_causes[:3]:
+            c = cause.groups[0][0]
+            if c.source.file != asked["path"]:
+                continue
+            for fix in fix_data(e, c):
+                edits = [{"range": found.text.range(x["line"], x["column"], x["end_line"],
+                                                    x["end_column"]), "text": x["text"]}
+                         for x in fix["edits"] if x["file"] == asked["path"]]
+                fixes.append({"range": found.text.whole(c.source.line), "title": fix["text"],
+                              "effect": fix["effect"], "edits": edits if len(edits) == len(
+                                  fix["edits"]) else []})
+    return {"advice": fixes}
+
+
+def _explained(asked: dict[str, Any]) -> tuple[Findings, list[Any]]:
+    path = asked["path"]
+    source = Path(path).read_text(encoding="utf-8")
+    found = Findings(path, source)
+    explanations: list[Any] = []
+    options = argparse.Namespace(verb="explain", seconds=asked["seconds"], args=None, arg=None,
+                                 mesh=None, jax=False, argv=None, specs=[])
+    from_file, problems = _functions(Path(path), options)
+    for f in from_file:
+        try:
+            e = f.explain(asked.get("hardware"))
+            e.suggest_seconds = asked["seconds"] / 4
+            explanations.append(e)
+        except Exception as error:
+            problems.append(error)
+    for problem in problems:
+        error = problem.error if isinstance(problem, Problem) else problem
+        found.failed(error or problem, str(problem))
+    return found, explanations
+
+
+def _functions(path: Path, options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
+    """The functions of a file with arguments, and what went wrong with others."""
+    try:
+        file = PythonFile(path, options)
+        found, _ = file.all()
+    except Problem as problem:
+        return [], [problem]
+    return found, [*file.problems, *([file.failed] if file.failed else [])]

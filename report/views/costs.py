@@ -1,0 +1,118 @@
+"""Collectives, lines, times and memory of an explanation as data."""
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.diagnostics.location import Location
+from ...partitioner.cost.buffers import buffers
+from ...partitioner.cost.schedule import COMPUTATION
+from ...partitioner.cost.work import equation_seconds
+from ..advice.code_changes import Rewritten
+from ..advice.suggestions import Suggestion
+from ..analysis import Analysis
+from ..equal_collectives import causes
+from ..explained_collective import ExplainedCollective
+from ..render import advised_of, effect, heading
+from ..warnings.waste import Waste, programs
+from .tables import Tables
+
+_HELD = 200          # buffers at the peak that are listed
+
+
+def collective_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
+    """Each collective in program order: what, where, how much, why."""
+    return [{"kind": c.kind, "axes": [str(a) for a in c.mesh_axes], "group": c.group_size,
+             "bytes": c.received_bytes, "count": c.count, "time": c.time, "heading": heading(c),
+             "place": tables.place(c.source), "reason_kind": c.reason_kind, "verdict": c.verdict,
+             "reasons": c.cause.lines()} for c in e.collectives]
+
+
+def cause_data(e: Analysis, advised: int) -> list[dict[str, Any]]:
+    """The root causes: what is behind collectives, and groups of equal ones, each with the fixes of
+    one of them where it is among the dearest `advised`.
+    """
+    number = {id(c): n for n, c in enumerate(e.collectives)}
+    chosen = advised_of(e, advised) if advised else []
+    with_advice = [*chosen, *(cause.groups[0][0] for cause in e.root_causes[:advised])]
+    return [{"text": cause.text, "said": cause.said(e.received_bytes),
+             "bytes": cause.received_bytes, "time": cause.time,
+             "groups": [{"members": [number[id(c)] for c in group],
+                         "reasons": causes(group), "instead": list(group[0].vetoes),
+                         "fixes": fix_data(e, group[0]) if any(
+                             group[0] is c for c in with_advice) else None}
+                        for group in cause.groups]}
+            for cause in e.root_causes]
+
+
+def fix_data(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[dict[str, Any]]:
+    """What avoids a collective: in words, what that saves and costs, and the lines it changes."""
+    return [{"text": s.text, "removes": s.removes, "effect": effect(e, s),
+             "bytes": s.received_bytes, "time": s.time, "diff": [list(d) for d in s.diff],
+             "edits": edits(s)} for s in c.suggestions[:count]]
+
+
+def edits(s: Suggestion) -> list[dict[str, Any]]:
+    """The changes of text that make a suggestion; none where it is not written in one."""
+    if not all(isinstance(c, Rewritten) and c.diff for c in s.changes):
+        return []
+    found = []
+    for change in s.changes:
+        assert isinstance(change, Rewritten)
+        at: Location = change.location
+        found.append({"file": at.file, "line": at.line, "column": at.column,
+                      "end_line": at.end_line, "end_column": at.end_column, "text": change.code})
+    return found
+
+
+def warning_data(warnings: tuple[Waste, ...], tables: Tables) -> list[dict[str, Any]]:
+    return [{"kind": w.kind, "text": w.text, "fix": w.fix, "place": tables.place(w.source)}
+            for w in warnings]
+
+
+def line_seconds(e: Analysis, tables: Tables) -> list[list[Any]]:
+    """Seconds of computation of one device by place, loops multiplied: `[place, seconds]`."""
+    found: dict[int, float] = {}
+    for program, count in programs(e.partitioned.local):
+        held = buffers(program)
+        for eqn in program.eqns:
+            seconds = equation_seconds(eqn, held, e.topology.hardware) * count
+            if seconds:
+                place = tables.place(eqn.location)
+                found[place] = found.get(place, 0.0) + seconds
+    return [[place, seconds] for place, seconds in found.items()]
+
+
+def timeline_data(e: Analysis, tables: Tables) -> dict[str, Any]:
+    """A step on one device: lanes, computation first, then one for each set of mesh axes; events as
+    `[lane, start, seconds, op, place, collective]`.
+    """
+    number = {id(c.record.equation): n for n, c in enumerate(e.collectives)}
+    lanes = {COMPUTATION: 0}
+    events, seen = [], set()
+    for event in e.timeline():
+        n = -1
+        if event.stream == COMPUTATION:
+            lane = COMPUTATION
+        else:
+            key = id(event.equation), event.start
+            if key in seen:                  # it has several links at once
+                continue
+            seen.add(key)
+            n = number.get(id(event.equation), -1)
+            axes = e.collectives[n].mesh_axes if n >= 0 else (event.stream,)
+            lane = f"over {', '.join(map(str, axes))}"
+        events.append([lanes.setdefault(lane, len(lanes)), event.start, event.seconds,
+                       event.equation.op.name, tables.place(event.equation.location), n])
+    return {"lanes": list(lanes), "events": events, "seconds": e.time}
+
+
+def memory_data(e: Analysis, tables: Tables) -> dict[str, Any]:
+    """Bytes of one device while each equation runs, `[op, place, bytes]`, and what is held at the
+    peak, `[name, type, bytes, place]`, the largest first.
+    """
+    m = e.memory
+    return {"peak": m.peak_bytes, "of": e.topology.hardware.memory, "arguments": m.argument_bytes,
+            "at": tables.place(m.location),
+            "moments": [[t.op, tables.place(t.location), t.nbytes] for t in m.timeline],
+            "held": [[h.name, h.type, h.nbytes, tables.place(h.location)]
+                     for h in m.held[:_HELD]], "others": max(0, len(m.held) - _HELD)}

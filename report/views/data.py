@@ -1,0 +1,65 @@
+"""An explanation as plain data, for all that show it: pages, editors, notebooks.
+
+What is said often has a number: files, places (`[file, line, column, end line, end column,
+function, transformation]`, lines from 1, columns from 0), types, values, equations, collectives. -1
+is none. Everything can be written as JSON.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.support.collector import collector_paused
+from ..analysis import Analysis
+from ..render import totals
+from ..warnings.warnings import warnings_of
+from .costs import (
+    cause_data,
+    collective_data,
+    line_seconds,
+    memory_data,
+    timeline_data,
+    warning_data,
+)
+from .sources import Sources
+from .stages import stage_data
+from .tables import Tables
+
+SCHEMA = 1               # grows when a field changes or goes
+
+
+def source_data(e: Analysis) -> dict[str, Any]:
+    """What belongs to lines: values with their types, collectives, warnings, seconds."""
+    with collector_paused():
+        tables = Tables()
+        return _with_tables(_at_lines(e, tables), tables)
+
+
+def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
+    """All that there is to show; the dearest `advised` collectives with what avoids them."""
+    with collector_paused():
+        tables = Tables()
+        data = _at_lines(e, tables)
+        data |= {"stages": stage_data(e, tables), "timeline": timeline_data(e, tables),
+                 "memory": memory_data(e, tables)}
+        data["causes"] = cause_data(e, advised)
+        return _with_tables(data, tables)
+
+
+def _at_lines(e: Analysis, tables: Tables) -> dict[str, Any]:
+    sources = Sources(e, tables)
+    mesh = e.partitioned.mesh
+    return {
+        "schema": SCHEMA, "name": e.name, "topology": str(e.topology),
+        "mesh": [[str(a), n] for a, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True)],
+        "links": {str(a): e.topology.describe(a) for a in e.topology.axes},
+        "totals": [list(t) for t in totals(e)],
+        "received_bytes": e.received_bytes, "time": e.time, "peak_bytes": e.peak_bytes,
+        "values": sources.values, "equations": sources.equations, "results": sources.results,
+        "collectives": collective_data(e, tables),
+        "warnings": warning_data(warnings_of(e), tables),
+        "seconds": line_seconds(e, tables)}
+
+
+def _with_tables(data: dict[str, Any], tables: Tables) -> dict[str, Any]:
+    files = tables.files()
+    return {**data, "files": files, "places": tables.places, "types": tables.type_data()}

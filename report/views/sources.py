@@ -1,0 +1,100 @@
+"""The values of a program at the user's lines: their types, and where their axes come from.
+
+Values and equations are those of the resolved program, in which every sharding is decided and
+shapes are whole. Of an axis on a dimension one step back is kept, to the value that it was taken
+from; whoever shows the way follows the steps, so that the data grows with the program alone.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...ir.program import Equation, Program, Var
+from ..analysis import Analysis
+from ..reasons.causes import Step
+from ..reasons.value_paths import inner_programs
+from .tables import Tables
+
+
+class Sources:
+    """values, equations: as data, by number.
+
+    A value: `name` as the user calls it ("" where he does not), `text` of its expression, `type`
+    and `place` by number, `equation` that makes it (-1: a parameter), the equation that it is
+    `inside` of (-1: none), and `from`: for each axis `[dimension, axis, value, op, place]`, the
+    value that it was taken from, by which op and where; or -1, the annotation and its place.
+    An equation: `op`, `place`, `inside`, `scope` (names around it, the outermost first), `in` and
+    `out`.
+    """
+
+    def __init__(self, e: Analysis, tables: Tables) -> None:
+        self.reasons, self.tables = e.reasons, tables
+        self.values: list[dict[str, Any]] = []
+        self.equations: list[dict[str, Any]] = []
+        self.number: dict[Var, int] = {}
+        program = e.partitioned.resolved
+        captured = len(program.invars) - len(program.arg_names)
+        for i, v in enumerate(program.invars):
+            self._value(v, v.name or (program.arg_names[i - captured] if i >= captured else ""))
+        self._program(program, -1)
+        for v, number in self.number.items():
+            self.values[number]["from"] = list(self._origins(v))
+        self.results = [self.number[v] for v in program.outvars if v in self.number]
+
+    def _program(self, program: Program, inside: int) -> None:
+        for v, _ in program.consts:
+            self._value(v, v.name or "", inside=inside)
+        for eqn in program.eqns:
+            n = len(self.equations)
+            where = eqn.location
+            around = [where.transform, *where.scope.split("/"), where.function]
+            made = {"op": eqn.op.name, "place": self.tables.place(where), "inside": inside,
+                    "scope": [name for name in around if name and name != "<module>"],
+                    "in": [self.number[a] for a in eqn.invars
+                           if isinstance(a, Var) and a in self.number]}
+            self.equations.append(made)
+            for _, body in inner_programs(eqn, n):
+                for v in body.invars:
+                    self._value(v, v.name or "", inside=n)
+                self._program(body, n)
+            made["out"] = [self._value(v, v.name or "", eqn, n, inside) for v in eqn.outvars]
+
+    def _value(self, v: Var, name: str, made: Equation | None = None, equation: int = -1,
+               inside: int = -1) -> int:
+        number = self.number.get(v)
+        if number is None:
+            number = self.number[v] = len(self.values)
+            text = made.location.text() if made is not None and not name else ""
+            self.values.append({
+                "name": name, "text": text, "type": self.tables.type(v.aval),
+                "place": -1 if made is None else self.tables.place(made.location),
+                "equation": equation, "inside": inside})
+        return number
+
+    def _origins(self, v: Var) -> Iterator[list[Any]]:
+        """One step back of each axis of a value."""
+        tensor = self.reasons.tensor(v) if any(v.aval.entries) else -1
+        if tensor < 0:
+            return
+        for d, axes in enumerate(v.aval.entries):
+            for axis in axes:
+                back = self._back(tensor, d, axis)
+                if isinstance(back, Step):
+                    source = self.reasons.of_tensor.get(back.tensor)
+                    eqn = back.equation
+                    yield [d, str(axis), -1 if source is None else self.number.get(source, -1),
+                           "the result" if eqn is None else eqn.op.name,
+                           -1 if eqn is None else self.tables.place(eqn.location)]
+                elif back is not None:
+                    text, where = back
+                    yield [d, str(axis), -1, text, self.tables.place(where)]
+
+    def _back(self, tensor: int, dim: int, axis: str) -> Step | tuple | None:
+        back = self.reasons.back(tensor, dim, axis)
+        assert self.reasons.origins is not None
+        if isinstance(back, Step) and back.tensor in self.reasons.origins.solution.graph.repeats:
+            # of no variable: what the equation computes with, an operand of it repeated
+            further = self.reasons.back(back.tensor, back.dim, axis)
+            if isinstance(further, Step):
+                return Step(back.equation, further.tensor, further.dim)
+        return back

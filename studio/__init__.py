@@ -1,0 +1,5 @@
+"""shardtrace where people work: in pytest, and in notebooks.
+
+`pytest_plugin.py` is what pytest loads; `comm_budgets.py` does its work. `notebook.py` is the
+extension of IPython. Editors are served by the command (cli/editor).
+"""

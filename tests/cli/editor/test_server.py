@@ -1,0 +1,277 @@
+"""The language server as an editor sees it: a real client, a real process, files that it has not
+seen."""
+from __future__ import annotations
+
+import asyncio
+import sys
+import textwrap
+import time
+
+import pytest
+
+from shardtrace.cli.editor.targets import Names
+from shardtrace.ir.diagnostics.diagnostic import _first_import
+
+pytest.importorskip("pygls")
+pytest_lsp = pytest.importorskip("pytest_lsp")
+lsp = pytest.importorskip("lsprotocol.types")
+
+HEAD = """\
+import numpy as np
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.sharding import AxisType, AbstractMesh, NamedSharding, PartitionSpec as P
+
+mesh = st.make_mesh((2, 4), ("data", "model"))
+
+
+def put(shape, *spec):
+    return st.device_put(np.ones(shape, np.float32), NamedSharding(mesh, P(*spec)))
+
+
+"""
+LAYER = """\
+@st.jit
+def layer(x, w1, w2):
+    h = jnp.tanh(x @ w1)
+    return h @ w2
+
+
+if __name__ == "__main__":
+    layer(put((64, 256), "data"), put((256, 256), None, "model"), put((256, 256), None, "model"))
+"""
+
+
+class Editor:
+    """A client with one file open."""
+
+    def __init__(self, client, path) -> None:
+        self.client, self.path, self.uri = client, path, path.as_uri()
+        self.version = 0
+        self.document = lsp.TextDocumentIdentifier(self.uri)
+
+    @property
+    def lines(self):
+        return self.path.read_text().split("\n")
+
+    def at(self, text, within=""):
+        """The position of a text in the first line that has it, or `within`."""
+        line = next(i for i, t in enumerate(self.lines) if (within or text) in t)
+        return lsp.Position(line, self.lines[line].index(text))
+
+    async def open(self):
+        self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(
+            lsp.TextDocumentItem(self.uri, "python", 0, self.path.read_text())))
+        await self.looked_at()
+
+    async def looked_at(self):
+        await asyncio.wait_for(self.client.wait_for_notification(
+            lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS), 90)
+        return list(self.client.diagnostics[self.uri])
+
+    def type(self, text):
+        self.version += 1
+        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(
+            lsp.VersionedTextDocumentIdentifier(self.version, self.uri),
+            [lsp.TextDocumentContentChangeWholeDocument(text)]))
+
+    async def save(self, text):
+        self.type(text)
+        self.path.write_text(text)
+        self.client.text_document_did_save(lsp.DidSaveTextDocumentParams(self.document))
+        return await self.looked_at()
+
+    async def hints(self):
+        """By line and column."""
+        whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(self.lines), 0))
+        found = await self.client.text_document_inlay_hint_async(
+            lsp.InlayHintParams(self.document, whole))
+        return {(h.position.line, h.position.character): h.label for h in found}
+
+    async def lenses(self):
+        found = await self.client.text_document_code_lens_async(lsp.CodeLensParams(self.document))
+        return [(lens.range.start.line, lens.command.title) for lens in found]
+
+    async def hover(self, at):
+        found = await self.client.text_document_hover_async(lsp.HoverParams(self.document, at))
+        return found.contents.value if found else ""
+
+    async def causes(self, at):
+        return await self.client.text_document_definition_async(
+            lsp.DefinitionParams(self.document, at))
+
+    async def actions(self, at):
+        return await self.client.text_document_code_action_async(lsp.CodeActionParams(
+            self.document, lsp.Range(at, at), lsp.CodeActionContext([])))
+
+    def edited(self, action):
+        """The text with a code action's edits made."""
+        lines = self.lines
+        edits = action.edit.changes[self.uri]
+        for e in sorted(edits, key=lambda e: -e.range.start.line):
+            start, end = e.range.start, e.range.end
+            head, tail = lines[start.line][:start.character], lines[end.line][end.character:]
+            lines[start.line:end.line + 1] = (head + e.new_text + tail).split("\n")
+        return "\n".join(lines)
+
+
+@pytest.fixture
+def edit(tmp_path):
+    """Run a session of an editor on a file of this text."""
+    def run(text, session, name="train.py", options=None):
+        path = tmp_path / name
+        path.write_text(text)
+
+        async def main():
+            client = pytest_lsp.make_test_lsp_client()
+            await client.start_io(sys.executable, "-m", "shardtrace", "lsp")
+            try:
+                await client.initialize_session(lsp.InitializeParams(
+                    capabilities=lsp.ClientCapabilities(), root_uri=tmp_path.as_uri(),
+                    initialization_options=options))
+                editor = Editor(client, path)
+                await editor.open()
+                await session(editor)
+            finally:
+                await client.shutdown_session()
+                await client.stop()
+        asyncio.run(asyncio.wait_for(main(), 200))
+    return run
+
+
+def test_types_collectives_reasons_and_causes_stand_at_their_lines(edit) -> None:
+    async def session(editor):
+        hints = await editor.hints()
+        h, x = editor.at("h = jnp"), editor.at("x, w1", "def layer")
+        assert hints[h.line, h.character + 1] == ": f32[64@data,256@model]"
+        assert hints[x.line, x.character + 1] == ": f32[64@data,256]"
+        end = editor.at("return h @ w2").line
+        assert await editor.lenses() == [(end, "all-gather model 24.6 kB, 2.14 us")]
+        assert "`w1`" in await editor.hover(h) and "on a device `[32, 64]`" in await editor.hover(h)
+        product = editor.at("h @ w2")
+        said = await editor.hover(product)
+        assert "**all-gather over model (4 devices): 24.6 kB" in said and "takes dimension 1" in said
+        found = sorted(t.range.start for t in await editor.causes(product))
+        assert found == [x, editor.at("w1", "def layer"), editor.at("w2", "def layer")]
+        assert list(editor.client.diagnostics[editor.uri]) == []
+    edit(HEAD + LAYER, session)
+
+
+def test_what_was_found_moves_with_its_lines_and_leaves_those_that_change(edit) -> None:
+    async def session(editor):
+        h = editor.at("h = jnp")
+        text = editor.path.read_text()
+        editor.type("# a line above\n" + text)
+        hints = await editor.hints()
+        assert hints[h.line + 1, h.character + 1] == ": f32[64@data,256@model]"
+        editor.type(text.replace("h = jnp.tanh(x @ w1)", "h = jnp.cosh(x @ w1)"))
+        hints = await editor.hints()
+        assert (h.line, h.character + 1) not in hints and hints
+        assert await editor.save(text.replace('None, "model"))\n', '"model"))\n')) == []
+        assert (await editor.lenses())[0][1].startswith("all-reduce model")
+    edit(HEAD + LAYER, session)
+
+
+def test_an_error_of_sharding_has_its_range_and_fixes_that_work(edit) -> None:
+    wrong = textwrap.dedent('''
+        explicit = AbstractMesh((2, 4), ("data", "model"), (AxisType.Explicit,) * 2)
+        a = st.ShapeDtypeStruct((64, 64), np.float32, sharding=NamedSharding(explicit, P("data")))
+        b = st.ShapeDtypeStruct((64, 64), np.float32, sharding=NamedSharding(explicit, P("model")))
+
+
+        @st.jit
+        def total(a, b):
+            return a + b
+    ''')
+
+    async def session(editor):
+        (problem,) = editor.client.diagnostics[editor.uri]
+        start = editor.at("a + b")
+        assert problem.range == lsp.Range(start, lsp.Position(start.line, start.character + 5))
+        assert problem.severity == lsp.DiagnosticSeverity.Error and "data" in problem.message
+        actions = await editor.actions(start)
+        assert actions
+        for action in actions[:2]:
+            changed = editor.edited(action)
+            before = editor.path.read_text()
+            assert await editor.save(changed) == [], changed
+            assert len(await editor.save(before)) == 1
+    edit(HEAD + wrong, session)
+
+
+def test_what_is_wasted_or_cannot_be_parsed_is_told(edit) -> None:
+    waste = textwrap.dedent('''
+        table = st.ShapeDtypeStruct((64, 64), np.float32)
+
+
+        @st.jit
+        def step(a, table):
+            return a @ table, jnp.tanh(table @ table.T)
+
+
+        a = st.ShapeDtypeStruct((64, 64), np.float32, sharding=NamedSharding(mesh, P("data")))
+    ''')
+
+    async def session(editor):
+        found = editor.client.diagnostics[editor.uri]
+        assert {p.severity for p in found} == {lsp.DiagnosticSeverity.Warning}
+        assert any(p.code == "redundant-compute" and p.range.start.line == editor.at("tanh").line
+                   and "fix: " in p.message for p in found)
+        (problem,) = await editor.save(editor.path.read_text().replace("def step(a", "def step(a("))
+        assert problem.range.start.line == next(
+            i for i, line in enumerate(editor.lines) if "def step" in line)
+        assert problem.severity == lsp.DiagnosticSeverity.Error
+    edit(HEAD + waste, session)
+
+
+def test_a_comment_gives_the_types_of_a_call(edit) -> None:
+    text = ("# shardtrace: f(f32[128@data,64@model], w=f32[64@model,8])\n"
+            "@st.jit\ndef f(x, w):\n    y = x @ w\n    return y\n")
+
+    async def session(editor):
+        assert ": f32[128@data,8]" in (await editor.hints()).values()
+        assert [title.split(" ")[0] for _, title in await editor.lenses()] == ["all-reduce"]
+    edit(HEAD + text, session)
+
+
+def test_a_file_that_hangs_or_ends_the_process_does_no_harm(edit) -> None:
+    async def session(editor):
+        text = editor.path.read_text()
+        await editor.save(text + "\nwhile True:\n    pass\n")
+        (problem,) = await editor.save(text + "\nimport os\nos._exit(3)\n")
+        assert "status 3" in problem.message
+        assert await editor.save(text) == [] and len(await editor.lenses()) == 1
+        await editor.save(text + "\nprint('{\"not\": \"an answer\"}')\ninput\n")
+        assert len(await editor.lenses()) == 1
+    edit(HEAD + LAYER, session, options={"seconds": 1})
+
+
+def test_advice_that_can_be_written_down_is_an_action(edit) -> None:
+    text = textwrap.dedent('''
+        ring = AbstractMesh((8,), ("d",))
+
+
+        def body(x):
+            whole = st.lax.all_gather(x, "d", axis=0, tiled=True)
+            return x - whole.mean(0)
+
+
+        f = st.jit(st.shard_map(body, mesh=ring, in_specs=P("d"), out_specs=P("d")))
+        f.trace(st.ShapeDtypeStruct((512, 1024), np.float32,
+                                    sharding=NamedSharding(ring, P("d"))))
+    ''')
+
+    async def session(editor):
+        at, actions = editor.at("all_gather("), []
+        end = time.monotonic() + 60
+        while not actions and time.monotonic() < end:
+            actions = await editor.actions(at)
+            await asyncio.sleep(0.2)
+        assert "lax.pmean(x.mean(0)" in editor.edited(actions[0])
+        assert "less by: " in await editor.hover(at)
+    edit(HEAD + text, session)
+
+
+def test_lines_above_the_first_import() -> None:
+    text = '"""Doc."""\nfrom __future__ import annotations\n\nimport os\n'
+    assert Names(text).first_import == _first_import(text) == 3

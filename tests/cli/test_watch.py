@@ -1,0 +1,86 @@
+"""`watch` explains a file, and again when it is saved."""
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from shardtrace.cli.isolated import Died, isolated
+
+from .conftest import LAYER
+
+CALL = "y = st.jit(layer)(put((64, 256), 'X'), put((256, 256), None, 'Y'), put((256, 256), {}))\n"
+
+
+@pytest.fixture
+def watched(write):
+    """Start watching a file: what is printed, line by line, in a queue."""
+    started = []
+
+    def start(path):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shardtrace", "watch", str(path), "--suggest", "0"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "COLUMNS": "80"})
+        lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=lambda: [lines.put(line) for line in process.stdout],
+                         daemon=True).start()
+        started.append(process)
+
+        def until(text):
+            said = ""
+            while text not in said:
+                said += lines.get(timeout=90)
+            return said
+        return process, until
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_what_is_saved_is_explained_again(write, watched) -> None:
+    path = write(LAYER + CALL.format("None, 'Y'"))
+    process, until = watched(path)
+    said = until("Ctrl-C ends this")
+    assert "1 all-gather" in said and max(map(len, said.splitlines())) <= 80
+    path.write_text(path.read_text().replace("return h @ w2", "return h @ w2 +"))
+    assert "SyntaxError" in until("Ctrl-C ends this")
+    helper = path.with_name("sizes.py")
+    helper.write_text("SPEC = ('Y',)\n")
+    path.write_text(path.read_text().replace("return h @ w2 +", "return h @ w2").replace(
+        CALL.format("None, 'Y'"), "import sizes\n" + CALL.format("*sizes.SPEC")))
+    while "1 all-reduce" not in until("Ctrl-C ends this"):
+        pass
+    time.sleep(0.05)
+    helper.write_text("SPEC = (None, 'Y')\n")
+    assert "1 all-gather" in until("Ctrl-C ends this")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+
+
+def test_there_is_no_such_file(said, tmp_path) -> None:
+    status, _, complained = said("watch", tmp_path / "no.py")
+    assert status == 2 and "there is no file" in complained
+
+
+def test_a_process_of_its_own_gives_what_it_can() -> None:
+    assert isolated(abs, -3) == 3
+    with pytest.raises(ZeroDivisionError):
+        isolated(divmod_by_zero, 3)
+    with pytest.raises(TimeoutError):
+        isolated(time.sleep, 60, 0.2)
+    with pytest.raises(Died, match="status 7"):
+        isolated(os._exit, 7)
+
+
+def divmod_by_zero(n):
+    return divmod(n, 0)
