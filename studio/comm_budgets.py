@@ -13,7 +13,7 @@ from ..driver.caches import clear_caches
 from ..driver.execution.call_capture import EagerCall, unwatched, watching
 from ..driver.jit.stages import Compiled, Lowered, Traced
 from ..report.explanation import Explanation
-from ..report.words import quantity, seconds
+from ..report.words import quantity
 
 _SIZE = re.compile(r"\s*([\d_.]+(?:e\d+)?)\s*([kKMGT]?)(i?)B?\s*", re.IGNORECASE)
 _PREFIXES = " KMGT"
@@ -127,7 +127,7 @@ def rows(found: Mapping[str, Records], before: Mapping[str, Records]) -> list[tu
                      for k in sorted({*r["kinds"], *(old["kinds"] if old else ())})]
             made.append((test, r["name"] + new, ", ".join(kinds) or "none",
                          _change(r["bytes"], old and old["bytes"], _bytes),
-                         _change(r["time"], old and old["time"], seconds),
+                         _change(r["time"], old and old["time"], duration),
                          _change(r["peak"], old and old["peak"], _bytes)))
         made += [(test, f"{r['name']} (gone)", "", f"(was {_bytes(r['bytes'])})", "", "")
                  for r in known.values()]

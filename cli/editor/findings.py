@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import Diagnostic
-from ...report.words import quantity, seconds
+from ...ir.diagnostics.wording import duration
+from ...report.words import quantity
 from .targets import Names
 
 Range = list[int]                        # line, column, end line, end column
@@ -194,7 +195,7 @@ def _line(data: dict[str, Any], place: int) -> str:
 def _lens(c: dict[str, Any]) -> str:
     times = f" x {c['count']}" if c["count"] != 1 else ""
     return (f"{c['kind']} {', '.join(c['axes'])} {quantity(c['bytes'], 'B')}{times}, "
-            f"{seconds(c['time'] * c['count'])}")
+            f"{duration(c['time'] * c['count'])}")
 
 
 def _collective(c: dict[str, Any]) -> str:

@@ -13,13 +13,14 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.diagnostics.wording import duration
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.immutable import immutable
 from ...partitioner.propagation.graph import Graph
 from ..advice.changes import Argument, Change, Result, text_of
 from ..advice.trials import Trials
 from ..reasons.axis_paths import AxisPaths
-from ..words import quantity, seconds
+from ..words import quantity
 
 YOU, PROPAGATION, NOBODY = "you", "propagation", "nobody"
 _NAMED = 4           # values of a freedom that are named
@@ -153,8 +154,8 @@ class FreedomMap:
 
     def __str__(self) -> str:
         base, count = self.trials.base, len(self.freedoms)
-        lines = [f"{self.name}: {count} freedom{'' if count == 1 else 's'}; {seconds(base.time)} a "
-                 f"step, {quantity(base.received_bytes, 'B')} received, "
+        lines = [f"{self.name}: {count} freedom{'' if count == 1 else 's'}; "
+                 f"{duration(base.time)} a step, {quantity(base.received_bytes, 'B')} received, "
                  f"{quantity(base.peak_bytes, 'B')} held"]
         own = [f for f in self.freedoms if f.worth or any(m.by == YOU or m.axes for m in f.members)]
         for i, f in enumerate(own, 1):
@@ -167,7 +168,7 @@ class FreedomMap:
                     lines.append(f"   by {by}: {_listed(members)}")
             for w in f.worth:
                 lines.append(
-                    f"   over {w.axis}: {seconds(w.time)}{_part(w.time, base.time)}, "
+                    f"   over {w.axis}: {duration(w.time)}{_part(w.time, base.time)}, "
                     f"{quantity(w.received_bytes, 'B')} received"
                     f"{_part(w.received_bytes, base.received_bytes)}, "
                     f"{quantity(w.peak_bytes, 'B')} held{_part(w.peak_bytes, base.peak_bytes)}: "
