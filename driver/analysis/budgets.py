@@ -19,6 +19,8 @@ from ...report.render import excerpt, quantity
 from ..jit.stages import Compiled, Lowered
 from .explain import explain
 
+_HELP = "`st.explain` of the function, with the same arguments, says {}"
+
 
 def assert_comm(fun: Any, *args: Any, max_bytes: int | None = None,
                 kinds: Mapping[str, int] | None = None, axis: str | Sequence[str] | None = None,
@@ -73,7 +75,8 @@ def assert_comm(fun: Any, *args: Any, max_bytes: int | None = None,
         raise error(AssertionError, f"{found.name} holds {found.peak_bytes:,} bytes a device, "
                     f"{found.peak_bytes - max_peak_bytes:,} more than the {max_peak_bytes:,} "
                     f"allowed", code="memory-budget", location=found.memory.location,
-                    label="the peak is here", because=(f"the largest then are {held}",))
+                    label="the peak is here", because=(f"the largest then are {held}",),
+                    help=_HELP.format("what else would hold less"))
     return None
 
 
@@ -138,4 +141,4 @@ def _refuse(found: Explanation, chosen: Sequence[ExplainedCollective], text: str
     raise error(AssertionError, f"{found.name}: {text}", code="communication-budget",
                 location=dearest[0].source if dearest else found.memory.location,
                 label="most of it is from here" if len(dearest) > 1 else "it is from here",
-                because=notes, notes=tuple(listed))
+                because=notes, notes=tuple(listed), help=_HELP.format("what avoids it"))
