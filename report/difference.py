@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.diagnostics.wording import duration
 from ..ir.ops.communication.sharding import reshard_p
 from ..ir.support.html import code, escaped
 from ..ir.types import ArrayType
@@ -85,7 +86,7 @@ class Difference:
             lines += [f"  {mark} {render.heading(group[0])}{places(group)}, {group[0].source}"
                       for group in grouped(found)]
         for name, x, y in self.rows:
-            show = {"time": render.seconds, "collectives": lambda n: f"{n:.0f}",
+            show = {"time": duration, "collectives": lambda n: f"{n:.0f}",
                     "flops": lambda n: render.quantity(n, "FLOP")}.get(
                         name, lambda n: render.quantity(n, "B"))
             change = "" if x == y else f" ({(y - x) / x:+.0%})" if x else ""
