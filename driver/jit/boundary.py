@@ -55,7 +55,7 @@ class Boundary:
         def check(sharding: Sharding, x: Any, i: int) -> None:
             check_fits(sharding, typeof(x), f"arguments with pytree key path {names[i]}")
 
-        return constrained(leaves, self._in_prefix(args), "in_shardings", self.api, check)
+        return constrained(leaves, self.argument_prefix(args), "in_shardings", self.api, check)
 
     def constrained_results(self, results: Sequence[Any], out_tree: Any) -> list[Any]:
         """Results inside of a trace, likewise by out_shardings."""
@@ -85,7 +85,7 @@ class Boundary:
         if self.in_shardings is None:
             return own
         args, _ = tree.unflatten(in_tree, leaves)
-        wanted = self._in_prefix(args)
+        wanted = self.argument_prefix(args)
         out: list[Sharding | None] = []
         for asked, has, v, name, x in zip(wanted, own, program.invars, program.arg_names, leaves,
                                           strict=True):
@@ -127,7 +127,7 @@ class Boundary:
             out.append(sharding)
         return out
 
-    def _in_prefix(self, args: Any) -> list[Any]:
+    def argument_prefix(self, args: Any) -> list[Any]:
         """What in_shardings says of each leaf of the arguments."""
         prefix = tuple(self.in_shardings) if type(self.in_shardings) is list else (
             self.in_shardings)

@@ -125,7 +125,7 @@ class Jitted:
             check_values(self.arguments, leaves, traced_args, traced_kwargs)
             program, out_tree, captured = self._trace(leaves, in_tree, static)
             if program.memo.get("references"):
-                return on_closed(self, program.memo["references"], in_tree, static)(leaves)
+                return on_closed(self, program.memo["references"], leaves, in_tree, static)(leaves)
             if WATCH.watcher is not None:
                 WATCH.watcher(Traced(self, program, in_tree, out_tree, leaves, captured, static))
             executable = self._executable(program, leaves, in_tree, out_tree)
@@ -156,7 +156,7 @@ class Jitted:
             leaves = self._boundary.constrained_arguments(leaves, in_tree)
         program, out_tree, captured = self._trace(leaves, in_tree, static)
         if program.memo.get("references"):
-            return on_closed(self, program.memo["references"], in_tree, static)(leaves)
+            return on_closed(self, program.memo["references"], leaves, in_tree, static)(leaves)
         for mesh in program.memo.get("meshes", ()):
             record_mesh(mesh)                    # traced before, perhaps: named here all the same
         if self.inline:
@@ -305,7 +305,7 @@ class Jitted:
             return on_arguments(self, leaves, in_tree, static).trace(leaves)  # type: ignore
         program, out_tree, captured = self._trace(leaves, in_tree, static)
         if program.memo.get("references"):
-            return on_closed(self, program.memo["references"], in_tree, static).trace(
+            return on_closed(self, program.memo["references"], leaves, in_tree, static).trace(
                 leaves)         # type: ignore
         traced = Traced(self, program, in_tree, out_tree, leaves, captured, static)
         if WATCH.watcher is not None:

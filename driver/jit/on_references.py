@@ -94,14 +94,30 @@ def on_arguments(jitted: Any, leaves: Sequence[Any], in_tree: Any, static: tuple
                                                for i in range(count)]),
                 last_values(inner))
 
-    return OnValues(_jitted(jitted, (in_tree, static, *places), on_values), places, ())
+    asked = _asked(jitted, leaves, in_tree)
+    if asked is not None:
+        asked = ([asked[i] for i in places],
+                 *[spec for i, spec in enumerate(asked) if i not in places])
+    return OnValues(_jitted(jitted, (in_tree, static, *places), on_values, asked), places, ())
 
 
-def on_closed(jitted: Any, boxes: Sequence[Box], in_tree: Any, static: tuple[Any, ...]
-              ) -> OnValues:
+def on_closed(jitted: Any, boxes: Sequence[Box], leaves: Sequence[Any], in_tree: Any,
+              static: tuple[Any, ...]) -> OnValues:
     """For a call of a function that closes over these."""
     pure = running(lambda *leaves: _run(jitted, in_tree, static, leaves), boxes)
-    return OnValues(_jitted(jitted, (in_tree, static, *boxes), pure), (), boxes)
+    asked = _asked(jitted, leaves, in_tree)
+    return OnValues(_jitted(jitted, (in_tree, static, *boxes), pure,
+                            None if asked is None else (None, *asked)), (), boxes)
+
+
+def _asked(jitted: Any, leaves: Sequence[Any], in_tree: Any) -> list[Any] | None:
+    """What in_shardings says of each leaf, if there are any."""
+    boundary = jitted._boundary
+    if boundary.in_shardings is None:
+        return None
+    args, kwargs = tree.unflatten(in_tree, leaves)
+    boundary.check_kwargs(kwargs)
+    return boundary.argument_prefix(args)
 
 
 def _run(jitted: Any, in_tree: Any, static: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
@@ -109,13 +125,13 @@ def _run(jitted: Any, in_tree: Any, static: tuple[Any, ...], leaves: Sequence[An
     return jitted.origin(*args, **kwargs)
 
 
-def _jitted(jitted: Any, key: Any, f: Callable[..., Any]) -> Any:
-    """`f` jitted as `jitted` is, the same one for the same key."""
+def _jitted(jitted: Any, key: Any, f: Callable[..., Any], asked: Any) -> Any:
+    """`f` jitted as `jitted` is, but for in_shardings; the same one for the same key."""
     found = jitted.on_values.get(key)
     if found is None:
         f.__name__ = function_name(jitted.origin)
         out = jitted._boundary.out_shardings
-        boundary = Boundary(None, None if out is None else (out, None),
+        boundary = Boundary(asked, None if out is None else (out, None),
                             Arguments(f, None, None, None, None))
         found = jitted.on_values[key] = type(jitted)(
             f, boundary, jitted.inline, jitted.keep_unused, jitted._device, jitted._options,

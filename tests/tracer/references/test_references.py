@@ -248,3 +248,25 @@ def test_references_print_as_what_they_hold():
     np.testing.assert_array_equal(st.jit(lambda i: ref[st.ds(i, 2)])(1), [1, 2])
     ref.at[st.ds(1, 2)].at[0].set(7)
     np.testing.assert_array_equal(ref[...], [0, 7, 2])
+
+
+def test_in_shardings_place_what_references_hold_and_the_other_arguments() -> None:
+    mesh = st.make_mesh((8,), ("x",))
+    rows, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
+    total = st.new_ref(jnp.zeros(16))
+
+    def add(ref, x):
+        ref[...] += x
+        return x
+
+    found = st.jit(add, in_shardings=(rows, rows))(total, np.arange(16, dtype=np.float32))
+    assert found.sharding.spec == P("x") == total.sharding.spec
+
+    def closed(x):
+        total[...] += x
+        return x
+
+    assert st.jit(closed, in_shardings=rows)(np.ones(16, np.float32)).sharding.spec == P("x")
+    np.testing.assert_array_equal(np.asarray(total[...]), np.arange(16) + 1)
+    with pytest.raises(ValueError, match="Sharding passed to jit does not match"):
+        st.jit(add, in_shardings=(whole, rows))(total, found)
