@@ -39,7 +39,7 @@ def states_of(groups: Groups) -> dict[int, int]:
         if not isinstance(result, Var) or result not in groups.of:
             continue
         near = _nearest(result, made, numbers)
-        if near in plain and (groups.of[near], near.aval.shape) in beside and (
+        if near is not None and near in plain and (groups.of[near], near.aval.shape) in beside and (
                 groups.of[result] is groups.of[near]):
             found.setdefault(numbers[near], k)
     return found

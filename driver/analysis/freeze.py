@@ -90,8 +90,8 @@ class Thawed(Jitted):
                      "outside of any trace", code="plan-inside",
                      help="thaw the outermost jitted function")
             placement = self._base._executable(program, leaves, in_tree, out_tree).placement
-            mesh = placement.mesh or placement.abstract_mesh
-            new, unfit = fitted(inlined(program, padded=False), self.plan.decisions, mesh)
+            new, unfit = fitted(inlined(program, padded=False), self.plan.decisions,
+                                placement.mesh or placement.abstract_mesh)
             new.arg_names, new.result_names = program.arg_names, program.result_names
             self._unfit[id(new)] = unfit
             found = self._traces[id(program)] = (new, out_tree, captured), program

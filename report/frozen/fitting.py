@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...ir.diagnostics.location import Location
-from ...ir.mesh import AbstractMesh
+from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding
@@ -30,12 +30,12 @@ def parsed_spec(text: str) -> PartitionSpec:
                 and call.func.id == "P" and {k.arg for k in call.keywords} <= {"unreduced"}):
             raise ValueError
         return PartitionSpec(*[ast.literal_eval(a) for a in call.args],
-                             **{k.arg: ast.literal_eval(k.value) for k in call.keywords})
+                             **{str(k.arg): ast.literal_eval(k.value) for k in call.keywords})
     except (SyntaxError, ValueError, TypeError):
         raise ValueError(f"{text!r} is no spec; write P('X', None)") from None
 
 
-def fitted(program: Program, decisions: Iterable[Decision], mesh: AbstractMesh
+def fitted(program: Program, decisions: Iterable[Decision], mesh: Mesh | AbstractMesh
            ) -> tuple[Program, dict[Key, str]]:
     """(the inlined program with these decisions, why others do not fit). Over Explicit axes types
     have decided, and the program is as it was.
@@ -50,10 +50,10 @@ def fitted(program: Program, decisions: Iterable[Decision], mesh: AbstractMesh
            for f in found_places(program) if f.key in known]
     for key, place, aval in at:
         spec = parsed_spec(known[key].spec)
-        why = misfit(aval, spec, mesh)
+        why = misfit(aval, spec, mesh.abstract_mesh)
         if why:
             unfit[key] = why
-        elif not mesh.explicit_axes and not aval.varying:
+        elif not mesh.abstract_mesh.explicit_axes and not aval.varying:
             pins[place] = spec
     return (_pinned(program, pins, mesh) if pins else program), unfit
 
@@ -72,7 +72,7 @@ def misfit(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> str:
     return ""
 
 
-def _pinned(program: Program, pins: Pins, mesh: AbstractMesh, path: tuple = ()) -> Program:
+def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple = ()) -> Program:
     out: list[Equation] = []
     same: dict[Atom, Var] = {}
 

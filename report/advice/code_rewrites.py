@@ -1,0 +1,373 @@
+"""Rewrites of the user's code that exchange less: what they replace, by what, when it is equal.
+
+    NAME                  instead of                              written
+    reduce first          a reduction of what is gathered         the reduction, then psum or pmax
+    reduce first, between the same with a reshape or such between
+    narrow first          what is gathered in fewer bits          the gather of that
+    rows                  a product with one-hot rows             the rows that they name
+    one block             one block of what is gathered           ppermute, or a psum of that block
+    sum behind            a psum in each step of a scan           one psum behind it
+"""
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.op import OPS
+from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.rewriting.rewrite import Match, Rewrite
+from ...ir.rule import ELEMENTWISE
+from ...ir.types import array_type
+
+_BETWEEN = 6             # equations from a reduction to the gather of what it reduces
+_SCALARS = 60            # equations that an index may be computed by
+_REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
+
+
+@dataclass(frozen=True)
+class CodeChange:
+    """A rewrite as a change that is proposed. words: what it does; code: the user's expression
+    after it, "" where it cannot be written.
+    """
+    rewrite: Rewrite
+    words: str
+    code: Callable[[Match], str]
+
+
+def _fit(m: Match, value: Atom) -> Atom | None:
+    """The value with the type of what it stands for; None if that is another."""
+    wanted, has = m.eqn.outvars[0].aval, value.aval
+    missing = wanted.manual.varying - has.manual.varying
+    if missing:
+        value = m.emit(OPS["pvary"], value, axes=tuple(sorted(missing)))
+    return value if value.aval == wanted else None
+
+
+def _over(m: Match, name: str, x: Atom, names: Any = None) -> Atom:
+    """An all-reduce of a value over the axes that are gathered."""
+    op = "psum_invariant" if name == "psum" and x.aval.manual.varying else name
+    groups = {} if op == "psum_invariant" else {"axis_index_groups": None}
+    return m.emit(OPS[op], x, axes=tuple(m.names if names is None else names), **groups)
+
+
+# -- a reduction before the gather ---------------------------------------------------------------
+
+def _reduced_first(m: Match) -> Atom | None:
+    if m.groups is not None or m.d not in m.axes:
+        return None
+    axes = tuple(m.axes) if m.tiled else tuple([a - (a > m.d) for a in m.axes if a != m.d])
+    part = m.emit(m.eqn.op, m.x, **{**m.eqn.params, "axes": axes}) if axes else m.x
+    return _fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part))
+
+
+def _reduced_first_code(m: Match) -> str:
+    text, whole, part = _expression(m.eqn), _called(m, m.eqn.invars[0]), _called(m, m.x)
+    name = "pmean" if re.search(r"\bmean\b", text) else _REDUCTIONS[m.eqn.op.name]
+    if not (text and whole and part) or whole not in text or not m.tiled and len(m.axes) > 1:
+        return ""
+    inner = re.sub(rf"(?<!\w){re.escape(whole)}(?!\w)", lambda _: part, text) if m.tiled else part
+    return f"lax.{name}({inner}, {_axes(m)})"
+
+
+def between(m: Match) -> list[Equation] | None:
+    """The gather that a value comes from, and what was made of it since, element by element or in
+    another shape; None where it comes from none.
+    """
+    found: list[Equation] = []
+    atom: Atom = m.eqn.invars[0] if m.eqn.invars else None      # type: ignore[assignment]
+    for _ in range(_BETWEEN):
+        made = m.maker(atom) if isinstance(atom, Var) else None
+        if made is None:
+            return None
+        found.insert(0, made)
+        if made.op.name in ("all_gather", "all_gather_invariant"):
+            return found
+        own = [a for a in made.invars if isinstance(a, Var)]
+        if len(own) != 1 or not (made.op.rule == ELEMENTWISE or made.op.name == "reshape"):
+            return None
+        atom = own[0]
+    return None
+
+
+def _reduced_first_between(m: Match) -> Atom | None:
+    """The same made of the block, reduced, and only that exchanged."""
+    made = between(m)
+    if made is None or len(made) < 2:
+        return None
+    gather, *others = made
+    params = gather.params
+    if params["axis_index_groups"] is not None or not params["tiled"]:
+        return None
+    names, d, x = params["axis_name"], params["all_gather_dimension"], gather.invars[0]
+    n = gather.outvars[0].aval.shape[d] // x.aval.shape[d]
+    for eqn in others:
+        if eqn.op.name == "reshape":
+            before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+            major = math.prod(before[:d])
+            # the dimension that is gathered stays one, or is the major part of one
+            to = next((k for k, size in enumerate(after) if math.prod(after[:k]) == major
+                       and size % before[d] == 0), None)
+            if to is None or eqn.params["dimensions"] is not None:
+                return None
+            sizes = tuple([size // n if k == to else size for k, size in enumerate(after)])
+            x, d = m.emit(eqn.op, x, **{**eqn.params, "new_sizes": sizes}), to
+        else:
+            operands = [x if isinstance(a, Var) else a for a in eqn.invars]
+            x = m.emit(eqn.op, *operands, **eqn.params)
+    if d not in m.axes:
+        return None
+    part = m.emit(m.eqn.op, x, **m.eqn.params)
+    return _fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part, names))
+
+
+# -- fewer bits before the gather -----------------------------------------------------------------
+
+def _narrow_first(m: Match) -> Atom | None:
+    gather = m.maker(m.eqn.invars[0])
+    if gather is None or m.eqn.outvars[0].aval.dtype.itemsize >= m.x.aval.dtype.itemsize:
+        return None
+    narrow = m.emit(m.eqn.op, m.x, **m.eqn.params)
+    return _fit(m, m.emit(gather.op, narrow, like=gather, **gather.params))
+
+
+# -- rows instead of a product with one-hot rows --------------------------------------------------
+
+def _rows(m: Match) -> Atom | None:
+    """Equal where the table is finite; what names no row of it is a row of zeros in both."""
+    tokens, count, table = m.maker(m.rows), m.maker(m.count), m.table.aval
+    last = m.onehot.aval.ndim - 1
+    if (tokens is None or tokens.op.name != "broadcast_in_dim" or count is None
+            or count.op.name != "iota"
+            or count.params["dimension"] != count.outvars[0].aval.ndim - 1
+            or m.onehot.aval.shape[-1] != table.shape[0] or m.dims != (((last,), (0,)), ((), ()))):
+        return None
+    index = tokens.invars[0]
+    shape = m.onehot.aval.shape[:-1]
+    if (index.aval.shape != shape or index.aval.dtype.kind not in "iu"
+            or tokens.params["broadcast_dimensions"] != tuple(range(last))):
+        return None
+    vectors = m.emit(tokens.op, index, **{**tokens.params, "shape": (*shape, 1)})
+    inner = table.shape[1:]
+    found = m.emit(OPS["gather"], m.table, vectors, dimension_numbers=GatherDimensionNumbers(
+        tuple(range(last, last + len(inner))), (0,), (0,), (), ()), slice_sizes=(1, *inner),
+        indices_are_sorted=False, unique_indices=False, mode=GatherScatterMode.FILL_OR_DROP,
+        fill_value=0)
+    return _fit(m, found)
+
+
+def _rows_code(m: Match) -> str:
+    tokens = m.maker(m.rows)
+    names = [_called(m, m.table), _called(m, tokens.invars[0]) if tokens is not None else ""]
+    if not all(re.fullmatch(r"[\w.\[\]'\"]+", name) for name in names) or not _expression(m.eqn):
+        return ""
+    return (f"{names[0]}.at[{names[1]}].get(mode=\"fill\", fill_value=0, "
+            "wrap_negative_indices=False)")
+
+
+# -- one block of what is gathered ----------------------------------------------------------------
+
+def _sources(m: Match) -> tuple[int, ...] | None:
+    """From which device each device reads the block that it takes of what is gathered."""
+    if m.groups is not None or len(m.names) != 1:
+        return None
+    whole, out = m.eqn.invars[0].aval.shape, m.eqn.outvars[0].aval.shape
+    size = m.x.aval.shape[m.d] if m.tiled else 1
+    n = whole[m.d] // size
+    if out != (*whole[:m.d], size, *whole[m.d + 1:]):
+        return None
+    if m.eqn.op.name == "slice":
+        starts = [np.full(n, s) for s in m.eqn.params["start_indices"]]
+    else:
+        starts = [_by_device(m, a, n) for a in m.eqn.invars[1:]]
+    if any(s is None for s in starts):
+        return None
+    if any(s.any() for d, s in enumerate(starts) if d != m.d):      # type: ignore[union-attr]
+        return None
+    start = np.clip(starts[m.d], 0, whole[m.d] - size)              # type: ignore[arg-type]
+    return tuple((start // size).tolist()) if not (start % size).any() else None
+
+
+def _by_device(m: Match, atom: Atom, n: int) -> np.ndarray | None:
+    """A scalar on each of n devices; None where it hangs on more than their number on the axis."""
+    known: dict[Atom, np.ndarray | None] = {}
+    left = _SCALARS
+
+    def value(a: Atom) -> np.ndarray | None:
+        nonlocal left
+        if isinstance(a, Literal):
+            return np.asarray(a.val)[None]
+        if a not in known:
+            left -= 1
+            known[a] = None if left < 0 else made(m.maker(a))
+        return known[a]
+
+    def made(eqn: Equation | None) -> np.ndarray | None:
+        if eqn is None or any(v.aval.shape for v in (*eqn.outvars, *eqn.invars)):
+            return None
+        if eqn.op.name == "axis_index":
+            names = eqn.params["axis_name"]
+            own = tuple(names) if isinstance(names, tuple | list) else (names,)
+            return np.arange(n, dtype=np.int32) if own == tuple(m.names) else None
+        given = [value(a) for a in eqn.invars]
+        if any(g is None for g in given):
+            return None
+        if eqn.op.name == "pvary":
+            return given[0]
+        if eqn.op.evaluate is None or eqn.op.effect or eqn.op.multiple_results:
+            return None
+        return np.asarray(eqn.op.evaluate(1, *given, **eqn.params))
+
+    found = value(atom)
+    return None if found is None else np.broadcast_to(found, (n,))
+
+
+def _one_block(m: Match) -> Atom | None:
+    source = _sources(m)
+    if source is None:
+        return None
+    n = len(source)
+    x = m.x
+    if set(source) == set(range(n)):
+        if source != tuple(range(n)):
+            x = m.emit(OPS["ppermute"], x, axis_name=tuple(m.names),
+                       perm=tuple((s, d) for d, s in enumerate(source)))
+    elif len(set(source)) == 1:
+        x = _broadcast(m, x, source[0])
+    else:
+        return None
+    shape = m.eqn.outvars[0].aval.shape
+    if x.aval.shape != shape:
+        x = m.emit(OPS["reshape"], x, new_sizes=shape, dimensions=None, sharding=None)
+    return _fit(m, x)
+
+
+def _broadcast(m: Match, x: Atom, block: int) -> Atom:
+    """The block of one device on all: a sum to which the others give nothing."""
+    varies = x.aval.manual.varying & set(m.names)
+    index = m.emit(OPS["axis_index"], axis_name=tuple(m.names), varying=bool(varies))
+    mine = m.emit(OPS["eq"], index, _alike(m, np.int32(block), index))
+    none = m.emit(OPS["broadcast_in_dim"], _alike(m, np.zeros((), x.aval.dtype)[()], x),
+                  shape=x.aval.shape, broadcast_dimensions=(), sharding=None)
+    return _over(m, "psum", m.emit(OPS["select_n"], mine, none, x))
+
+
+def _alike(m: Match, number: Any, other: Atom) -> Atom:
+    """A number that varies over the axes over which another value does."""
+    literal = Literal(number, array_type((), number.dtype))
+    varying = other.aval.manual.varying
+    return m.emit(OPS["pvary"], literal, axes=tuple(sorted(varying))) if varying else literal
+
+
+def _one_block_code(m: Match) -> str:
+    source, x, text = _sources(m), _called(m, m.x), _expression(m.eqn)
+    if source is None or not x or not text or not m.tiled and m.d:
+        return ""
+    n = len(source)
+    shift = (source[0]) % n
+    if len(set(source)) == 1:
+        return (f"lax.psum(jnp.where(lax.axis_index({_axes(m)}) == {source[0]}, {x}, 0), "
+                f"{_axes(m)})")
+    if source == tuple((d + shift) % n for d in range(n)):
+        pairs = f"[((i + {shift}) % {n}, i) for i in range({n})]"
+    else:
+        pairs = str([(s, d) for d, s in enumerate(source)])
+    return f"lax.ppermute({x}, {_axes(m)}, {pairs})"
+
+
+# -- a sum in a loop, behind it -------------------------------------------------------------------
+
+def _summed_behind(m: Match) -> list[Atom] | None:
+    """Of a scan that adds the sum over devices to what it carries in each step."""
+    body, first = m.eqn.params["jaxpr"], m.eqn.params["num_consts"]
+    made = {v: e for e in body.eqns for v in e.outvars}
+    reads = Counter([a for e in body.eqns for a in e.invars] + list(body.outvars))
+    for j in range(m.eqn.params["num_carry"]):
+        add, carry = made.get(body.outvars[j]), body.invars[first + j]
+        if add is None or add.op.name != "add" or carry not in add.invars:
+            continue
+        value = add.invars[1 - add.invars.index(carry)]
+        total = made.get(value) if isinstance(value, Var) else None
+        if (total is None or total.op.name not in ("psum", "psum_invariant")
+                or total.params.get("axis_index_groups") is not None or len(total.invars) != 1
+                or [reads[carry], reads[value], reads[body.outvars[j]]] != [1, 1, 1]):
+            continue
+        part = total.invars[0]
+        if not isinstance(part, Var) or (part.aval.shape, part.aval.dtype) != (
+                carry.aval.shape, carry.aval.dtype):
+            continue
+        own, out = Var(part.aval, carry.name), Var(part.aval, body.outvars[j].name)
+        eqns = [add.replace(invars=(own, part), outvars=(out,)) if e is add else e
+                for e in body.eqns if e is not total]
+        inside = body.replace(
+            eqns=eqns, invars=[own if v is carry else v for v in body.invars],
+            outvars=[out if i == j else v for i, v in enumerate(body.outvars)])
+        zero = m.emit(OPS["broadcast_in_dim"], _alike(m, np.zeros((), part.aval.dtype)[()], part),
+                      shape=part.aval.shape, broadcast_dimensions=(), sharding=None)
+        start = m.eqn.invars[first + j]
+        given = [zero if i == first + j else a for i, a in enumerate(m.eqn.invars)]
+        results = m.emit(m.eqn.op, *given, **{**m.eqn.params, "jaxpr": inside})
+        everywhere = m.emit(total.op, results[j], like=total, **total.params)
+        results[j] = m.emit(add.op, start, everywhere, like=total, **add.params)
+        return results if results[j].aval == m.eqn.outvars[j].aval else None
+    return None
+
+
+# -- the user's expressions ------------------------------------------------------------------------
+
+def _expression(eqn: Equation) -> str:
+    return "" if eqn.location.transform else eqn.location.text()
+
+
+def _called(m: Match, atom: Atom) -> str:
+    """A value as the user's code has it: a name, or the text of the expression."""
+    if isinstance(atom, Var) and atom.name:
+        base = re.fullmatch(r"(\w+?)_\d+", atom.name)
+        line = m.eqn.location.source_line()
+        return base[1] if base and not re.search(rf"\b{atom.name}\b", line) else atom.name
+    made = m.maker(atom)
+    return _expression(made) if made is not None else ""
+
+
+def _axes(m: Match) -> str:
+    names = tuple(map(str, m.names))
+    return repr(names[0] if len(names) == 1 else names).replace("'", '"')
+
+
+_GATHERED = ("whole = all_gather|all_gather_invariant x {all_gather_dimension=d, axis_name=names, "
+             "axis_index_groups=groups, tiled}\n")
+CHANGES: tuple[CodeChange, ...] = (
+    CodeChange(Rewrite(
+        "reduce first", _GATHERED + "out = reduce_sum|reduce_max|reduce_min whole {axes}",
+        _reduced_first, why="parts are reduced where they are, and only their results exchanged"),
+        "reduce before the exchange instead of gathering", _reduced_first_code),
+    CodeChange(Rewrite(
+        "reduce first, between", "out = reduce_sum|reduce_max|reduce_min value {axes}",
+        _reduced_first_between,
+        why="parts are reduced where they are, and only their results exchanged"),
+        "reduce before the exchange instead of gathering", lambda m: ""),
+    CodeChange(Rewrite(
+        "narrow first", _GATHERED + "out = convert_element_type whole", _narrow_first,
+        why="what is kept in fewer bits is exchanged in these"),
+        "convert to fewer bits before the exchange instead of behind it", lambda m: ""),
+    CodeChange(Rewrite(
+        "rows", "match = eq rows count\n" "onehot = convert_element_type match\n"
+        "out = dot_general onehot table {dimension_numbers=dims}", _rows,
+        why="rows are read, and no product with zeros is exchanged"),
+        "look rows up instead of multiplying with one-hot rows", _rows_code),
+    CodeChange(Rewrite(
+        "one block", _GATHERED + "out = dynamic_slice|slice whole *starts", _one_block,
+        why="each device receives the block that it reads, and no other"),
+        "exchange the one block that is read instead of gathering all", _one_block_code),
+    CodeChange(Rewrite(
+        "sum behind", "out = scan *operands", _summed_behind,
+        why="devices add up their own parts, and these are summed once"),
+        "sum over devices once, behind the loop, instead of in each step of the one",
+        lambda m: ""),
+)
