@@ -1,7 +1,8 @@
 """The language server: it answers an editor from what the worker found in a file as it was saved.
 
 A file is looked at when it is opened and when it is saved, by the worker, which is another process
-(worker.py). While the user types, what was found stays with its lines, and leaves those that change.
+(worker.py): first for what can be had at once, then for what is wasted and what would avoid it.
+While the user types, what was found stays with its lines, and leaves those that change.
 """
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import contextlib
 import difflib
 import importlib.metadata
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,9 +78,11 @@ class Worker:
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "shardtrace", "lsp", "--worker", stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-                limit=1 << 28)
+                sys.executable, "-m", "shardtrace", "lsp", "--worker",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL, limit=1 << 28,
+                # nobody waits in an editor for the verifier behind each pass
+                env={"SHARDTRACE_CHECK": "0", **os.environ})
             assert self._process.stdout is not None
             await self._process.stdout.readline()        # it is warm
         return self._process
@@ -131,9 +135,12 @@ class Server(LanguageServer):
             self.workspace_inlay_hint_refresh(None)
         if features is not None and features.code_lens and features.code_lens.refresh_support:
             self.workspace_code_lens_refresh(None)
-        if found.get("lenses"):
-            advice = await asyncio.shield(asyncio.ensure_future(self.worker.ask(path, True)))
-            looked.advice = advice.get("advice", [])
+        if "hints" in found and (found["hints"] or found["lenses"]):
+            more = await asyncio.shield(asyncio.ensure_future(self.worker.ask(path, True)))
+            looked.advice = more.get("advice", [])
+            if more.get("problems", []) != found["problems"]:
+                found["problems"] = more.get("problems", [])
+                self.publish(uri)
 
     def publish(self, uri: str) -> None:
         found = self.looked[uri].found
