@@ -108,13 +108,14 @@ def rows(found: Mapping[str, Records], before: Mapping[str, Records]) -> list[tu
         known = _numbered(before.get(test, []))
         for key, r in _numbered(found[test]).items():
             old = known.pop(key, None)
+            was = old or dict.fromkeys(("bytes", "time", "peak"))
             new = "" if old is not None or test not in before else " (new)"
             kinds = [_count(r["kinds"], old["kinds"] if old else None, k)
                      for k in sorted({*r["kinds"], *(old["kinds"] if old else ())})]
             made.append((test, r["name"] + new, ", ".join(kinds) or "none",
-                         _change(r["bytes"], old and old["bytes"], _bytes),
-                         _change(r["time"], old and old["time"], seconds),
-                         _change(r["peak"], old and old["peak"], _bytes)))
+                         _change(r["bytes"], was["bytes"], _bytes),
+                         _change(r["time"], was["time"], seconds),
+                         _change(r["peak"], was["peak"], _bytes)))
         made += [(test, f"{r['name']} (gone)", "", f"(was {_bytes(r['bytes'])})", "", "")
                  for r in known.values()]
     return made

@@ -107,7 +107,7 @@ def _noted(data: dict[str, Any]) -> Any:
         if v["place"] < 0 or not v["name"]:
             continue
         file, line, *_, transform = data["places"][v["place"]]
-        if transform or told.get((file, line), 0) == _MOST:
+        if "transpose" in transform or told.get((file, line), 0) == _MOST:
             continue
         told[file, line] = told.get((file, line), 0) + 1
         yield (data["files"][file]["path"], line,

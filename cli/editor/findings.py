@@ -77,7 +77,7 @@ class Findings:
             place = data["places"][v["place"]] if v["place"] >= 0 else None
             if place is None:
                 at = self.names.parameter(data["name"], v["name"]) if v["inside"] < 0 else None
-            elif place[0] in own and not place[6]:        # not of a derivative
+            elif place[0] in own and "transpose" not in place[6]:    # which has no name there
                 at = self.names.target(v["name"], place[1]) if v["name"] else None
             else:
                 continue

@@ -65,7 +65,7 @@ class Worker:
             try:
                 process.stdin.write(json.dumps(asked).encode() + b"\n")
                 await process.stdin.drain()
-                line = await asyncio.wait_for(process.stdout.readline(), self.seconds + 15)
+                line = await asyncio.wait_for(process.stdout.readline(), 3 * self.seconds + 15)
                 return json.loads(line)
             except (TimeoutError, OSError, ValueError) as problem:     # it hangs, or has ended
                 self.stop()
@@ -105,12 +105,14 @@ class Worker:
 
 
 class Server(LanguageServer):
-    """looked: by address of the document."""
+    """looked: by address of the document. adviser: a worker for what takes longer, so that a file
+    that is saved meanwhile does not wait.
+    """
 
     def __init__(self) -> None:
         super().__init__(_SOURCE, importlib.metadata.version("shardtrace"))
         self.looked: dict[str, Looked] = {}
-        self.worker = Worker(10.0, None)
+        self.worker, self.adviser = Worker(10.0, None), Worker(10.0, None)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def look(self, uri: str) -> None:
@@ -136,10 +138,12 @@ class Server(LanguageServer):
         if features is not None and features.code_lens and features.code_lens.refresh_support:
             self.workspace_code_lens_refresh(None)
         if "hints" in found and (found["hints"] or found["lenses"]):
-            more = await asyncio.shield(asyncio.ensure_future(self.worker.ask(path, True)))
-            looked.advice = more.get("advice", [])
-            if more.get("problems", []) != found["problems"]:
-                found["problems"] = more.get("problems", [])
+            more = await asyncio.shield(asyncio.ensure_future(self.adviser.ask(path, True)))
+            if "advice" not in more or self.looked.get(uri) is not looked:
+                return                   # it took too long, or there is something newer
+            looked.advice = more["advice"]
+            if more["problems"] != found["problems"]:
+                found["problems"] = more["problems"]
                 self.publish(uri)
 
     def publish(self, uri: str) -> None:
@@ -178,11 +182,13 @@ def make_server() -> Server:
         options = params.initialization_options or {}
         given = options.get if isinstance(options, dict) else lambda name, other=None: getattr(
             options, name, other)
-        server.worker = Worker(float(given("seconds") or 10.0), given("hardware"))
+        server.worker, server.adviser = (
+            Worker(float(given("seconds") or 10.0), given("hardware")) for _ in range(2))
 
     @server.feature(lsp.SHUTDOWN)
     async def shutdown(params: Any) -> None:
         await server.worker.end()
+        await server.adviser.end()
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
     def opened(params: lsp.DidOpenTextDocumentParams) -> None:

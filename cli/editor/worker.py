@@ -57,7 +57,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     """What is found in a file; an empty answer with a problem where it takes too long or ends."""
     work = advise if asked.get("advise") else look
     try:
-        return isolated(work, asked, asked["seconds"] + 5)
+        return isolated(work, asked, (3 if asked.get("advise") else 1) * asked["seconds"] + 5)
     except (TimeoutError, Died, RuntimeError) as problem:
         found = Findings(asked["path"], "")
         found.problem([0, 0, 0, 0], f"shardtrace: {problem}", ERROR)
