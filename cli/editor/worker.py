@@ -25,15 +25,25 @@ from .findings import ERROR, WARNING, Findings
 _WARM = """
 import numpy as np
 import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax, nn, random
 from shardtrace.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 mesh = AbstractMesh((2, 2), ("x", "y"))
+def block(a, w):
+    h = (a - a.mean(-1, keepdims=True)) / jnp.sqrt(jnp.var(a, -1, keepdims=True) + 1e-6)
+    probs = nn.softmax(jnp.einsum("ij,kj->ik", h @ w["q"], h @ w["k"]))
+    h = nn.silu(jnp.where(probs > 0, probs, 0.0) @ (h @ w["k"])) @ w["o"]
+    return a + h, h.sum()
 @st.jit
-def f(a, b):
-    c = st.numpy.tanh(a @ b)
-    return (c * c).sum(0)
-a, b = [st.ShapeDtypeStruct((8, 8), np.float32, sharding=NamedSharding(mesh, P(*s)))
-        for s in (("x", "y"), ("y",))]
-f.trace(a, b)
+def f(ws, a):
+    def loss(ws):
+        out, sums = lax.scan(block, a, ws)
+        return jnp.mean(out ** 2) + sums.max()
+    return st.value_and_grad(loss)(ws)
+def struct(shape, *spec):
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+cut = struct((2, 8, 8), None, None, "y")
+f.trace({"q": cut, "k": cut, "o": struct((2, 8, 8), None, "y")}, struct((8, 8), "x"))
 """
 
 
