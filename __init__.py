@@ -162,6 +162,9 @@ _MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_batching", "custom_d
             "tree_util", "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
+# What `%load_ext shardtrace` of IPython asks a module for.
+_NAMES |= {name: (".studio.notebook", name)
+           for name in ("load_ipython_extension", "unload_ipython_extension")}
 
 if TYPE_CHECKING:
     __version__: str

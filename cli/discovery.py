@@ -1,9 +1,9 @@
 """The functions of a Python file and arguments for them, found where they can be.
 
 In this order: what the options say; `__shardtrace_args__` of the file, a dictionary of function
-names to arguments (or to functions that make them); a comment `# shardtrace: step(f32[64@data,512])`;
-what the file itself calls, on import or, where
-it has such a part, as a script; arguments that a function such as `example_inputs()` or a variable
+names to arguments (or to functions that make them); comments such as
+`# shardtrace: step(f32[64@data,512])`; what the file itself calls, on import or, where it has such
+a part, as a script; arguments that a function such as `example_inputs()` or a variable
 such as `args` gives; types in annotations (`x: "f32[64@data,512]"`); variables of the file that are
 named like the parameters. If nothing is found, the error lists where it looked and gives a command
 to complete.

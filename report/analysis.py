@@ -38,11 +38,15 @@ class Analysis:
         local = self.partitioned.local
         self.name = name or local.name
         with collector_paused():
-            self.figures: Figures = figures(local, topology, subject.donated)
             self.reasons = Reasons(self.partitioned)
             self.collectives: tuple[ExplainedCollective, ...] = tuple(
                 [self._explained(r) for r in collectives(local)])
         self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
+
+    @functools.cached_property
+    def figures(self) -> Figures:
+        with collector_paused():
+            return figures(self.partitioned.local, self.topology, self.subject.donated)
 
     def _explained(self, record: CollectiveRecord) -> ExplainedCollective:
         cause = self.reasons.cause(record)

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..driver.analysis.budgets import assert_comm, check_limits
-from ..driver.analysis.explain import explain, explain_program, explain_stage
-from ..driver.caches import clear_caches
-from ..driver.execution.call_capture import EagerCall, unwatched, watching
-from ..driver.jit.stages import Compiled, Lowered, Traced
+from ..driver.analysis.explain import explain
+from ..driver.execution.call_capture import unwatched
+from ..driver.jit.stages import Compiled, Lowered
 from ..report.explanation import Explanation
 from ..report.words import quantity
+from .seen import Seen
 
 _SIZE = re.compile(r"\s*([\d_.]+(?:e\d+)?)\s*([kKMGT]?)(i?)B?\s*", re.IGNORECASE)
 _PREFIXES = " KMGT"
@@ -46,7 +46,7 @@ class Budgets:
             check_limits(**self.limits)
         self.by_hand = by_hand
         self.explanations: list[Explanation] = []
-        self._seen: list[Traced | EagerCall] = []
+        self._seen = Seen()
 
     def __call__(self, fun: Any, *args: Any, **kwargs: Any) -> Explanation:
         """The explanation of a function on arguments, or of a stage; it is held to the budget."""
@@ -65,15 +65,12 @@ class Budgets:
 
     def watching(self) -> contextlib.AbstractContextManager[Any]:
         """A block whose jitted functions count, unless the test explains some itself."""
-        if self.by_hand:
-            return contextlib.nullcontext()
-        clear_caches()                       # what other tests have traced is traced again
-        return watching(self._seen.append)
+        return contextlib.nullcontext() if self.by_hand else self._seen.watching()
 
     def check(self) -> None:
         """Raise AssertionError where a function of the test is over the budget."""
         seen = len(self._seen) + len(self.explanations)
-        self._explain()
+        self.explanations += self._seen.explanations()
         if not seen and self.limits:
             raise AssertionError("the test has a budget of communication, and nothing that could "
                                  "exceed it: no jitted function ran in it" + (
@@ -86,17 +83,6 @@ class Budgets:
         """What was measured, for a report."""
         return [{"name": e.name, "bytes": e.received_bytes, "time": e.time, "peak": e.peak_bytes,
                  "kinds": _kinds(e)} for e in self.explanations]
-
-    def _explain(self) -> None:
-        seen, self._seen = self._seen, []
-        with unwatched():
-            for item in seen:
-                if isinstance(item, Traced):
-                    self.explanations.append(explain_stage(item.lower()))
-                elif any(s is not None for s in item.specs):
-                    found = explain_program(item.program, in_shardings=item.specs)
-                    if found.collectives:
-                        self.explanations.append(found)
 
 
 def _kinds(e: Explanation) -> dict[str, int]:
@@ -122,13 +108,13 @@ def rows(found: Mapping[str, Records], before: Mapping[str, Records]) -> list[tu
         known = _numbered(before.get(test, []))
         for key, r in _numbered(found[test]).items():
             old = known.pop(key, None)
+            was = old or dict.fromkeys(("bytes", "time", "peak"))
             new = "" if old is not None or test not in before else " (new)"
             kinds = [_count(r["kinds"], old["kinds"] if old else None, k)
                      for k in sorted({*r["kinds"], *(old["kinds"] if old else ())})]
             made.append((test, r["name"] + new, ", ".join(kinds) or "none",
-                         _change(r["bytes"], old and old["bytes"], _bytes),
-                         _change(r["time"], old and old["time"], duration),
-                         _change(r["peak"], old and old["peak"], _bytes)))
+from ..report.words import quantity
+from .seen import Seen
         made += [(test, f"{r['name']} (gone)", "", f"(was {_bytes(r['bytes'])})", "", "")
                  for r in known.values()]
     return made

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ir.diagnostics.diagnostic import Diagnostic
 from ...ir.diagnostics.wording import duration
+from ...report.warnings.waste import Waste
 from ...report.words import quantity
 from .targets import Names
 
@@ -71,12 +72,13 @@ class Findings:
 
     def add(self, data: dict[str, Any]) -> None:
         """What is known of one program (`source_data`)."""
+        ways = Ways(data)
         own = {n for n, f in enumerate(data["files"]) if f["path"] == self.path}
         for n, v in enumerate(data["values"]):
             place = data["places"][v["place"]] if v["place"] >= 0 else None
             if place is None:
                 at = self.names.parameter(data["name"], v["name"]) if v["inside"] < 0 else None
-            elif place[0] in own and not place[6]:        # not of a derivative
+            elif place[0] in own and "transpose" not in place[6]:    # which has no name there
                 at = self.names.target(v["name"], place[1]) if v["name"] else None
             else:
                 continue
@@ -84,8 +86,8 @@ class Findings:
                 self._types.setdefault(at, {})[data["types"][v["type"]]["text"]] = None
             for where in (at, tuple(place[1:5]) if place else None):
                 if where is not None:
-                    self._told.setdefault(where, {})[_value(data, n)] = None
-                    self._lead(where, data, self._roots(data, n))
+                    self._told.setdefault(where, {})[ways.told(n)] = None
+                    self._lead(where, data, self._roots(ways, n))
         for c in data["collectives"]:
             place = data["places"][c["place"]] if c["place"] >= 0 else None
             if place is None or place[0] not in own:
@@ -93,20 +95,22 @@ class Findings:
             where = tuple(place[1:5])
             self._moved.setdefault(place[1], {})[_lens(c)] = None
             self._told.setdefault(where, {})[_collective(c)] = None
-            roots = [(root[0], -1) for root in map(_ARGUMENT.findall, c["reasons"]) if root]
-            self._lead(where, data, [(f"argument `{name}`", -1) for name, _ in roots])
-        for w in data["warnings"]:
-            place = data["places"][w["place"]] if w["place"] >= 0 else None
-            if place is not None and place[0] in own:
-                text = w["text"] + (f"\nfix: {w['fix']}" if w["fix"] else "")
-                self.problem(self.text.range(*place[1:5]), text, WARNING, w["kind"])
+            self._lead(where, data, [(reason, -1) for reason in c["reasons"]])
 
-    def _roots(self, data: dict[str, Any], n: int) -> Iterator[tuple[str, int]]:
+    def wasted(self, warnings: Sequence[Waste]) -> None:
+        """Warnings of a program that are about lines of the file."""
+        for w in warnings:
+            at = w.source
+            if at.file == self.path and at.line:
+                self.problem(self.text.range(at.line, at.column, at.end_line, at.end_column),
+                             w.text + (f"\nfix: {w.fix}" if w.fix else ""), WARNING, w.kind)
+
+    def _roots(self, ways: Ways, n: int) -> Iterator[tuple[str, int]]:
         """Where the axes of a value come from: the annotation's text and place."""
-        for step in data["values"][n]["from"]:
-            *_, (text, place, value) = ways(data, step)
-            if value < 0:
-                yield text, place
+        for step in ways.data["values"][n]["from"]:
+            root = ways.root(step)
+            if root is not None:
+                yield root
 
     def _lead(self, where: tuple[int, ...], data: dict[str, Any],
               roots: Sequence[tuple[str, int]] | Iterator[tuple[str, int]]) -> None:
@@ -160,36 +164,65 @@ class Findings:
         return {"title": fix.text.strip().split("\n")[0] + cost, "edits": edits}
 
 
-def ways(data: dict[str, Any], step: list[Any]) -> Iterator[tuple[str, int, int]]:
-    """The steps back of an axis: by which op, where, from which value; at last, with -1, the
-    annotation and its place.
-    """
-    for _ in range(40):
-        _, axis, value, text, place = step
-        yield text, place, value
-        if value < 0:
-            return
-        following = [s for s in data["values"][value]["from"] if s[1] == axis]
-        if not following:
-            return
-        step = following[0]
+class Ways:
+    """The ways of the axes of one program, from values back to annotations."""
 
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+        self._roots: dict[tuple[int, str], tuple[str, int] | None] = {}
+        self._told: dict[int, str] = {}
 
-def _value(data: dict[str, Any], n: int) -> str:
-    """A value for a hover: its type, and where its axes come from."""
-    v, lines = data["values"][n], []
-    t = data["types"][v["type"]]
-    for step in v["from"]:
-        steps = [f"{text}{_line(data, place)}" for text, place, _ in ways(data, step)]
-        if len(steps) > _STEPS:
-            steps = [*steps[:_STEPS - 2], "...", steps[-1]]
-        lines.append(f"- `{step[1]}` on dimension {step[0]}: from {', from '.join(steps)}")
-    block = f", on a device `[{', '.join(map(str, t['block']))}]`" if v["from"] else ""
-    return "\n".join([f"`{v['name'] or v['text'] or 'value'}: {t['text']}`{block}", *lines])
+    def _next(self, step: list[Any]) -> list[Any] | None:
+        return next((s for s in self.data["values"][step[2]]["from"] if s[1] == step[1]), None)
 
+    def root(self, step: list[Any] | None) -> tuple[str, int] | None:
+        """The annotation that an axis comes from, and its place."""
+        passed: list[tuple[int, str]] = []
+        found: tuple[str, int] | None = None
+        seen: set[tuple[int, str]] = set()
+        while step is not None:
+            if step[2] < 0:
+                found = step[3], step[4]
+                break
+            key = step[2], step[1]
+            if key in self._roots:
+                found = self._roots[key]
+                break
+            if key in seen:
+                break
+            seen.add(key)
+            passed.append(key)
+            step = self._next(step)
+        self._roots.update(dict.fromkeys(passed, found))
+        return found
 
-def _line(data: dict[str, Any], place: int) -> str:
-    return f" (line {data['places'][place][1]})" if place >= 0 else ""
+    def told(self, n: int) -> str:
+        """A value for a hover: its type, and where its axes come from."""
+        said = self._told.get(n)
+        if said is None:
+            v = self.data["values"][n]
+            t = self.data["types"][v["type"]]
+            block = f", on a device `[{', '.join(map(str, t['block']))}]`" if v["from"] else ""
+            said = self._told[n] = "\n".join([
+                f"`{v['name'] or v['text'] or 'value'}: {t['text']}`{block}",
+                *map(self._way, v["from"])])
+        return said
+
+    def _way(self, first: list[Any]) -> str:
+        texts: list[str] = []
+        step: list[Any] | None = first
+        while step is not None and step[2] >= 0 and len(texts) < _STEPS:
+            texts.append(f"{step[3]}{self._line(step[4])}")
+            step = self._next(step)
+        if step is not None and step[2] >= 0:
+            texts.append("...")
+        root = self.root(first)
+        if root is not None:
+            texts.append(f"{root[0]}{self._line(root[1])}")
+        return f"- `{first[1]}` on dimension {first[0]}: from {', from '.join(texts)}"
+
+    def _line(self, place: int) -> str:
+        return f" (line {self.data['places'][place][1]})" if place >= 0 else ""
 
 
 def _lens(c: dict[str, Any]) -> str:

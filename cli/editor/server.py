@@ -1,7 +1,8 @@
 """The language server: it answers an editor from what the worker found in a file as it was saved.
 
 A file is looked at when it is opened and when it is saved, by the worker, which is another process
-(worker.py). While the user types, what was found stays with its lines, and leaves those that change.
+(worker.py): first for what can be had at once, then for what is wasted and what would avoid it.
+While the user types, what was found stays with its lines, and leaves those that change.
 """
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import contextlib
 import difflib
 import importlib.metadata
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,7 @@ class Worker:
             try:
                 process.stdin.write(json.dumps(asked).encode() + b"\n")
                 await process.stdin.drain()
-                line = await asyncio.wait_for(process.stdout.readline(), self.seconds + 15)
+                line = await asyncio.wait_for(process.stdout.readline(), 3 * self.seconds + 15)
                 return json.loads(line)
             except (TimeoutError, OSError, ValueError) as problem:     # it hangs, or has ended
                 self.stop()
@@ -76,9 +78,11 @@ class Worker:
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "shardtrace", "lsp", "--worker", stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-                limit=1 << 28)
+                sys.executable, "-m", "shardtrace", "lsp", "--worker",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL, limit=1 << 28,
+                # nobody waits in an editor for the verifier behind each pass
+                env={"SHARDTRACE_CHECK": "0", **os.environ})
             assert self._process.stdout is not None
             await self._process.stdout.readline()        # it is warm
         return self._process
@@ -101,12 +105,14 @@ class Worker:
 
 
 class Server(LanguageServer):
-    """looked: by address of the document."""
+    """looked: by address of the document. adviser: a worker for what takes longer, so that a file
+    that is saved meanwhile does not wait.
+    """
 
     def __init__(self) -> None:
         super().__init__(_SOURCE, importlib.metadata.version("shardtrace"))
         self.looked: dict[str, Looked] = {}
-        self.worker = Worker(10.0, None)
+        self.worker, self.adviser = Worker(10.0, None), Worker(10.0, None)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def look(self, uri: str) -> None:
@@ -131,9 +137,14 @@ class Server(LanguageServer):
             self.workspace_inlay_hint_refresh(None)
         if features is not None and features.code_lens and features.code_lens.refresh_support:
             self.workspace_code_lens_refresh(None)
-        if found.get("lenses"):
-            advice = await asyncio.shield(asyncio.ensure_future(self.worker.ask(path, True)))
-            looked.advice = advice.get("advice", [])
+        if "hints" in found and (found["hints"] or found["lenses"]):
+            more = await asyncio.shield(asyncio.ensure_future(self.adviser.ask(path, True)))
+            if "advice" not in more or self.looked.get(uri) is not looked:
+                return                   # it took too long, or there is something newer
+            looked.advice = more["advice"]
+            if more["problems"] != found["problems"]:
+                found["problems"] = more["problems"]
+                self.publish(uri)
 
     def publish(self, uri: str) -> None:
         found = self.looked[uri].found
@@ -171,11 +182,13 @@ def make_server() -> Server:
         options = params.initialization_options or {}
         given = options.get if isinstance(options, dict) else lambda name, other=None: getattr(
             options, name, other)
-        server.worker = Worker(float(given("seconds") or 10.0), given("hardware"))
+        server.worker, server.adviser = (
+            Worker(float(given("seconds") or 10.0), given("hardware")) for _ in range(2))
 
     @server.feature(lsp.SHUTDOWN)
     async def shutdown(params: Any) -> None:
         await server.worker.end()
+        await server.adviser.end()
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
     def opened(params: lsp.DidOpenTextDocumentParams) -> None:

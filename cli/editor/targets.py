@@ -36,7 +36,7 @@ class Names:
 
     def _bind(self, node: ast.stmt | ast.expr, targets: list[ast.expr]) -> None:
         for target in targets:
-            for name in ast.walk(target):
+            for name in (target,) if isinstance(target, ast.Name) else ast.walk(target):
                 if isinstance(name, ast.Name):
                     self._targets.setdefault(name.id, []).append((
                         node.lineno, node.end_lineno or node.lineno,
@@ -46,7 +46,8 @@ class Names:
     def _span(self, line: int, column: int, end_line: int, end_column: int) -> Span:
         """Columns of `ast` count bytes."""
         def characters(n: int, at: int) -> int:
-            return len(self.lines[n - 1].encode()[:at].decode(errors="ignore"))
+            text = self.lines[n - 1]
+            return at if text.isascii() else len(text.encode()[:at].decode(errors="ignore"))
         return line, characters(line, column), end_line, characters(end_line, end_column)
 
     def target(self, name: str, line: int) -> Span | None:

@@ -6,6 +6,7 @@ given up after its time, so that the next answer begins from a clean state, and 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -24,15 +25,25 @@ from .findings import ERROR, WARNING, Findings
 _WARM = """
 import numpy as np
 import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax, nn, random
 from shardtrace.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 mesh = AbstractMesh((2, 2), ("x", "y"))
+def block(a, w):
+    h = (a - a.mean(-1, keepdims=True)) / jnp.sqrt(jnp.var(a, -1, keepdims=True) + 1e-6)
+    probs = nn.softmax(jnp.einsum("ij,kj->ik", h @ w["q"], h @ w["k"]))
+    h = nn.silu(jnp.where(probs > 0, probs, 0.0) @ (h @ w["k"])) @ w["o"]
+    return a + h, h.sum()
 @st.jit
-def f(a, b):
-    c = st.numpy.tanh(a @ b)
-    return (c * c).sum(0)
-a, b = [st.ShapeDtypeStruct((8, 8), np.float32, sharding=NamedSharding(mesh, P(*s)))
-        for s in (("x", "y"), ("y",))]
-f.trace(a, b)
+def f(ws, a):
+    def loss(ws):
+        out, sums = lax.scan(block, a, ws)
+        return jnp.mean(out ** 2) + sums.max()
+    return st.value_and_grad(loss)(ws)
+def struct(shape, *spec):
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+cut = struct((2, 8, 8), None, None, "y")
+f.trace({"q": cut, "k": cut, "o": struct((2, 8, 8), None, "y")}, struct((8, 8), "x"))
 """
 
 
@@ -43,6 +54,8 @@ def serve() -> int:
         path = Path(folder, "warm.py")
         path.write_text(_WARM)
         look({"path": str(path), "seconds": 10.0})       # what it needs is loaded by now
+    gc.disable()                         # its copies live for one answer
+    gc.freeze()
     print(json.dumps({"ready": True}), file=out, flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -54,7 +67,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     """What is found in a file; an empty answer with a problem where it takes too long or ends."""
     work = advise if asked.get("advise") else look
     try:
-        return isolated(work, asked, asked["seconds"] + 5)
+        return isolated(work, asked, (3 if asked.get("advise") else 1) * asked["seconds"] + 5)
     except (TimeoutError, Died, RuntimeError) as problem:
         found = Findings(asked["path"], "")
         found.problem([0, 0, 0, 0], f"shardtrace: {problem}", ERROR)
@@ -62,24 +75,21 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def look(asked: dict[str, Any]) -> dict[str, Any]:
-    """Types, collectives, problems of a file."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found, explanations = _explained(asked)
+    """Types, collectives, errors of a file: what can be had at once."""
+    found, explanations = _explained(asked)
     for e in explanations:
         found.add(source_data(e))
-    for w in caught:
-        if w.filename == asked["path"]:
-            found.problem(found.text.whole(w.lineno), str(w.message), WARNING,
-                          w.category.__name__)
     return found.data()
 
 
 def advise(asked: dict[str, Any]) -> dict[str, Any]:
-    """What avoids the dearest collectives, by line: in words, and as edits where it is one."""
+    """All problems of a file, what is wasted among them; and what avoids the dearest collectives,
+    by line: in words, and as edits where it is written so.
+    """
     found, explanations = _explained(asked)
     fixes: list[dict[str, Any]] = []
     for e in explanations:
+        found.wasted(e.warnings)
         for cause in e.root_causes[:3]:
             c = cause.groups[0][0]
             if c.source.file != asked["path"]:
@@ -91,7 +101,7 @@ def advise(asked: dict[str, Any]) -> dict[str, Any]:
                 fixes.append({"range": found.text.whole(c.source.line), "title": fix["text"],
                               "effect": fix["effect"], "edits": edits if len(edits) == len(
                                   fix["edits"]) else []})
-    return {"advice": fixes}
+    return {"advice": fixes, "problems": found.problems}
 
 
 def _explained(asked: dict[str, Any]) -> tuple[Findings, list[Any]]:
@@ -101,7 +111,13 @@ def _explained(asked: dict[str, Any]) -> tuple[Findings, list[Any]]:
     explanations: list[Any] = []
     options = argparse.Namespace(verb="explain", seconds=asked["seconds"], args=None, arg=None,
                                  mesh=None, jax=False, argv=None, specs=[])
-    from_file, problems = _functions(Path(path), options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        from_file, problems = _functions(Path(path), options)
+    for w in caught:
+        if w.filename == path:
+            found.problem(found.text.whole(w.lineno), str(w.message), WARNING,
+                          w.category.__name__)
     for f in from_file:
         try:
             e = f.explain(asked.get("hardware"))

@@ -28,7 +28,9 @@ SCHEMA = 1               # grows when a field changes or goes
 
 
 def source_data(e: Analysis) -> dict[str, Any]:
-    """What belongs to lines: values with their types, collectives, warnings, seconds."""
+    """What belongs to lines: values with their types, and collectives. Nothing is costed for it
+    but these, so that editors get it at once.
+    """
     with collector_paused():
         tables = Tables()
         return _with_tables(_at_lines(e, tables), tables)
@@ -39,8 +41,11 @@ def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
     with collector_paused():
         tables = Tables()
         data = _at_lines(e, tables)
-        data |= {"stages": stage_data(e, tables), "timeline": timeline_data(e, tables),
-                 "memory": memory_data(e, tables)}
+        data |= {"totals": [list(t) for t in totals(e)], "received_bytes": e.received_bytes,
+                 "time": e.time, "peak_bytes": e.peak_bytes,
+                 "warnings": warning_data(warnings_of(e), tables),
+                 "seconds": line_seconds(e, tables), "stages": stage_data(e, tables),
+                 "timeline": timeline_data(e, tables), "memory": memory_data(e, tables)}
         data["causes"] = cause_data(e, advised)
         return _with_tables(data, tables)
 
@@ -52,12 +57,8 @@ def _at_lines(e: Analysis, tables: Tables) -> dict[str, Any]:
         "schema": SCHEMA, "name": e.name, "topology": str(e.topology),
         "mesh": [[str(a), n] for a, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True)],
         "links": {str(a): e.topology.describe(a) for a in e.topology.axes},
-        "totals": [list(t) for t in totals(e)],
-        "received_bytes": e.received_bytes, "time": e.time, "peak_bytes": e.peak_bytes,
         "values": sources.values, "equations": sources.equations, "results": sources.results,
-        "collectives": collective_data(e, tables),
-        "warnings": warning_data(warnings_of(e), tables),
-        "seconds": line_seconds(e, tables)}
+        "collectives": collective_data(e, tables)}
 
 
 def _with_tables(data: dict[str, Any], tables: Tables) -> dict[str, Any]:

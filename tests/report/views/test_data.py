@@ -108,7 +108,7 @@ def test_times_are_those_of_the_cost_model(data) -> None:
     assert took == pytest.approx([e.times.compute, e.times.communication])
     assert sum(t for _, t in data["seconds"]) == pytest.approx(e.times.compute)
     looped = explained("layers")
-    assert sum(t for _, t in source_data(looped)["seconds"]) == pytest.approx(looped.times.compute)
+    assert sum(t for _, t in view_data(looped, 0)["seconds"]) == pytest.approx(looped.times.compute)
 
 
 def test_memory_is_that_of_the_cost_model(data) -> None:
