@@ -113,8 +113,9 @@ def rows(found: Mapping[str, Records], before: Mapping[str, Records]) -> list[tu
             kinds = [_count(r["kinds"], old["kinds"] if old else None, k)
                      for k in sorted({*r["kinds"], *(old["kinds"] if old else ())})]
             made.append((test, r["name"] + new, ", ".join(kinds) or "none",
-from ..report.words import quantity
-from .seen import Seen
+                         _change(r["bytes"], was["bytes"], _bytes),
+                         _change(r["time"], was["time"], seconds),
+                         _change(r["peak"], was["peak"], _bytes)))
         made += [(test, f"{r['name']} (gone)", "", f"(was {_bytes(r['bytes'])})", "", "")
                  for r in known.values()]
     return made

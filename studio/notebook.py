@@ -10,13 +10,14 @@ import functools
 import shlex
 from typing import Any, NoReturn
 
+from ..ir.diagnostics.wording import duration
 from ..ir.support.html import FAINT, LOUD, code, page
 from ..ir.support.lazy import lazy_import
 from ..partitioner.cost.hardware import hardware_names
 from ..report.explanation import Explanation
 from ..report.views.data import source_data
 from ..report.views.page import page_of
-from ..report.words import quantity, seconds
+from ..report.words import quantity
 from .seen import Seen
 
 _html = lazy_import("html")
@@ -95,7 +96,7 @@ def cell_html(explained: list[Explanation], cell: str) -> str:
     for e in explained:
         n = len(e.collectives)
         said = (f"{e.name}: {n} collective{'s' * (n != 1)}, {quantity(e.received_bytes, 'B')} "
-                f"received, {seconds(e.time)}, {quantity(e.peak_bytes, 'B')} held")
+                f"received, {duration(e.time)}, {quantity(e.peak_bytes, 'B')} held")
         parts.append(f"<details><summary>{_html.escape(said)}</summary>{e._repr_html_()}</details>")
     return page("".join(parts))
 
