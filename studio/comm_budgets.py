@@ -11,6 +11,7 @@ from ..driver.analysis.budgets import assert_comm, check_limits
 from ..driver.analysis.explain import explain
 from ..driver.execution.call_capture import unwatched
 from ..driver.jit.stages import Compiled, Lowered
+from ..ir.diagnostics.wording import duration
 from ..report.explanation import Explanation
 from ..report.words import quantity
 from .seen import Seen
@@ -114,7 +115,7 @@ def rows(found: Mapping[str, Records], before: Mapping[str, Records]) -> list[tu
                      for k in sorted({*r["kinds"], *(old["kinds"] if old else ())})]
             made.append((test, r["name"] + new, ", ".join(kinds) or "none",
                          _change(r["bytes"], was["bytes"], _bytes),
-                         _change(r["time"], was["time"], seconds),
+                         _change(r["time"], was["time"], duration),
                          _change(r["peak"], was["peak"], _bytes)))
         made += [(test, f"{r['name']} (gone)", "", f"(was {_bytes(r['bytes'])})", "", "")
                  for r in known.values()]
