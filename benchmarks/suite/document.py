@@ -66,8 +66,9 @@ SOURCES = """\
   whose keys go around or a pipeline is what a user wants to see run, with its order of additions;
   its measure is numpy doing the same exchanges block by block. The blocks of all devices are one
   array, so that a step is one call for all of them.
-- **Results are written where they belong.** What a loop stacks goes into its row of the whole, and
-  what a loop adds to or changes in part is changed in place.
+- **Results are written where they belong.** What a loop stacks goes into its row of the whole, what
+  a loop adds to or changes in part is changed in place, and a product is computed in the order of
+  dimensions in which it is read.
 - **Indices of a loop are computed before it.** What depends on counters and on scalar items alone
   is computed for all iterations at once; other scalars are numbers, not arrays.
 - **Rows that loops read and change are one indexing each.** What an iteration reads of an array

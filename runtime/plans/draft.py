@@ -30,8 +30,10 @@ _LISTENER = _Listener()
 
 
 class Traits(NamedTuple):
-    """What calls are among those of a draft: such as can change an operand, large ones."""
+    """What calls are among those of a draft: such as can change an operand, products that can give
+    their dimensions in another order, large ones."""
     changes: bool
+    permutes: bool
     large: bool
 
 

@@ -129,7 +129,7 @@ class Lines:
                  carried: Sequence[int] = ()) -> None:
         self.writer, self.letter = writer, letter
         draft = run_passes(WRITTEN, Draft(
-            calls, outputs, constants, Traits(True, True), carried, small=True))
+            calls, outputs, constants, Traits(True, True, True), carried, small=True))
         self.calls, self.constants = draft.calls, draft.constants
         self.used = draft.used
         self.fixed = {*self.constants, *fixed}
