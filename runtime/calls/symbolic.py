@@ -61,6 +61,12 @@ class Recording(NamedTuple):
         """Is nothing computed?"""
         return all(s.kind in VIEWS for s in self.steps)
 
+    @property
+    def ends_in_call(self) -> bool:
+        """Is the result that of a ufunc, which can write it to memory that is given?"""
+        return bool(self.steps) and self.steps[-1].kind == CALL and (
+            self.steps[-1].result == self.result)
+
 
 class Kernel:
     """How a call computes its one result, for those who would do it in blocks.
