@@ -1,12 +1,14 @@
 """The document of a measurement: docs/performance.md is written by `speed.py --write`."""
 from __future__ import annotations
 
+from pathlib import Path
+
 from .goals import SMALLEST_PEAK
 from .quiet import ENOUGH, TRIES
 from .report import Report, goal_table, growth_table, program_table
 
 HEADINGS = ("Goals", "Programs", "Growth", "How it is measured", "Where speed comes from",
-            "Where time goes in a program of yours")
+            "What each mechanism gives", "Where time goes in a program of yours")
 
 METHOD = f"""\
 `python benchmarks/speed.py --jax PYTHON --write docs/performance.md` writes this page. Every
@@ -106,12 +108,18 @@ assert profile.seconds["trace"] > 0  # the same as data
 """
 
 
+def mechanisms() -> str:
+    """The section on mechanisms, as the page has it: it is written by hand, from measurements."""
+    page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
+    return page.partition(f"## {HEADINGS[5]}\n")[2].partition("\n## ")[0]
+
+
 def document(report: Report) -> str:
     """The page, with the figures of a report."""
     where = ", ".join(f"{what} {value}" for what, value in report.machine.items())
     errors = "".join(f"\nNot measured: {e}\n" for e in report.errors())
     texts = (goal_table(report), program_table(report), growth_table(report), METHOD, SOURCES,
-             PROFILE)
+             mechanisms(), PROFILE)
     body = "\n\n".join(f"## {head}\n\n{text.strip()}"
                        for head, text in zip(HEADINGS, texts, strict=True))
     return (f"# Performance\n\nRatios within one run, lower is better. Measured {report.date} on: "

@@ -62,8 +62,9 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
 
     What row-major operands need to be matrices is known from their shapes; of others it is found
     once for each way in which they lie.
-    The arrays may have dimensions of size 1 more. The function has an attribute `fresh` where its
-    result is never a view.
+    The arrays may have dimensions of size 1 more. Attributes of the function, where it has them:
+    `fresh`: its result is never a view; `permuted(order)` gives the function whose result has its
+    dimensions in that order.
     """
     if any(x not in b_labels and x not in out_labels for x in a_labels) or any(
             x not in a_labels and x not in out_labels for x in b_labels) or dtype.kind in "iub":
@@ -74,6 +75,8 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
 
         def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             return _element_products(a.reshape(a_shape), b.reshape(b_shape), of_a, of_b, dtype)
+        outer.permuted = lambda order: prepared(  # type: ignore[attr-defined]
+            a_shape, a_labels, b_shape, b_labels, tuple(out_labels[d] for d in order), dtype)
         return outer
     if plan.permutation and not _plan(  # with the operands exchanged nothing is permuted
             tuple(b_labels), tuple(a_labels), tuple(out_labels)).permutation:
@@ -143,6 +146,15 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
 
     if not permutation:
         product.fresh = True  # type: ignore[attr-defined]
+
+    def permuted(order: tuple[int, ...]) -> Callable[..., np.ndarray] | None:
+        """The function that gives the dimensions in another order, where that costs nothing."""
+        out = tuple(out_labels[d] for d in order)
+        if all(_plan(tuple(x), tuple(y), out).permutation
+               for x, y in ((a_labels, b_labels), (b_labels, a_labels))):
+            return None
+        return prepared(a_shape, a_labels, b_shape, b_labels, out, dtype)
+    product.permuted = permuted  # type: ignore[attr-defined]
     return product
 
 

@@ -61,18 +61,25 @@ class Recording(NamedTuple):
         """Is nothing computed?"""
         return all(s.kind in VIEWS for s in self.steps)
 
+    @property
+    def ends_in_call(self) -> bool:
+        """Is the result that of a ufunc, which can write it to memory that is given?"""
+        return bool(self.steps) and self.steps[-1].kind == CALL and (
+            self.steps[-1].result == self.result)
+
 
 class Kernel:
     """How a call computes its one result, for those who would do it in blocks.
 
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
     of the largest. sizes: in bytes. cut: what runtime/plans/tiling.py knows of it, once asked.
-    changes: whether it can write over its first operand. fresh: whether results are views of
-    nothing, once runtime/plans/in_place.py has asked.
+    orders: the same with the result's dimensions in other orders, as runtime/plans/products.py made
+    them. permutes: whether there are such. changes: whether it can write over its first operand.
+    fresh: whether results are views of nothing, once runtime/plans/in_place.py has asked.
     """
 
     __slots__ = ("_known", "_recording", "changes", "cut", "dtypes", "elements", "fresh",
-                 "function", "shapes", "sizes")
+                 "function", "orders", "permutes", "shapes", "sizes")
 
     def __init__(self, function: Function, shapes: Sequence[Shape], dtypes: Sequence[np.dtype]
                  ) -> None:
@@ -89,7 +96,11 @@ class Kernel:
                 self.elements = count
             sizes.append(count * t.itemsize)
         self.sizes = tuple(sizes)
-        self.changes = type(function) is FunctionType and hasattr(function, "over")
+        self.changes = self.permutes = False
+        if type(function) is FunctionType:
+            self.changes = hasattr(function, "over")
+            self.permutes = hasattr(function, "permuted")
+        self.orders: dict[tuple[int, ...], Kernel | None] = {}
         self.cut: Any = NOT_ASKED
         self.fresh: bool | None = None
         self._known = False
@@ -115,7 +126,7 @@ def record(function: Function, shapes: Sequence[Shape], dtypes: Sequence[np.dtyp
         count = len(shapes) - 1
         return Recording(count, tuple(zip(shapes, dtypes, strict=True)),
                          (Step(CALL, function, tuple(range(count)), count),), count)
-    if hasattr(function, "fresh"):          # a product or a concatenation
+    if hasattr(function, "permuted"):       # a product
         return None
     tape = _Tape()
     symbols = [tape.value(s, t) for s, t in zip(shapes[:-1], dtypes[:-1], strict=True)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from ...ir.context import STATE, config
@@ -30,8 +30,10 @@ _LISTENER = _Listener()
 
 
 class Traits(NamedTuple):
-    """What calls are among those of a draft: such as can change an operand, large ones."""
+    """What calls are among those of a draft: such as can change an operand, products that can give
+    their dimensions in another order, large ones."""
     changes: bool
+    permutes: bool
     large: bool
 
 
@@ -41,7 +43,7 @@ class Draft(NamedTuple):
     traits: of the calls as they were at first. carried: of a loop's body, inputs that the first
     outputs become in the next iteration. loop: of a loop's body, the inputs that do not change, and
     whether a call must be made in every iteration all the same. small: whether memory of small
-    arrays is used again, too.
+    arrays is used again, too. placed: outputs that are to be written to memory that is given.
 
     By passes: before: the calls that are made once. used: those of `carried` that are written over.
     """
@@ -52,6 +54,7 @@ class Draft(NamedTuple):
     carried: Sequence[int] = ()
     loop: tuple[Sequence[int], Callable[[Call], bool]] | None = None
     small: bool = False
+    placed: Set[int] = frozenset()
     before: Draft | None = None
     used: Sequence[int] = ()
 

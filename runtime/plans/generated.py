@@ -17,7 +17,7 @@ small arrays that halves the time of a run. The source has no names or texts of 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -46,7 +46,7 @@ from ..layout import Reshaped
 from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
 from .draft import Draft, Traits, run_passes
-from .in_place import WRITE_OVER
+from .in_place import WRITE_OVER, is_placed
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -121,15 +121,20 @@ class Lines:
     """The lines of a plan's calls, each a numpy call.
 
     letter: of its variables. fixed: slots that outlive them. carried: of a loop's body, what the
-    first outputs are in the next iteration. used: slots among `carried` that are written over.
+    first outputs are in the next iteration. memory: by slot of a result, what is called the memory
+    that it is to be in; afterwards those alone that are written there. used: slots among `carried`
+    that are written over.
     """
 
     def __init__(self, writer: Writer, calls: Sequence[Call], outputs: Sequence[int],
                  constants: dict[int, Any], letter: str = "v", fixed: Sequence[int] = (),
-                 carried: Sequence[int] = ()) -> None:
+                 carried: Sequence[int] = (), memory: Mapping[int, str] = {}) -> None:
         self.writer, self.letter = writer, letter
         draft = run_passes(WRITTEN, Draft(
-            calls, outputs, constants, Traits(True, True), carried, small=True))
+            calls, outputs, constants, Traits(True, True, True), carried, small=True,
+            placed=memory.keys()))
+        self.memory = {s: memory[s] for s in memory for call in draft.calls
+                       if s in call.outputs and is_placed(call, memory)}
         self.calls, self.constants = draft.calls, draft.constants
         self.used = draft.used
         self.fixed = {*self.constants, *fixed}
@@ -151,7 +156,8 @@ class Lines:
             recording = call.recording
             operands = list(map(self.slot, call.inputs))
             if recording is not None:
-                inline(w, recording, operands, self.slot(call.outputs[0]), call.eqn)
+                (out,) = call.outputs
+                inline(w, recording, operands, self.slot(out), call.eqn, self.memory.get(out))
             elif is_written(call):
                 written(w, call, operands, self.slot(call.outputs[0]), self.constants)
             elif type(call.function) is Reshaped:
@@ -211,12 +217,14 @@ LONGEST_CACHED = 1 << 16
 
 
 def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
-           eqn: Equation | None) -> None:
-    """The numpy calls of an op, one a line."""
+           eqn: Equation | None, memory: str | None = None) -> None:
+    """The numpy calls of an op, one a line. memory: that the last one writes to, a ufunc."""
     at: dict[int, str] = dict(enumerate(operands))
     for step in recording.steps:
         out = at[step.result] = target if step.result == recording.result else w.fresh()
         args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
+        if memory is not None and step.result == recording.result:
+            args.append(f"out={memory}")
         w.line(f"{out} = {_expression(w, step, args, recording)}", eqn)
     if recording.result < recording.operands:
         w.line(f"{target} = {at[recording.result]}", eqn)

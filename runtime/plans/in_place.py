@@ -7,7 +7,7 @@ on, before which it is copied.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -44,18 +44,19 @@ _NAMED = {np.maximum: _maximum, np.minimum: _minimum}   # numpy warns of an `out
 
 
 def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int],
-                  small: bool = False) -> tuple[Sequence[Call], list[int]]:
+                  small: bool = False, placed: Set[int] = frozenset(),
+                  ) -> tuple[Sequence[Call], list[int]]:
     """The calls, those that can writing their result over an operand that nobody else reads.
 
     writable: parameters that may be written over, and what they are in the next iteration. small:
-    whether calls are looked at that compute small arrays, too. Gives also those parameters that
-    are.
+    whether calls are looked at that compute small arrays, too. placed: results that are written
+    elsewhere. Gives also those parameters that are.
     """
     used: list[int] = []
-    able = [i for i, call in enumerate(calls)
-            if call.kernel is not None and (
+    able = [i for i, call in enumerate(calls) if not is_placed(call, placed) and (
+            call.kernel is not None and (
                 call.kernel.changes or small and call.kernel.sizes[-1] >= FEWEST)
-            or writable and not writable.keys().isdisjoint(call.inputs) or is_group(call)]
+            or writable and not writable.keys().isdisjoint(call.inputs) or is_group(call))]
     if not able:
         return calls, used
     memory = _Memory(calls, outputs, writable)
@@ -145,6 +146,12 @@ class _Memory:
         return found
 
 
+def is_placed(call: Call, placed: Container[int]) -> bool:
+    """Can the call write its result, one of these, to memory that is given?"""
+    recording = call.recording
+    return recording is not None and call.outputs[0] in placed and recording.ends_in_call
+
+
 def is_group(call: Call) -> bool:
     """Is it one of fused calls, which can write its results over operands?"""
     return hasattr(call.function, "overwriting")
@@ -172,7 +179,7 @@ def _computes(recording: Recording) -> bool:
 def _over_operands(d: Draft) -> Draft:
     if not (d.carried or d.small or d.traits.changes or d.traits.large):
         return d
-    calls, used = over_operands(d.calls, d.outputs, d.next_values, d.small)
+    calls, used = over_operands(d.calls, d.outputs, d.next_values, d.small, d.placed)
     return d.of(calls, used=used)
 
 

@@ -13,15 +13,17 @@ from ..calls.indexed import by_index
 from . import tiled_fusion
 from .draft import Draft, Traits, is_recording, run_passes
 from .in_place import WRITE_OVER
+from .products import ordered
 
 
 def traits(calls: Sequence[Call]) -> Traits:
     """What there is to do for passes over these calls."""
-    changes = large = is_recording()
+    changes = permutes = large = is_recording()
     for kernel in kernels(calls):
         changes |= kernel.changes
+        permutes |= kernel.permutes
         large |= kernel.elements >= tiled_fusion.LARGE
-    return Traits(changes, large)
+    return Traits(changes, permutes, large)
 
 
 def _hoisted(d: Draft) -> Draft:
@@ -50,6 +52,10 @@ def _indexed(d: Draft) -> Draft:
     return d.of(by_index(d.calls, d.outputs)) if d.loop is not None or d.traits.changes else d
 
 
+def _ordered(d: Draft) -> Draft:
+    return d.of(ordered(d.calls, d.outputs)) if d.traits.permutes else d
+
+
 def _fused(d: Draft) -> Draft:
     return d.of(tiled_fusion.fused(d.calls, d.outputs)) if d.traits.large else d
 
@@ -58,5 +64,7 @@ PLANNED: tuple[Pass, ...] = (
     Pass("hoist-invariants", "", _hoisted,
          "what all iterations of a loop compute alike is computed before the first"),
     Pass("index-parts", "", _indexed, "parts of arrays at starts are indexed by numbers"),
+    Pass("order-products", "", _ordered,
+         "a product and the transpose that reads it are one product"),
     Pass("fuse", "", _fused, "calls on large arrays are made block by block"),
     WRITE_OVER)

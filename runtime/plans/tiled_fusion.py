@@ -11,8 +11,7 @@ over 4096 x 1024 is one such call, of 4096 rows:
     v4 = exp(v3)                        ->      v3 = subtract(v0, v2)
     v5 = add.reduce(v4, 1)                      v4 = exp(v3, v3)
     v6 = v5.reshape((4096, 1))                  ...
-    v7 = divide(v4, v6)                         v7 = divide(v4, v6, v4)
-                                                copyto(o0, v7)
+    v7 = divide(v4, v6)                         v7 = divide(v4, v6, out=o0)
 
 The block's calls are the numpy calls of the ops' own evaluators (runtime/calls/symbolic.py) on the
 same numbers, written out as a function (runtime/plans/generated.py).
@@ -29,7 +28,7 @@ from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ..calls.call import Call, new_call, read_counts
-from ..calls.symbolic import CALL, REDUCE, Kernel
+from ..calls.symbolic import REDUCE, Kernel
 from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
 from .tiling import Form, Forms, cuts
@@ -159,25 +158,21 @@ class Blocked:
                  for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                 strict=True)]
         w = Writer()
-        lines = Lines(w, calls, self._results, {})
+        memory = {s: f"o{j}" for j, s in enumerate(self._results)}
+        lines = Lines(w, calls, self._results, {}, memory=memory)
         w.line(lines.unpack(range(len(self._operands))) + "= arguments")
-        w.line("".join(f"o{j}, " for j in range(len(self._results))) + "= memory")
+        w.line(", ".join(memory.values()) + ", = memory")
         lines.write()
-        for j, s in enumerate(self._results):
-            w.line(f"{w.name(np.copyto, 'f')}(o{j}, {lines.slot(s)})")
+        for s, name in memory.items():
+            if s not in lines.memory:
+                w.line(f"{w.name(np.copyto, 'f')}({name}, {lines.slot(s)})")
         return w.function("arguments, memory")
-
-
-def _ends_in_call(call: Call) -> bool:
-    """Is the result that of a ufunc, which can write it to memory that is given?"""
-    recording = call.kernel.recording       # type: ignore[union-attr]
-    return bool(recording.steps) and recording.steps[-1].kind == CALL and (     # type: ignore
-        recording.steps[-1].result == recording.result)                         # type: ignore
 
 
 def _reads_while_writing(call: Call, o: int) -> bool:
     """Does the call read an operand after it has begun to write its result, or elsewhere in it?"""
-    return o in call.inputs and not _ends_in_call(call)
+    recording = call.kernel.recording       # type: ignore[union-attr]
+    return o in call.inputs and not recording.ends_in_call     # type: ignore[union-attr]
 
 
 class _Group:

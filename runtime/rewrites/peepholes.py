@@ -33,6 +33,28 @@ NARROW_UPDATES = Rewrites(*[
     for order, cases in (("or-not", "updated x"), ("if", "x updated"))])
 
 
+def _of_part(m: Match) -> Atom | None:
+    """The exchange of the part that a slice cuts out of an exchange of parts end to end."""
+    done, d, begin = m.done, m.d, 0
+    exchange, shape = m.maker(done), done.aval.shape
+    place, cut = (m.start_indices[d], m.limit_indices[d]), m.eqn.outvars[0].aval.shape
+    if exchange is None or shape[:d] != cut[:d] or shape[d + 1:] != cut[d + 1:]:
+        return None
+    for part in m.parts:
+        end = begin + part.aval.shape[d]
+        if place == (begin, end):
+            return m.emit(exchange.op, part, like=exchange, **exchange.params)
+        begin = end
+    return None
+
+
+PART_EXCHANGES = Rewrites(Rewrite("part-exchanges", """
+    packed = concatenate *parts {dimension=d}
+    done = psum_invariant|pmax|pmin|pprod|ppermute|reduce_scatter|all_gather_invariant packed
+    out = slice done {start_indices, limit_indices, strides=None}
+    """, _of_part, why="no exchange has to start here, and laying parts end to end is a copy"))
+
+
 def _is_number(m: Match) -> bool:
     """Is what is divided by an integer other than 0?"""
     return isinstance(m.y, Literal) and m.y.aval.dtype.kind == "i" and bool(m.y.val)

@@ -28,6 +28,9 @@ _peepholes = lazy_import(".peepholes", __package__)
 EXECUTION: tuple[Pass, ...] = (
     Pass("inline-calls", "inlined-calls", inline_calls,
          "equations of called programs stand where the call stood", CALLS),
+    Pass("part-exchanges", "parted-exchanges", lambda p: _peepholes.PART_EXCHANGES(p),
+         "exchanges that the partitioner merged are done part by part: here none has to start",
+         frozenset({"concatenate"})),
     Pass("masked-gathers", "whole-gathers", lambda p: _masked_gathers.gather_from_whole(p),
          "rows that devices look up where they hold them and sum are looked up in the whole array",
          frozenset({"gather"}), inside=True),

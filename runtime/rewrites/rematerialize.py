@@ -123,9 +123,9 @@ def _recomputing(eqns: Sequence[Equation], reads: Mapping[Any, Var], made: Mappi
         left = [v]
         while left:
             v = left[-1]
-            more = [] if v in copies else [
+            more: list[Any] = [] if v in copies else [
                 a for a in made[v].invars if a in made and a not in copies]
-            left += more                        # type: ignore[arg-type]
+            left += more
             if not more and left.pop() not in copies:
                 operands: list[Any] = [copies.get(a, a) for a in made[v].invars]  # type: ignore
                 copies[v] = Var(v.aval, v.name)

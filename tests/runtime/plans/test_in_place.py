@@ -8,6 +8,7 @@ import shardtrace.numpy as jnp
 from shardtrace.runtime.calls.call import Call
 from shardtrace.runtime.calls.symbolic import Kernel
 from shardtrace.runtime.plans.in_place import over_operands
+from shardtrace.runtime.plans.products import ordered
 from shardtrace.runtime.rewrites import peepholes
 
 F32 = np.dtype(np.float32)
@@ -46,6 +47,27 @@ def test_only_what_nobody_else_reads_is_written_over():
     assert over(call(update, [0, 1], 9))[0] == [False]
     assert over(fresh, call(update, [1, 1], 9))[0] == [False, False]
     assert over(fresh, call(update, [1, 0], 9), call(np.tanh, [1], 8))[0] == [False] * 3
+
+
+def test_a_product_is_computed_in_the_order_that_is_wanted():
+    n, traced = 8, st.jit(lambda x, y: jnp.einsum("ki,kj->ij", x, y).T)
+    x, y = np.random.default_rng(0).normal(size=(2, n, n)).astype(np.float32)
+    np.testing.assert_allclose(traced(x, y), (x.T @ y).T, rtol=1e-5)
+
+    def product(a, b):
+        return a.T @ b
+    product.permuted = lambda order: (lambda a, b: b.T @ a)
+    flip = call(lambda x: x.transpose(1, 0), [2], 3, (n, n))
+    calls = [call(product, [0, 1], 2, (n, n)), flip]
+    (one,) = ordered(calls, [3])
+    assert one.inputs == (0, 1) and one.outputs == (3,)
+    np.testing.assert_allclose(one.function(x, y), y.T @ x)
+    assert len(ordered(calls, [2, 3])) == 2
+
+    def fixed(a, b):
+        return a.T @ b
+    fixed.permuted = lambda order: None
+    assert len(ordered([call(fixed, [0, 1], 2, (n, n)), flip], [3])) == 2
 
 
 @pytest.mark.parametrize("reverse", [False, True])

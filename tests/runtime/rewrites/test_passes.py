@@ -28,12 +28,20 @@ def layers(w, xs):
     return lax.scan(layer, xs, w)[0].sum()
 
 
+def two_sums(x):
+    mesh = st.make_mesh((8,), ("x",))
+    sums = st.shard_map(lambda x: (lax.psum(x, "x"), lax.psum(x[:1] * x, "x")), mesh=mesh,
+                        in_specs=st.P("x"), out_specs=st.P())
+    return jnp.add(*sums(x))
+
+
 def gelu(x):
     return (x * (1 + jnp.tanh(0.8 * (x + 0.04 * x ** 3)))).sum()
 
 
 # Of each pass a program that it changes. (The partitioner has inlined calls already.)
 CASES = {
+    "part-exchanges": (two_sums, np.arange(16, dtype=np.float32)),
     "masked-gathers": (
         lambda table, rows: table[rows] * 2,
         st.device_put(np.ones((8192, 64), np.float32), st.NamedSharding(
@@ -143,8 +151,8 @@ def test_all_stages_are_dumped_in_order_and_run(tmp_path):
     assert [n for n in names if n.startswith("whole_weeks")] == [
         "whole_weeks.00-traced.st", "whole_weeks.01-inlined.st", "whole_weeks.02-resolved.st",
         "whole_weeks.03-resharded.st", "whole_weeks.04-local.st", "whole_weeks.05-optimized.st",
-        "whole_weeks.10-rounded-integers.st"]
-    last = st.parse_program((tmp_path / "whole_weeks.10-rounded-integers.st").read_text())
+        "whole_weeks.11-rounded-integers.st"]
+    last = st.parse_program((tmp_path / "whole_weeks.11-rounded-integers.st").read_text())
     assert [e.op.name for e in last.eqns] == ["floor_div", "mul"]
     np.testing.assert_array_equal(got, np.arange(32) // 7 * 2)
 
