@@ -6,12 +6,12 @@ one, with these sums as they are, and in two steps in either order.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from ...ir.inference.infer import infer
 from ...ir.ops.communication.collective import psum_invariant_p
 from ...ir.program import Equation, Program, Var
-from ..cost.buffers import nbytes
 from ..cost.prices import Prices
 
 Axes = tuple[str, ...]
@@ -48,7 +48,9 @@ def _price(program: Program, prices: Prices, groups: Groups) -> int:
     first: dict[object, Equation] = {}
     for eqn in every:
         group = grouped.get(eqn, eqn)
-        sizes[group] = sizes.get(group, 0) + nbytes(eqn.invars[0].aval)
+        aval = eqn.invars[0].aval
+        size = math.prod(aval.shape) * aval.dtype.itemsize
+        sizes[group] = sizes.get(group, 0) + size
         first.setdefault(group, eqn)
     total = 0
     for group, eqn in first.items():
