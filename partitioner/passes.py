@@ -73,7 +73,8 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
     program = inside(program, lambda body: _combined(body, request))
     if request.objective.name == "xla":
         return combine(program, request.objective.prices(program.mesh), True)
-    return combine(program, request.objective._replace(name="time").prices(program.mesh))
+    return combine(program, request.objective._replace(name="time").prices(program.mesh),
+                   parted=request.objective.name == "time")
 
 
 _MOVED = frozenset(("move-sums",))

@@ -148,7 +148,8 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
         if len(uses) <= 1 or GENERATED in eqn.op.facts:
             out.fused.add(v)
     if masks_are_written:
-        makers = {v: eqn for eqn in eqns for v in eqn.outvars if v in out.fused}
+        makers: dict[Atom, Equation] = {v: eqn for eqn in eqns for v in eqn.outvars
+                                        if v in out.fused}
         for eqn in eqns:
             if is_reduction(eqn) and not is_elementwise(eqn):
                 _write(eqn, makers, out)
@@ -156,7 +157,7 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
     return out
 
 
-def _write(eqn: Equation, makers: dict[Var, Equation], out: Buffers) -> None:
+def _write(eqn: Equation, makers: dict[Atom, Equation], out: Buffers) -> None:
     """Operands of a reduction that it does not compute itself: it takes arithmetic of floats."""
     whole = _of_floats(eqn)
     for a in eqn.invars:
@@ -166,7 +167,7 @@ def _write(eqn: Equation, makers: dict[Var, Equation], out: Buffers) -> None:
         if whole and _of_floats(maker) and REARRANGED not in maker.op.facts:
             _write(maker, makers, out)
         else:
-            out.fused.discard(a)
+            out.fused.discard(maker.outvars[0])
 
 
 def _of_floats(eqn: Equation) -> bool:

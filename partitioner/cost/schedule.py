@@ -120,8 +120,10 @@ class _Run:
         """Run a program whose parameters are there at `given`; `ready` are its results."""
         ready: dict[Var, float] = dict(zip(program.invars, given, strict=True))
         for eqn in program.eqns:
-            at = max((ready.get(a, 0.0) for a in eqn.invars if not isinstance(a, Literal)),
-                     default=0.0)
+            at = 0.0
+            for a in eqn.invars:
+                if a in ready and ready[a] > at:
+                    at = ready[a]
             exchange = self.uses.get(id(eqn))
             if exchange is not None:
                 names = self.links(exchange)
@@ -130,7 +132,7 @@ class _Run:
                 for n in names:
                     state.links[n] = end
                     self.note(eqn, n, start, end)
-            elif bodies(eqn):
+            elif eqn.op.subprograms and bodies(eqn):
                 end = self.nested(eqn, at, state)
             else:
                 seconds = self.cost(eqn, program)
@@ -138,7 +140,8 @@ class _Run:
                 if seconds:
                     state.compute = end = max(at, state.compute) + seconds
                     self.note(eqn, COMPUTATION, end - seconds, end)
-            state.clock = max(state.clock, end)
+            if end > state.clock:
+                state.clock = end
             for v in eqn.outvars:
                 ready[v] = end
         state.ready = [0.0 if isinstance(a, Literal) else ready.get(a, 0.0)

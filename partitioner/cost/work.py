@@ -46,7 +46,7 @@ class Work:
 
 def bodies(eqn: Equation) -> list[Program]:
     """The programs that an equation runs."""
-    return [program for _, program in eqn.subprograms()]
+    return [program for _, program in eqn.subprograms()] if eqn.op.subprograms else []
 
 
 def equation_bytes(eqn: Equation, held: Buffers) -> float:

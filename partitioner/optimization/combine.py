@@ -35,6 +35,7 @@ from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
 from ..cost.prices import Prices
 from ..reasons import merged_reasons
+from .parted_sums import with_parted_sums
 
 # of each device's block one part for every device, and the other way round: by their dimension
 _SCATTERED = {reduce_scatter_p: "scatter_dimension"}
@@ -51,13 +52,30 @@ WINDOW = 200
 """Equations over which exchanges are combined: what reads the first waits for the last."""
 
 
-def combine(program: Program, prices: Prices, every: bool = False) -> Program:
+def combine(program: Program, prices: Prices, every: bool = False, parted: bool = False
+            ) -> Program:
     """A LOCAL program (not those in it) with small independent exchanges together.
 
-    every: however far apart they are, and whatever else their operands vary over.
+    every: however far apart they are, and whatever else their operands vary over. parted: sums
+    over several axes may take two steps for that.
     """
-    groups = _groups(program, prices, every) if not _COMBINED.isdisjoint(program.ops) else None
+    if _COMBINED.isdisjoint(program.ops):
+        return program
+    if parted:
+        program = with_parted_sums(program, prices, lambda p: _joined(p, prices))
+    groups = _groups(program, _keys(program, prices, every), every)
     return _Combining(program, groups).run() if groups else program
+
+
+def _keys(program: Program, prices: Prices, every: bool) -> dict[Equation, tuple]:
+    """The exchanges that could be joined, and what they must have in common for that."""
+    return {eqn: key for eqn in program.eqns
+            if eqn.op in _COMBINED and (key := _key(eqn, prices, every)) is not None}
+
+
+def _joined(program: Program, prices: Prices) -> tuple[dict[Equation, tuple], dict]:
+    keys = _keys(program, prices, False)
+    return keys, _groups(program, keys, False)
 
 
 def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
@@ -77,19 +95,18 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     if not 0 < size <= most:
         return None
     common = {k: v for k, v in params.items() if k != dimension}
-    varying = () if every else (aval.varying, result.varying)
+    varying = () if every or op is psum_invariant_p else (aval.varying, result.varying)
     return op, params_key(common), aval.dtype, aval.weak_type, *varying, aval.memory_space
 
 
-def _groups(program: Program, prices: Prices, every: bool) -> dict[Equation, _Group]:
+def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
+            ) -> dict[Equation, _Group]:
     """The group of each exchange that has company.
 
     Members of a group are as many small exchanges away from the results, so that none waits for
     another, and what nobody waits for comes last, together. They are not far apart, and nothing
     that the host sees lies between them.
     """
-    keys = {eqn: key for eqn in program.eqns
-            if eqn.op in _COMBINED and (key := _key(eqn, prices, every)) is not None}
     if len({*keys.values()}) == len(keys):
         return {}
     if every:

@@ -1,0 +1,75 @@
+"""Sums over several mesh axes in two steps, where that saves an exchange.
+
+A sum over x and y takes an exchange of its own, though there is one over x that it could be a part
+of once it is summed over y. So it is tried: what all small exchanges cost, those of one group as
+one, with these sums as they are, and in two steps in either order.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from ...ir.inference.infer import infer
+from ...ir.ops.communication.collective import psum_invariant_p
+from ...ir.program import Equation, Program, Var
+from ..cost.prices import Prices
+
+Axes = tuple[str, ...]
+# Of each exchange that can be joined with others: the group that it is in, if that has others.
+Groups = Callable[[Program], tuple[Iterable[Equation], Mapping[Equation, object]]]
+_TRIES = 4
+
+
+def with_parted_sums(program: Program, prices: Prices, groups: Groups) -> Program:
+    """The LOCAL program (not those in it) with sums in as many steps as is cheapest."""
+    if psum_invariant_p not in program.ops:
+        return program
+    small = [eqn for eqn in groups(program)[0] if eqn.op is psum_invariant_p]
+    known = {eqn.params["axes"]: None for eqn in small}
+    tries = [(axes, part) for axes in known for part in known
+             if len(part) < len(axes) and {*part} < {*axes}]
+    if not tries:
+        return program
+    best, least = program, _price(program, prices, groups)
+    for axes, part in tries[:_TRIES]:
+        rest = tuple([a for a in axes if a not in part])
+        for steps in ((rest, part), (part, rest)):
+            tried = _parted(program, axes, steps, {*small})
+            cost = _price(tried, prices, groups)
+            if cost < least:
+                best, least = tried, cost
+    return best
+
+
+def _price(program: Program, prices: Prices, groups: Groups) -> int:
+    """What the exchanges cost that can be joined."""
+    every, grouped = groups(program)
+    sizes: dict[object, int] = {}
+    first: dict[object, Equation] = {}
+    for eqn in every:
+        group = grouped.get(eqn, eqn)
+        aval = eqn.invars[0].aval
+        size = math.prod(aval.shape) * aval.dtype.itemsize
+        sizes[group] = sizes.get(group, 0) + size
+        first.setdefault(group, eqn)
+    total = 0
+    for group, eqn in first.items():
+        collective = eqn.op.collective
+        assert collective is not None
+        total += prices.exchange(collective.kind, collective.axes(eqn.params)).of(sizes[group])
+    return total
+
+
+def _parted(program: Program, axes: Axes, steps: tuple[Axes, Axes], some: set[Equation]) -> Program:
+    """The program with the sums over `axes` among these in two steps."""
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        if eqn.op is not psum_invariant_p or eqn.params["axes"] != axes or eqn not in some:
+            eqns.append(eqn)
+            continue
+        params = {**eqn.params, "axes": steps[0]}
+        (aval,) = infer(eqn.op, (eqn.invars[0].aval,), params, program.mesh)
+        half = Var(aval)
+        eqns.append(eqn.replace(outvars=(half,), params=params))
+        eqns.append(eqn.replace(invars=(half,), params={**eqn.params, "axes": steps[1]}))
+    return program.replace(eqns=eqns)

@@ -1,0 +1,46 @@
+"""Sums over several axes take two steps where others go the same way."""
+from __future__ import annotations
+
+import numpy as np
+
+import shardtrace as st
+from shardtrace import config
+from shardtrace import numpy as jnp
+from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((2, 4), ("x", "y"))
+A, B = (np.random.default_rng(k).normal(size=(8, 16)).astype(np.float32) for k in (0, 1))
+
+
+def placed(value, *spec):
+    return st.device_put(value, NamedSharding(MESH, P(*spec)))
+
+
+def axes_of(f, *args, objective="time"):
+    with config.override(shardtrace_objective=objective):
+        return [c.mesh_axes for c in st.jit(f).lower(*args).compile().collectives()]
+
+
+def both(a, b):
+    return a.sum(), b.sum(0)
+
+
+def test_a_sum_joins_one_over_some_of_its_axes_once_it_is_summed_over_the_rest():
+    args = placed(A, "x", "y"), placed(B, "x")
+    assert axes_of(both, *args) == [("y",), ("x",)]
+    with config.override(shardtrace_executor="per_device", shardtrace_objective="time"):
+        total, columns = st.jit(both)(*args)
+    np.testing.assert_allclose(np.asarray(total), A.sum(), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(columns), B.sum(0), rtol=1e-5)
+
+
+def test_a_sum_without_company_is_one_exchange():
+    assert axes_of(lambda a: a.sum(), placed(A, "x", "y")) == [("x", "y")]
+    assert axes_of(lambda a, b: (a.sum(), jnp.max(b, 0)), placed(A, "x", "y"),
+                   placed(B, "x")).count(("x", "y")) == 1
+
+
+def test_where_bytes_count_sums_stay_as_they_are():
+    args = placed(A, "x", "y"), placed(B, "x")
+    assert axes_of(both, *args, objective="bytes") == [("x", "y"), ("x",)]
