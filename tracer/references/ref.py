@@ -114,7 +114,7 @@ class _Slots:
 
 
 class Ref(_Slots):
-    """A reference to an array, made by `new_ref`.
+    """A reference to an array, made by `new_ref`. aval: its type. refs: the box with its value.
 
     It can be an argument of jitted functions and of bodies of loops, or be closed over by them, by
     branches and by functions under `vmap`, `grad` and `checkpoint`. It cannot be returned.
@@ -122,8 +122,8 @@ class Ref(_Slots):
 
     __slots__ = ("_box", "_gone")
 
-    def __init__(self, box: Box) -> None:
-        self._box, self._gone = box, False
+    def __init__(self, aval: AbstractRef | None, refs: Box) -> None:
+        self._box, self._gone = refs, False
 
     def _value(self) -> Any:
         self._check()
@@ -312,7 +312,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None)
     if not isinstance(init_val, Array):
         init_val = convert_element_type_p.bind(init_val, new_dtype=t.dtype, weak_type=t.weak_type,
                                                sharding=None)
-    return Ref(Box(init_val))
+    return Ref(None, Box(init_val))
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
@@ -397,7 +397,7 @@ def references(leaves: Sequence[Any]) -> list[int]:
 
 def inner_refs(values: Sequence[Any]) -> list[Ref]:
     """References for the values of others, for the extent of a function."""
-    return [Ref(Box(x)) for x in values]
+    return [Ref(None, Box(x)) for x in values]
 
 
 def last_values(refs: Sequence[Ref]) -> list[Any]:
