@@ -29,9 +29,9 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
         given = [leaves[i] for i in places]
         arrays = [x[...] if isinstance(x, Ref) else x for x in leaves]
 
-        def step(carry: Any, items: Sequence[Any]) -> Any:
+        def step(carry: Any, given: Sequence[Any]) -> Any:
+            items: list[Any] = list(given)
             refs = inner_refs([items[i] for i in places])
-            items = list(items)
             for i, ref in zip(places, refs, strict=True):
                 items[i] = ref
             carry, y = f(carry, tree.unflatten(xs_tree, items))
