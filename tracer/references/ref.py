@@ -324,19 +324,28 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Any:
-    """The value of a reference, which has none afterwards."""
+    """The value of a reference, which has none afterwards.
+
+    >>> st.freeze(st.new_ref(jnp.arange(3)))
+    Array([0, 1, 2], dtype=int32)
+    """
     value = ref[...]
     free_ref(ref)
     return value
 
 
 def free_ref(ref: Ref) -> None:
-    """Let go of the value of a reference."""
+    """Let go of the value of a reference, which has none afterwards. Reading it then raises
+    RuntimeError."""
     _checked(ref)._gone = True
 
 
 def get(ref: Any, idx: Any = None) -> Any:
-    """`ref[idx]`; the whole array without an index."""
+    """`ref[idx]`; the whole array without an index.
+
+    >>> st.ref.get(st.new_ref(jnp.arange(5)), slice(1, 3))
+    Array([1, 2], dtype=int32)
+    """
     return _slots(ref)[... if idx is None else idx]
 
 
