@@ -50,9 +50,11 @@ enable_checks = Setting(
 debug_key_reuse = Setting(
     "jax_debug_key_reuse", "No effect: it is not looked for random keys that are used twice.")
 softmax_custom_jvp = Setting(
-    "jax_softmax_custom_jvp", "No effect: softmax always has its own derivative.")
+    "jax_softmax_custom_jvp",
+    "No effect: softmax always has a derivative of its own, as it has in JAX by default.")
 explain_cache_misses = Setting(
-    "jax_explain_cache_misses", "No effect: `log_compiles` tells what is traced.")
+    "jax_explain_cache_misses",
+    "No effect: `log_compiles` tells which functions are traced, and when.")
 log_compiles = Setting(
     "jax_log_compiles", "Whether to log each function when it is traced and compiled.")
 no_tracing = Setting(

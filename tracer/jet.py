@@ -20,7 +20,12 @@ from .trees import tree
 
 
 def fact(n: Any) -> Any:
-    """n!, of an array or a number, as floats."""
+    """n!, of an array or a number of any dtype, as floats.
+
+    >>> from shardtrace.experimental.jet import fact
+    >>> fact(3.0).round()
+    Array(6., dtype=float32)
+    """
     return jnp.exp(lax.lgamma(jnp.asarray(n, float) + 1.0))
 
 
@@ -36,7 +41,7 @@ def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequen
     >>> from shardtrace.experimental.jet import jet
     >>> jet(jnp.sin, (0.0,), ([1.0, 0.0],))
     (Array(0., dtype=float32, weak_type=True), [Array(1., dtype=float32, weak_type=True), \
-Array(-0., dtype=float32, weak_type=True)])
+Array(0., dtype=float32, weak_type=True)])
     """
     orders = {len(terms) for terms in series}
     if len(orders) != 1:

@@ -26,12 +26,15 @@ def guard_arguments(leaves: Sequence[Any]) -> None:
                 _act(verdict, "host-to-device", x)
 
 
-def guard_move(x: Any, moved: bool, to: Any = None) -> None:
-    """The same for a value that `device_put` places; moved: it is an array that changes devices."""
+def guard_move(x: Any, moved: bool, to: Any = None, explicit: bool = True) -> None:
+    """The same for a value that `device_put` places; moved: it is an array that changes devices.
+
+    explicit: whether the user has asked for the move itself.
+    """
     if isinstance(x, Array) and not moved:
         return
     direction = "device_to_device" if isinstance(x, Array) else "host_to_device"
-    verdict = transfer_allowed(direction, explicit=True)
+    verdict = transfer_allowed(direction, explicit=explicit)
     if verdict != "allow":
         _act(verdict, direction.replace("_", "-"), x, to)
 

@@ -44,6 +44,7 @@ from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys
 from ..execution.call_capture import WATCH
 from ..execution.executable import Executable
+from ..execution.guards import guard_move
 from .argument_checks import (
     argument_type,
     check_results,
@@ -172,6 +173,9 @@ class Jitted:
         if STATE.mesh.axis_names:
             raise ValueError("Mesh context manager should not be used with jit when backend or "
                              "device is also specified as an argument to jit.")
+        for x in leaves:
+            if isinstance(x, ArrayImpl):
+                guard_move(x, x.devices() != {self._device}, self._device, explicit=False)
         return [put(x, self._device) if isinstance(x, ArrayImpl) else x for x in leaves]
 
     # -- tracing -----------------------------------------------------------------------------

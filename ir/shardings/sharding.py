@@ -246,7 +246,7 @@ def _make_named(
     if isinstance(mesh, Mesh) and not mesh.empty:
         device = mesh.device_tuple[0]
         if memory_kind is None:
-            memory_kind = device.memory_kinds[0]
+            memory_kind = getattr(device, "memory_kinds", (None,))[0]     # of a stand-in: none
         else:
             check_memory_kind(device, memory_kind)
     elif memory_kind is not None and memory_kind not in MEMORY_KINDS:

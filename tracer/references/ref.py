@@ -114,7 +114,7 @@ class _Slots:
 
 
 class Ref(_Slots):
-    """A reference to an array, made by `new_ref`.
+    """A reference to an array, made by `new_ref`. aval: its type. refs: the box with its value.
 
     It can be an argument of jitted functions and of bodies of loops, or be closed over by them, by
     branches and by functions under `vmap`, `grad` and `checkpoint`. It cannot be returned.
@@ -122,8 +122,8 @@ class Ref(_Slots):
 
     __slots__ = ("_box", "_gone")
 
-    def __init__(self, box: Box) -> None:
-        self._box, self._gone = box, False
+    def __init__(self, aval: AbstractRef | None, refs: Box) -> None:
+        self._box, self._gone = refs, False
 
     def _value(self) -> Any:
         self._check()
@@ -312,7 +312,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None)
     if not isinstance(init_val, Array):
         init_val = convert_element_type_p.bind(init_val, new_dtype=t.dtype, weak_type=t.weak_type,
                                                sharding=None)
-    return Ref(Box(init_val))
+    return Ref(None, Box(init_val))
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
@@ -324,19 +324,28 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Any:
-    """The value of a reference, which has none afterwards."""
+    """The value of a reference, which has none afterwards.
+
+    >>> st.freeze(st.new_ref(jnp.arange(3)))
+    Array([0, 1, 2], dtype=int32)
+    """
     value = ref[...]
     free_ref(ref)
     return value
 
 
 def free_ref(ref: Ref) -> None:
-    """Let go of the value of a reference."""
+    """Let go of the value of a reference, which has none afterwards. Reading it then raises
+    RuntimeError."""
     _checked(ref)._gone = True
 
 
 def get(ref: Any, idx: Any = None) -> Any:
-    """`ref[idx]`; the whole array without an index."""
+    """`ref[idx]`; the whole array without an index.
+
+    >>> st.ref.get(st.new_ref(jnp.arange(5)), slice(1, 3))
+    Array([1, 2], dtype=int32)
+    """
     return _slots(ref)[... if idx is None else idx]
 
 
@@ -397,7 +406,7 @@ def references(leaves: Sequence[Any]) -> list[int]:
 
 def inner_refs(values: Sequence[Any]) -> list[Ref]:
     """References for the values of others, for the extent of a function."""
-    return [Ref(Box(x)) for x in values]
+    return [Ref(None, Box(x)) for x in values]
 
 
 def last_values(refs: Sequence[Ref]) -> list[Any]:

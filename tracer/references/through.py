@@ -29,12 +29,13 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
         given = [leaves[i] for i in places]
         arrays = [x[...] if isinstance(x, Ref) else x for x in leaves]
 
-        def step(carry: Any, items: Sequence[Any]) -> Any:
+        def step(carry: Any, given: Any) -> Any:
+            items = [*given]
             refs = inner_refs([items[i] for i in places])
-            items = list(items)
             for i, ref in zip(places, refs, strict=True):
                 items[i] = ref
-            carry, y = f(carry, tree.unflatten(xs_tree, items))
+            pair: Any = f(carry, tree.unflatten(xs_tree, items))
+            carry, y = pair
             return carry, (y, last_values(refs))
 
         boxes = written_by(step, init, [item_type(typeof(x)) for x in arrays])

@@ -168,13 +168,14 @@ def _times_inverse(state: _Limited, vector: Any) -> Any:
     pairs = list(zip(state.moves, state.turns, strict=True))
     shares = [_product(turn, move) for move, turn in pairs]
     usable = [share > 0 for share in shares]
-    rates = [jnp.where(u, 1 / jnp.where(u, s, 1), 0) for u, s in zip(usable, shares, strict=True)]
+    safe: list[Any] = [jnp.where(u, s, 1) for u, s in zip(usable, shares, strict=True)]
+    rates: list[Any] = [jnp.where(u, 1 / s, 0) for u, s in zip(usable, safe, strict=True)]
     weights = []
     for (move, turn), rate in reversed(list(zip(pairs, rates, strict=True))):
         weights.append(rate * _product(move, vector))
         vector = vector - weights[-1].astype(vector.dtype) * turn
     newest = _product(pairs[-1][1], pairs[-1][1])
-    scale = jnp.where(usable[-1], shares[-1] / jnp.where(newest == 0, 1, newest), 1)
+    scale: Any = jnp.where(usable[-1], shares[-1] / jnp.where(newest == 0, 1, newest), 1)
     vector = scale.astype(vector.dtype) * vector
     for (move, turn), rate, weight in zip(pairs, rates, reversed(weights), strict=True):
         vector = vector + (weight - rate * _product(turn, vector)).astype(vector.dtype) * move

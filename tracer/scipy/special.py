@@ -433,8 +433,8 @@ def sph_harm_y(n, m, theta, phi, diff_n=None, n_max=None):
                 jnp.where(going, new, last))
 
     start = jnp.full_like(x, math.sqrt(1 / (4 * math.pi)))
-    _, legendre = lax.fori_loop(1, most + 1, step, (jnp.zeros_like(x), start))
+    both: Any = lax.fori_loop(1, most + 1, step, (jnp.zeros_like(x), start))
     turn = lax.complex(jnp.cos(wide * phi), jnp.sin(wide * phi))
-    found = legendre * turn
-    signed = jnp.where(order % 2 == 0, 1.0, -1.0).astype(x.dtype)
-    return jnp.where(m < 0, signed * jnp.conj(found), found)
+    found = both[1] * turn
+    sign: Any = jnp.where(order % 2 == 0, 1.0, -1.0)
+    return jnp.where(m < 0, sign.astype(x.dtype) * jnp.conj(found), found)

@@ -129,8 +129,6 @@ polygamma_p = nary(
                              values((4, 6), np.float32, 0.3, 4)))])
 zeta_p = nary(
     "zeta", "The Hurwitz zeta function: the sum of (k + q) ** -x over k >= 0.", (FLOAT, FLOAT),
-    jvp=(_no_derivative("zeta gradient with respect to x is not supported"),
-         lambda g, out, x, q: mul(g, mul(neg(x), zeta_p.bind(add(x, const(1, x)), q)))),
     function=_zeta,
     samples=sampled(2, None, 1.2, 4))
 
