@@ -78,7 +78,7 @@ def _module(module: str, first: dict[int, str]) -> str:
             where, _, target = known.rpartition(".")
             parts.append(f"The same as [`{known}`]({where}.md#{target.lower()}).")
         else:
-            parts += [f"```python\n{called(name, thing)}\n```", as_markdown(inspect.getdoc(thing))]
+            parts += [f"```python\n{called(name, thing)}\n```", as_markdown(described)]
             parts += _methods(thing) if inspect.isclass(thing) else ()
     return "\n\n".join(parts) + "\n"
 
