@@ -93,7 +93,7 @@ def _as_arrays(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
                ) -> tuple[list[Any], dict[str, Any]] | None:
     """The arguments of a function of `jax.numpy` with arrays for objects that convert to such (by
     `__jax_array__`); None where there are none, or it is another function."""
-    if not f.__globals__.get("__name__", "").startswith(_ARRAY_FUNCTIONS):
+    if not (f.__module__ or "").startswith(_ARRAY_FUNCTIONS):
         return None
     found = False
 

@@ -247,29 +247,20 @@ class Jitted:
             paths[:] = result_paths(results, len(out))
             return out
 
-        if BOXES:
-            with Frame() as frame:
-                found = self._recorded(flat, avals, names, unwatched)
-            found[0].memo["references"] = tuple(frame.read)
+        name = function_name(self._f)
+        if unwatched and state.phases is None and not SCOPES.path and not BOXES:
+            program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
         else:
-            found = self._recorded(flat, avals, names, unwatched)
-        program, captured = found
+            with phase("trace") as timed, observing(), named_scopes(), Frame() as frame:
+                program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
+                timed.equations = len(program.eqns)
+            program.memo["references"] = tuple(frame.read)
         number_names(program)
         program.result_names = tuple(paths)
         found = (program, trees[-1], captured)
         if not captured or not any(isinstance(x, Tracer) for x in captured):
             self._traces[key] = found
         return found
-
-    def _recorded(self, flat: Callable[..., list[Any]], avals: Sequence[ArrayType],
-                  names: Sequence[str], unwatched: bool) -> tuple[Program, list[Any]]:
-        state, name = STATE, function_name(self._f)
-        if unwatched and state.phases is None and not SCOPES.path:
-            return trace_to_program(flat, avals, name=name, arg_names=names)
-        with phase("trace") as timed, observing(), named_scopes():
-            program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
-            timed.equations = len(program.eqns)
-        return program, captured
 
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:

@@ -61,21 +61,21 @@ def combine(program: Program, prices: Prices, every: bool = False, parted: bool 
     """
     if _COMBINED.isdisjoint(program.ops):
         return program
+    joint = _joined(program, prices, every)
     if parted:
-        program = with_parted_sums(program, prices, lambda p: _joined(p, prices))
-    groups = _groups(program, _keys(program, prices, every), every)
+        program, joint = with_parted_sums(program, prices, joint,
+                                          lambda p: _joined(p, prices, every))
+    _, groups = joint
     return _Combining(program, groups).run() if groups else program
 
 
-def _keys(program: Program, prices: Prices, every: bool) -> dict[Equation, tuple]:
-    """The exchanges that could be joined, and what they must have in common for that."""
-    return {eqn: key for eqn in program.eqns
+def _joined(program: Program, prices: Prices, every: bool
+            ) -> tuple[dict[Equation, tuple], dict[Equation, _Group]]:
+    """The exchanges that could be joined, with what they must have in common for that, and the
+    group of each that has company."""
+    keys = {eqn: key for eqn in program.eqns
             if eqn.op in _COMBINED and (key := _key(eqn, prices, every)) is not None}
-
-
-def _joined(program: Program, prices: Prices) -> tuple[dict[Equation, tuple], dict]:
-    keys = _keys(program, prices, False)
-    return keys, _groups(program, keys, False)
+    return keys, _groups(program, keys, every)
 
 
 def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:

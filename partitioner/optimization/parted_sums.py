@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ...ir.inference.infer import infer
 from ...ir.ops.communication.collective import psum_invariant_p
@@ -15,35 +16,37 @@ from ...ir.program import Equation, Program, Var
 from ..cost.prices import Prices
 
 Axes = tuple[str, ...]
-# Of each exchange that can be joined with others: the group that it is in, if that has others.
-Groups = Callable[[Program], tuple[Iterable[Equation], Mapping[Equation, object]]]
+Joint = tuple[Iterable[Equation], Mapping[Equation, Any]]
+"""The exchanges that can be joined, and the group of each that has others in it."""
 _TRIES = 4
 
 
-def with_parted_sums(program: Program, prices: Prices, groups: Groups) -> Program:
-    """The LOCAL program (not those in it) with sums in as many steps as is cheapest."""
-    if psum_invariant_p not in program.ops:
-        return program
-    small = [eqn for eqn in groups(program)[0] if eqn.op is psum_invariant_p]
+def with_parted_sums(program: Program, prices: Prices, joint: Joint,
+                     joined: Callable[[Program], Joint]) -> tuple[Program, Any]:
+    """The LOCAL program (not those in it) with sums in as many steps as is cheapest, and its
+    exchanges. joint: those of the program as it is. joined: gives those of another.
+    """
+    small = [eqn for eqn in joint[0] if eqn.op is psum_invariant_p]
     known = {eqn.params["axes"]: None for eqn in small}
     tries = [(axes, part) for axes in known for part in known
              if len(part) < len(axes) and {*part} < {*axes}]
     if not tries:
-        return program
-    best, least = program, _price(program, prices, groups)
+        return program, joint
+    best, least = (program, joint), _price(joint, prices)
     for axes, part in tries[:_TRIES]:
         rest = tuple([a for a in axes if a not in part])
         for steps in ((rest, part), (part, rest)):
             tried = _parted(program, axes, steps, {*small})
-            cost = _price(tried, prices, groups)
+            joint = joined(tried)
+            cost = _price(joint, prices)
             if cost < least:
-                best, least = tried, cost
+                best, least = (tried, joint), cost
     return best
 
 
-def _price(program: Program, prices: Prices, groups: Groups) -> int:
+def _price(joint: Joint, prices: Prices) -> int:
     """What the exchanges cost that can be joined."""
-    every, grouped = groups(program)
+    every, grouped = joint
     sizes: dict[object, int] = {}
     first: dict[object, Equation] = {}
     for eqn in every:

@@ -7,7 +7,8 @@ here go through the exchange that the op declares, on a stacked array.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from ...ir.kernels.key_data import storage_dtype
@@ -116,6 +117,9 @@ def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
         _own_element(p, eqn, whole, group, params["scatter_dimension"])
     elif name == "all_to_all" and not params["tiled"]:
         _all_to_all_stacked(p, eqn, x, group, params["split_axis"], params["concat_axis"])
+    elif name == "assume_invarying":
+        one = _one_copy(p, x, group)
+        p.bind(eqn.outvars[0], one.layout, one.slot)
     elif name == "ppermute":
         permute(p, eqn, x, group, params["perm"])
     elif name == "retile":
@@ -176,20 +180,23 @@ def _all_to_all_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: 
     p.bind(eqn.outvars[0], Layout(stack, tuple(split), rest.folded), slot)
 
 
+def _one_copy(p: Workspace, x: Value, group: Sequence[str]) -> Value:
+    """The value of the first device of the group: all have the same, by type."""
+    copies = [a for a in group if a in x.layout.atoms]
+    if not copies:
+        return x
+    one_copy = x.layout.without(set(copies))
+    slot = p.rearranged(x, (*((a,) for a in copies), *one_copy.dims))
+    return Value(x.aval, one_copy, p.call(itemgetter((0,) * len(copies)), slot))
+
+
 def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     """With the source in place the array is the whole value, to be cut as the target says."""
     atoms, layout = p.atoms, x.layout
     source, target = ([atoms.of_all(axes) for axes in eqn.params[which]]
                       for which in ("source", "target"))
     used = {a for axes in source for a in axes}
-    copies = [a for a in group if a in layout.atoms and a not in used]
-    slot = x.slot
-    if copies:                                  # all the same, by type: the first is taken
-        one_copy = layout.without(set(copies))
-        dims = (*((a,) for a in copies), *one_copy.dims)
-        first = (0,) * len(copies)
-        slot = p.call(lambda array: array[first], p.rearranged(x, dims))
-        x = Value(x.aval, one_copy, slot)
+    x = _one_copy(p, x, [a for a in group if a not in used])
     rest = layout.without(set(group))
     split = tuple((*have, *axes) for have, axes in zip(rest.split, source, strict=True))
     slot = p.view(x, rest.stack, split)
