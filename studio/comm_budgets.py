@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..driver.analysis.budgets import assert_comm, check_limits
-from ..driver.analysis.explain import explain
+from ..driver.analysis.budgets import assert_comm, check_limits, explained
 from ..driver.execution.call_capture import unwatched
-from ..driver.jit.stages import Compiled, Lowered
 from ..ir.diagnostics.wording import duration
 from ..report.explanation import Explanation
 from ..report.words import quantity
@@ -53,12 +51,7 @@ class Budgets:
         """The explanation of a function on arguments, or of a stage; it is held to the budget."""
         __tracebackhide__ = True             # of pytest: the test's line is what counts
         with unwatched():
-            if isinstance(fun, Explanation):
-                found = fun
-            elif isinstance(fun, Lowered | Compiled):
-                found = fun.explain()
-            else:
-                found = explain(fun)(*args, **kwargs)
+            found = explained(fun, *args, **kwargs)
         self.explanations.append(found)
         if self.limits:
             assert_comm(found, **self.limits)

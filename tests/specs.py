@@ -1,6 +1,10 @@
-"""All the ways to split an array over a mesh."""
+"""All the ways to split an array over a mesh, and arguments without values."""
 import itertools
+from typing import Any
 
+import numpy as np
+
+import shardtrace as st
 from shardtrace.ir.mesh import AbstractMesh
 
 
@@ -14,3 +18,8 @@ def specs(mesh: AbstractMesh, rank: int) -> list[tuple[tuple[str, ...], ...]]:
                 out.add(tuple(tuple(axes[a:b])
                               for a, b in zip(bounds, bounds[1:], strict=False)))
     return sorted(out)
+
+
+def struct(shape: tuple[int, ...], *spec: Any, mesh: Any) -> st.ShapeDtypeStruct:
+    """An argument of float32 that lies like this."""
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=st.NamedSharding(mesh, st.P(*spec)))

@@ -71,14 +71,14 @@ def _module(module: str, first: dict[int, str]) -> str:
     for name, thing in public_names(module):
         parts.append(f"## `{name}`")
         full = f"{module}.{name}"
-        described = callable(thing) and inspect.getdoc(thing)
-        if not described:
+        doc = inspect.getdoc(thing) if callable(thing) else None
+        if not doc:
             parts.append(f"A constant: `{thing!r}`" if not callable(thing) else "")
         elif (known := first.setdefault(id(thing), full)) != full:
             where, _, target = known.rpartition(".")
             parts.append(f"The same as [`{known}`]({where}.md#{target.lower()}).")
         else:
-            parts += [f"```python\n{called(name, thing)}\n```", as_markdown(described)]
+            parts += [f"```python\n{called(name, thing)}\n```", as_markdown(doc)]
             parts += _methods(thing) if inspect.isclass(thing) else ()
     return "\n\n".join(parts) + "\n"
 

@@ -44,12 +44,7 @@ def assert_comm(fun: Any, *args: Any, max_bytes: int | None = None,
     __tracebackhide__ = True             # of pytest: it shows the test's line, not this one
     check_limits(max_bytes=max_bytes, kinds=kinds, axis=axis, max_peak_bytes=max_peak_bytes,
                  exact=exact)
-    if isinstance(fun, Explanation):
-        found = fun
-    elif isinstance(fun, Lowered | Compiled):
-        found = fun.explain()
-    else:
-        found = explain(fun)(*args, **kwargs)
+    found = explained(fun, *args, **kwargs)
     _check_axes(axis, found.partitioned.mesh.axis_names)
     wanted = {axis} if isinstance(axis, str) else set(axis or ())
     chosen = [c for c in found.collectives
@@ -78,6 +73,13 @@ def assert_comm(fun: Any, *args: Any, max_bytes: int | None = None,
                     label="the peak is here", because=(f"the largest then are {held}",),
                     help=_HELP.format("what else would hold less"))
     return None
+
+
+def explained(fun: Any, *args: Any, **kwargs: Any) -> Explanation:
+    """What is known of a function on arguments, of a stage, or is an explanation already."""
+    if isinstance(fun, Explanation):
+        return fun
+    return fun.explain() if isinstance(fun, Lowered | Compiled) else explain(fun)(*args, **kwargs)
 
 
 def check_limits(*, max_bytes: Any = None, kinds: Any = None, axis: Any = None,

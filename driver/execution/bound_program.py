@@ -73,9 +73,9 @@ class BoundProgram:
         self.arg_specs = argument_specs(args, placement)
         wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, placement)
                         for s, v in zip(out_shardings, program.outvars, strict=True)])
-        program = run_passes(ONE_MESH, program, placement.abstract_mesh, refined)
-        check_one_mesh(program, placement.abstract_mesh)
         with phase("partition", len(program.eqns)):
+            program = run_passes(ONE_MESH, program, placement.abstract_mesh, refined)
+            check_one_mesh(program, placement.abstract_mesh)
             self.partitioned: Partitioned = partition_cached(
                 program, mesh=mesh_of_types(program, placement.abstract_mesh),
                 in_shardings=self.arg_specs, out_shardings=wanted, options=options)

@@ -262,13 +262,12 @@ def _fitting(value: Any, part: Any, ref: Any, broadcast: bool = False) -> Any:
             fail(ValueError, f"Invalid dtype for `swap`. Ref dtype: {t.dtype.name}. Value dtype: "
                  f"{have.dtype.name}. ", code="ref-dtype",
                  label="a reference keeps its dtype",
-                 help=f"convert the value with `.astype({t.dtype.name})`")
+                 help=f"convert the value to {t.dtype.name} with `astype`")
     if have.shape != t.shape and not broadcast:
         fail(ValueError, f"Invalid shape for `swap`. Ref shape: {ref.shape}. Expected shape: "
              f"{t.shape}. Value shape: {have.shape}.", code="ref-shape",
              label="a write has the shape of what it replaces",
-             help="broadcast it first: `jnp.full_like(ref[...], value)`" if not have.shape else
-             "reshape or broadcast the value")
+             help="reshape or broadcast the value")
     if have.dtype == t.dtype and have.weak_type == t.weak_type and isinstance(value, Array):
         return value
     return convert_element_type_p.bind(value, new_dtype=t.dtype, weak_type=t.weak_type,
@@ -396,7 +395,7 @@ def refuse_result(what: str, ref: Ref) -> NoReturn:
     """References cannot be returned by what is traced."""
     fail(ValueError, f"function {what} traced for jit returned a mutable array reference of type "
          f"{AbstractRef(typeof(ref._box.value))}, but mutable array references cannot be returned.",
-         code="returned-ref", help="return its value: `ref[...]` or `freeze(ref)`")
+         code="returned-ref", help="return its value, which `freeze` and an index give")
 
 
 def references(leaves: Sequence[Any]) -> list[int]:

@@ -1,4 +1,5 @@
 """A plan that is kept gives the partition that it was frozen from; what is not kept is said."""
+import functools
 import linecache
 import textwrap
 
@@ -12,11 +13,10 @@ from shardtrace.report.frozen.plan import FrozenPlan
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ... import specs
+
 MESH = st.make_mesh((2, 4), ("data", "model"))
-
-
-def struct(shape, *spec, mesh=MESH):
-    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+struct = functools.partial(specs.struct, mesh=MESH)
 
 
 def chain(x, w1, w2):

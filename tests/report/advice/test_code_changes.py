@@ -237,10 +237,9 @@ BETWEEN = {
     "narrowed": ("whole.astype(jnp.float16).reshape(-1)", None)}
 
 
-@pytest.mark.parametrize("name", BETWEEN)
-def test_what_is_made_of_a_gather_before_it_is_reduced_is_made_of_the_block(name, tmp_path):
-    code, reference = BETWEEN[name]
-    source = HEAD + f"""\
+def of_gathered(code):
+    """A program that gathers all of its argument, and returns this of it."""
+    return HEAD + f"""\
 def body(x):
     whole = lax.all_gather(x, "d", axis=0, tiled=True)
     return {code}
@@ -249,7 +248,12 @@ def body(x):
 f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=False)
 args = (struct((8192, 16, 16), "d"),)
 """
-    with user_module(user_file(tmp_path, source)) as module:
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_what_is_made_of_a_gather_before_it_is_reduced_is_made_of_the_block(name, tmp_path):
+    code, reference = BETWEEN[name]
+    with user_module(user_file(tmp_path, of_gathered(code))) as module:
         found = st.explain(module.f)(*module.args)
         (gather,) = found.collectives
         words = "fewer bits" if name == "narrowed" else "reduce before the exchange"
@@ -270,16 +274,7 @@ args = (struct((8192, 16, 16), "d"),)
                                   "whole.reshape(-1).max()[None]", "jnp.tanh(whole).sum(1)",
                                   "whole.reshape(4096, 512).sum(0)"])
 def test_a_reshape_that_cuts_or_merges_blocks_otherwise_is_looked_at(code, tmp_path):
-    source = HEAD + f"""\
-def body(x):
-    whole = lax.all_gather(x, "d", axis=0, tiled=True)
-    return {code}
-
-
-f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=False)
-args = (struct((8192, 16, 16), "d"),)
-"""
-    with user_module(user_file(tmp_path, source)) as module:
+    with user_module(user_file(tmp_path, of_gathered(code))) as module:
         found = st.explain(module.f)(*module.args)
         given = values_of(module.args)
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]

@@ -1,19 +1,18 @@
 """Each step of propagation is told with its source, and what disagrees in the end priced."""
-import numpy as np
+import functools
+
 import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.partitioner.propagation.origins import origins_of
 from shardtrace.report.propagation.steps import Propagation
-from shardtrace.sharding import AxisType, NamedSharding
-from shardtrace.sharding import PartitionSpec as P
+from shardtrace.sharding import AxisType
+
+from ... import specs
 
 MESH = st.make_mesh((2, 4), ("data", "model"))
-
-
-def struct(shape, *spec, mesh=MESH):
-    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+struct = functools.partial(specs.struct, mesh=MESH)
 
 
 def layer(x, w1, w2):

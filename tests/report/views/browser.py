@@ -79,18 +79,13 @@ class Browser:
 def browser() -> Iterator[Browser]:
     assert CHROMIUM is not None
     (read_there, write_here), (read_here, write_there) = os.pipe(), os.pipe()
-
-    def as_three_and_four() -> None:
-        a, b = os.dup(read_there), os.dup(write_there)
-        a, b = (fd if fd > 4 else os.dup(fd) for fd in (a, b))
-        os.dup2(a, 3)
-        os.dup2(b, 4)
-
+    as_three_and_four = f'exec "$0" "$@" 3<&{read_there} 4>&{write_there}'
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
-            [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
-             f"--user-data-dir={profile}", "--no-first-run"], close_fds=False,
-            preexec_fn=as_three_and_four, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            ["bash", "-c", as_three_and_four, CHROMIUM, "--headless", "--no-sandbox",
+             "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}",
+             "--no-first-run"],
+            pass_fds=(read_there, write_there), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
         os.close(read_there)
         os.close(write_there)

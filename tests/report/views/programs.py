@@ -1,20 +1,19 @@
 """Programs of which pages and data are made: what is in them is known."""
 from __future__ import annotations
 
-import numpy as np
+import functools
 
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn
-from shardtrace.sharding import AbstractMesh, NamedSharding
+from shardtrace.sharding import AbstractMesh
 from shardtrace.sharding import PartitionSpec as P
+
+from ... import specs
 
 MESH = AbstractMesh((8, 4), ("data", "model"))
 RING = AbstractMesh((8,), ("seq",))
-
-
-def struct(shape, *spec, mesh=MESH):
-    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+struct = functools.partial(specs.struct, mesh=MESH)
 
 
 def two_products(x, w1, w2):
