@@ -36,6 +36,8 @@ class Box:
 
     def write(self, value: Any) -> None:
         for frame in _FRAMES.stack[self.depth:]:
+            if frame.refuses:
+                raise Written(frame)
             frame.read.setdefault(self)
             frame.written.setdefault(self, self.value)
         self.value = value
@@ -49,15 +51,16 @@ class Frame:
     """The extent of a function, as a context manager.
 
     read: references from outside that it reads or writes. written: those that it writes, with
-    what they held before.
+    what they held before. refuses: whether `Written` is raised instead.
     """
 
-    __slots__ = ("bound", "read", "written")
+    __slots__ = ("bound", "read", "refuses", "written")
 
     def __init__(self, boxes: Sequence[Box] = (), values: Sequence[Any] = ()) -> None:
         self.read: dict[Box, None] = {}
         self.written: dict[Box, Any] = {}
         self.bound = list(zip(boxes, values, strict=True))
+        self.refuses = False
 
     def __enter__(self) -> Self:
         stack = _FRAMES.stack
@@ -75,12 +78,35 @@ class Frame:
         _FRAMES.stack.pop()
 
 
+class Written(BaseException):
+    """A reference from outside of a frame would be written. No Exception: it is for `unwritten`."""
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__()
+        self.frame = frame
+
+
 class _Frames(threading.local):
     def __init__(self) -> None:
         self.stack: list[Frame] = []
 
 
 _FRAMES = _Frames()
+
+
+def unwritten(call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[bool, Any]:
+    """`(True, call(*args, **kwargs))`; or False, as soon as that would write a reference from
+    outside. So what writes none is traced once, however deep it is nested.
+    """
+    frame = Frame()
+    frame.refuses = True
+    try:
+        with frame:
+            return True, call(*args, **kwargs)
+    except Written as written:
+        if written.frame is not frame:
+            raise
+        return False, None
 
 
 def written_by(f: Callable[..., Any], *args: Any) -> list[Box]:

@@ -14,7 +14,7 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.control.loops_and_branches import item_type
 from ..staging.tracer import Tracer, typeof
 from ..trees import tree
-from .frames import BOXES, Box, Frame, running, write_all, written_by
+from .frames import BOXES, Box, Frame, running, unwritten, write_all, written_by
 from .ref import Ref, inner_refs, last_values, references
 
 
@@ -26,6 +26,10 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
             return scan(f, init, xs, *args, **kwargs)
         leaves, xs_tree = tree.flatten(xs)
         places = references(leaves)
+        if not places:
+            done, result = unwritten(scan, f, init, xs, *args, **kwargs)
+            if done:
+                return result
         given = [leaves[i] for i in places]
         arrays = [x[...] if isinstance(x, Ref) else x for x in leaves]
 
@@ -39,8 +43,6 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
             return carry, (y, last_values(refs))
 
         boxes = written_by(step, init, [item_type(typeof(x)) for x in arrays])
-        if not boxes and not places:
-            return scan(f, init, xs, *args, **kwargs)
         pure = running(step, boxes)
 
         def body(carry: Any, items: Any) -> Any:
@@ -60,9 +62,12 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
 def while_loops(while_loop: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(while_loop)
     def wrapped(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
-        boxes = written_by(body_fun, init_val) if BOXES and callable(body_fun) else []
-        if not boxes:
+        if not BOXES or not callable(body_fun):
             return while_loop(cond_fun, body_fun, init_val)
+        done, result = unwritten(while_loop, cond_fun, body_fun, init_val)
+        if done:
+            return result
+        boxes = written_by(body_fun, init_val)
         test, body = running(cond_fun, boxes), running(body_fun, boxes)
         last, values = while_loop(lambda carry: test(carry[1], carry[0])[0],
                                   lambda carry: body(carry[1], carry[0]),
@@ -86,11 +91,12 @@ def branching(choose: Callable[..., Any]) -> Callable[..., Any]:
             fixed = {i: leaves[i] for i in places}
             branches = [_with_fixed(f, treedef, fixed) for f in branches]
             operands = tuple(x for i, x in enumerate(leaves) if i not in fixed)
+        done, result = unwritten(choose, what, chosen, index, branches, names, operands)
+        if done:
+            return result
         boxes: dict[Any, None] = {}
         for f in branches:
             boxes.update(dict.fromkeys(written_by(f, *operands)))
-        if not boxes:
-            return choose(what, chosen, index, branches, names, operands)
         pure = [running(f, list(boxes)) for f in branches]
         result, values = choose(what, chosen, index, tuple(pure), names,
                                 ([b.read() for b in boxes], *operands))
@@ -236,9 +242,10 @@ def recomputed(call: Callable[..., Any]) -> Callable[..., Any]:
         if fixed:
             fun = _with_fixed(fun, treedef, fixed)
             args = tuple(x for i, x in enumerate(leaves) if i not in fixed)
+        done, result = unwritten(call, fun, prevent_cse, policy, *args)
+        if done:
+            return result
         boxes = written_by(fun, *args)
-        if not boxes:
-            return call(fun, prevent_cse, policy, *args)
         result, values = call(running(fun, boxes), prevent_cse, policy, [b.read() for b in boxes],
                               *args)
         write_all(boxes, values)

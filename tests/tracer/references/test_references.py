@@ -270,3 +270,23 @@ def test_in_shardings_place_what_references_hold_and_the_other_arguments() -> No
     np.testing.assert_array_equal(np.asarray(total[...]), np.arange(16) + 1)
     with pytest.raises(ValueError, match="Sharding passed to jit does not match"):
         st.jit(add, in_shardings=(whole, rows))(total, found)
+
+
+def test_what_writes_no_reference_is_not_looked_at_again_however_deep_it_is_nested() -> None:
+    """jit traces once more, as it finds what is closed over; loops and branches do not."""
+    kept, seen = st.new_ref(jnp.zeros(2)), []
+
+    def nested(depth):
+        def body(carry, _):
+            seen.append(depth)
+            if depth:
+                carry = nested(depth - 1)(carry)
+            return carry + kept[...], None
+        return lambda x: st.lax.scan(body, x, None, length=1)[0]
+
+    np.testing.assert_array_equal(st.jit(nested(20))(jnp.ones(2)), np.ones(2))
+    assert len(seen) == 2 * 21
+    branch = st.jit(lambda x: st.lax.cond(x[0] > 0, lambda x: (seen.append(0), x + kept[...])[1],
+                                          lambda x: x, x))
+    branch(jnp.ones(2))
+    assert len(seen) == 2 * 22
