@@ -92,8 +92,8 @@ def differences() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     text = (ROOT / "docs" / "differences.md").read_text()
     for row in re.findall(r"^\| (?!what|subject|---)(.*) \|$", text, re.MULTILINE):
-        case, jax, here, *_ = re.split(r" (?<!\\)\| ?", row)
-        case = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", case)
+        without_links = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", row)
+        case, jax, here, *_ = re.split(r" (?<!\\)\| ?", without_links)
         said = f"**Otherwise than in JAX.** {case}. In JAX: {jax or 'otherwise'}. Here: {here}."
         for span in re.findall(r"`([^`]*)`", case.partition(":")[0]):
             for name in {n.rpartition(".")[2] for n in re.findall(r"[A-Za-z_][\w.]*", span)}:
