@@ -26,7 +26,7 @@ _ARGUMENT = re.compile(r"argument `(.*)`")
 @dataclass(frozen=True)
 class RootCause:
     """An annotation, and the collectives that are there because of it, dearest group of equal ones
-    first. text: what it is, "`ws[*]['o']` as P(None, 'model')"; "" where none is known.
+    first, but that no op does without what is needed comes last. text: what it is, "`ws[*]['o']` as P(None, 'model')"; "" where none is known.
     """
     text: str
     groups: tuple[tuple[ExplainedCollective, ...], ...]
@@ -75,7 +75,8 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         best = max([root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root]), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
-        found.append(RootCause(best, tuple(map(tuple, grouped(its)))))
+        groups = sorted(grouped(its), key=lambda group: group[0].reason_kind == "needed")
+        found.append(RootCause(best, tuple(map(tuple, groups))))
         left = [c for c in left if best not in roots[id(c)]] if best else []
     rank = {id(group[0]): i for i, group in enumerate(grouped(collectives))}
     return sorted(found, key=lambda r: min(rank.get(id(c), len(rank)) for c in r.collectives))

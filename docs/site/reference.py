@@ -7,9 +7,11 @@ modules load their names when these are first used.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import inspect
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -80,7 +82,23 @@ def _module(module: str, first: dict[int, str]) -> str:
         else:
             parts += [f"```python\n{called(name, thing)}\n```", as_markdown(doc)]
             parts += _methods(thing) if inspect.isclass(thing) else ()
+            parts += differences().get(name, ())
     return "\n\n".join(parts) + "\n"
+
+
+@functools.cache
+def differences() -> dict[str, list[str]]:
+    """What docs/differences.md says of each name that a row of its tables begins with."""
+    found: dict[str, list[str]] = {}
+    text = (ROOT / "docs" / "differences.md").read_text()
+    for row in re.findall(r"^\| (?!what|subject|---)(.*) \|$", text, re.MULTILINE):
+        without_links = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", row)
+        case, jax, here, *_ = re.split(r" (?<!\\)\| ?", without_links)
+        said = f"**Otherwise than in JAX.** {case}. In JAX: {jax or 'otherwise'}. Here: {here}."
+        for span in re.findall(r"`([^`]*)`", case.partition(":")[0]):
+            for name in {n.rpartition(".")[2] for n in re.findall(r"[A-Za-z_][\w.]*", span)}:
+                found.setdefault(name, []).append(said)
+    return found
 
 
 def _methods(cls: type) -> Iterator[str]:

@@ -84,3 +84,10 @@ def test_signatures_are_readable(build):
 
     assert called("f", f) == "f(x: int, dtype=float, *, flag: str | None = None) -> list[int]"
     assert inspect.signature(f).parameters["flag"].default is None
+
+
+def test_what_differs_from_jax_stands_beside_the_name(pages):
+    page = pages["reference/api/shardtrace.numpy.md"]
+    section = page.partition("\n## `interp`\n")[2].partition("\n## ")[0]
+    assert "**Otherwise than in JAX.**" in section and "numpy's meaning" not in section
+    assert len(importlib.import_module("reference").differences()) > 80
