@@ -25,8 +25,9 @@ _ARGUMENT = re.compile(r"argument `(.*)`")
 
 @dataclass(frozen=True)
 class RootCause:
-    """An annotation, and the collectives that are there because of it, dearest group of equal ones
-    first, but that no op does without what is needed comes last. text: what it is, "`ws[*]['o']` as P(None, 'model')"; "" where none is known.
+    """An annotation, and the collectives that are there because of it: the dearest group of equal
+    ones first, those that no op does without last. text: what it is, "`ws[*]['o']` as P(None,
+    'model')"; "" where none is known.
     """
     text: str
     groups: tuple[tuple[ExplainedCollective, ...], ...]
