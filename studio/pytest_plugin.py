@@ -7,8 +7,9 @@
     def test_layer(comm):
         assert comm(layer, x, w).received_bytes == 24576
 
-pytest loads this in every run where the package is installed, so it imports nothing of it until a
-test is marked: what does the work is in comm_budgets.py.
+It is loaded by name (`-p shardtrace.studio.pytest_plugin`, or `pytest_plugins` of a conftest.py): as
+an entry point it would have pytest rewrite the assertions of the whole package. It imports nothing
+of it until a test is marked: what does the work is in comm_budgets.py.
 """
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from shardtrace.tracer.references.frames import BOXES
+
 
 def python_calls(f: Callable[..., Any], *args: Any, events: tuple[str, ...] = ("call",)) -> int:
     """Calls of Python functions within `f(*args)`; what is written in C does not count (but with
@@ -20,6 +22,8 @@ def python_calls(f: Callable[..., Any], *args: Any, events: tuple[str, ...] = ("
 
     gc.collect()
     gc.disable()
+    left = [*BOXES]              # references of earlier tests, for which functions are looked at
+    BOXES.clear()
     before = sys.getprofile()
     sys.setprofile(on_event)
     try:
@@ -27,4 +31,5 @@ def python_calls(f: Callable[..., Any], *args: Any, events: tuple[str, ...] = ("
     finally:
         sys.setprofile(before)
         gc.enable()
+        BOXES.update(left)
     return count

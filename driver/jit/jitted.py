@@ -106,7 +106,7 @@ class Jitted:
             return self._f(*args, **kwargs)
         traced_args, traced_kwargs, static = self.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten_call(traced_args, traced_kwargs)
-        if BOXES and references(leaves):
+        if BOXES.data and references(leaves):
             return on_arguments(self, leaves, in_tree, static)(leaves)
         state = STATE
         if state.interpreter is not None:
@@ -248,7 +248,7 @@ class Jitted:
             return out
 
         name = function_name(self._f)
-        if unwatched and state.phases is None and not SCOPES.path and not BOXES:
+        if unwatched and state.phases is None and not SCOPES.path and not BOXES.data:
             program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
         else:
             with phase("trace") as timed, observing(), named_scopes(), Frame() as frame:
@@ -296,7 +296,7 @@ class Jitted:
         leaves, in_tree = tree.flatten_call(args, kwargs)
         if self._boundary.asks:
             self._boundary.check()
-        if BOXES and references(leaves):
+        if BOXES.data and references(leaves):
             return on_arguments(self, leaves, in_tree, static).trace(leaves)  # type: ignore
         program, out_tree, captured = self._trace(leaves, in_tree, static)
         if program.memo.get("references"):

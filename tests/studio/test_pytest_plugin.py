@@ -33,7 +33,8 @@ def run(tmp_path):
         (tmp_path / name).write_text(HEAD + textwrap.dedent(text))
         (tmp_path / "pytest.ini").write_text("[pytest]\n")
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:asyncio", "--strict-markers", *options],
+            [sys.executable, "-m", "pytest", "-p", "no:asyncio", "-p",
+             "shardtrace.studio.pytest_plugin", "--strict-markers", *options],
             cwd=tmp_path, capture_output=True, text=True, timeout=120,
             env={**os.environ, "XLA_FLAGS": "", "COLUMNS": "160"})
         return done.returncode, done.stdout + done.stderr

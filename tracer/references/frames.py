@@ -7,6 +7,7 @@ their own again when the frame ends. The frame notes which these are.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -19,15 +20,12 @@ from ..trees import tree
 class Box:
     """The value of a reference. depth: how many frames are around the place where it was made."""
 
-    __slots__ = ("depth", "value")
+    __slots__ = ("__weakref__", "depth", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = value
         self.depth = len(_FRAMES.stack)
-        BOXES.add(id(self))
-
-    def __del__(self) -> None:
-        BOXES.discard(id(self))
+        BOXES.add(self)
 
     def read(self) -> Any:
         for frame in _FRAMES.stack[self.depth:]:
@@ -43,8 +41,9 @@ class Box:
         self.value = value
 
 
-BOXES: set[int] = set()
-"""Those that are alive, by id: where there are none, functions are not looked at for references."""
+BOXES: weakref.WeakSet[Box] = weakref.WeakSet()
+"""All that are alive: where there are none (`BOXES.data` says it without a call), functions are not
+looked at for references."""
 
 
 class Frame:

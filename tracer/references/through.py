@@ -22,7 +22,7 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
     """`scan(f, init, xs, ...)`: a reference among `xs` is one to the item in `f`."""
     @functools.wraps(scan)
     def wrapped(f: Any, init: Any, xs: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if not BOXES or not callable(f):
+        if not BOXES.data or not callable(f):
             return scan(f, init, xs, *args, **kwargs)
         leaves, xs_tree = tree.flatten(xs)
         places = references(leaves)
@@ -62,7 +62,7 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
 def while_loops(while_loop: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(while_loop)
     def wrapped(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
-        if not BOXES or not callable(body_fun):
+        if not BOXES.data or not callable(body_fun):
             return while_loop(cond_fun, body_fun, init_val)
         done, result = unwritten(while_loop, cond_fun, body_fun, init_val)
         if done:
@@ -83,7 +83,7 @@ def branching(choose: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(choose)
     def wrapped(what: Any, chosen: Any, index: Any, branches: Any, names: Any, operands: Any
                 ) -> Any:
-        if not BOXES:
+        if not BOXES.data:
             return choose(what, chosen, index, branches, names, operands)
         leaves, treedef = tree.flatten(operands)
         places = references(leaves)
@@ -122,7 +122,7 @@ def differentiating(transform: Callable[..., Any]) -> Callable[..., Any]:
     `f` writes is such."""
     @functools.wraps(transform)
     def wrapped(fun: Any, *args: Any, has_aux: bool = False, **kwargs: Any) -> Any:
-        if not BOXES or not callable(fun):
+        if not BOXES.data or not callable(fun):
             return transform(fun, *args, has_aux=has_aux, **kwargs)
         boxes: list[Any] = []
         *answer, (aux, values) = transform(_auxiliary(fun, has_aux, boxes), *args, has_aux=True,
@@ -142,7 +142,7 @@ def with_gradients(value_and_grad: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(derived)
         def value_and_grad_f(*args: Any, **named: Any) -> Any:
-            if not BOXES:
+            if not BOXES.data:
                 return derived(*args, **named)
             boxes: list[Any] = []
             pure = value_and_grad(_auxiliary(fun, has_aux, boxes), argnums, True, *rest, **kwargs)
@@ -176,7 +176,7 @@ def mapped(vmap_call: Callable[..., Any]) -> Callable[..., Any]:
     and what is closed over is one for all examples."""
     @functools.wraps(vmap_call)
     def wrapped(fun: Any, args: Any, kwargs: Any, in_axes: Any, out_axes: Any, *rest: Any) -> Any:
-        if not BOXES:
+        if not BOXES.data:
             return vmap_call(fun, args, kwargs, in_axes, out_axes, *rest)
         leaves, treedef = tree.flatten((args, kwargs))
         places = references(leaves)
@@ -235,7 +235,7 @@ def recomputed(call: Callable[..., Any]) -> Callable[..., Any]:
     """`call(fun, prevent_cse, policy, *args)`, which traces `fun(*args)` as one equation."""
     @functools.wraps(call)
     def wrapped(fun: Callable[..., Any], prevent_cse: bool, policy: Any, *args: Any) -> Any:
-        if not BOXES:
+        if not BOXES.data:
             return call(fun, prevent_cse, policy, *args)
         leaves, treedef = tree.flatten(args)
         fixed = {i: leaves[i] for i in references(leaves)}
@@ -259,7 +259,7 @@ def with_rules(call: Callable[..., Any]) -> Callable[..., Any]:
     over by the function and its rules, and may be residuals."""
     @functools.wraps(call)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        places = references(args) if BOXES else []
+        places = references(args) if BOXES.data else []
         if not places or self.fwd is None:
             return call(self, *args, **kwargs)
         fixed = {i: args[i] for i in places}
