@@ -7,7 +7,7 @@
     def test_layer(comm):
         assert comm(layer, x, w).received_bytes == 24576
 
-It is loaded by name (`-p shardtrace.studio.pytest_plugin`, or `pytest_plugins` of a conftest.py): as
+It is loaded by name (`-p shardtrace.studio.pytest_plugin`, or `pytest_plugins` of a conftest): as
 an entry point it would have pytest rewrite the assertions of the whole package. It imports nothing
 of it until a test is marked: what does the work is in comm_budgets.py.
 """
