@@ -41,7 +41,7 @@ class Box:
         self.value = value
 
 
-BOXES: weakref.WeakSet[Box] = weakref.WeakSet()
+BOXES: Any = weakref.WeakSet()
 """All that are alive: where there are none (`BOXES.data` says it without a call), functions are not
 looked at for references."""
 
