@@ -118,7 +118,7 @@ def rows(found: Mapping[str, Records], before: Mapping[str, Records]) -> list[tu
 HEADS = ("test", "function", "collectives", "received", "time", "peak memory")
 
 
-def plain_table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+def report_lines(rows: list[tuple[str, ...]]) -> Iterator[str]:
     """The report as lines for a terminal, a test's functions below its name."""
     if not rows:
         yield "no test is marked with `comm`, or uses the fixture of this name"

@@ -103,7 +103,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     rows = work.rows(_FOUND, before)
     if wanted:
         terminalreporter.section("communication")
-        for line in work.plain_table(rows):
+        for line in work.report_lines(rows):
             terminalreporter.write_line(line)
     if file:
         with open(file, "a" if file == work.step_summary() else "w", encoding="utf-8") as out:

@@ -70,6 +70,16 @@ def op_page(name: str) -> str | None:
     if op is None:
         return None
     lines = [f"{name}: {op.doc}"]
+    rules = op_rules(op)
+    if not rules:
+        lines.append("  its rule hangs on its params" if op.rule is not None else
+                     "  it has no rule: it holds programs" if op.subprograms else
+                     "  it has no rule: nothing of it is split, or it works on blocks")
+    return "\n".join([*lines, *[f"  {rule}    {of}" for rule, of in rules.items()]])
+
+
+def op_rules(op: Op) -> dict[str, str]:
+    """The factor rules of an op's samples as texts, each with the operands that it is for."""
     rules: dict[str, str] = {}
     for sample in op.samples() if op.samples is not None and op.rule is not None else ():
         types = tuple([typeof(x) for x in sample.operands])
@@ -77,13 +87,7 @@ def op_page(name: str) -> str | None:
         rule = op.factor_rule(tuple([t.shape for t in types]), tuple([t.shape for t in results]),
                               dict(sample.params))
         rules.setdefault(str(rule), ", ".join(t.str_short() for t in types))
-    if not rules and isinstance(op.rule, str):
-        rules[op.rule] = "of any shapes"
-    elif not rules:
-        lines.append("  its rule hangs on its params" if op.rule is not None else
-                     "  it has no rule: it holds programs" if op.subprograms else
-                     "  it has no rule: nothing of it is split, or it works on blocks")
-    return "\n".join([*lines, *[f"  {rule}    {of}" for rule, of in rules.items()]])
+    return rules or ({op.rule: "of any shapes"} if isinstance(op.rule, str) else {})
 
 
 def error_classes() -> dict[str, type]:

@@ -143,20 +143,12 @@ def _op_rows(op: Any) -> Iterator[str]:
 
 
 def _rule(op: Any) -> str:
-    """The factor rule as text: as declared, or that of the first sample with its shapes."""
-    from shardtrace.ir.inference.infer import infer
-    from shardtrace.ir.types import array_type
+    """The factor rule as text: as declared, or that of the first sample with its operands."""
+    from shardtrace.cli.commands.help import op_rules
 
     if isinstance(op.rule, str):
         return f"`{op.rule}`"
-    for sample in op.samples() if op.samples else ():
-        if all(hasattr(x, "dtype") for x in sample.operands):
-            types = tuple(array_type(x.shape, x.dtype) for x in sample.operands)
-            shapes = tuple(t.shape for t in types)
-            results = tuple(t.shape for t in infer(op, types, sample.params))
-            rule = op.factor_rule(shapes, results, dict(sample.params))
-            return f"`{rule}`, of operands {', '.join(map(str, shapes))}"
-    return ""
+    return next((f"`{rule}`, of operands {of}" for rule, of in op_rules(op).items()), "")
 
 
 def _passes() -> str:

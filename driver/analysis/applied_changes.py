@@ -110,8 +110,7 @@ class Changed(Jitted):
                  ) -> None:
         self._arg_specs = arg_specs(changes)
         boundary = ChangedBoundary(base._boundary, mesh, self._arg_specs, result_specs(changes))
-        super().__init__(base._f, boundary, base.inline, base.keep_unused, base._device,
-                         base._options, base._partition_options)
+        super().__init__(base._f, boundary, *base._settings)
         self._base, self._changes, self._mesh = base, tuple(changes), mesh
         self._padded = padded
         self._traces = {}           # its own: other changes of the function trace otherwise

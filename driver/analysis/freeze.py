@@ -10,6 +10,7 @@ from ...ir.program import Program
 from ...report.frozen.decisions import Key
 from ...report.frozen.fitting import fitted
 from ...report.frozen.plan import FrozenPlan, PlanDifference
+from ..jit.boundary import Boundary
 from ..jit.jit import jit
 from ..jit.jitted import Jitted
 from ..jit.stages import Compiled, Lowered
@@ -74,11 +75,13 @@ class Thawed(Jitted):
     """A jitted function that keeps a plan."""
 
     def __init__(self, base: Jitted, plan: FrozenPlan) -> None:
-        super().__init__(base._f, base._boundary, base.inline, base.keep_unused, base._device,
-                         base._options, base._partition_options)
+        super().__init__(base._f, base._boundary, *base._settings)
         self._base, self.plan = base, plan
         self._traces = {}           # its own: the function itself has no constraints
         self._unfit: dict[int, dict[Key, str]] = {}
+
+    def _like(self, f: Callable[..., Any], boundary: Boundary) -> Thawed:
+        return Thawed(super()._like(f, boundary), self.plan)
 
     def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
                ) -> tuple[Program, Any, list[Any]]:

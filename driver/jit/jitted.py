@@ -87,6 +87,15 @@ class Jitted:
         self.on_values: dict[Any, Jitted] = {}       # functions of what references hold
         JITTED.add(self)
 
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        """What `jit` was told of it besides the boundary."""
+        return self.inline, self.keep_unused, self._device, self._options, self._partition_options
+
+    def _like(self, f: Callable[..., Any], boundary: Boundary) -> Jitted:
+        """Another function, jitted as this one is."""
+        return Jitted(f, boundary, *self._settings)
+
     # -- calling -----------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = None

@@ -133,7 +133,5 @@ def _jitted(jitted: Any, key: Any, f: Callable[..., Any], asked: Any) -> Any:
         out = jitted._boundary.out_shardings
         boundary = Boundary(asked, None if out is None else (out, None),
                             Arguments(f, None, None, None, None))
-        found = jitted.on_values[key] = type(jitted)(
-            f, boundary, jitted.inline, jitted.keep_unused, jitted._device, jitted._options,
-            jitted._partition_options)
+        found = jitted.on_values[key] = jitted._like(f, boundary)
     return found

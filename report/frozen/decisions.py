@@ -17,6 +17,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.propagation.graph import THE_PLAN
+from ..advice.changes import sharding_key
 from ..reasons.value_paths import inner_programs
 from ..words import spec_text
 
@@ -137,7 +138,7 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
 
 def asked_spec(eqn: Equation) -> PartitionSpec:
     """What a constraint or `reshard` asks for."""
-    return eqn.params["sharding" if "sharding" in eqn.params else "dst_sharding"].spec
+    return eqn.params[sharding_key(eqn)].spec
 
 
 def _layouts(program: Program) -> Iterator[tuple[int, Equation]]:

@@ -27,6 +27,11 @@ def collective_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
              "reasons": c.cause.lines()} for c in e.collectives]
 
 
+def collective_numbers(e: Analysis) -> dict[int, int]:
+    """By the identity of an equation, the number of the collective that it is."""
+    return {id(c.record.equation): n for n, c in enumerate(e.collectives)}
+
+
 def cause_data(e: Analysis, advised: int) -> list[dict[str, Any]]:
     """The root causes: what is behind collectives, and groups of equal ones, each with the fixes of
     one of them where it is among the dearest `advised`.
@@ -86,7 +91,7 @@ def timeline_data(e: Analysis, tables: Tables) -> dict[str, Any]:
     """A step on one device: lanes, computation first, then one for each set of mesh axes; events as
     `[lane, start, seconds, op, place, collective]`.
     """
-    number = {id(c.record.equation): n for n, c in enumerate(e.collectives)}
+    number = collective_numbers(e)
     lanes = {COMPUTATION: 0}
     events, seen = [], set()
     for event in e.timeline():

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir.program import Equation, Program
 from ...ir.text.rows import program_rows
 from ..analysis import Analysis
+from .costs import collective_numbers
 from .tables import Tables
 
 _MADE_UP = re.compile(r"%\w+|(?<=\w)%\d+")      # names of the printer's own, new in each text
@@ -17,7 +18,7 @@ def stage_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
     """Each stage: its name, rows `[text, place, collective]`, and `changes`, rows of the one before
     and of this that differ: `[from, to, from here, to here]`. Stages that are alike are left out.
     """
-    number = {id(c.record.equation): n for n, c in enumerate(e.collectives)}
+    number = collective_numbers(e)
     found: list[dict[str, Any]] = []
     before: list[str] | None = None
     last: Program | None = None

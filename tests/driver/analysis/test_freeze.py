@@ -214,3 +214,20 @@ def test_a_file_that_is_no_plan_is_refused(text, tmp_path):
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(ValueError, match="is no frozen plan"):
         st.thaw_plan(chain, tmp_path / "plan.json")
+
+
+def test_a_plan_is_kept_by_a_function_of_references():
+    def step(total, x, w):
+        total[...] += jnp.tanh(x @ w).sum(0)
+        return total[...] * 2
+
+    rng = np.random.default_rng(0)
+    x, w = (st.device_put(rng.standard_normal((8, 8), np.float32), NamedSharding(MESH, P(axis)))
+            for axis in ("data", "model"))
+    plan = st.freeze_plan(step)(st.new_ref(jnp.zeros(8)), x, w)
+    total = st.new_ref(jnp.zeros(8))
+    kept = st.thaw_plan(step, plan)
+    np.testing.assert_allclose(kept(total, x, w), 2 * np.tanh(np.asarray(x) @ np.asarray(w)).sum(0),
+                               rtol=1e-5)
+    np.testing.assert_allclose(total[...] * 2, kept(st.new_ref(jnp.zeros(8)), x, w), rtol=1e-6)
+    assert isinstance(next(iter(kept.on_values.values())), type(kept))
