@@ -1,8 +1,8 @@
 """The site: `python docs/site/build.py [OUT]`, with what `pip install '.[docs]'` brings.
 
 Pages of docs/ and those that are made (reference.py, the examples, CONTRIBUTING.md) are laid out in
-a temporary folder, links between them set right, and Sphinx makes HTML of them. Strict: whatever it
-warns of, a broken link or a page that nothing leads to, is an error.
+a temporary folder, drawings (drawings.py) put in and links set right; Sphinx makes HTML of them.
+Strict: whatever it warns of, a broken link or a page that nothing leads to, is an error.
 """
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import reference
+from drawings import drawn
 
 DOCS = reference.ROOT / "docs"
 FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md",
@@ -30,7 +31,7 @@ def pages() -> dict[str, str]:
     made = examples()
     found |= reference.pages() | made
     found["examples.md"] += reference.contents(name.removesuffix(".md") for name in made)
-    return {path: with_links(path, text, set(found)) for path, text in found.items()}
+    return {path: with_links(path, drawn(text), set(found)) for path, text in found.items()}
 
 
 def examples() -> dict[str, str]:

@@ -6,10 +6,14 @@ import inspect
 import posixpath
 import re
 import sys
+import xml.etree.ElementTree
 
 import pytest
 
+import shardtrace as st
 from shardtrace.ir.dialect import OPS
+from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding, reshard
+from shardtrace.sharding import PartitionSpec as P
 
 from ..paths import DOCS
 
@@ -21,7 +25,7 @@ def build():
         yield importlib.import_module("build")
     finally:
         sys.path.pop(0)
-        for name in ("build", "reference", "docstrings"):
+        for name in ("build", "drawings", "reference", "docstrings"):
             sys.modules.pop(name, None)
 
 
@@ -45,6 +49,30 @@ def test_every_op_is_described_with_its_rule(pages):
     assert "`i k, k j -> i j | k:sum`" in sections["dot_general"]
     without = [name for name, text in sections.items() if "factor rule: `" not in text]
     assert len(without) < len(sections) / 5, without
+
+
+def test_drawings_are_made_of_what_the_pages_speak_of(pages):
+    drawn = {page: re.findall(r"<svg .*?</svg>", text) for page, text in pages.items()}
+    for page, pictures in drawn.items():
+        assert "<!-- drawing:" not in pages[page]
+        for picture in pictures:
+            assert xml.etree.ElementTree.fromstring(picture).get("viewBox"), page
+    assert len(drawn["architecture.md"]) == 2
+    for page in (DOCS / "explanation").glob("*.md"):
+        assert drawn[f"explanation/{page.name}"], page.name
+
+
+def test_a_drawing_of_an_exchange_shows_what_each_device_holds(build):
+    drawings = importlib.import_module("drawings")
+    mesh = AbstractMesh((4,), ("x",), (AxisType.Explicit,))
+    sums = st.ShapeDtypeStruct((8, 8), "float32",
+                               sharding=NamedSharding(mesh, P(unreduced={"x"})))
+    moved = drawings.exchanges(sums, lambda v: reshard(v, NamedSharding(mesh, P("x"))))
+    before, after = moved.split("reduce_scatter")
+    assert before.count("url(#part)") == 4 and "f32[8,8]{U:x}" in before
+    assert "url(#part)" not in after
+    heights = re.findall(r"height='([\d.]+)' fill='hsl", moved)
+    assert heights == ["64.0"] * 4 + ["16.0"] * 4       # the whole, then a quarter of the rows
 
 
 def test_links_lead_to_pages(pages):

@@ -20,7 +20,7 @@ from shardtrace.cli.main import main
 from ..paths import DOCS
 from .test_commands import forget
 
-PAGES = sorted((*DOCS.glob("tutorial/*.md"), *DOCS.glob("howto/*.md")))
+PAGES = sorted(DOCS.glob("*/*.md"))
 BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
