@@ -1,8 +1,26 @@
 """Where tests find the repository's files, from whichever folder they lie in."""
+import functools
+import importlib
 import pathlib
+import sys
+from types import ModuleType
 
 TESTS = pathlib.Path(__file__).parent
 ROOT = TESTS.parent
 GOLDEN = TESTS / "golden"
 DOCS = ROOT / "docs"
 EXAMPLES = ROOT / "examples"
+
+
+@functools.cache
+def module_of_site(name: str) -> ModuleType:
+    """A module of docs/site. They import each other by name alone, which nobody else should."""
+    before = {*sys.modules}
+    sys.path.insert(0, str(DOCS / "site"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
+        for other in {*sys.modules} - before:
+            if str(getattr(sys.modules[other], "__file__", "")).startswith(str(DOCS / "site")):
+                del sys.modules[other]

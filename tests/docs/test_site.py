@@ -1,11 +1,9 @@
 """The site: every public name has its place in the reference, and every link leads to a page."""
 from __future__ import annotations
 
-import importlib
 import inspect
 import posixpath
 import re
-import sys
 import xml.etree.ElementTree
 
 import pytest
@@ -15,27 +13,16 @@ from shardtrace.ir.dialect import OPS
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
 
-from ..paths import DOCS
+from ..paths import DOCS, module_of_site
 
 
 @pytest.fixture(scope="module")
-def build():
-    sys.path.insert(0, str(DOCS / "site"))
-    try:
-        yield importlib.import_module("build")
-    finally:
-        sys.path.pop(0)
-        for name in ("build", "drawings", "reference", "docstrings"):
-            sys.modules.pop(name, None)
-
-
-@pytest.fixture(scope="module")
-def pages(build) -> dict[str, str]:
-    return build.pages()
+def pages() -> dict[str, str]:
+    return module_of_site("build").pages()
 
 
 def test_every_public_name_is_described(pages):
-    reference = importlib.import_module("reference")
+    reference = module_of_site("reference")
     for module in reference.public_modules():
         page = pages[f"reference/api/{module}.md"]
         for name, _ in reference.public_names(module):
@@ -62,8 +49,8 @@ def test_drawings_are_made_of_what_the_pages_speak_of(pages):
         assert drawn[f"explanation/{page.name}"], page.name
 
 
-def test_a_drawing_of_an_exchange_shows_what_each_device_holds(build):
-    drawings = importlib.import_module("drawings")
+def test_a_drawing_of_an_exchange_shows_what_each_device_holds():
+    drawings = module_of_site("drawings")
     mesh = AbstractMesh((4,), ("x",), (AxisType.Explicit,))
     sums = st.ShapeDtypeStruct((8, 8), "float32",
                                sharding=NamedSharding(mesh, P(unreduced={"x"})))
@@ -100,12 +87,12 @@ def test_menu_has_every_page(pages):
     ("Adds.\n\n>>> 1 + 1\n2\n>>> 2", "Adds.\n\n```pycon\n>>> 1 + 1\n2\n>>> 2\n```"),
     ("Rows:\n  a  first\n  b  second", "Rows:\n\n```text\na  first\nb  second\n```"),
 ])
-def test_docstrings_as_markdown(build, docstring, markdown):
-    assert importlib.import_module("docstrings").as_markdown(docstring) == markdown
+def test_docstrings_as_markdown(docstring, markdown):
+    assert module_of_site("docstrings").as_markdown(docstring) == markdown
 
 
-def test_signatures_are_readable(build):
-    called = importlib.import_module("docstrings").called
+def test_signatures_are_readable():
+    called = module_of_site("docstrings").called
 
     def f(x: int, dtype=float, *, flag: str | None = None) -> list[int]:
         return [x]
@@ -118,4 +105,4 @@ def test_what_differs_from_jax_stands_beside_the_name(pages):
     page = pages["reference/api/shardtrace.numpy.md"]
     section = page.partition("\n## `interp`\n")[2].partition("\n## ")[0]
     assert "**Otherwise than in JAX.**" in section and "numpy's meaning" not in section
-    assert len(importlib.import_module("reference").differences()) > 80
+    assert len(module_of_site("reference").differences()) > 80

@@ -24,7 +24,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.context import config
 
-from ..paths import ROOT
+from ..paths import module_of_site
 
 # Where the things live of which each must have an example: modules, or folders of modules.
 WITH_EXAMPLES = (
@@ -91,23 +91,16 @@ MOST_USED = {
         key split fold_in normal truncated_normal uniform randint bernoulli categorical permutation
         choice""",
 }
+PUBLIC_MODULES = module_of_site("reference").public_modules()
 PLAIN = 60                     # characters that say more than the name does
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-
-
-def _public_modules() -> list[str]:
-    """`shardtrace` and every module under it that users import by name."""
-    api = ROOT / "api"
-    folders = sorted(path.parent.relative_to(api) for path in api.rglob("__init__.py"))
-    return ["shardtrace", *(".".join(("shardtrace", *folder.parts)) for folder in folders
-                            if folder.parts)]
 
 
 def _public_things() -> dict[str, Any]:
     """Functions and classes by the first public name that leads to each."""
     things: dict[str, Any] = {}
     seen: set[int] = set()
-    for module_name in _public_modules():
+    for module_name in PUBLIC_MODULES:
         module = importlib.import_module(module_name)
         for name in getattr(module, "__all__", ()):
             thing = getattr(module, name)
@@ -149,7 +142,7 @@ def _examples(name: str, thing: Any) -> list[doctest.DocTest]:
     return [test for test in finder.find(thing, name, module=False, globs=names) if test.examples]
 
 
-MODULES = {name: importlib.import_module(name) for name in _public_modules()}
+MODULES = {name: importlib.import_module(name) for name in PUBLIC_MODULES}
 DOCTESTS = {test.name: test for name, thing in {**MODULES, **THINGS}.items()
             for test in _examples(name, thing)}
 
