@@ -99,4 +99,7 @@ def error_classes() -> dict[str, type]:
 def error_page(name: str) -> str | None:
     """The help page of an error class; None if there is none of this name."""
     cls = error_classes().get(name)
-    return None if cls is None else f"{name}: {inspect.getdoc(cls)}".rstrip()
+    if cls is None:
+        return None
+    paragraphs = f"{name}: {inspect.getdoc(cls)}".rstrip().split("\n\n")
+    return "\n\n".join(p if p.startswith(">>> ") else p.replace("\n", " ") for p in paragraphs)

@@ -175,7 +175,7 @@ def _errors() -> str:
     from shardtrace import errors
 
     parts = ["# Errors", "What each means, a program that raises it, and what to write instead. "
-             "`shardtrace explain NAME` prints the same."]
+             "The tests run both. `shardtrace help NAME` prints the same."]
     for name, cls in public_names(errors.__name__):
         if inspect.isclass(cls) and issubclass(cls, BaseException):
             bases = ", ".join(f"`{base.__name__}`" for base in cls.__mro__[1:]

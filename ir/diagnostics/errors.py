@@ -1,7 +1,7 @@
 """Errors: JAX's classes and names, so that code that catches JAX's errors catches these.
 
-The docstring of each class is its help page (`shardtrace explain ShardingTypeError`): a program
-that fails, why, and what to write instead. An error made from a `Diagnostic` carries it as
+The docstring of each class is its help page (`shardtrace help ShardingTypeError`): a program that
+fails, why, and what to write instead. An error made from a `Diagnostic` carries it as
 `.diagnostic`, for tools that want the data rather than the text.
 """
 
@@ -40,6 +40,12 @@ class ShardtraceError(Exception):
 
     `except ShardtraceError` catches what the package itself found wrong with a program; the
     built-in bases (ValueError, TypeError, IndexError) are those of JAX's classes.
+
+    >>> try:
+    ...     st.jit(lambda x: 1 if x else 2)(3)
+    ... except st.errors.ShardtraceError as error:
+    ...     print(type(error).__name__, isinstance(error, TypeError))
+    TracerBoolConversionError True
     """
 
     diagnostic: Any = None
@@ -52,34 +58,42 @@ class ShardtraceError(Exception):
 class ShardingTypeError(ShardtraceError):
     """Operand types whose shardings do not go together over Explicit mesh axes.
 
-    Fails::
+    Fails: dimension 0 is split over X here and over Y there.
 
-        x: f32[8@X,4];  w: f32[8@Y,4]
-        x + w                        # dimension 0 is split over X here and over Y there
+    >>> mesh = st.make_mesh((2, 4), ("X", "Y"), (st.sharding.AxisType.Explicit,) * 2)
+    >>> x = st.device_put(np.ones((8, 4)), st.NamedSharding(mesh, P("X")))
+    >>> w = st.device_put(np.ones((8, 4)), st.NamedSharding(mesh, P("Y")))
+    >>> x + w
+    Traceback (most recent call last):
+    shardtrace.errors.ShardingTypeError: ...
 
     Cause: over Explicit axes the type of a result follows from the types of its operands alone.
     Where these leave a choice (which operand should move?) it is yours, not the compiler's.
 
-    Fix: move one operand, or name the result's sharding where the function takes it::
+    Fix: move one operand, or name the result's sharding where the function takes it.
 
-        x + reshard(w, P("X", None))
-        jnp.einsum("ij,jk->ik", x, w, out_sharding=P("X", None))
+    >>> st.typeof(x + st.reshard(w, st.NamedSharding(mesh, P("X"))))
+    ShapedArray(float32[8@X,4])
     """
 
 
 class DuplicateSpecError(ShardtraceError):
     """A spec that uses one mesh axis twice.
 
-    Fails::
+    Fails:
 
-        NamedSharding(mesh, P("X", "X"))
+    >>> mesh = st.make_mesh((4, 2), ("X", "Y"))
+    >>> st.NamedSharding(mesh, P("X", "X"))
+    Traceback (most recent call last):
+    shardtrace.errors.DuplicateSpecError: ...
 
     Cause: a device has one coordinate along X, so X can split at most one dimension. The same
     holds for an axis and a part of it, as in `P("X", "X:(1)2")`.
 
-    Fix: split one of the dimensions over another axis, or leave it whole::
+    Fix: split one of the dimensions over another axis, or leave it whole.
 
-        NamedSharding(mesh, P("X", "Y"))
+    >>> st.NamedSharding(mesh, P("X", "Y")).spec
+    P('X', 'Y')
     """
 
     def __init__(self, message: str, mesh: Any = None, pspec: Any = None) -> None:
@@ -92,13 +106,19 @@ class DuplicateSpecError(ShardtraceError):
 class IndivisibleError(ShardtraceError, ValueError):
     """A dimension whose size its mesh axes do not divide.
 
-    Fails, on a mesh with X=4::
+    Fails: each of the 4 devices along X would hold 1.5 elements.
 
-        NamedSharding(mesh, P("X")).shard_shape((6,))
+    >>> mesh = st.make_mesh((4, 2), ("X", "Y"))
+    >>> st.NamedSharding(mesh, P("X")).shard_shape((6,))
+    Traceback (most recent call last):
+    shardtrace.errors.IndivisibleError: ...
 
-    Cause: each of the 4 devices along X would hold 1.5 elements.
+    Cause: an array that is placed has blocks of one size.
 
-    Fix: pad the dimension to a multiple of 4, split another dimension, or leave it whole.
+    Fix: split the dimension over another axis, pad it to a multiple of 4, or leave it whole.
+
+    >>> st.NamedSharding(mesh, P("Y")).shard_shape((6,))
+    (3,)
 
     dimension, size, parts: which dimension, of how many elements, over how many devices; advice:
     the fix in words.
@@ -111,165 +131,226 @@ class IndivisibleError(ShardtraceError, ValueError):
 
 
 class JAXTypeError(ShardtraceError, TypeError):
-    """The base class of the TypeErrors that tracing raises, such as for a tracer as a bool."""
+    """The base class of the TypeErrors that tracing raises, such as for a tracer as a bool.
+
+    >>> try:
+    ...     st.jit(lambda x: 1 if x else 2)(3)
+    ... except st.errors.JAXTypeError as error:
+    ...     print(type(error).__name__)
+    TracerBoolConversionError
+    """
 
 
 class JAXIndexError(ShardtraceError, IndexError):
-    """The base class of the IndexErrors that tracing raises, such as for a mask as an index."""
+    """The base class of the IndexErrors that tracing raises, such as for a mask as an index.
+
+    >>> try:
+    ...     st.jit(lambda x: x[x > 0])(np.ones(3))
+    ... except st.errors.JAXIndexError as error:
+    ...     print(type(error).__name__)
+    NonConcreteBooleanIndexError
+    """
 
 
 class ConcretizationTypeError(JAXTypeError):
     """A concrete value is needed where there is only a traced one.
 
-    Fails::
+    Fails: a number of elements is a shape, and must be known while tracing.
 
-        @jit
-        def f(x, n):
-            return x.reshape(n, -1)      # a shape must be known while tracing
+    >>> st.jit(lambda n: jnp.arange(n))(3)
+    Traceback (most recent call last):
+    shardtrace.errors.ConcretizationTypeError: ...
 
     Cause: under `jit` an argument is a tracer: it has a type, but no value.
 
-    Fix: mark the argument static, or derive the number from shapes::
+    Fix: mark the argument static, or derive the number from shapes.
 
-        f = jit(f, static_argnums=1)
+    >>> st.jit(lambda n: jnp.arange(n), static_argnums=0)(3)
+    Array([0, 1, 2], dtype=int32)
     """
 
 
 class TracerBoolConversionError(ConcretizationTypeError):
     """A traced value used as the condition of `if`, `while`, `and`, `or` or `not`.
 
-    Fails::
+    Fails:
 
-        @jit
-        def f(x):
-            if x > 0:
-                return x
-            return -x
+    >>> @st.jit
+    ... def size(x):
+    ...     if x > 0:
+    ...         return x
+    ...     return -x
+    >>> size(-2.0)
+    Traceback (most recent call last):
+    shardtrace.errors.TracerBoolConversionError: ...
 
     Cause: Python must choose a branch while tracing, when `x > 0` has no value.
 
-    Fix: compute both and select, or stage the choice::
+    Fix: compute both and select, or stage the choice.
 
-        return jnp.where(x > 0, x, -x)
-        return lax.cond(x > 0, lambda x: x, lambda x: -x, x)
+    >>> float(st.jit(lambda x: jnp.where(x > 0, x, -x))(-2.0))
+    2.0
+    >>> @st.jit
+    ... def size(x):
+    ...     return st.lax.cond(x > 0, lambda x: x, lambda x: -x, x)
+    >>> float(size(-2.0))
+    2.0
     """
 
 
 class TracerIntegerConversionError(JAXTypeError):
     """A traced value used as a Python integer, say as an index of a list.
 
-    Fails::
+    Fails:
 
-        @jit
-        def f(i):
-            return [10, 20, 30][i]
+    >>> st.jit(lambda i: [10, 20, 30][i])(1)
+    Traceback (most recent call last):
+    shardtrace.errors.TracerIntegerConversionError: ...
 
     Cause: a Python list asks its index for an int while tracing.
 
-    Fix: index an array instead, or make `i` a static argument::
+    Fix: index an array instead, or make `i` a static argument.
 
-        return jnp.array([10, 20, 30])[i]
+    >>> int(st.jit(lambda i: jnp.array([10, 20, 30])[i])(1))
+    20
     """
 
 
 class TracerArrayConversionError(JAXTypeError):
     """A traced value given to numpy.
 
-    Fails::
+    Fails:
 
-        @jit
-        def f(x):
-            return np.sin(x)
+    >>> st.jit(lambda x: np.asarray(x))(0.0)
+    Traceback (most recent call last):
+    shardtrace.errors.TracerArrayConversionError: ...
 
     Cause: numpy needs the numbers, and while tracing there are none.
 
     Fix: use `shardtrace.numpy`, whose functions are recorded into the program; or call out of
     the program with `pure_callback`.
+
+    >>> float(st.jit(lambda x: jnp.asarray(x))(0.0))
+    0.0
     """
 
 
 class NonConcreteBooleanIndexError(JAXIndexError):
     """Indexing with a traced boolean mask.
 
-    Fails::
+    Fails:
 
-        @jit
-        def positive(x):
-            return x[x > 0]
+    >>> x = np.array([3, -1, 2])
+    >>> st.jit(lambda x: x[x > 0])(x)
+    Traceback (most recent call last):
+    shardtrace.errors.NonConcreteBooleanIndexError: ...
 
     Cause: the shape of the result would depend on values, and shapes must be known while tracing.
 
-    Fix: keep the shape and mask the values, or give the size::
+    Fix: keep the shape and mask the values, or give the size.
 
-        jnp.where(x > 0, x, 0)
-        x[jnp.nonzero(x > 0, size=4, fill_value=-1)]
+    >>> st.jit(lambda x: jnp.where(x > 0, x, 0))(x)
+    Array([3, 0, 2], dtype=int32)
+    >>> st.jit(lambda x: x[jnp.nonzero(x > 0, size=2)])(x)
+    Array([3, 2], dtype=int32)
     """
 
 
 class UnexpectedTracerError(JAXTypeError):
     """A traced value used after the trace that made it has ended.
 
-    Fails::
+    Fails:
 
-        kept = []
-
-        @jit
-        def f(x):
-            kept.append(x)
-            return x
-
-        f(1.0)
-        kept[0] + 1
+    >>> kept = []
+    >>> @st.jit
+    ... def f(x):
+    ...     kept.append(x * 2)
+    ...     return x
+    >>> y = f(1.0)
+    >>> kept[0] + y
+    Traceback (most recent call last):
+    shardtrace.errors.UnexpectedTracerError: ...
 
     Cause: a side effect carried the tracer out of its function.
 
     Fix: return the value, or pass it on as an argument.
+
+    >>> y, doubled = st.jit(lambda x: (x, x * 2))(1.0)
+    >>> float(doubled + y)
+    3.0
     """
 
 
 class LeakedTracerError(ShardtraceError):
     """A tracer is still referenced after its trace ended, found by `checking_leaks`.
 
-    Cause and fix are those of `UnexpectedTracerError`; this check finds the leak where it is
-    made, before it does harm.
+    Fails:
+
+    >>> kept = []
+    >>> with st.checking_leaks():
+    ...     y = st.jit(lambda x: kept.append(x))(1.0)
+    Traceback (most recent call last):
+    shardtrace.errors.LeakedTracerError: ...
+
+    Cause: that of `UnexpectedTracerError`; this check finds the leak where it is made, before
+    it does harm.
+
+    Fix: return the value.
+
+    >>> with st.checking_leaks():
+    ...     y = st.jit(lambda x: x)(1.0)
     """
 
 
 class KeyReuseError(JAXTypeError):
-    """A random key consumed twice, found by the key-reuse check.
+    """JAX's error for a random key that is consumed twice.
 
-    Fails::
+    The check is not there, so nothing raises it: the same key gives the same numbers again.
 
-        a = random.normal(key, (4,))
-        b = random.normal(key, (4,))         # the same numbers again
+    >>> key = st.random.key(0)
+    >>> bool((st.random.normal(key, 4) == st.random.normal(key, 4)).all())
+    True
 
-    Fix::
+    Fix:
 
-        key_a, key_b = random.split(key)
+    >>> one, two = st.random.split(key)
+    >>> bool((st.random.normal(one, 4) == st.random.normal(two, 4)).any())
+    False
     """
 
 
 class InvalidInputException(ShardtraceError, TypeError):
-    """An argument that is no array, such as a string or an object, where an array is needed.
+    """An object that is no array, such as a string, where an array is to be placed on a device.
 
-    Fails::
+    Fails:
 
-        jit(lambda x: x)("text")
+    >>> st.device_put({"width": 3.0, "unit": "metre"})
+    Traceback (most recent call last):
+    shardtrace.errors.InvalidInputException: ...
 
-    Fix: pass numbers or arrays, mark the argument static, or register its class as a pytree.
+    Fix: place numbers and arrays alone, or register the class of the object as a pytree.
+
+    >>> st.device_put({"width": 3.0})
+    {'width': Array(3., dtype=float32...)}
     """
 
 
 class TypePromotionError(ShardtraceError, ValueError):
     """Dtypes without a common dtype that they convert to implicitly.
 
-    Fails::
+    Fails:
 
-        jnp.ones(3, "float8_e4m3fn") + jnp.ones(3, "float16")
+    >>> x, y = jnp.ones(3, "float8_e4m3fn"), jnp.ones(3, "float16")
+    >>> x + y
+    Traceback (most recent call last):
+    shardtrace.errors.TypePromotionError: ...
 
     Cause: 4- to 8-bit floats and 1- to 4-bit integers never convert implicitly.
 
-    Fix: say which dtype is meant: `x.astype("float16") + y`.
+    Fix: say which dtype is meant.
+
+    >>> x.astype("float16") + y
+    Array([2., 2., 2.], dtype=float16)
     """
 
 
@@ -279,20 +360,29 @@ class TypePromotionError(ShardtraceError, ValueError):
 class ProcessMismatchError(ShardtraceError, RuntimeError):
     """Processes that do not make the same calls on global arrays.
 
-    Fails, with several processes::
+    Fails: `x` is sharded over all processes, so all must compute the sum.
 
-        if process_index() == 0:
-            print(x.sum())               # x is sharded over all processes: all must compute it
+    >>> def program():
+    ...     mesh = st.make_mesh((8,), ("x",))
+    ...     x = st.device_put(np.arange(8.0), st.NamedSharding(mesh, P("x")))
+    ...     return float(x.sum()) if st.process_index() == 0 else None
+    >>> st.distributed.run_processes(program, 2)
+    Traceback (most recent call last):
+    shardtrace.errors.ProcessMismatchError: ...
 
     Cause: a computation on a global array, a transfer of one, or a function of `multihost_utils`
     is one call of all processes that own some of its devices. The message says where each of them
     is: waiting elsewhere, ended, or never started.
 
-    Fix: make the call in every process, and let one of them use the result::
+    Fix: make the call in every process, and let one of them use the result.
 
-        total = x.sum()
-        if process_index() == 0:
-            print(total)
+    >>> def program():
+    ...     mesh = st.make_mesh((8,), ("x",))
+    ...     x = st.device_put(np.arange(8.0), st.NamedSharding(mesh, P("x")))
+    ...     total = x.sum()
+    ...     return float(total) if st.process_index() == 0 else None
+    >>> st.distributed.run_processes(program, 2)
+    [28.0, None]
     """
 
 
@@ -302,9 +392,18 @@ class ProcessMismatchError(ShardtraceError, RuntimeError):
 class ProgramSyntaxError(ShardtraceError, ValueError):
     """Text that is not a program, with line, column and what was expected there.
 
+    Fails:
+
+    >>> st.parse_program("program @f(x: f32[4) -> f32[4] {\\n  return x\\n}")
+    Traceback (most recent call last):
+    shardtrace.errors.ProgramSyntaxError: a type is expected here...
+
     Cause: an edited dump, most often a missing bracket or a name used before it is bound.
 
     Fix: compare with the form in `ir/text/grammar.lark`, or with a fresh dump of the same stage.
+
+    >>> st.parse_program("program @f(x: f32[4]) -> f32[4] {\\n  return x\\n}").name
+    'f'
     """
 
     filename: str = ""
@@ -316,21 +415,44 @@ class ProgramSyntaxError(ShardtraceError, ValueError):
 class VerificationError(ShardtraceError, ValueError):
     """A program that breaks a rule of its level, found by the verifier.
 
+    Fails: the verifier runs behind every pass, and on the files that commands are given.
+
+    >>> from shardtrace.ir.verify import verify
+    >>> text = \"\"\"program @f(x: f32[4]) -> f32[5] {
+    ...   y: f32[5] = tanh x
+    ...   return y
+    ... }\"\"\"
+    >>> verify(st.parse_program(text))
+    Traceback (most recent call last):
+    shardtrace.errors.VerificationError: ...
+
     Cause: an edited dump, or a pass that made a wrong equation; the message names both the
     equation and the rule.
 
     Fix: for an edited dump, correct the type or the equation; otherwise report it with the dump
     of the stage before (`SHARDTRACE_DUMP`).
+
+    >>> verify(st.parse_program(text.replace("f32[5]", "f32[4]")))
     """
 
 
 class AxisError(ValueError, IndexError):
     """A dimension that an array does not have. JAX raises ValueError or IndexError, by function.
 
+    Fails:
+
+    >>> x = jnp.ones((2, 3))
+    >>> x.sum(0).max(1)
+    Traceback (most recent call last):
+    shardtrace.errors.AxisError: ...
+
     Cause: an axis number that is not below the number of dimensions, often after a reduction or
     under `vmap`, where a mapped dimension is not counted.
 
     Fix: take a number from `-x.ndim` to `x.ndim - 1`, or keep dimensions with `keepdims=True`.
+
+    >>> x.sum(0, keepdims=True).max(1)
+    Array([2.], dtype=float32)
     """
 
 
@@ -338,39 +460,82 @@ class DeletedArrayError(RuntimeError, ValueError):
     """An array whose memory was given away. JAX raises ValueError where it is passed to a jitted
     function, RuntimeError elsewhere.
 
+    Fails:
+
+    >>> step = st.jit(lambda state: state + 1, donate_argnums=0)
+    >>> state = jnp.zeros(3)
+    >>> new = step(state)
+    >>> state + new
+    Traceback (most recent call last):
+    shardtrace.errors.DeletedArrayError: ...
+
     Cause: `delete()` was called on it, or it was passed to a function with `donate_argnums`.
 
-    Fix: use the result of that call from there on (`state = step(state)`), or do not donate it.
+    Fix: use the result of that call from there on, or do not donate it.
+
+    >>> state = jnp.zeros(3)
+    >>> state = step(state)
+    >>> state + 1
+    Array([2., 2., 2.], dtype=float32)
     """
 
 
 class DumpError(ShardtraceError, OSError):
     """Programs cannot be written into the folder that SHARDTRACE_DUMP names.
 
+    Fails:
+
+    >>> with st.config.override(shardtrace_dump="/dev/null/dumps"):
+    ...     y = st.jit(lambda x: x + 1)(1.0)
+    Traceback (most recent call last):
+    shardtrace.errors.DumpError: ...
+
     Cause: it is a file, or may not be written, or the disk is full; the message quotes the system.
 
     Fix: name a folder that can be made or written, or leave the variable out.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with st.config.override(shardtrace_dump=folder):
+    ...     y = st.jit(lambda x: x + 2)(1.0)
     """
 
 
 class JaxRuntimeError(ShardtraceError, RuntimeError):
     """A compiled program failed while it ran, for instance in a function of the host.
 
+    Fails:
+
+    >>> number = st.ShapeDtypeStruct((), np.float32)
+    >>> def call(host):
+    ...     return st.jit(lambda x: st.pure_callback(host, number, x))(1.0)
+    >>> call(lambda x: x.missing)
+    Traceback (most recent call last):
+    shardtrace.errors.JaxRuntimeError: ...
+
     Cause: `pure_callback`, `io_callback` or `debug.callback` called a Python function that raised
     an exception, or returned arrays of other shapes and dtypes than were declared.
 
     Fix: the message quotes the exception; declare what the function returns with
-    `ShapeDtypeStruct`, and convert its results, for example `np.asarray(y, np.float32)`.
+    `ShapeDtypeStruct`, and convert its results.
+
+    >>> float(call(lambda x: np.float32(x * 2)))
+    2.0
     """
 
 
 class MemoryLimitError(JaxRuntimeError):
     """A program for which no plan was found that needs as little memory as is asked for.
 
-    Fails, where a device may hold 64 kB and half of the argument alone is 128 kB::
+    Fails: a device may hold 64 kB, and half of the argument alone is 128 kB.
 
-        f = jit(lambda x: x.sum(), compiler_options={"memory_limit": 64e3})
-        f(device_put(ones((256, 256)), NamedSharding(make_mesh((2,), ("x",)), P("x"))))
+    >>> def place(count):
+    ...     rows = st.NamedSharding(st.make_mesh((count,), ("x",)), P("x"))
+    ...     return st.device_put(np.ones((256, 256), np.float32), rows)
+    >>> total = st.jit(lambda x: x.sum(), compiler_options={"memory_limit": 64e3})
+    >>> total(place(2))
+    Traceback (most recent call last):
+    shardtrace.errors.MemoryLimitError: ...
 
     Cause: arguments, results and values between them that a device holds at once are more than
     `memory_limit`, in every plan that was tried. The message names the least that was found, the
@@ -378,6 +543,9 @@ class MemoryLimitError(JaxRuntimeError):
 
     Fix: split the largest of them over more mesh axes, donate arguments that are not needed later
     (`donate_argnums`), or let values be computed again instead of kept (`checkpoint`).
+
+    >>> float(total(place(8)))
+    65536.0
     """
 
 

@@ -184,6 +184,20 @@ def test_their_methods_have_docstrings(name: str) -> None:
     assert silent == [], f"methods of {name} without a docstring"
 
 
+@pytest.mark.parametrize("name", [n for n in st.errors.__all__ if n != "KeyReuseError"])
+def test_an_error_shows_a_program_that_fails_and_its_mend(name: str) -> None:
+    """KeyReuseError is there for `except`: nothing raises it."""
+    cls = getattr(st.errors, name)
+    (test,) = _examples(f"shardtrace.errors.{name}", cls)
+    raised = [example.exc_msg or "" for example in test.examples]
+    if cls.__subclasses__() and not any(raised):        # a base: shows what it catches
+        assert f"except st.errors.{name}" in test.examples[0].source
+        return
+    fails = [f".{name}:" in message for message in raised]
+    assert sum(fails) == 1 and not any(raised[fails.index(True) + 1:])
+    assert len(raised) > fails.index(True) + 1, "nothing is shown that works"
+
+
 def test_every_public_thing_says_what_it_is() -> None:
     short = [f"{name}: {inspect.getdoc(thing)!r}" for name, thing in THINGS.items()
              if len(inspect.getdoc(thing) or "") < PLAIN]

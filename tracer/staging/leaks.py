@@ -5,6 +5,7 @@ import gc
 from typing import Any
 
 from ...ir.context import STATE, config
+from ...ir.diagnostics.errors import LeakedTracerError
 from .tracer import Tracer
 
 
@@ -17,13 +18,13 @@ def watching() -> bool:
 
 
 def check(builder: Any) -> None:
-    """Raise Exception if tracers of a builder whose trace has ended are still held somewhere."""
+    """Raise LeakedTracerError if tracers of a builder whose trace has ended are still held."""
     gc.collect()
     held = [x for x in gc.get_referrers(builder) if type(x) is Tracer]
     if not held:
         return
     lines = [f"{x.aval.str_short(True)}: {builder.describe(x.variable)}" for x in held]
-    raise Exception(
+    raise LeakedTracerError(
         f"Leaked trace {type(builder).__name__} of `{builder.name}`. Leaked tracer(s):\n\n"
         + "\n".join(f"  {line}" for line in lines)
         + "\n\nA traced value was kept beyond the function, in an outer variable, list or "

@@ -324,7 +324,8 @@ def test_known_values_are_computed_within_a_trace_on_request():
 
 def test_leaks_and_new_traces_are_reported():
     kept = []
-    with st.checking_leaks(), pytest.raises(Exception, match="Leaked trace"):
+    with st.checking_leaks(), pytest.raises(
+            st.errors.LeakedTracerError, match="Leaked trace"):
         st.jit(lambda x: kept.append(x + 1) or x)(1.0)
     kept.clear()
     with st.check_tracer_leaks(True):
