@@ -1,8 +1,9 @@
-"""The tutorial and the recipes print what they say, from their first block to their last.
+"""The tutorial, recipes and explanations print what they say, from first block to last.
 
 The Python blocks of a page are one program that grows, in a file of the page's name: each is run
 when it is reached. A block of text behind one shows what it printed; `console` blocks are commands
-and what they print. With `--update-golden`, what is printed now is written into the page.
+and what they print; a block behind `<!-- file: NAME -->` is a file. With `--update-golden`, what is
+printed now is written into the page. `<!-- needs: flax -->`: libraries without which it is skipped.
 """
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ import linecache
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -21,7 +24,8 @@ from ..paths import DOCS
 from .test_commands import forget
 
 PAGES = sorted(DOCS.glob("*/*.md"))
-BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?:^<!-- file: (?P<file>\S+) -->\n)?^```(?P<kind>python|text|console)\n"
+                   r"(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Reader:
@@ -29,12 +33,15 @@ class Reader:
 
     def __init__(self, page: pathlib.Path, folder: pathlib.Path) -> None:
         self.folder, self.program = folder, folder / f"{page.stem.lstrip('0123456789-')}.py"
-        self.names: dict = {"__name__": "page"}
+        self.names: dict = {"__name__": "__main__"}
         self.source, self.printed, self.end = "", "", -1
 
     def block(self, match: re.Match[str]) -> str:
         """The block as it should stand on the page."""
-        kind, text = match[1], match[2]
+        kind, text = match["kind"], match["text"]
+        if match["file"]:
+            (self.folder / match["file"]).write_text(text)
+            return match[0]
         if kind == "python":
             self.printed, self.end = self.run(text), match.end()
         elif kind == "console":
@@ -54,9 +61,13 @@ class Reader:
 
     def command(self, command: str) -> str:
         words = shlex.split(command)
-        assert words[0] in ("shardtrace", "cat"), command
+        assert words[0] in ("shardtrace", "python", "cat"), command
         if words[0] == "cat":
             said = (self.folder / words[1]).read_text()
+        elif words[0] == "python":
+            done = subprocess.run([sys.executable, *words[1:]], cwd=self.folder, text=True,
+                                  capture_output=True, check=True)
+            said = self.plain(done.stdout)
         else:
             with contextlib.redirect_stdout(io.StringIO()) as out, \
                     contextlib.redirect_stderr(out):
@@ -73,9 +84,12 @@ class Reader:
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_a_page_prints_what_it_says(page, tmp_path, monkeypatch, request):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "88")
     text = page.read_text()
+    for library in re.findall(r"\w+", " ".join(re.findall(r"<!-- needs: (.*) -->", text))):
+        pytest.importorskip(library)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "88")
     printed = BLOCK.sub(Reader(page, tmp_path).block, text)
     forget(tmp_path)
     if request.config.getoption("--update-golden"):

@@ -53,6 +53,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_every_recipe_is_here() -> None:
     assert {diff.stem for diff in RECIPES} == SUITE.keys() == FILES.keys()
+    told = re.findall(r"^\*\*Add an? (.*)\.\*\*|^\*\*Add (hardware)\.\*\*",
+                      (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert SUITE.keys() <= {"".join(name).replace(" ", "_") for name in told}
 
 
 @pytest.mark.parametrize("diff", RECIPES, ids=[diff.stem for diff in RECIPES])
