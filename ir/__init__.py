@@ -14,8 +14,8 @@
     diagnostics/         errors, and places in the user's source
     support/             caches, lazy imports, records, buffers
 
-Importing it tells `OPS` and `Program` what stands above them: the files of ops, and what writes
-programs. These load when first needed.
+Importing it registers the op declarations with `OPS` and the printer with `Program`; both load when
+first needed.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Op instances: an op with its params, one object for each distinct pair.
 
 Every stage keeps what it finds out about equations by (op, params, types). A program of thousands
-of equations has a handful of these, but to look one up by its params means to build and hash a key
-of them, once a stage and equation. An equation finds its instance once (`Equation.instance`) and
-passes it on to the equations made from it; tables that hang on the instance are then keyed by types
+of equations has a handful of these, but looking one up by its params means building and hashing a
+key, once per stage and equation. An equation finds its instance once (`Equation.instance`) and
+passes it on to the equations made from it; tables kept on the instance are then keyed by types
 alone, which are interned and hash by identity.
 """
 from __future__ import annotations

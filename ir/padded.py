@@ -1,4 +1,4 @@
-"""Padded values: arrays with rows appended, so that a mesh divides a dimension that it did not.
+"""Padded values: arrays with rows appended so that mesh axes divide a dimension evenly.
 
 63 rows over 8 devices are stored as 64, of which the last is padding. Most ops compute along with
 padding as with any other row; one that would see it (a sum, a sort) is given rows that do not count

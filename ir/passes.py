@@ -1,10 +1,10 @@
-"""Passes: named steps from program to program, listed in order where a stage of the work is done.
+"""Passes: named steps from program to program; each stage lists its own, in order.
 
 The partitioner's are in partitioner/passes.py, those by which the simulated executor prepares a
 per-device program in runtime/rewrites/pipeline.py, those over the calls that it plans, from draft
-to draft, in runtime/plans/passes.py. Each has one form, is verified, timed
-(`--time-passes`) and dumped under its name, and those that are not needed for right results can be
-left out by `SHARDTRACE_SKIP=name,...`: to find the one that is to blame.
+to draft, in runtime/plans/passes.py. Each has one form, is verified, timed (`--time-passes`) and
+dumped under its name, and those that are not needed for right results can be left out by
+`SHARDTRACE_SKIP=name,...`, to find the one to blame.
 """
 from __future__ import annotations
 

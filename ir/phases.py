@@ -5,9 +5,9 @@
     print(profile)
 
 Code that does a phase's work says so with `with phase("trace") as p:`, or `in_phase` where it is
-one call; a phase within a phase is its part. Nobody is recorded unless this thread asked for it:
-then a phase costs one look-up.
-`SHARDTRACE_PROFILE=1` records all threads of a process and prints the table when it ends.
+one call; a phase within a phase is its part. Nothing is recorded unless the thread asked for it;
+otherwise a phase costs one lookup. `SHARDTRACE_PROFILE=1` records all threads of a process and
+prints the table when it ends.
 """
 from __future__ import annotations
 

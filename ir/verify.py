@@ -20,10 +20,10 @@ What the level adds (ir/program.py):
               blocks; no op changes shardings; parameters are blocks of the declared whole values
 
 The contract: whatever a program is, `verify` returns or raises VerificationError, with the user's
-line and the equation among its neighbours. Behind a program that it has accepted, passes, printing,
-explaining and running raise errors of this package only, each with its place. (tests/mutants
-looks for programs that break this.) What is
-found right is remembered by (op, types, params), so that verifying is a lookup an equation.
+line and the equation among its neighbours. Once it has accepted a program, passes, printing,
+explaining and running raise only errors of this package, each with its place. (tests/mutants looks
+for programs that break this.) What has been verified is remembered by (op, types, params), so that
+verifying costs one lookup per equation.
 """
 from __future__ import annotations
 

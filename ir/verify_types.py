@@ -1,4 +1,4 @@
-"""What the verifier asks of a program besides its equations: mesh, parameters, results, types."""
+"""The verifier's checks of a program besides its equations: mesh, parameters, results, types."""
 from __future__ import annotations
 
 from typing import Any

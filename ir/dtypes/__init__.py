@@ -1,4 +1,4 @@
-"""Dtypes: type promotion with weak types, and the one module to import for all about dtypes.
+"""Dtypes: type promotion with weak types; import everything about dtypes from here.
 
 Promotion is JAX's standard promotion (0.10.2), a join in a lattice of dtypes and weak types; see
 JEP 9407, "Design of Type Promotion Semantics for JAX", for the lattice and its reasons. Results

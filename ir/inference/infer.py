@@ -3,8 +3,8 @@
 Shape and dtype come from the op's `infer`; the spec from its explicit policy, over Explicit axes
 only; unreduced and reduced axes from `pending`; varying axes are the union of the operands'.
 Results are cached per op on the operand types (interned, so hashing is by identity) and params: a
-rule runs once per distinct instance; not where a param is a program, which is mostly used once and
-would live on. Text and classes of errors are JAX's.
+rule runs once per distinct instance. Equations with programs in their params are not cached, since
+most occur once and would be kept alive. Messages and error classes are JAX's.
 """
 from __future__ import annotations
 

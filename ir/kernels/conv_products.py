@@ -1,9 +1,8 @@
-"""Convolutions as matrix products over windows that are written out.
+"""Convolutions as matrix products over materialised windows (im2col).
 
-The windows are written some examples at a time, or some lines of one, into memory that is used
-again, and in the order in which the operand lies in memory, so that runs of it are copied: with
-channels innermost, or with the last spatial dimension innermost. The products then go straight to
-their place in the result.
+Windows are written a few examples, or a few lines of one, at a time into a buffer that is reused.
+They follow the operand's memory order, channels or the last spatial dimension innermost, so that
+contiguous runs are copied. The products are written straight to their place in the result.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """log, log1p and erf_inv in float32, to the last bit as XLA computes them on CPUs with FMA.
 
-Normal and gamma numbers go through these functions, and a program that ports from JAX should draw
-the same ones. numpy's differ by an ulp or two, so the polynomials are evaluated here, each fused
+Normal and gamma samples go through these functions, and a program ported from JAX should draw the
+same numbers. numpy's differ by an ulp or two, so the polynomials are evaluated here, each fused
 multiply-add as one float64 operation (the product of two float32 is exact in it; the second
 rounding, to float32, shows once in 2^29 or so).
 

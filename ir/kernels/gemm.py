@@ -1,4 +1,4 @@
-"""Contractions of numpy arrays as as few matrix products as possible.
+"""Contractions of numpy arrays by as few matrix products as possible.
 
 Dimensions carry labels, as in an einsum: a label of both operands and the result is a batch
 dimension, of both operands alone a contracting one, of one operand a free one. A device dimension

@@ -1,4 +1,4 @@
-"""Orders of elements: the total order of floats, stable positions, the k largest.
+"""Sorting: the total order of floats, stable argsort, the k largest elements.
 
 The total order of floats is that of their bits: -NaN < -inf < ... < -0.0 < 0.0 < ... < inf < NaN.
 

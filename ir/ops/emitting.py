@@ -1,8 +1,8 @@
 """Building blocks for emitters of per-device equations.
 
-A `localize` rule works on blocks: it compares indices with where its block lies, masks what other
-devices own, and gathers small summaries of all blocks. `Emitting(context)` has these as methods;
-every operand and result is an atom of the per-device program.
+A `localize` rule works on blocks: it compares indices with the position of its block, masks what
+other devices own, and gathers small summaries of all blocks. `Emitting(context)` has these as
+methods; every operand and result is an atom of the per-device program.
 """
 from __future__ import annotations
 

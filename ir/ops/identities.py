@@ -1,4 +1,4 @@
-"""Identity elements of reductions, and what comes last in an order."""
+"""Identity elements of reductions, and the value that sorts last."""
 from __future__ import annotations
 
 from typing import Any

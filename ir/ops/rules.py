@@ -1,8 +1,8 @@
 """Building blocks for declaring structural ops: rule text, typing, batch dimensions.
 
-Ops of other modules are called by name (`call("reduce_sum", x, axes=...)`), because rules refer to
-each other in circles: a broadcast transposes to a sum, a sum to a broadcast. What rules need of
-elementwise ops is in derivatives.py.
+Ops of other modules are called by name (`call("reduce_sum", x, axes=...)`), because rules need each
+other: a broadcast transposes to a sum, a sum to a broadcast. What rules need of elementwise ops is
+in derivatives.py.
 """
 from __future__ import annotations
 

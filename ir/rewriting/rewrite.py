@@ -8,7 +8,7 @@
 Rewrites are found by the op that they replace, so a program without it costs one look at its ops.
 Equations of a replacement are looked at in turn. They stand where the replaced one stood, have its
 location and its reason unless they say otherwise, and the last gives its variables: names stay, and
-so do types, or the rewrite is at fault. What nobody reads then is dropped.
+so do types, or the rewrite is at fault. Equations that are no longer read are dropped.
 """
 from __future__ import annotations
 

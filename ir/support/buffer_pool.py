@@ -1,13 +1,13 @@
-"""Large buffers that are used again: memory that nobody holds any more is kept for the next array.
+"""A pool of large buffers: memory that is no longer referenced is kept for the next array.
 
 A new large array costs a page fault for every 4 KB of it, about as much as computing its elements.
-`empty` therefore takes the memory of an array that died. Who still holds an array is not tracked by
-anybody: an array of the pool has a `_Lease` as its base, as all views of it have, and the memory
-comes back when the lease is collected. So results may leave to the user like any other array.
+`empty` therefore reuses the memory of an array that was freed. References are not counted here: an
+array of the pool, like every view of it, has a `_Lease` as its base, and the memory comes back when
+the lease is collected. So results can be handed to the user like any other array.
 
-All of it begins where a cache line does. What numpy writes elsewhere takes up to twice as long: its
-stores then cross the borders of lines, and wait for loads whose address ends alike. What fills
-large pages of the system begins where one does: a fault for each of these instead of hundreds.
+Buffers start on a cache line. Unaligned ones take numpy up to twice as long to write: stores cross
+cache lines, and stall on loads whose low address bits are the same. Buffers as large as huge pages
+start on one, which costs one fault for each instead of hundreds.
 
 The pool never holds more than was in use at one time before, so that the peak of memory is what it
 would be without it, and at most `POOL.limit` bytes that are not in use.

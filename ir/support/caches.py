@@ -1,8 +1,8 @@
-"""Caches: what is worked out once is kept, but never more of it than a bound.
+"""Caches: results are kept for later calls, in every cache up to a bound.
 
-`CACHES` is the table of all of them: what each holds, and its bound. Functions are remembered by
-`cached`; a table of one's own is a `Bounded` dict of a row of the table. `forget` empties those
-of modules; tables that belong to an object (of one jitted function, one op) go with the object.
+`CACHES` is the table of all of them: what each holds, and its bound. `cached` memoises a function;
+other tables are `Bounded` dicts, with a row of their own. `forget` empties those of modules; tables
+that belong to an object (a jitted function, an op) go with it.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Environment variables: their names and values; unknown ones are refused.
 
 A misspelt SHARDTRACE_DUMP would silently write nothing, so all names that begin with SHARDTRACE_
-are checked when the first setting is read.
+are checked when a setting is first read.
 """
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A dataclass writes the source of six methods and compiles it, half a millisecond a class, when its
 module loads. The methods of a record are the same functions for all of them, and what `dataclasses`
-and `inspect` want to know of it is found out when they ask.
+and `inspect` need is computed on demand.
 """
 from __future__ import annotations
 

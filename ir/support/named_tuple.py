@@ -1,7 +1,7 @@
 """`typing.NamedTuple` whose annotations stay text.
 
-That of `typing` compiles the annotation of each field as the class is made, which takes longer than
-all else about it.
+`typing.NamedTuple` compiles the annotation of each field when the class is made, which takes most
+of the time that this takes.
 """
 from __future__ import annotations
 

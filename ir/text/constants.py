@@ -1,4 +1,4 @@
-"""Constants of a program in its text: small ones in sight, large ones beside it, all bit-exact.
+"""Constants in the text of a program: small ones inline, large ones beside it, all bit-exact.
 
     const a: f32[2,2] = [[1.0, 2.0], [3.0, 4.0]]   every element, up to 64 of them
     const b: f32[4096,64] = full 0.0               one element, repeated

@@ -1,11 +1,11 @@
-"""Lines that fit a width: where the text of a program may be broken, and comments that go on.
+"""Line breaking: where the text of a program may be broken, and how comments continue.
 
-A line is broken where it stays one for the parser: within brackets, after `=` and the commas of
-results, before `<-` and `=>`; between operands a backslash ends the line. What goes on is indented
-by four. A break is made as far outside as it will do, so that what belongs together stays so. What
-cannot be broken, such as a string, may stand out.
+A line is broken where the parser still reads it as one: within brackets, after `=` and the commas
+of results, before `<-` and `=>`; between operands a backslash ends the line. Continuations are
+indented by four. Breaks are made at the outermost level that suffices, so that related parts stay
+together. What cannot be broken, such as a string, may exceed the width.
 
-A comment that goes on begins with three blanks; the reason of an equation has lines of its own:
+A continued comment begins with three spaces; the reason of an equation has lines of its own:
 
     b: f32[4,32]{V:data} = psum_invariant[axes=('model',)] a  # layer.py:12:21-25
         # because `dot_general` leaves partial sums: dimension 1 of operand 0

@@ -1,11 +1,10 @@
 """Names of variables in the text of a program: the user's where they are known.
 
-Parameters are called as the function's arguments, results as the variable that the user bound the
-value to (`Var.name`). What the printer calls by itself has a `%`, which no name of Python has: `%a`
-is a value without a name, `h%1` another value that came to be called `h`, such as a second layout
-of it. What stands behind the `%` is made anew for each text, so it means nothing. No name is used
-twice, and the same program always has the same names. Code made for execution does not contain
-them.
+Parameters take the names of the function's arguments, results that of the variable that the user
+bound the value to (`Var.name`). Names made up by the printer have a `%`, which no Python name has:
+`%a` is a value without a name, `h%1` another value named `h`, such as a second layout of it. The
+part behind the `%` is made up anew for each text and means nothing. No name is used twice, and the
+same program always has the same names. Code made for execution does not contain them.
 """
 from __future__ import annotations
 

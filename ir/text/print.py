@@ -9,7 +9,7 @@
 
 Variables have the user's names where these are known: of parameters, and of values that were bound
 to a name; others are called %a, %b, %c (ir/text/names.py). The same program always gives the same
-text. A program that is wrong prints as well, since the verifier shows it.
+text. Invalid programs print too, since the verifier shows them.
 """
 from __future__ import annotations
 

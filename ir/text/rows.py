@@ -1,4 +1,4 @@
-"""A program as rows, one for each equation, for those who show it with something beside."""
+"""A program as rows, one for each equation, for views that show something beside each."""
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Reading the small things of a program: types, meshes, params (the lower rules of grammar.lark).
+"""Reads the parts of a line: types, meshes, params (the lower rules of grammar.lark).
 
 Each method is called by the parser when the rule of its name has been read, with the values of the
 rule's parts; no tree is built. ir/text/value_printer.py writes what is read here.

@@ -1,4 +1,4 @@
-"""How the small things of a program are written: names, scalars, types, meshes, params.
+"""Writes the parts of a line: names, scalars, types, meshes, params.
 
     f32[8@(X,Y),4]{U:Z}     a type          (X=2, Y=4 auto) of cpu     a mesh
     0.1, -inf, 0x7fc00001   scalars         dims=(1, 0), dtype=f32     params

@@ -1,7 +1,7 @@
 """Gamma-distributed numbers from keys, each by rejection, all elements of an array at once.
 
-Elements that were accepted leave the arrays, so a round costs what is still open. The steps and
-their order are those of `jax.random.gamma`, for the same numbers from the same keys.
+Accepted elements leave the arrays, so a round costs only what remains. The steps and their order
+are those of `jax.random.gamma`, for the same numbers from the same keys.
 
 Source: Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", ACM TOMS 26 (2000).
 """

@@ -1,7 +1,7 @@
 """The generators rbg and unsafe_rbg in numpy: keys of four words, numbers from Philox.
 
-rbg splits and folds the two halves of a key by threefry; unsafe_rbg takes numbers for new keys as
-well, which is quick and of unknown quality. Numbers for a whole array of keys all come from the
+rbg splits and folds the two halves of a key by threefry; unsafe_rbg draws new keys from Philox as
+well, which is fast and of unknown quality. Numbers for a whole array of keys all come from the
 first of them, as in JAX, where a batch of keys is one draw.
 
 Keys are held as in keys.py. Source: `jax.random` (0.10.2).

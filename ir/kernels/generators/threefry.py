@@ -1,8 +1,8 @@
 """Threefry-2x32 in numpy: the hash that all random numbers here are made of.
 
 A hash of (key, counter) gives two words; element i of an array takes the hash of counter i (64
-bits), so any block of any array can be computed alone, from where it lies. Arrays are worked
-through in pieces that stay in cache, in place: about a hundred passes of integer arithmetic each.
+bits), so any block of any array can be computed alone, from its position. Arrays are processed in
+place, in chunks that stay in cache: about a hundred passes of integer arithmetic each.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011; counters
 as in JAX with `jax_threefry_partitionable` on (the default), or off (`original_bits`).

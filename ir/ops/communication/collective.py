@@ -6,7 +6,7 @@ ir/op.py); executors, cost and tests read that. A group's members are ordered by
 first name most significant.
 
 Typing follows JAX's states of a value along a Manual axis: varying, invarying, unreduced, reduced.
-The exchanges themselves, and their bytes, are in exchange.py.
+The exchanges themselves, and their bytes, are in group_exchange.py.
 """
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What collectives do to shapes: to those of blocks, and as factor rules along the axes of the mesh
-that are not Manual.
+"""What collectives do to the shapes of blocks, and their factor rules along mesh axes that are not
+Manual.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`exchange_rows`: each device gets the rows that it wants, wherever they are, in one exchange.
+"""`exchange_rows`: each device receives the rows it asks for, wherever they are, in one exchange.
 
-It is the coordinate form of a list of permutations: of each device's block those rows are sent that
-another one lacks, and nothing else (ir/ops/communication/row_exchange_plan.py says which). Its
-bytes are those of the element-counting bound. After the direct exchanges of "Memory-efficient array
-redistribution" (arXiv:2112.01075); on hardware, a ragged all-to-all.
+It stands for a list of permutations: from each block exactly the rows that other devices lack are
+sent (ir/ops/communication/row_exchange_plan.py says which). Its bytes are those of the
+element-counting bound. After the direct exchanges of "Memory-efficient array redistribution"
+(arXiv:2112.01075); on hardware, a ragged all-to-all.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Halo exchange: what slices, paddings and windows along a split dimension are made of.
+"""Halo exchange: how slices, paddings and windows along a split dimension get their rows.
 
-`rows_needed` brings a device the source rows that its part of the result is computed from, by the
+`rows_needed` fetches the source rows from which a device computes its part of the result, by the
 slices and permutations that halo_plan.py plans. Rows beyond the ends of the source are zero;
-`masked` puts something else there.
+`masked` fills them otherwise.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who needs which rows of whom: exchanges along a split dimension that is read at an offset.
+"""Plans halo exchanges: which rows a device needs from which other, at an offset.
 
 A result position p of a slice, a padding or a window reads the source rows p * stride + offset and
 the next ones, `reach` of them. With both split over n devices, device i needs `rows` source rows

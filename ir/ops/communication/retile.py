@@ -1,11 +1,10 @@
 """`retile`: from one tiling of a value over mesh axes to another, as one exchange.
 
-It is the coordinate form of what named collectives cannot say at once: a permutation of devices
-given by the two tilings and not by a list, an all-to-all of several dimensions, or one whose
-receivers are permuted. Each device receives what it lacks of its new tile and nothing else, which
-is the element-counting bound (ir/ops/communication/retiling.py). Planned by
-partitioner/redistribution/redistribute.py, after the direct exchanges of "Memory-efficient array
-redistribution" (arXiv:2112.01075).
+It covers what no single named collective expresses: a permutation of devices given by two tilings
+instead of a list, an all-to-all of several dimensions, or one whose receivers are permuted. Each
+device receives what it lacks of its new tile and nothing else, which is the element-counting bound
+(ir/ops/communication/retiling.py). Planned by partitioner/redistribution/redistribute.py, after the
+direct exchanges of "Memory-efficient array redistribution" (arXiv:2112.01075).
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tilings of a value over mesh axes, and what a device needs to go from one to another.
+"""Tilings of a value over mesh axes, and what a device receives when one becomes another.
 
 A tiling names, for each dimension, the axes that cut it, major first. Device d holds the tile that
 its coordinates say; axes that a tiling does not name hold copies. Going from a source to a target

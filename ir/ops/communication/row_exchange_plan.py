@@ -1,11 +1,11 @@
-"""Which rows of whom make up what: exchanges in which each device receives just what it lacks.
+"""Plans row exchanges, in which each device receives exactly the rows it lacks.
 
 A source is split over n devices into equal blocks; several sources lie side by side in a device's
 block, its *parts*. Each device wants one or more runs of consecutive *places*, of which *pieces*
 say what stands there: rows of a part. This covers a concatenation (its result is the places, one
 piece for each operand), edges of neighbours, slices and paddings at any offset, and several of
-these at once. As with tilings (retiling.py), nothing here lists devices one by one but arrays of
-numpy.
+these at once. As with tilings (retiling.py), devices are numpy arrays of coordinates, never listed
+one by one.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reshard` and `sharding_constraint`: the ops that speak of a value's sharding alone.
+"""`reshard` and `sharding_constraint`: the ops that concern only a value's sharding.
 
 `reshard` moves a value to another spec: the one place where a program asks for bytes to be moved.
 Over Explicit axes it decides the type; it is also how a value enters and leaves a region in which

@@ -1,5 +1,4 @@
-"""`check`: errors that the user wants to hear of when a program runs, until `checkify` makes values
-of them.
+"""`check`: a runtime check that the user asked for, until `checkify` turns it into a value.
 
 The operands are the leaves of an `Error` (tracer/checkify/errors.py), whose structure is `tree`.
 The equation has no results; a program in which one is left cannot be partitioned, unless it is for

@@ -1,9 +1,9 @@
-"""Calls that say how they are to be differentiated, and names for values.
+"""Calls with derivative rules of their own, and named values.
 
 `custom_jvp_call` and `custom_vjp_call` are calls of `call_jaxpr` whose derivative is a Python
-function of the user's; `checkpoint` is a call whose derivative computes its intermediate values
-again. To every other transformation they are calls. `custom_lin` is what stands for the derivative
-of a custom_vjp function until it is transposed; it can do nothing else.
+function that the user wrote; `checkpoint` is a call whose derivative computes its intermediate
+values again. To every other transformation they are calls. `custom_lin` is what stands for the
+derivative of a custom_vjp function until it is transposed; it can do nothing else.
 """
 from __future__ import annotations
 

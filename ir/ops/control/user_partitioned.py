@@ -1,4 +1,4 @@
-"""`custom_partitioning`: a function of the user's, of which only a rule is known.
+"""`custom_partitioning`: a user's function that is opaque but for its factor rule.
 
 The rule is a factor rule as of any op (ir/rule.py): it says what may be split, and propagation and
 choice read it. `call` is what runs on blocks; it is asked for a program once their shapes are known

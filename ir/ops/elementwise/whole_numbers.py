@@ -1,7 +1,6 @@
-"""`floor_div` and `trunc`: one function of numpy each, for which programs write several ops.
+"""`floor_div` and `trunc`: single numpy functions that programs spell as several ops.
 
-The executor rewrites such operations to these (runtime/rewrites/peepholes.py); no program is
-traced with them.
+The executor rewrites those to these (runtime/rewrites/peepholes.py); tracing never emits them.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gather and scatter share: dimension numbers, modes, checks, factors, where windows lie.
+"""What gather and scatter share: dimension numbers, modes, checks, factors, window positions.
 
 A gather reads, for every index vector, a window of the operand that starts there. Dimensions of the
 operand are *batching* (in step with a dimension of the indices), *whole* windows (pass through),

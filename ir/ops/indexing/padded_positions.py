@@ -1,8 +1,8 @@
-"""Indexing of padded operands: positions are bounded by the rows that are no padding.
+"""Indexing of padded operands: positions are clamped to the rows that are not padding.
 
-A gather clips positions to the rows that it sees, or fills where there are none. Of an operand
-with rows appended it would see those too, so positions among them are changed beforehand: to the
-last row that counts, or to one that there is not.
+A gather clips positions to the rows that it sees, or fills where there are none. In a padded
+operand it would see the padding too, so positions inside it are moved beforehand: to the last row
+that counts, or out of bounds.
 """
 from __future__ import annotations
 

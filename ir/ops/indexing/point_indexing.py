@@ -1,9 +1,9 @@
-"""Gathers and scatters of small windows in an array of row-major order: what is decided once.
+"""Gathers and scatters of small windows in row-major arrays, planned once from shapes.
 
-`x[i, j]`, `take_along_axis` and their derivatives are such, as are slices that begin elsewhere in
-each row. An operand is seen as a list of rows, of the dimensions taken whole behind those that are
-addressed; windows are numbers of rows. Indices outside are found by one comparison of them as
-unsigned numbers, which makes negative ones large.
+`x[i, j]`, `take_along_axis` and their derivatives are of this kind, as are slices that start at a
+different position in each row. An operand is seen as a list of rows, of the dimensions taken whole
+behind those that are addressed; windows are numbers of rows. Out-of-bounds indices are found by one
+unsigned comparison, in which negative ones are large.
 """
 from __future__ import annotations
 

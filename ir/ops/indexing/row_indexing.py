@@ -1,7 +1,7 @@
-"""Gathers and scatters of whole rows, each at one index: what is decided once, from shapes.
+"""Gathers and scatters of whole rows, each at one index, planned once from shapes.
 
-`table[tokens]` and its derivative are such. Indices outside are found by one comparison of them as
-unsigned numbers, which makes negative ones large.
+`table[tokens]` and its derivative are of this kind. Out-of-bounds indices are found by one unsigned
+comparison, in which negative ones are large.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Derivatives of scatters, written with scatters and gathers.
 
-An overwriting scatter is linear in operand and updates together: what it overwrites gets no
-cotangent, and of updates that fall on one place only the one that stayed. Minimum and maximum share
-a tangent equally among the extremal candidates.
+An overwriting scatter is linear in operand and updates together: overwritten elements get no
+cotangent, and of several updates to one element only the last one does. Minimum and maximum share a
+tangent equally among the extremal candidates.
 """
 from __future__ import annotations
 
