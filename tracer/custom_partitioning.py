@@ -1,4 +1,4 @@
-"""custom_partitioning: how a function of the user's is split, said by a rule, and run on blocks.
+"""custom_partitioning: a user's function that is split by a rule, and runs on blocks.
 
     @custom_partitioning
     def scaled(x, w):

@@ -1,4 +1,4 @@
-"""Running a traced program on values: outside of a trace at once, inside as equations of it."""
+"""Evaluating a traced program: at once outside of a trace, as further equations inside one."""
 from __future__ import annotations
 
 import operator

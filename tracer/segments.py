@@ -1,4 +1,4 @@
-"""Reductions of the rows of an array that belong together: `jax.ops.segment_sum` and its kin.
+"""Segment reductions, of rows of an array by group: `jax.ops.segment_sum` and its kin.
 
 Each is one scatter into rows of the reduction's neutral element. With `out_sharding` it runs with
 the Explicit axes Auto, so that rows split over devices may be reduced where they are; a sum may be

@@ -1,4 +1,4 @@
-"""Specs that an operand might have instead, and the bytes that each would move."""
+"""Alternative specs for an operand, and the bytes that each would move."""
 from __future__ import annotations
 
 import math

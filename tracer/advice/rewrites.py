@@ -1,4 +1,4 @@
-"""Mistakes whose remedy is another form of the whole expression, written into the user's code.
+"""Remedies that rewrite the whole of the user's expression.
 
 A spec without a mesh becomes a NamedSharding, an assignment to an item an update, a call of numpy's
 one of ours; an argument that is no array becomes static where the function is jitted.

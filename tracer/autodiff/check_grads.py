@@ -1,4 +1,4 @@
-"""Derivatives held against differences, for tests."""
+"""Derivatives checked against finite differences, for tests."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""A program cut in two by what depends on operands that are not known yet.
+"""Partial evaluation: a program split in two by what depends on unknown operands.
 
-Most programs are cut by looking only: an equation belongs to the second part if one of its operands
+Most programs are split by inspection: an equation belongs to the second part if one of its operands
 depends on an unknown one, and both parts are made of the program's own equations. Where such an
-equation holds programs of its own, these are cut as well, so the program is traced again under the
+equation holds programs, these are split as well, so the program is traced again under the
 interpreter of forward.py.
 """
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the derivative of a function keeps of its first part: which values, and from where."""
+"""Residuals: which values of the forward pass a derivative keeps, and where they come from."""
 from __future__ import annotations
 
 from collections.abc import Callable

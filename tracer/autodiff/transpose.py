@@ -1,4 +1,4 @@
-"""Transposition: a linear program backward.
+"""Transposition: a linear program run backward.
 
 Equations that depend on a linear operand are visited in reverse; the op's `transpose` turns the
 cotangents of its results into those of its operands, and cotangents of a value used twice are

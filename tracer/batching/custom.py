@@ -1,4 +1,4 @@
-"""Batching of functions with derivatives of the user's: calls whose rules are mapped too.
+"""Batching of functions with custom derivatives: calls whose rules are mapped too.
 
 A batched `custom_jvp_call` or `custom_vjp_call` has the batched program, and the user's rules under
 a vmap: where it is differentiated they see one example at a time, as they were written for.

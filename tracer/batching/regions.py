@@ -1,8 +1,8 @@
 """Batching of manual regions: the blocks of a shard_map get the mapped dimension too.
 
-The dimension is whole in in_specs and out_specs (the axes of the mesh that split it outside stay
-what they are), or cut over `spmd_axis_name`, in which case each device holds a part of the mapped
-indices: the body must then not communicate over those axes, since it would mix indices.
+The dimension is whole in in_specs and out_specs (mesh axes that split it outside are not changed),
+or split over `spmd_axis_name`. Then each device holds some of the mapped indices, and the body must
+not communicate over those axes, since it would mix indices.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is looked at without being asked for in the program: NaN, quotients by zero, positions.
+"""Checks that checkify adds by itself: NaN, division by zero, positions out of bounds.
 
-A rule binds the equation and adds to the error; which ops are looked at is JAX's choice.
+A rule binds the equation and adds to the error; the ops that are checked are those of JAX.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""checkify: a function into one that also gives the error that it would raise."""
+"""checkify: makes a function into one that also returns the error it would raise."""
 from __future__ import annotations
 
 import functools

@@ -1,7 +1,7 @@
-"""Errors of loops, branches, calls and regions: their programs give them as further results.
+"""Errors in loops, branches, calls and regions: their programs return them as further results.
 
-A program with its checks (`Checked`) gives its own errors only, in front of its results; what was
-met before is put in front of them outside. Loops carry the errors of the runs so far.
+A program with checks (`Checked`) returns only its own errors, in front of its results; earlier ones
+are merged outside. Loops carry the errors of the iterations so far.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contractions of lax: dot_general and what is a special case of it.
+"""Contractions of lax: dot_general and its special cases.
 
 dimension_numbers = ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has the
 batch dimensions, then what is left of lhs, then what is left of rhs.

@@ -1,4 +1,4 @@
-"""Functions that mean a plain program, and carry a hint for a compiler.
+"""Functions that mean a plain program and carry a hint for the compiler.
 
 `composite` names a function as one operation, `platform_dependent` chooses by the machine, `stage`
 makes a value part of the traced program, `scaled_dot` is a product of block-scaled operands.

@@ -1,7 +1,7 @@
 """Functions of lax that read and write at many positions: gather, and the family of scatter.
 
 Positions are integer arrays whose last dimension holds one position; dimension numbers say which
-dimensions of the operand it is about.
+dimensions of the operand it indexes.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all samplers share: checks of their arguments, and where they run.
+"""What all samplers share: checks of arguments, and how they are run.
 
 A sampler is a function of (key, *parameters) with static `shape` and `dtype`, written with ops.
 With `out_sharding` it is traced with the Explicit axes switched to Auto and its result resharded:

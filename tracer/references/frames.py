@@ -1,8 +1,8 @@
 """Which references a traced function reads and writes, and what they hold meanwhile.
 
 A reference is a box with a value. Within a frame, the extent of a function that is traced or
-transformed, the boxes of references from outside get other values when they are written, and have
-their own again when the frame ends. The frame notes which these are.
+transformed, references from outside can be written to, and get their own values back when the frame
+ends. The frame notes which these are.
 """
 from __future__ import annotations
 

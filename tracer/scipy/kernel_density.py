@@ -1,4 +1,4 @@
-"""The density that samples come from, as a sum of normal densities around them.
+"""Kernel density estimation: the density behind samples, as a sum of normal densities.
 
 All is computed from the Cholesky factor of the covariance: where it is solved for, the samples and
 the points have unit covariance, and densities depend on their distances alone.

@@ -1,6 +1,6 @@
 """Rotations in three dimensions, as in `jax.scipy.spatial.transform`.
 
-They are unit quaternions (x, y, z, w). Angles of Euler come from these directly (Bernardes and
+They are unit quaternions (x, y, z, w). Euler angles come from these directly (Bernardes and
 Viollet, "Quaternion to Euler angles conversion", 2022).
 """
 from __future__ import annotations

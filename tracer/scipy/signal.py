@@ -2,7 +2,7 @@
 
 Windows are numpy's, from `scipy.signal.get_window`: they depend on their length alone. Spectra are
 averages over segments that overlap (Welch, "The use of fast Fourier transform for the estimation of
-power spectra", 1967); `istft` adds the segments up again, by the weights that they got.
+power spectra", 1967); `istft` adds the segments up again, weighted by their windows.
 """
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
     def total(block):                        # block: f32[8]{V:x}, one device's part
         return lax.psum(block.sum(), 'x')    # equal on all devices, hence P()
 
-Each value's type says over which manual axes it varies; an output whose spec claims that it is the
-same along an axis is checked against that (`check_vma`). Messages are JAX's.
-Source: JAX's `jax.shard_map` and its notebook.
+The type of a value says over which Manual axes it varies; an output whose spec claims that it is
+the same along an axis is checked against its type (`check_vma`). Messages are JAX's. Source: JAX's
+`jax.shard_map` and its notebook.
 """
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ A name belongs to a value, so it is read where Python keeps it: among the local 
 user's frame, once the instruction that asked for an op has stored what it gave. Which names those
 are stands in the bytecode behind that instruction, and is worked out once for each. A `Watch`
 therefore looks when the next op is asked for, and when the trace ends. What is stored in an
-attribute or item is called by the way to it, `self.w` or `d.h`, and so are the values in a
-container that a name is bound to: `grads.w`, `parts.0`.
+attribute or item is named by its path, `self.w` or `d.h`, and so are the values in a container that
+a name is bound to: `grads.w`, `parts.0`.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staging: run a Python function on tracers, and keep the program that it was.
+"""Staging: run a Python function on tracers, and keep what it did as a program.
 
 `trace_to_program(f, types)` calls `f` once with one tracer per type, under a `Builder`, the
 interpreter that records an equation for every op. Recording is the hot path of tracing: operand

@@ -1,8 +1,9 @@
 """Traced values that the rules of custom_jvp and custom_vjp functions close over.
 
-A rule runs when the function around it has been traced to its end. What it closes over then stands
-for nothing, so these values are operands of the call like any other, through every transformation;
-while the rule runs, `standing_for` lets their tracers stand for what the operands are by then.
+A rule runs when the function around it has been traced to its end. The tracers that it closes over
+are dead by then, so their values are operands of the call like any other, through every
+transformation; while the rule runs, `standing_for` maps these tracers to what the operands have
+become.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the user's made closed: custom_gradient and closure_convert.
+"""Closing a user's function over what it captures: custom_gradient and closure_convert.
 
 A function that closes over traced values becomes one that takes them as further arguments, so that
 they can be residuals of a derivative, or arguments of a function with a rule of its own.

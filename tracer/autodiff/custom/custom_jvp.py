@@ -1,4 +1,4 @@
-"""custom_jvp: a function with a forward derivative of the user's.
+"""custom_jvp: a function with a forward derivative that the user wrote.
 
     @custom_jvp
     def f(x, y): ...

@@ -1,4 +1,4 @@
-"""custom_vjp: a function with a reverse derivative of the user's.
+"""custom_vjp: a function with a reverse derivative that the user wrote.
 
     @custom_vjp
     def f(x): ...

@@ -1,8 +1,8 @@
-"""Solutions whose derivatives come from the equation that they solve, not from the way to them.
+"""Implicit derivatives: of a solution, from the equation that it solves and not its solver.
 
 `custom_linear_solve`: of A x = b follows A dx = db - dA x, and the cotangent of b solves the
 transposed system. `custom_root`: of f(x) = 0 follows f'(x) dx = -df, the implicit function theorem.
-How the solution is found is a function of the user's, which need not be differentiable.
+The user's function that finds the solution need not be differentiable.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Derivatives of `cond` equations: the derivative of the branch that is taken.
 
-Branches must agree on what they give, so a result has a tangent, or is unknown, if it is so in one
+Branches must agree on their results, so a result has a tangent, or is unknown, if it is so in any
 of them. Split in two, each branch leaves what its second part needs; the equation leaves room for
 what any branch leaves, shared between branches where types are equal, zeros where the branch that
 was taken leaves nothing.

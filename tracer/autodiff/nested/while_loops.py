@@ -1,8 +1,8 @@
 """Derivatives of `while` equations: forward only.
 
-Values and tangents go through one loop, whose test looks at the values. A linear map of a `while`
-is the whole loop again, with the carries that are known computed in a loop of their own. It has no
-transpose, since how often it runs is not known.
+Values and tangents go through one loop, whose test looks at the values. Its linearisation is the
+whole loop again, with the known carries computed in a loop of their own. It has no transpose, since
+the number of iterations is not known.
 """
 from __future__ import annotations
 

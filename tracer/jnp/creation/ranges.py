@@ -1,4 +1,4 @@
-"""Numbers in a row: arange, linspace, logspace, geomspace."""
+"""Ranges of numbers: arange, linspace, logspace, geomspace."""
 from __future__ import annotations
 
 import math

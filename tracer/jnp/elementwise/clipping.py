@@ -1,4 +1,4 @@
-"""Elements kept within bounds: clip, and numbers in the place of NaN and infinities."""
+"""Clipping: clip, and nan_to_num, which replaces NaN and infinities."""
 from __future__ import annotations
 
 from typing import Any

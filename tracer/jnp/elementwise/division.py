@@ -1,4 +1,4 @@
-"""Division with whole quotients, and remainders: of the divisor's sign, or the dividend's."""
+"""Integer division and remainders, with the sign of the divisor or of the dividend."""
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rounding: floor, ceil, trunc, round; numbers that are whole already stay as they are."""
+"""Rounding: floor, ceil, trunc, round; integers stay as they are."""
 from __future__ import annotations
 
 import operator

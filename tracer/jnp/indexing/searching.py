@@ -1,4 +1,4 @@
-"""Choosing and finding: where, select, nonzero, searchsorted, digitize, piecewise.
+"""Selecting and finding: where, select, nonzero, searchsorted, digitize, piecewise.
 
 Results whose size depends on values need `size=` while tracing.
 """

@@ -1,4 +1,4 @@
-"""Quantiles: elements of sorted arrays at a share of the way, or between two of them."""
+"""Quantiles: elements of a sorted array at a fraction of its length, or between two of them."""
 from __future__ import annotations
 
 import math

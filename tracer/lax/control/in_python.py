@@ -1,6 +1,7 @@
 """Loops and branches run in Python, item by item, under `disable_jit`.
 
-Predicates must then be concrete; if they are traced (under vmap, say) the caller stages as usual.
+Predicates must be concrete then; where they are traced (under vmap, say) the caller stages as
+usual.
 """
 from __future__ import annotations
 
