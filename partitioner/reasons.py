@@ -1,4 +1,4 @@
-"""Reasons of exchanges that exist for several: each once, joined by semicolons."""
+"""The reasons of merged exchanges: each stated once, joined by semicolons."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

@@ -1,11 +1,11 @@
 """Look-ahead: the strategy that each equation takes, by what it costs before and after.
 
-A value whose layout is not pinned need not have the one of its type: it has what its equation
-produces, and each reader reshards it as needed. The cheapest such program is searched by dynamic
-programming along the dataflow. Backward, each value collects the layouts that its readers prefer
-(preferences.py); forward, values with several possible layouts form clusters (clusters.py). What
-does not conflict, and is not near a conflict, is decided at once; chains, forks and joins of what
-does are decided together, in time linear in equations.
+A value whose layout is not pinned need not have the layout of its type: it keeps the one in which
+its equation produced it, and each reader reshards it as needed. The cheapest such program is found
+by dynamic programming along the dataflow. Backward, each value collects the layouts that its
+readers prefer (preferences.py); forward, values with several possible layouts form clusters
+(clusters.py). What does not conflict, and is not near a conflict, is decided at once; chains, forks
+and joins of what does are decided together, in time linear in equations.
 """
 from __future__ import annotations
 

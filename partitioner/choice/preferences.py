@@ -1,8 +1,8 @@
 """Preferences: what an equation would gain from operands in other layouts than their types say.
 
-The backward pass of the look-ahead. Goes in: a decision, and what readers prefer of its results;
-comes out: per operand a few layouts, each with its gain. Pure functions, remembered, so that
-repeated layers cost a dictionary lookup.
+The backward pass of the look-ahead. Input: a decision, and the layouts that readers prefer for its
+results. Output: a few layouts for each operand, each with its gain. Pure functions, remembered, so
+that repeated layers cost a dictionary lookup.
 """
 from __future__ import annotations
 

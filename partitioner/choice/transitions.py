@@ -1,8 +1,8 @@
 """Transitions: how an equation may go on from the layouts of its operands, and at what cost.
 
-The forward pass of the look-ahead for one equation. Goes in: the layouts in which each operand is
-available; comes out: a few (cost, strategy, layouts of operands then, layouts of results), the most
-promising first. Pure functions, remembered, so that repeated layers cost a dictionary lookup.
+The forward pass of the look-ahead for one equation. Input: the layouts in which each operand is
+available. Output: a few (cost, strategy, layouts of operands afterwards, layouts of results), the
+most promising first. Pure functions, remembered, so that repeated layers cost a dictionary lookup.
 """
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 By the factors of the equation: a product of arrays is two for each index of all its factors, but
 for those of a convolution that meet padding or the zeros between rows; everything else is one for
-each element that is met. What is combined in steps of its own counts these: a scatter one for each
-update, windows one for each further element, running sums the blocks in which they are summed, the
-place of a maximum the comparisons of values and places, sorts the usual logarithm, and the few ops
-of linear algebra are cubic.
+each element that is met. Ops that combine in several steps count those: a scatter one for each
+update, windows one for each further element, running sums the blocks in which they are summed,
+argmax the comparisons of values and of positions, sorts the usual n log n; the few ops of linear
+algebra are cubic.
 """
 from __future__ import annotations
 

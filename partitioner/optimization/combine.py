@@ -1,10 +1,10 @@
-"""Small exchanges of one kind that do not wait for each other become one.
+"""Combines small, independent exchanges of one kind.
 
-Bytes stay; what is saved is the time it takes an exchange to start. The parts are laid end to end
-in one vector, which is exchanged, and cut out again, so that each is still to be seen in the
-program; the exchange names the lines and reasons of all. Large parts stay alone: to copy them takes
-longer than an exchange takes to start. (A pass, not a rewrite: what waits for
-what is a matter of the whole program.)
+The bytes stay the same; what is saved is the time an exchange takes to start. The parts are
+concatenated into one vector, which is exchanged, and sliced out again, so that each is still
+visible in the program; the exchange names the lines and reasons of all. Large parts are not
+combined: copying them takes longer than starting an exchange. (A pass and not a rewrite:
+independence is a property of the whole program.)
 """
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Collectives that a loop repeats on the same values are done once, before the loop.
+"""Hoists collectives of loop-invariant values out of the loop.
 
 A value is invariant if it is computed from the loop's constants alone. An exchange of an invariant
-value leaves the loop, and with it what its operand is computed by; what else is invariant stays,
-since it costs no communication. A loop that some devices leave earlier than others keeps what it
-has: there, who takes part in an exchange is a matter of the program. (A pass, not a rewrite: what
-is invariant follows from all equations of a body.)
+value is moved out, with the equations that compute its operand; other invariant equations stay,
+since they cost no communication. A loop that some devices leave earlier than others is not changed:
+there, which devices take part in an exchange is part of its meaning. (A pass and not a rewrite:
+invariance depends on all equations of a body.)
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Sums over several mesh axes in two steps, where that saves an exchange.
+"""Splits a sum over several mesh axes into two steps where that saves an exchange.
 
-A sum over x and y takes an exchange of its own, though there is one over x that it could be a part
-of once it is summed over y. So it is tried: what all small exchanges cost, those of one group as
-one, with these sums as they are, and in two steps in either order.
+A sum over x and y takes an exchange of its own, even if there is one over x that it could join once
+it is summed over y. So three forms are priced: the sum as it is, and in two steps in either order;
+small exchanges of one group count as one.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Parts of one value that devices get from each other come in one exchange.
+"""Fetches several slices of one value in one exchange.
 
-Thirds of a fused projection are three slices of it. Which device lacks most differs from slice to
-slice: of the first third one device has all it needs, of the second another. Together they take
-what the busiest device lacks of all, instead of the sum of the busiest of each. (A pass, not a
-rewrite: it weighs all that read a value.)
+Thirds of a fused projection are three slices of it. The busiest device differs from slice to slice:
+one has all it needs of the first third, another of the second. Fetched together, they cost what the
+busiest device lacks of all of them, instead of the sum of the busiest of each. (A pass and not a
+rewrite: it weighs all readers of a value.)
 """
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Before propagation: calls disappear, constraints come to one mesh, and what is better partitioned
-in another form is written in it.
+"""Before propagation: calls are inlined, constraints are brought to one mesh, and equations are
+rewritten in forms that partition better.
 """

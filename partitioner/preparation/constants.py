@@ -1,7 +1,7 @@
-"""Constants: each reader has its own, as in Shardy.
+"""Constant splitting: each reader of a cheap constant gets its own copy, as in Shardy.
 
-A mask that is made of positions costs nothing to make. One for each reader can be laid out as that
-reader likes; what turns out to be the same on blocks is made once in the end.
+A mask computed from positions costs nothing to make. One for each reader can be laid out as that
+reader needs; copies that turn out equal on blocks are merged in the end.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Dead code elimination, of equations and of what loops carry or stack for nobody.
 
-Removed before propagation, what is dead does not ask for layouts either.
+It runs before propagation, so that dead equations do not influence layouts.
 """
 from __future__ import annotations
 

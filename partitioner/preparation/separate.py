@@ -1,7 +1,7 @@
 """Before propagation: an FFT over several dimensions is split into one per dimension.
 
-An fft of rows and columns needs both whole; done one dimension at a time, the other one may be
-split meanwhile, and its axes move from the one to the other instead of being gathered.
+An FFT of rows and columns needs both whole. One dimension at a time, the other may be split
+meanwhile, and its axes move between the two instead of being gathered.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Before propagation: concatenations and static updates become `place` equations.
 
-`concatenate([zeros, x[:-1]])` moves each row of x by one. As an equation of pieces, which are
-split at other rows than their sum, it can only be computed whole; written as "the rows of x, one
+`concatenate([zeros, x[:-1]])` moves each row of x by one. As a concatenation, whose operands are
+split at other rows than the result, it can only be computed whole; written as "the rows of x, one
 further on, over zeros", it is split as x is. A `split` becomes slices, each with a place of its
 own, an update of rows at a known place is one, too; and a transform over several dimensions one
 after another (separate.py).

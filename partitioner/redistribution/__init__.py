@@ -1,8 +1,8 @@
 """Redistribution: the cheapest sequence of collectives from one layout of a value to another.
 
-Goes in: mesh, shape, the layout that a value has and the one that is wanted, with the axes over
-which it is a partial sum. Comes out: a `Plan`, its moves and the elements each device receives.
-For the reshard of the example of resharding/, f32[8,32]{U:x} to f32[8@x,32] on four devices:
+Input: mesh, shape, the layout that a value has and the one that is wanted, with the axes over which
+it is a partial sum. Output: a `Plan`, its moves and the elements that each device receives. For the
+reshard of the example of resharding/, f32[8,32]{U:x} to f32[8@x,32] on four devices:
 
     reduce_scatter over x onto dimension 0, 192 elements received
 

@@ -1,4 +1,4 @@
-"""Reshards behind reshards: two that follow each other are one, those that undo each other none."""
+"""Merges consecutive reshards: two become one, or none where they undo each other."""
 from __future__ import annotations
 
 from collections.abc import Sequence

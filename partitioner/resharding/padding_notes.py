@@ -1,4 +1,4 @@
-"""What moves padding says so: how many of the rows of a `reshard` count.
+"""Notes on reshards of padded values: how many of their rows count.
 
 Where dimensions were padded (preparation/uneven.py) the equations that pad have a reason of one
 form. From there the number of rows that count is followed along factors that pass through, into
