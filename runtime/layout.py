@@ -3,7 +3,7 @@
 A per-device value has a local shape, and differs over some mesh axes. Each of these is either *in
 place* in a dimension (the array has that dimension whole, the axis being its major part, so that
 the array is the global one) or *stacked* (a leading dimension of its own). An axis over which the
-value does not differ has no place at all: such values are held and computed once.
+value does not differ appears nowhere: such values are held and computed once.
 
 With X=2, Y=4 and a block of shape [8, 3]:
 

@@ -2,7 +2,7 @@
 
 What `compiled.collectives()` says is computed from types; what `measure` says comes from the
 per-device executor, in which a device sees another's data only through the wire
-(per_device/wire.py). The two list the same exchanges in the same order, and agree.
+(per_device/wire.py). The two list the same exchanges in the same order, and must agree.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """How the data of an array is held: one numpy array for all devices.
 
 An axis that shards a dimension is in place: the array has the global dimension, and a device's
-block is a slice of it. An axis over which the devices hold something else than a block (partial
-sums, copies that differ) is a leading dimension. So the usual sharded or replicated array is simply
-its global numpy array, stored once whatever the number of devices.
+block is a slice of it. An axis over which devices hold partial sums, or copies that differ, is a
+leading dimension. So the usual sharded or replicated array is simply its global numpy array, stored
+once whatever the number of devices.
 
 Where other processes hold a part of an array, this process has `LocalBlocks` instead.
 """

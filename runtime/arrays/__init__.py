@@ -1,4 +1,4 @@
-"""The arrays that users hold: how they are made, moved, looked at and given to other libraries.
+"""The arrays that users hold: how they are made, moved, shown and passed to other libraries.
 
 `array.py` is the array itself; its data is a `Storage` (runtime/storage.py).
 """

@@ -1,7 +1,7 @@
 """The array that users hold: one logical value, sharded over devices.
 
-It is immutable. Type, sharding and data are apart: `aval` is the sharded type, `sharding` says on
-which devices the blocks are, and the storage (runtime/storage.py) is one numpy array for all of
+It is immutable. Type, sharding and data are kept apart: `aval` is the sharded type, `sharding` says
+on which devices the blocks are, and the storage (runtime/storage.py) is one numpy array for all of
 them, so blocks and the whole are views of it. Operators and methods (`x + y`, `x.sum()`, `x.at`)
 are those of the base class. Attributes, texts and errors are those of `jax.Array` (0.10.2).
 """

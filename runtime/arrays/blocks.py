@@ -1,4 +1,4 @@
-"""Blocks: arrays made of them, whole values from what the devices hold, and one device's part."""
+"""Blocks: arrays made of them, whole values put together from them, and one device's block."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Keys of arrays: all of an array that the choice of an executable depends on."""
+"""Cache keys of arrays: everything about an array that the choice of an executable depends on."""
 from __future__ import annotations
 
 from ...ir.shardings.formats import Layout

@@ -1,7 +1,7 @@
 """Lists the arrays that exist, by weak references.
 
 The garbage collector could list all objects instead, but it would also hand out tuples that other
-threads are about to fill, which fails there with a SystemError.
+threads are still filling, which then fail with a SystemError.
 """
 from __future__ import annotations
 

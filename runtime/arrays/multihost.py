@@ -1,9 +1,9 @@
-"""What processes tell each other, as `jax.experimental.multihost_utils` has it.
+"""Communication between processes, as in `jax.experimental.multihost_utils`.
 
 Values of the host go to all processes and come back as numpy arrays; what each process has of an
-array becomes a global array, and back. The first kind waits for all processes, the second for
-nobody. Without other processes each gives what it would with one. Results, types and messages are
-those of JAX 0.10.2.
+array becomes a global array, and back. The first kind waits for all processes, the second does not
+wait. With a single process, each returns what it would with several. Results, types and messages
+are those of JAX 0.10.2.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Moving values between the host and devices, and between shardings.
 
 Data is held once for all devices (runtime/storage.py), so that moving an array to another sharding
-moves no data: the same numpy array gets another description. A copy is made where a numpy array
-of the caller comes in, which he may change later. Behaviour and messages are JAX's (0.10.2).
+moves no data: the same numpy array gets another description. A numpy array that the caller passes
+is copied, since it may be changed later. Behaviour and messages are JAX's (0.10.2).
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices and updates at a scalar index, a line of source each in loops.
+"""Slices and updates at a scalar index: in loops, one line of source each.
 
 An iteration often reads or updates one row or element of an array, and finding it takes longer than
 the computation. Here a dynamic slice and the squeeze behind it are one indexing expression, and a

@@ -1,4 +1,4 @@
-"""Arrays in files: every block once, an index of them, and a commit that happens or does not.
+"""Arrays in files: every block once, an index, and an atomic commit.
 
 `record` is what the index says, `folder` how a folder goes from one checkpoint to the next, and
 `blocks` reads and writes the parts of arrays. Pytrees are flattened above

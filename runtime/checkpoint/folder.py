@@ -1,4 +1,4 @@
-"""How a folder goes from one checkpoint to the next, so that no crash leaves a half one.
+"""Replaces one checkpoint in a folder by the next, so that no crash leaves half of one.
 
     path/index.json                       what the checkpoint is; replaced in one step
     path/shards-000007/process-0.safetensors      the blocks that a process wrote

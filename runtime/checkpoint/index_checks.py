@@ -1,8 +1,8 @@
-"""Whether an index of a checkpoint is one that a save may have written.
+"""Validates the index of a checkpoint: could a save have written it?
 
-Whoever wrote the file, what `restore` takes from it is of the right class and in bounds before it
-is used: names of files are those that saves give, in the folder itself, and blocks are the whole of
-their arrays and no larger than the files that hold them.
+Whoever wrote the file, everything that `restore` takes from it is checked first: its class and
+bounds, that names of files are those that saves give, in the folder itself, and that blocks cover
+their arrays and are no larger than the files that hold them.
 """
 from __future__ import annotations
 

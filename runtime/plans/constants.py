@@ -1,4 +1,4 @@
-"""Constant folding: what calls compute of constants alone is computed once."""
+"""Constant folding: calls on constants alone are computed once."""
 from __future__ import annotations
 
 from collections.abc import Sequence

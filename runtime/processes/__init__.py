@@ -1,4 +1,4 @@
-"""Several processes: what they tell each other, and how they are simulated by threads.
+"""Several processes: how they communicate, and how threads simulate them.
 
 `coordinator.py` is the seam; `simulated.py` and `rendezvous.py` are what stands behind it here.
 """

@@ -1,4 +1,4 @@
-"""What processes need of each other: the seam between a program and what carries it.
+"""Coordination: the interface between a program of several processes and what carries it.
 
 Every process runs the same Python program (SPMD, one controller each). It shares nothing with the
 others but three calls, each of which all processes of a group make at the same place:

@@ -1,9 +1,9 @@
 """Induction variables: what a scan computes of its counter alone is computed before its first
 iteration.
 
-Where a row is read or written, in which half of a cycle an iteration is: scalars that follow from
-counters, from scalar items and from what does not change. For all iterations at once, as arrays
-that the scan iterates over, they take about the time of one. A loop of 200 iterations:
+The row that an iteration reads or writes, or its phase in a cycle, is a scalar that follows from
+the counter, scalar items and loop invariants. Computed for all iterations at once, as arrays that
+the scan iterates over, such scalars take about the time of one iteration. A loop of 200 iterations:
 
     body(i, x):                         is = 0 + iota(200)
         j = rem i 64                    js = rem is 64

@@ -1,4 +1,4 @@
-"""Replaces a chain of slice writes, each a copy of the whole, by one concatenation.
+"""Replaces a chain of slice writes, each of which copies the whole array, by one concatenation.
 
 The gradient of `w[i]` for many i is a sum of arrays that are zero but for one row each, and a
 concatenation of slices is a chain of ops that each write some rows over a copy of the rest

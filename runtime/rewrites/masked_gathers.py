@@ -1,8 +1,8 @@
 """Gathers by masked lookup: each device looks up the rows it holds, and the results are summed.
 
 So `embedding[tokens]` is partitioned over the vocabulary (ir/ops/indexing/gather.py), and so is a
-dynamic slice of a split dimension. Here, where all blocks lie side by side in one array, to gather
-that array costs nothing, and one lookup in it takes the time and memory of each device's.
+dynamic slice of a split dimension. Here all blocks lie side by side in one array, so gathering it
+costs nothing, and one lookup in it replaces the lookups of all devices.
 """
 from __future__ import annotations
 

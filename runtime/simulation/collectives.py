@@ -1,8 +1,8 @@
 """Collectives of the simulated executor: mostly a change of layout.
 
 With every axis in place, an all-gather drops an axis, "take my own block" adds one, an all-to-all
-moves it to another dimension: the array stays as it is. What has to be done is to bring the axis to
-the right place first, and to sum over its dimension in a reduction. Collectives without a strategy
+moves it to another dimension: the array stays as it is. What remains is to bring the axis to the
+right place first, and, in a reduction, to sum over its dimension. Collectives without a strategy
 here go through the exchange that the op declares, on a stacked array.
 """
 from __future__ import annotations

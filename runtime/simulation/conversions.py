@@ -1,6 +1,6 @@
 """Converts arguments, results and literals to the layouts of a plan.
 
-Outside of a plan a value is its whole array, with leading dimensions for stacked axes.
+Outside of a plan a value is one whole array, with leading dimensions for stacked axes.
 
 How an argument or result is converted depends on its type alone and is cached with the mesh; so are
 literals.
