@@ -1,4 +1,4 @@
-"""What is behind many collectives: the argument, or the line, that brought their axes.
+"""Root causes: the argument or line that brought the axes of many collectives.
 
 Each collective has roots: the annotations from which its axes come, and what asked for it. The root
 that most bytes have is named first, with all collectives that have it (of several that have nearly

@@ -2,9 +2,9 @@
 
 A candidate is the program with some of its results, equations, specs or sizes removed. The result
 of a removed equation becomes a parameter with the same layout, or is replaced by an operand of the
-same type. A candidate is accepted if `shows` says that it still has the property. Larger cuts are
-tried before smaller ones, until nothing more can be removed.
-Source: Zeller, Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002.
+same type. A candidate is accepted if `shows` confirms that it still has the property. Larger cuts
+are tried before smaller ones, until nothing more can be removed. Source: Zeller, Hildebrandt,
+"Simplifying and isolating failure-inducing input", IEEE TSE 2002.
 """
 from __future__ import annotations
 

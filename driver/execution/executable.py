@@ -1,4 +1,4 @@
-"""A partitioned program that is called with arrays, and gives arrays."""
+"""A partitioned program that is called with arrays and returns arrays."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Transfers that a `transfer_guard` logs or refuses: values of the host that a computation takes.
+"""Transfers that a `transfer_guard` logs or refuses: host values passed to a computation.
 
 Data is simulated and nothing moves; what a guard sees is what would move.
 """

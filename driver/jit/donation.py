@@ -1,4 +1,4 @@
-"""Donated arguments: which of them a call may use up."""
+"""Donated arguments: which of them a call may overwrite."""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""The fast path of a call: from the form of its arguments straight to what runs on their data.
+"""The fast path of a call: from the form of its arguments straight to the plan.
 
 On the slow path, the arguments of a call are flattened and typed, and its executable is looked up.
 The result is stored under a key that is much cheaper to make. The key has everything that the

@@ -1,4 +1,4 @@
-"""Jitted functions of references: what these hold are arguments, and results, of another one.
+"""Jitted functions of references: their contents become arguments and results of another one.
 
 References are among the arguments of a call, or are closed over; the function of their values is
 jitted in turn, once per structure of the arguments, and what comes out is written back.

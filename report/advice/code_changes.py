@@ -1,7 +1,7 @@
 """Changes of the user's code that exchange less and compute the same: declared rewrites.
 
-Each is a `Rewrite` (ir/rewriting/rewrite.py) of code_rewrites.py: pattern, replacement, when they
-are equal; with what it does in words, and how the user's expression reads then. They are tried like
+Each is a `Rewrite` (ir/rewriting/rewrite.py) of code_rewrites.py: pattern, replacement, and when
+they are equal; with a description, and the user's expression as it would read. They are tried like
 changes of specs, at one line at a time, where a collective is among the equations that they replace
 or feeds them.
 """

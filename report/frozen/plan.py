@@ -1,4 +1,4 @@
-"""A frozen plan: a file of decisions, the text of it, and what is otherwise in another plan.
+"""A frozen plan: a file of decisions, its text, and its differences from another plan.
 
 The file is JSON with a line for each decision, so that version control shows what changed.
 """

@@ -1,10 +1,10 @@
 """The freedom map: which dimensions can be split together, who decided them, what each is worth.
 
 Dimensions that share a factor in some equation are one *freedom*: the batch, the hidden dimension,
-the vocabulary. To split one of them over a mesh axis is to split all; so the freedoms of a program,
-and the axes, are the space of its parallelisms. Of each dimension of each value in it is told who
+the vocabulary. Splitting one of them over a mesh axis splits all; so the freedoms of a program and
+the mesh axes span the space of its parallelisms. For each dimension of each value the map says who
 decided: the user, by an argument, a constraint or a type; propagation; or nobody. What a freedom is
-worth over an axis is found by trying: its arguments are passed so, and the whole program is
+worth over an axis is found by trial: its arguments are split so, and the whole program is
 partitioned and costed again.
 """
 from __future__ import annotations

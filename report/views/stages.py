@@ -1,4 +1,4 @@
-"""The program of every stage as rows, and what is other than in the stage before."""
+"""The program of every stage as rows, and its differences from the stage before."""
 from __future__ import annotations
 
 import re

@@ -1,4 +1,4 @@
-"""What is said many times and kept once: files with their lines, places, types, texts."""
+"""Tables that the parts of a view share: files with their lines, places, types and texts."""
 from __future__ import annotations
 
 import linecache

@@ -1,1 +1,1 @@
-"""Waste in a partitioned program: what holds, computes or moves more than it need, and why."""
+"""Waste in a partitioned program: more held, computed or moved than necessary, and why."""
