@@ -42,7 +42,7 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
                cluster_detection_method: str | None = None, initialization_timeout: int = 300,
                heartbeat_timeout_seconds: int = 100, *, engine: str | None = None,
                **unused: Any) -> None:
-    """Say that this process begins, which checks what it believes of itself.
+    """Register this process, and check its number, the number of processes and its devices.
 
     num_processes, process_id: those of the process, if given. local_device_ids: ids of its devices,
       if given. Addresses are not needed.
@@ -100,7 +100,7 @@ def is_initialized() -> bool:
 
 
 def shutdown() -> None:
-    """Take `initialize` back.
+    """Undo `initialize`.
 
     The process may then call `initialize` again; without one it does nothing.
 

@@ -48,7 +48,7 @@ check_tracer_leaks = Setting(
 enable_checks = Setting(
     "jax_enable_checks", "No effect: programs are always verified, unless SHARDTRACE_CHECK=0.")
 debug_key_reuse = Setting(
-    "jax_debug_key_reuse", "No effect: it is not looked for random keys that are used twice.")
+    "jax_debug_key_reuse", "No effect: nothing checks whether a random key is used twice.")
 softmax_custom_jvp = Setting(
     "jax_softmax_custom_jvp",
     "No effect: softmax always has a derivative of its own, as it has in JAX by default.")
@@ -95,7 +95,7 @@ def disable_jit(disable: bool = True) -> Any:
 
 
 def checking_leaks() -> Any:
-    """A context manager in which leaked tracers are looked for: `check_tracer_leaks(True)`."""
+    """A context manager that looks for leaked tracers: `check_tracer_leaks(True)`."""
     return check_tracer_leaks(True)
 
 

@@ -35,7 +35,7 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
            hardware: str | Hardware | None = None,
            then_hardware: str | Hardware | None = None,
            topology: Sequence[int] | Topology | None = None) -> Callable[..., Difference]:
-    """A function that tells what a change does to `fun`, for arguments.
+    """A function that reports what a change does to `fun`, for given arguments.
 
     change: a Suggestion; another function to compare with; or a dict, whose keys are argument
       paths with a PartitionSpec or a shape, or mesh axes with a size.

@@ -64,7 +64,7 @@ def remembered() -> list[Any]:
 
 
 def live_arrays(platform: str | None = None) -> list[Any]:
-    """All arrays of this process that still have data and that somebody refers to.
+    """All arrays of this process that still have data and are referenced.
 
     platform: of their devices. Raises RuntimeError for a platform that there is not.
 

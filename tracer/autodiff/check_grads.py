@@ -61,7 +61,7 @@ def _tolerance(given: Any, dtype: np.dtype) -> float:
 def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[Any],
               atol: float | None = None, rtol: float | None = None, eps: float | None = None,
               err_msg: str = "") -> None:
-    """Hold `f_jvp(args, tangents)` against differences of f along random tangents."""
+    """Check `f_jvp(args, tangents)` against differences of f along random tangents."""
     dtype = _dtype(args)
     tangents = _directions(tuple(args), np.random.default_rng(0))
     out, moved = f_jvp(tuple(args), tangents)
@@ -73,7 +73,7 @@ def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[A
 def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[Any],
               atol: float | None = None, rtol: float | None = None, eps: float | None = None,
               err_msg: str = "") -> None:
-    """Hold `f_vjp(*args)`, a result and a function of cotangents, against differences of f."""
+    """Check `f_vjp(*args)`, a result and a function of cotangents, against differences of f."""
     dtype, generator = _dtype(args), np.random.default_rng(0)
     out, pull = f_vjp(*args)
     _close(tree.leaves(out), tree.leaves(f(*args)), dtype, atol, rtol, f"{err_msg} VJP primal")
@@ -91,7 +91,7 @@ def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[A
 def check_grads(f: Callable[..., Any], args: Sequence[Any], order: int,
                 modes: Sequence[str] = ("fwd", "rev"), atol: float | None = None,
                 rtol: float | None = None, eps: float | None = None) -> None:
-    """Hold derivatives of f, up to an order, against differences. AssertionError where they differ.
+    """Check derivatives of f, up to an order, against differences; AssertionError if they differ.
 
     modes: "fwd", "rev", or both, in which case those of higher order mix them.
     """

@@ -264,4 +264,4 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
 
 
 def effects_barrier() -> None:
-    """Wait until callbacks of programs that run are done. They always are: nothing to wait for."""
+    """Wait for callbacks of running programs. They have always finished, so it returns at once."""

@@ -334,7 +334,7 @@ def freeze(ref: Ref) -> Any:
 
 
 def free_ref(ref: Ref) -> None:
-    """Let go of the value of a reference, which has none afterwards. Reading it then raises
+    """Release the value of a reference, which has none afterwards. Reading it then raises
     RuntimeError."""
     _checked(ref)._gone = True
 
