@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status. Errors are told in words, not as a traceback."""
     parser = make_parser()
     try:
-        options = parser.parse_args(arguments)
+        words = sys.argv[1:] if arguments is None else arguments
+        options = parser.parse_args(words or ["--help"])
     except SystemExit as end:             # argparse has said what is wrong, or printed its help
         return end.code if isinstance(end.code, int) else USAGE
     try:

@@ -75,7 +75,9 @@ def _module(module: str, first: dict[int, str]) -> str:
         full = f"{module}.{name}"
         doc = inspect.getdoc(thing) if callable(thing) else None
         if not doc:
-            parts.append(f"A constant: `{thing!r}`" if not callable(thing) else "")
+            what = "A constant: " if not callable(thing) else "Taken as it is from "
+            shown = thing.__module__.partition(".")[0] if callable(thing) else repr(thing)
+            parts.append(f"{what}`{shown}`.")
         elif (known := first.setdefault(id(thing), full)) != full:
             where, _, target = known.rpartition(".")
             parts.append(f"The same as [`{known}`]({where}.md#{target.lower()}).")
@@ -221,4 +223,5 @@ def _grammar() -> str:
     text = (ROOT / "ir" / "text" / "grammar.lark").read_text()
     return ("# Grammar of programs\n\nThe grammar by which `parse_program` and the command read "
             "`.st` files, in [Lark](https://lark-parser.readthedocs.io)'s notation. "
-            f"[How to read a program](../ir.md) explains it.\n\n```text\n{text}\n```\n")
+            "[How to read a program](../ir.md) explains it, and [programs in files](../st_files.md) "
+            f"shows it by example.\n\n```text\n{text}\n```\n")

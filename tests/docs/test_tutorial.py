@@ -23,7 +23,7 @@ from shardtrace.cli.main import main
 from ..paths import DOCS
 from .test_commands import forget
 
-PAGES = sorted(DOCS.glob("*/*.md"))
+PAGES = sorted((*DOCS.glob("*/*.md"), DOCS / "st_files.md"))
 BLOCK = re.compile(r"(?:^<!-- file: (?P<file>\S+) -->\n)?^```(?P<kind>python|text|console)\n"
                    r"(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
