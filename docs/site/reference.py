@@ -223,5 +223,5 @@ def _grammar() -> str:
     text = (ROOT / "ir" / "text" / "grammar.lark").read_text()
     return ("# Grammar of programs\n\nThe grammar by which `parse_program` and the command read "
             "`.st` files, in [Lark](https://lark-parser.readthedocs.io)'s notation. "
-            "[How to read a program](../ir.md) explains it, and [programs in files](../st_files.md) "
-            f"shows it by example.\n\n```text\n{text}\n```\n")
+            "[How to read a program](../ir.md) explains it, [programs in files](../st_files.md) "
+            f"goes by example.\n\n```text\n{text}\n```\n")

@@ -92,7 +92,7 @@ class Beside:
         for line, *shares in [("all", *self.totals), *self.rows]:
             cells = [line]
             for share in shares:
-                kinds = "" if line == "all" else " " + ",\n  ".join(share.kinds)
+                kinds = "" if line == "all" else " " + "\n  ".join(share.kinds)
                 cells += [f"{share.count:,}{kinds}" if share.count else "none",
                           quantity(share.received_bytes, "B"), duration(share.seconds)]
             table.add_row(*cells)

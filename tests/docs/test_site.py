@@ -39,6 +39,16 @@ def test_every_op_is_described_with_its_rule(pages):
     assert len(without) < len(sections) / 5, without
 
 
+def test_the_start_page_shows_what_the_tutorial_prints():
+    tutorial = (DOCS / "tutorial" / "4-collectives.md").read_text().splitlines()
+    (shown,) = re.findall(r"(?s)^```text\n(.*?)^```$", (DOCS / "index.md").read_text(),
+                          re.MULTILINE)
+    assert [line for line in shown.splitlines() if line not in tutorial] == []
+    figures = "24.1 us instead of 49.8"
+    assert figures in " ".join((DOCS / "index.md").read_text().split())
+    assert "49.8 us, then 24.1 us" in tutorial
+
+
 def test_drawings_are_made_of_what_the_pages_speak_of(pages):
     drawn = {page: re.findall(r"<svg .*?</svg>", text) for page, text in pages.items()}
     for page, pictures in drawn.items():
