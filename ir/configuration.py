@@ -60,6 +60,7 @@ class Config:
         "jax_debug_infs": False,
         "jax_disable_jit": False,
         "jax_check_tracer_leaks": False,
+        "jax_check_static_indices": False,
         "jax_log_compiles": False,
         "jax_no_tracing": False,
         "jax_transfer_guard": None,
@@ -88,7 +89,7 @@ class Config:
     _TRACED = ("jax_enable_x64", "jax_threefry_partitionable", "jax_numpy_rank_promotion",
                "jax_numpy_dtype_promotion", "jax_default_matmul_precision",
                "jax_default_prng_impl", "jax_enable_custom_prng", "jax_legacy_prng_key",
-               "jax_disable_jit")
+               "jax_disable_jit", "jax_check_static_indices")
     _GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
     _CHOICES: dict[str, tuple[str | None, ...]] = {
         "jax_numpy_rank_promotion": ("allow", "warn", "raise"),

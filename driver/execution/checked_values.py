@@ -1,10 +1,11 @@
 """`debug_nans` and `debug_infs`: the error at the op that made the number, not at the end.
 
 Results of executables are looked at when they come out. If one holds a NaN (an infinity), the
-program is run again op by op, and the first op with such a result is named with the user's line.
+program is run again op by op, and the op that made the first is named with the user's line.
 """
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ import numpy as np
 from ...ir.context import STATE, config
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.location import Location
+from ...ir.mesh import Mesh
 from ...ir.program import Program, Var
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import operand, process
+from ...tracer.shardings.mesh_context import mesh_context
 
 
 def watched() -> tuple[str, ...]:
@@ -29,11 +32,11 @@ def watched() -> tuple[str, ...]:
 def bad_value(results: Sequence[Any], kinds: Sequence[str]) -> str | None:
     """The kind of number that one of the results holds and should not, if any."""
     for x in results:
-        if not isinstance(x, ArrayImpl) or not isinstance(x.dtype, np.dtype) or not x.is_readable:
-            continue
-        if not np.issubdtype(x.dtype, np.inexact) and x.dtype.kind != "V":
+        if isinstance(x, ArrayImpl) and not (isinstance(x.dtype, np.dtype) and x.is_readable):
             continue
         value = np.asarray(x)
+        if not np.issubdtype(value.dtype, np.inexact) and value.dtype.kind != "V":
+            continue
         if value.dtype.kind == "V":
             value = value.astype(np.float32)
         for kind in kinds:
@@ -42,15 +45,21 @@ def bad_value(results: Sequence[Any], kinds: Sequence[str]) -> str | None:
     return None
 
 
-def report(program: Program, arguments: Sequence[Any], kind: str, kinds: Sequence[str]) -> None:
-    """Raise FloatingPointError at the first equation whose result holds such a number.
+def report(program: Program, arguments: Sequence[Any], kind: str, kinds: Sequence[str],
+           mesh: Mesh | None, is_operation: bool) -> None:
+    """Raise FloatingPointError at the first equation that makes such a number of others.
 
-    Where op by op nothing comes out wrong, nothing is raised: a program may hide such numbers.
+    mesh: that the program ran on. is_operation: whether it is one op, whatever its operands are.
     """
-    if len(program.eqns) == 1 and not program.eqns[0].op.subprograms:
-        _raise(kind, program.eqns[0].op.name, program.eqns[0].location)
-    with config.override(jax_debug_nans=False, jax_debug_infs=False):
+    if is_operation and not program.eqns[0].op.subprograms:
+        _raise(kind, f"invalid value ({kind}) encountered in {program.eqns[0].op.name}",
+               program.eqns[0].location)
+    where = contextlib.nullcontext() if mesh is None else mesh_context(mesh)
+    with config.override(jax_debug_nans=False, jax_debug_infs=False), where:
         _replay(program, arguments, kinds)
+    _raise(kind, f"invalid value ({kind}) encountered in jit({program.name}). Op by op, the "
+           "de-optimized function did not produce invalid values during its execution: they are "
+           "among its inputs, or are literal outputs", None)
 
 
 def _replay(program: Program, arguments: Sequence[Any], kinds: Sequence[str]) -> list[Any]:
@@ -63,13 +72,15 @@ def _replay(program: Program, arguments: Sequence[Any], kinds: Sequence[str]) ->
         else:
             results = process(eqn.op, operands, eqn.params)
             kind = bad_value(results, kinds)
-            if kind is not None:
-                _raise(kind, eqn.op.name, eqn.location)
+            if kind is not None and bad_value(operands, (kind,)) is None:
+                region = eqn.op.name == "shard_map"
+                _raise(kind, f"Invalid value ({kind}) encountered in sharded computation." if region
+                       else f"invalid value ({kind}) encountered in {eqn.op.name}", eqn.location)
         env.update(zip(eqn.outvars, results, strict=True))
     return [operand(a, env) for a in program.outvars]
 
 
-def _raise(kind: str, name: str, location: Location) -> None:
-    fail(FloatingPointError, f"invalid value ({kind}) encountered in {name}", code="bad-number",
+def _raise(kind: str, message: str, location: Location | None) -> None:
+    fail(FloatingPointError, message, code="bad-number",
          location=location, label=f"the result holds {'a NaN' if kind == 'nan' else 'an infinity'}",
          notes=(f"`debug_{kind}s` is on",))

@@ -83,7 +83,8 @@ class Executable(BoundProgram):
         if kinds:
             kind = bad_value(out, kinds)
             if kind is not None:
-                report(self.partitioned.stages["traced"], leaves, kind, kinds)
+                report(self.partitioned.stages["traced"], leaves, kind, kinds, self.placement.mesh,
+                       self.is_operation)
         return out
 
     def fast_path(self, leaves: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], list[ArrayImpl]

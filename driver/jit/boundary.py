@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import error, fail
 from ...ir.program import Program
-from ...ir.shardings.formats import Format, Layout, reported_layout
+from ...ir.shardings.formats import AutoLayout, Format, Layout, reported_layout
 from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType
 from ...runtime.arrays.array import ArrayImpl
@@ -20,6 +20,7 @@ from ...tracer.staging.signature import Arguments
 from ...tracer.staging.tracer import typeof
 from ...tracer.trees import tree
 from ..execution.arguments import placed_sharding
+from .auto_layouts import auto_layouts
 from .requested_shardings import (
     check_fits,
     check_one_process,
@@ -66,14 +67,18 @@ class Boundary:
                            self.api, check)
 
     def result_layouts(self, program: Program, out_tree: Any) -> list[Layout | None]:
-        """The layout that out_shardings asks for, for each result; [] if it names none."""
+        """The layout of each result that out_shardings asks for one of; [] if it asks for none."""
         if self.out_shardings is None or not any(
                 isinstance(f, Format) for f in tree.leaves(self.out_shardings, is_sharding)):
             return []
         example = tree.unflatten(out_tree, list(program.outvars))
         asked = tree.broadcast_prefix(self.out_shardings, example, is_sharding)
         found = [f.layout if isinstance(f, Format) else None for f in asked]
-        return [layout if isinstance(layout, Layout) else None for layout in found]
+        if any(isinstance(layout, AutoLayout) for layout in found):
+            chosen = auto_layouts(program)
+            found = [c if isinstance(layout, AutoLayout) else layout
+                     for layout, c in zip(found, chosen, strict=True)]
+        return found
 
     def argument_shardings(self, leaves: Sequence[Any], in_tree: Any, program: Program
                  ) -> list[Sharding | None]:
@@ -90,14 +95,14 @@ class Boundary:
         for asked, has, v, name, x in zip(wanted, own, program.invars, program.arg_names, leaves,
                                           strict=True):
             sharding = resolved(asked, "in_shardings", self.api)
+            if isinstance(asked, Format):
+                _check_layout(asked.layout, x, v.aval)
             if sharding is None:
                 out.append(has)
                 continue
             if isinstance(x, np.ndarray) and not sharding.is_fully_replicated:
                 check_one_process(v.aval)
             check_fits(sharding, v.aval, f"arguments with pytree key path {name}")
-            if isinstance(asked, Format):
-                _check_layout(asked.layout, x, v.aval)
             if has is not None and has.is_concrete and has.memory_kind != sharding.memory_kind:
                 raise error(
                     ValueError, "Memory kinds passed to jax.jit does not match memory kind on the "

@@ -88,7 +88,8 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     result, with ShapeDtypeStructs as leaves. Raises what tracing raises.
 
     Sharding
-      Auto: is open until the program is partitioned, so the result says nothing of it.
+      Auto: is open until the program is partitioned, so the result says nothing of it but what
+        `out_shardings` of a jitted `fun` say.
       Explicit: the result's `.sharding` is that of the type.
       Manual: inside `shard_map` shapes are those of blocks.
 
@@ -96,7 +97,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> st.eval_shape(lambda x, w: x @ w, jnp.ones((8, 2)), w)
     ShapeDtypeStruct(shape=(8, 3), dtype=float32)
     """
-    return jit(fun).eval_shape(*args, **kwargs)
+    return (fun if isinstance(fun, Jitted) else jit(fun)).eval_shape(*args, **kwargs)
 
 
 def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Any = None,

@@ -61,6 +61,7 @@ from .stages import Lowered, Traced
 _TRACES = tables("driver.jit.jitted.Jitted._traces", "traced programs of one function", 1024)
 _EXECUTABLES = tables("driver.jit.jitted.Jitted._executables",
                       "partitioned programs of one function", 1024)
+Found = tuple[Program, Any, list[Any]]
 _ONE = tree.structure(0)         # of an array that is all
 
 
@@ -85,6 +86,7 @@ class Jitted:
         self._executables: dict[Any, Any] = _EXECUTABLES()
         self._quick = CallCache(boundary.arguments)
         self.on_values: dict[Any, Jitted] = {}       # functions of what references hold
+        self.known: Found | None = None              # what the next trace gives, if traced before
         JITTED.add(self)
 
     @property
@@ -135,7 +137,8 @@ class Jitted:
             check_values(self.arguments, leaves, traced_args, traced_kwargs)
             program, out_tree, captured = self._trace(leaves, in_tree, static)
             if program.memo.get("references"):
-                return on_closed(self, program.memo["references"], leaves, in_tree, static)(leaves)
+                return on_closed(self, (program, out_tree, captured), leaves, in_tree, static)(
+                    leaves)
             if WATCH.watcher is not None:
                 WATCH.watcher(Traced(self, program, in_tree, out_tree, leaves, captured, static))
             executable = self._executable(program, leaves, in_tree, out_tree)
@@ -166,7 +169,7 @@ class Jitted:
             leaves = self._boundary.constrained_arguments(leaves, in_tree)
         program, out_tree, captured = self._trace(leaves, in_tree, static)
         if program.memo.get("references"):
-            return on_closed(self, program.memo["references"], leaves, in_tree, static)(leaves)
+            return on_closed(self, (program, out_tree, captured), leaves, in_tree, static)(leaves)
         for mesh in program.memo.get("meshes", ()):
             record_mesh(mesh)                    # traced before, perhaps: named here all the same
         if self.inline:
@@ -188,8 +191,8 @@ class Jitted:
         return [put(x, self._device) if isinstance(x, ArrayImpl) else x for x in leaves]
 
     # -- tracing -----------------------------------------------------------------------------
-    def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
-               ) -> tuple[Program, Any, list[Any]]:
+    def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]) -> Found:
+        """The program of a call, the structure of its result, and what it captures."""
         avals = []
         for i, x in enumerate(leaves):
             try:
@@ -212,6 +215,11 @@ class Jitted:
             found = traces.get(key)
         if found is not None:
             return found
+        if self.known is not None:
+            found, self.known = self.known, None
+            if not any(isinstance(x, Tracer) for x in found[2]):
+                traces[key] = found
+            return found
         claim, mark = (_thread.get_ident(), sys._getframe(), []), (id(traces), key)
         is_mine = CLAIMS.setdefault(mark, claim) is claim
         if is_mine:
@@ -228,7 +236,7 @@ class Jitted:
                     wake(claim)
 
     def _trace_anew(self, key: tuple[Any, ...], avals: Sequence[ArrayType], leaves: Sequence[Any],
-                    in_tree: Any, static: tuple[Any, ...]) -> tuple[Program, Any, list[Any]]:
+                    in_tree: Any, static: tuple[Any, ...]) -> Found:
         state = STATE
         unwatched = config.unwatched and not state.overrides
         plain = in_tree is tree.structure_of_arrays(len(leaves)) and not static
@@ -239,31 +247,39 @@ class Jitted:
                                f"`{self._boundary.api}`, but 'no_tracing' is set")
         trees: list[Any] = []
         paths: list[str] = []
+        frame = None if unwatched and not BOXES.data else Frame()
 
         def flat(*tracers: Any) -> list[Any]:
+            if frame is not None:
+                frame.builder = current_builder()
             if plain:
                 results = self._f(*tracers)
             else:
                 inner_args, inner_kwargs = tree.unflatten(in_tree, tracers)
                 inner_args, inner_kwargs = self.arguments.merge(inner_args, inner_kwargs, static)
                 results = self._f(*inner_args, **inner_kwargs)
-            if type(results) is Tracer:
+            if type(results) is Tracer and (frame is None or not frame.read):
                 trees.append(_ONE)
                 return [results]
             out, out_tree = tree.flatten(results)
             trees.append(out_tree)
             check_results(self._f, out)
             paths[:] = result_paths(results, len(out))
+            if frame is not None and frame.read:
+                values = frame.arguments_first()
+                out, trees[-1] = tree.flatten((results, values))
             return out
 
         name = function_name(self._f)
-        if unwatched and state.phases is None and not SCOPES.path and not BOXES.data:
+        if frame is None and state.phases is None and not SCOPES.path:
             program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
         else:
-            with phase("trace") as timed, observing(), named_scopes(), Frame() as frame:
+            with phase("trace") as timed, observing(), named_scopes(), frame or Frame():
                 program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
                 timed.equations = len(program.eqns)
-            program.memo["references"] = tuple(frame.read)
+            if frame is not None and frame.read:
+                program.memo["references"] = tuple(frame.read)
+                program.arg_names = (*(f"ref[{i}]" for i in range(len(frame.read))), *names)
         number_names(program)
         program.result_names = tuple(paths)
         found = (program, trees[-1], captured)
@@ -309,7 +325,7 @@ class Jitted:
             return on_arguments(self, leaves, in_tree, static).trace(leaves)  # type: ignore
         program, out_tree, captured = self._trace(leaves, in_tree, static)
         if program.memo.get("references"):
-            return on_closed(self, program.memo["references"], leaves, in_tree, static).trace(
+            return on_closed(self, (program, out_tree, captured), leaves, in_tree, static).trace(
                 leaves)         # type: ignore
         traced = Traced(self, program, in_tree, out_tree, leaves, captured, static)
         if WATCH.watcher is not None:

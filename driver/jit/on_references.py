@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...ir.program import Program
 from ...tracer.references.frames import Box, running
 from ...tracer.references.ref import inner_refs, last_values, references
 from ...tracer.staging.signature import Arguments, function_name
@@ -19,12 +20,16 @@ class OnValues:
     """A jitted function `(values of references, *others) -> (result, values afterwards)`.
 
     places: of references among the leaves of arguments. boxes: of those that are closed over.
+    traced: the program of the next call, the structure of its result and what it captures, if that
+    was traced already.
     """
 
-    __slots__ = ("boxes", "places", "pure")
+    __slots__ = ("boxes", "places", "pure", "traced")
 
-    def __init__(self, pure: Any, places: Sequence[int], boxes: Sequence[Box]) -> None:
+    def __init__(self, pure: Any, places: Sequence[int], boxes: Sequence[Box],
+                 traced: tuple[Program, Any, list[Any]] | None = None) -> None:
         self.pure, self.places, self.boxes = pure, frozenset(places), boxes
+        self.traced = traced
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any]:
         values = [leaves[i][...] for i in sorted(self.places)]
@@ -41,10 +46,18 @@ class OnValues:
         return result
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        return self.finish(leaves, self.pure(*self.arguments(leaves)))
+        return self.finish(leaves, self._ask(self.pure, leaves))
 
     def trace(self, leaves: Sequence[Any]) -> Stage:
-        return Stage(self.pure.trace(*self.arguments(leaves)), self)
+        return Stage(self._ask(self.pure.trace, leaves), self)
+
+    def _ask(self, call: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+        args = self.arguments(leaves)
+        self.pure.known = self.traced
+        try:
+            return call(*args)
+        finally:
+            self.pure.known = None
 
 
 class Stage:
@@ -101,13 +114,17 @@ def on_arguments(jitted: Any, leaves: Sequence[Any], in_tree: Any, static: tuple
     return OnValues(_jitted(jitted, (in_tree, static, *places), on_values, asked), places, ())
 
 
-def on_closed(jitted: Any, boxes: Sequence[Box], leaves: Sequence[Any], in_tree: Any,
-              static: tuple[Any, ...]) -> OnValues:
-    """For a call of a function that closes over these."""
+def on_closed(jitted: Any, traced: tuple[Program, Any, list[Any]], leaves: Sequence[Any],
+              in_tree: Any, static: tuple[Any, ...]) -> OnValues:
+    """For a call of a function that closes over references, which was traced with them as its first
+    arguments and last results."""
+    program, out_tree, captured = traced
+    boxes = program.memo["references"]
     pure = running(lambda *leaves: _run(jitted, in_tree, static, leaves), boxes)
     asked = _asked(jitted, leaves, in_tree)
     return OnValues(_jitted(jitted, (in_tree, static, *boxes), pure,
-                            None if asked is None else (None, *asked)), (), boxes)
+                            None if asked is None else (None, *asked)), (), boxes,
+                    (program.replace(), out_tree, captured))
 
 
 def _asked(jitted: Any, leaves: Sequence[Any], in_tree: Any) -> list[Any] | None:

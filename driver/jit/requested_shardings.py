@@ -15,7 +15,7 @@ from ...ir.diagnostics.errors import DuplicateSpecError, IndivisibleError
 from ...ir.diagnostics.wording import warn
 from ...ir.mesh import entered_mesh
 from ...ir.process import process_identity
-from ...ir.shardings.formats import Format
+from ...ir.shardings.formats import AutoLayout, Format, Layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, axes_overlap
 from ...ir.types import ArrayType
@@ -62,6 +62,10 @@ def check_asked(shardings: Any, where: str) -> None:
                      help="leave the whole argument open with None, or constrain it inside the "
                           "function with `with_sharding_constraint`")
             _check_unique(spec, where)
+        elif isinstance(entry, (Layout, AutoLayout)):
+            fail(ValueError, "`jax.jit` does not accept device-local layouts directly. Create a "
+                 "`Format` instance wrapping this device-local layout and pass that to `jit` "
+                 f"instead. Got {entry}", code="layout-alone")
         elif not isinstance(entry, Sharding):
             fail(TypeError, f"{what} are expected to be PartitionSpec instances or None, but got "
                  f"{entry}", code="not-a-sharding")

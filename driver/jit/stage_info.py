@@ -10,11 +10,13 @@ from typing import Any, Protocol
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
 from ...ir.shape_struct import struct_of
+from ...ir.shardings.formats import Format
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
 from ...tracer.staging.signature import Arguments
 from ...tracer.trees import tree
 from ..execution.executable import Executable
+from .boundary import Boundary
 
 
 class Function(Protocol):
@@ -22,6 +24,7 @@ class Function(Protocol):
 
     arguments: Arguments
     keep_unused: bool
+    _boundary: Boundary
 
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable: ...
@@ -95,8 +98,15 @@ class StageInfo:
 
     @property
     def out_info(self) -> Any:
-        """A pytree of ShapeDtypeStruct, as the function's result."""
-        return tree.unflatten(self.out_tree, [struct_of(v.aval) for v in self.jaxpr.outvars])
+        """A pytree of ShapeDtypeStruct, as the function's result, with what out_shardings ask."""
+        boundary, program = self._jitted._boundary, self.jaxpr
+        found = [struct_of(v.aval) for v in program.outvars]
+        asked = boundary.result_shardings(program, self.out_tree)
+        if any(s is not None for s in asked):
+            layouts = boundary.result_layouts(program, self.out_tree) or [None] * len(found)
+            found = [t if s is None else t.update(sharding=Format(layout, s))
+                     for t, layout, s in zip(found, layouts, asked, strict=True)]
+        return tree.unflatten(self.out_tree, found)
 
     @property
     def out_avals(self) -> Any:

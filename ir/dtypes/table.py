@@ -6,7 +6,9 @@ not have. Programs print short names (`bf16`), messages for users full ones (`bf
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from typing import Any
 
 import ml_dtypes
@@ -17,8 +19,8 @@ from ..support.interning import Immutable, InternTable
 
 __all__ = [
     "ALL_DTYPES", "KEY_DTYPES", "KEY_FRY", "KEY_RBG", "KEY_URBG", "DType", "ExtendedDType",
-    "KeyDType", "extended", "float0", "is_extended", "long_name", "parse_long", "parse_short",
-    "prng_key", "short_name",
+    "KeyDType", "extended", "float0", "is_extended", "long_name", "named_key_dtype", "parse_long",
+    "parse_short", "prng_key", "short_name",
 ]
 
 
@@ -162,6 +164,15 @@ def short_name(dtype: DType) -> str:
     for full, short in (("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c")):
         name = name.replace(full, short)
     return name
+
+
+def named_key_dtype(tag: str, key_shape: tuple[int, ...]) -> KeyDType:
+    """A key dtype for one more generator: of this tag, if that is a word and free."""
+    stem = re.sub(r"\W", "", tag) or "own"
+    names = (f"{stem}{n or ''}" for n in itertools.count())
+    dtype = KeyDType(next(name for name in names if name not in KEY_DTYPES), key_shape)
+    KEY_DTYPES[dtype.impl] = _BY_LONG[dtype.name] = _BY_SHORT[dtype.name] = dtype
+    return dtype
 
 
 _BY_LONG: dict[str, Any] = {long_name(d): d for d in (*ALL_DTYPES, float0, *KEY_DTYPES.values())}

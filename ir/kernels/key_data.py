@@ -2,8 +2,8 @@
 
 numpy has no dtype for keys. Because one key is one element, every op that only moves elements
 (slices, reshapes, selects, gathers) runs on key arrays as it is; only the ops in
-ops/random/primitives.py look inside. Keys of two words are uint64, the first word in
-the low half. Keys of four words are records with one field, named as the generator.
+ops/random/primitives.py look inside. Keys of threefry are uint64, the first word in
+the low half. Keys of other generators are records with one field, named as the generator.
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import ExtendedDType, KeyDType
+from ..dtypes import KEY_DTYPES, KEY_FRY, ExtendedDType, KeyDType
 
 KEY_STORAGE = np.dtype(np.uint64)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -22,7 +22,7 @@ def storage_dtype(dtype: Any) -> np.dtype:
     """The numpy dtype of arrays that hold values of `dtype`: for numbers, itself."""
     if not isinstance(dtype, ExtendedDType):
         return dtype
-    if isinstance(dtype, KeyDType) and dtype.key_shape != (2,):
+    if isinstance(dtype, KeyDType) and dtype is not KEY_FRY:
         return np.dtype([(dtype.impl, np.uint32, dtype.key_shape)])
     return KEY_STORAGE
 
@@ -33,7 +33,7 @@ def generator_of(keys: np.ndarray) -> str:
 
 
 def key_words(keys: np.ndarray) -> np.ndarray:
-    """The words of keys: [...] -> uint32 [..., 2 or 4]."""
+    """The words of keys: [...] -> uint32 [..., *key_shape]."""
     if keys.dtype.names:
         return keys[keys.dtype.names[0]]
     return np.stack(split_words(keys), axis=-1)
@@ -50,9 +50,10 @@ def join_words(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def pack_keys(words: np.ndarray, generator: str = "fry") -> np.ndarray:
-    """The keys of words, uint32 [..., 2 or 4] -> [...]; inverse of `key_words`."""
-    if words.shape[-1] == 2:
+    """The keys of words, uint32 [..., *key_shape] -> [...]; inverse of `key_words`."""
+    if generator == "fry":
         return join_words(words[..., 0], words[..., 1])
-    out = np.empty(words.shape[:-1], [(generator, np.uint32, words.shape[-1:])])
+    dtype = KEY_DTYPES[generator]
+    out = np.empty(words.shape[:words.ndim - len(dtype.key_shape)], storage_dtype(dtype))
     out[generator] = words
     return out

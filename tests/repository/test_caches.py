@@ -30,7 +30,8 @@ ROOMS = ("ir", "tracer", "partitioner", "runtime", "report", "driver", "api", "c
 REGISTRIES = {
     "driver/jit/jitted.py": {"JITTED"}, "driver/jit/single_flight.py": {"CLAIMS", "_WAITING"},
     "ir/api_boundary.py": {"_BOUNDED", "_MADE"},
-    "ir/support/caches.py": {"CACHES"}, "ir/device.py": {"_TABLE"}, "ir/dtypes/table.py": {"_KEYS"},
+    "ir/support/caches.py": {"CACHES"}, "ir/device.py": {"_TABLE"},
+    "ir/dtypes/table.py": {"KEY_DTYPES", "_BY_LONG", "_BY_SHORT", "_KEYS"},
     "ir/manual_state.py": {"_states"}, "ir/mesh.py": {"_ABSTRACT_MESHES", "_MESHES"},
     "ir/op.py": {"OPS"}, "ir/param_types.py": {"PARAM_TYPES"}, "ir/process.py": {"_IDENTITIES"},
     "ir/shardings/sharding.py": {"_NAMED", "_SINGLE"}, "ir/spec.py": {"_TABLE"},
@@ -39,6 +40,7 @@ REGISTRIES = {
     "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/host_view.py": {"_REFERENCED"},
     "runtime/arrays/live.py": {"_known"}, "runtime/threads.py": {"_POOL"},
     "tracer/autodiff/nested/rules.py": {"CALLS"}, "tracer/checkify/automatic.py": {"RULES"},
+    "tracer/random/own_generators.py": {"_DTYPES", "_IMPLS"},
 }
 WRITES = {"append", "add", "setdefault", "update", "extend", "insert"}
 

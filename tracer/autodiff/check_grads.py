@@ -82,7 +82,7 @@ def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[A
 
     def product(a: Any, b: Any) -> float:
         pairs = zip(tree.leaves(a), tree.leaves(b), strict=True)
-        return sum(float(np.vdot(x, y)) for x, y in pairs)
+        return sum(float(np.vdot(x, y).real) for x, y in pairs)
 
     _close([product(pull(cotangents), tangents)], [product(cotangents, moved)], dtype, atol, rtol,
            f"{err_msg} VJP cotangent")

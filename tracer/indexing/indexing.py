@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.context import config
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import issubdtype
 from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
@@ -48,6 +49,8 @@ def read(x: Array, index: Any, *, indices_are_sorted: bool = False, unique_indic
         if sliced is not None:
             return sliced
     plain = plain_index(index, x.aval.shape)
+    if mode in (None, "promise_in_bounds", lax.GatherScatterMode.PROMISE_IN_BOUNDS):
+        _check_static(plain, x.aval.shape)
     return gather_at(x, plain, indices_are_sorted, unique_indices, mode, fill_value,
                    wrap_negative_indices)
 
@@ -75,6 +78,7 @@ def read_slice(x: Array, index: Any) -> Array | None:
             return _apply(x, _slices(plain, x.aval.shape))
         if kinds <= {"int", "scalar", "slice", "new"} and all(
                 p.step == 1 for p in plain if p.kind == "slice"):
+            _check_static(plain, x.aval.shape)
             return _dynamic(x, plain)
     return None
 
@@ -171,6 +175,16 @@ def _may_slice(x: Array) -> bool:
 def _in_range(plain: Sequence[Position], shape: tuple[int, ...]) -> bool:
     return all(p.kind != "int" or -n <= p.value < n
                for p, n in zip(_sized(plain), shape, strict=True))
+
+
+def _check_static(plain: Sequence[Position], shape: tuple[int, ...]) -> None:
+    """IndexError for ints that are out of range, if `jax_check_static_indices` is on."""
+    if not config.jax_check_static_indices:
+        return
+    for d, (p, n) in enumerate(zip(_sized(plain), shape, strict=True)):
+        if p.kind == "int" and not -n <= p.value < n:
+            fail(IndexError, f"index {p.value} out of bounds for axis {d} with size {n}",
+                 code="static-index", notes=("`jax_check_static_indices` is on",))
 
 
 class _Slices(NamedTuple):

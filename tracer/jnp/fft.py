@@ -176,7 +176,7 @@ def ihfft(a, n=None, axis=-1, norm=None):
 def fftfreq(n, d=1.0, *, dtype=None, device=None):
     """The frequencies of the results of `fft` of n samples at distance d."""
     kind = float_default() if dtype is None else user_dtype(dtype, "fftfreq")
-    n = _count("fftfreq", n)
+    n = _count("fftfreq", n, d)
     half = (n - 1) // 2
     places = concatenate([arange(half + 1, dtype=kind), arange(-(n // 2), 0, dtype=kind)]) \
         if n > 1 else arange(n, dtype=kind)
@@ -187,16 +187,19 @@ def fftfreq(n, d=1.0, *, dtype=None, device=None):
 def rfftfreq(n, d=1.0, *, dtype=None, device=None):
     """The frequencies of the results of `rfft` of n samples at distance d."""
     kind = float_default() if dtype is None else user_dtype(dtype, "rfftfreq")
-    n = _count("rfftfreq", n)
+    n = _count("rfftfreq", n, d)
     places = arange(n // 2 + 1, dtype=kind)
     return put_on_device(div_p.bind(places, mul_p.bind(convert(d, kind), convert(n, kind))
                                     if isinstance(d, Array) else convert(d * n, kind)), device)
 
 
-def _count(name: str, n: Any) -> int:
+def _count(name: str, n: Any, d: Any) -> int:
     if isinstance(n, (tuple, list)):
         raise ValueError(f"The n argument of jax.numpy.fft.{name} only takes an int. Got n = "
                          f"{list(n)}.")
+    if isinstance(d, (tuple, list)):
+        raise ValueError(f"The d argument of jax.numpy.fft.{name} only takes a single value. Got d "
+                         f"= {list(d)}.")
     n = operator.index(n)
     if n == 0:
         raise ValueError(f"The n argument of jax.numpy.fft.{name} cannot be 0")

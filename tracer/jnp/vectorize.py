@@ -11,8 +11,11 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from ...ir.context import config
+from ...ir.diagnostics.wording import warn
 from ..batching.vmap import vmap
 from ..operands.dtype_promotion import shape_of
+from ..operands.who_asks import asked_by_user
 from ..staging.constants import as_array
 from ..trees import tree
 
@@ -56,6 +59,17 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
         sizes: dict[str, int] = {}
         loops = [_loop_dims(shape_of(x), core, sizes, context)
                  for x, core in zip(free, cores, strict=True)]
+        setting = config.jax_numpy_rank_promotion
+        if setting != "allow" and len({len(s) for x, s in zip(free, loops, strict=True)
+                                       if x.ndim}) > 1 and asked_by_user():
+            message = (f"operands with shapes {[x.shape for x in free]} require rank promotion for "
+                       f"jnp.vectorize function with signature {signature}. Set the "
+                       "jax_numpy_rank_promotion config option to 'allow' to disable this message; "
+                       "for more information, see "
+                       "https://docs.jax.dev/en/latest/rank_promotion_warning.html.")
+            if setting == "raise":
+                raise ValueError(message)
+            warn(message)
 
         def one(*elements: Any) -> Any:
             it = iter(elements)

@@ -9,6 +9,7 @@ from ...ir.diagnostics.wording import warn
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
 from ...ir.ops.communication.sharding import check_constraint, sharding_constraint_p
 from ...ir.ops.elementwise.identity import shard_alike_p
+from ...ir.shardings.formats import Format, Layout
 from ...ir.shardings.gspmd import GSPMDSharding, named_on
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
@@ -22,13 +23,14 @@ _REPLICATED = PartitionSpec()
 
 
 def _is_leaf(x: Any) -> bool:
-    return x is None or isinstance(x, (PartitionSpec, Sharding))
+    return x is None or isinstance(x, (PartitionSpec, Sharding, Format))
 
 
 def with_sharding_constraint(x, shardings):
     """`x`, a pytree of arrays, with its sharding fixed at this point of the program.
 
-    shardings: a PartitionSpec (on the context mesh), a NamedSharding, or a tree prefix of these.
+    shardings: a PartitionSpec (on the context mesh), a NamedSharding, a Format (of which a program
+    looks at the sharding), or a tree prefix of these.
     None leaves a dimension whole, `P.UNCONSTRAINED` leaves it to the partitioner.
     Raises RuntimeError for a PartitionSpec without a context mesh, and ValueError for a spec that
     does not fit the value.
@@ -71,6 +73,8 @@ def prioritized_sharding_constraint(x, shardings, priority):
 
 
 def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
+    if isinstance(sharding, Format):
+        return _laid_out(x, sharding, priority)
     if not _is_leaf(sharding):
         raise TypeError("shardings leaf specifications are expected to be PartitionSpec instances "
                         f"or None, but got {sharding}")
@@ -121,6 +125,20 @@ def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
     if priority:
         return bind_where_called(sharding_constraint_p, x, sharding=sharding, priority=priority)
     return bind_where_called(sharding_constraint_p, x, sharding=sharding)
+
+
+def _laid_out(x: Any, wanted: Format, priority: int) -> Any:
+    """`x` as a Format says; within a program (memory is not laid out) as its sharding does."""
+    layout, sharding = wanted.layout, wanted.sharding
+    if isinstance(layout, Layout):
+        try:
+            layout.check_compatible_aval(typeof(x).shape)
+        except ValueError as e:
+            raise ValueError("One of with_sharding_constraint arguments is incompatible with its "
+                             f"layout annotation {layout}: {e}") from None
+    x = _constrain(x, sharding, priority)
+    eager = isinstance(layout, Layout) and current_builder() is None
+    return put_on_device(x, wanted) if eager else x
 
 
 def _in_region(sharding: NamedSharding, context: AbstractMesh) -> NamedSharding:

@@ -21,6 +21,7 @@ from ..staging.tracer import typeof
 from .continuous import sample_exponential, sample_normal
 from .drawing import Shape, check_shape, draw, draw_numbers, sampled_dtype, sampled_sharding
 from .keys import checked_key, split_off
+from .own_generators import own_impl
 from .uniform import sample_rademacher
 
 
@@ -43,6 +44,11 @@ def sample_gamma(key: Array, a: Any, *, shape: Shape | None, dtype: np.dtype,
         check_shape("gamma", shape, shape_of(a))
     a = jnp.broadcast_to(convert(a, dtype), shape)
     check_varying("gamma", key, a)
+    if own_impl(key.aval.dtype) is not None:
+        fail(NotImplementedError, "gamma numbers are drawn with generators of this library alone; "
+             f"this key is {key.aval.str_short()}", code="own-generator",
+             help="make a key of another one for them: "
+                  "`random.key(random.bits(key), impl=\"threefry2x32\")`")
     return random_gamma_p.bind(key, a, log_space=log_space)
 
 

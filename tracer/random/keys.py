@@ -25,7 +25,10 @@ from ...ir.ops.random.primitives import (
     random_wrap_p,
 )
 from .. import lax
+from ..batching.vmap import vmap
 from ..operands.dtype_promotion import is_array_like, shape_of
+from ..staging.constants import as_array
+from .own_generators import PRNGImpl, PRNGSpec, own_impl, own_key_dtype
 
 _NAMES = {"threefry2x32": KEY_FRY, "rbg": KEY_RBG, "unsafe_rbg": KEY_URBG}
 
@@ -50,6 +53,10 @@ def key_dtype(impl_spec: Any = None) -> KeyDType:
         return _NAMES[config.jax_default_prng_impl]
     if isinstance(impl_spec, KeyDType):
         return impl_spec
+    if isinstance(impl_spec, PRNGSpec):
+        impl_spec = impl_spec._impl
+    if isinstance(impl_spec, PRNGImpl):
+        return own_key_dtype(impl_spec)
     if isinstance(impl_spec, str):
         if impl_spec in _NAMES:
             return _NAMES[impl_spec]
@@ -100,7 +107,7 @@ def _wrapped(words: Any, dtype: KeyDType) -> Array:
         raise TypeError("JAX encountered invalid PRNG key data: expected key_data to have ndim, "
                         f"shape, and dtype attributes. Got {words}")
     if isinstance(words, np.ndarray) and words.dtype != np.uint32 and (
-            words.shape[-1:] == dtype.key_shape):
+            words.shape[words.ndim - len(dtype.key_shape):] == dtype.key_shape):
         raise TypeError("JAX encountered invalid PRNG key data: expected key_data.dtype = uint32; "
                         f"got dtype={words.dtype}")
     return random_wrap_p.bind(words, impl=dtype.impl)
@@ -121,16 +128,39 @@ def _seeded(function: str, seed: Any, impl: Any) -> Array:
     if shape:
         raise TypeError(f"{function} accepts a scalar seed, but was given an array of shape "
                         f"{shape} != (). Use jax.vmap for batching")
-    if isinstance(seed, int):
-        seed = np.int64(seed)           # hashes and other large numbers lose their high half
-    return random_seed_p.bind(seed, impl=dtype.impl)
+    return random_seed(seed, dtype)
+
+
+def random_seed(seeds: Any, impl: Any) -> Array:
+    """A typed key for each integer of `seeds`: the generator first and last, as `key` of one.
+
+    >>> from shardtrace.extend.random import random_seed, rbg_prng_impl
+    >>> random_seed(jnp.arange(3), rbg_prng_impl).shape
+    (3,)
+    """
+    dtype = key_dtype(impl)
+    if isinstance(seeds, int):
+        seeds = np.int64(seeds)         # hashes and other large numbers lose their high half
+    own = own_impl(dtype)
+    if own is None:
+        return random_seed_p.bind(seeds, impl=dtype.impl)
+    seeded = own.seed
+    for _ in shape_of(seeds):
+        seeded = vmap(seeded)
+    return _wrapped(seeded(as_array(seeds)), dtype)
+
+
+def seed_with_impl(impl: Any, seed: Any) -> Array:
+    """A typed key of a generator, made of a seed: `random_seed(seed, impl)`."""
+    return random_seed(seed, impl)
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     """A random key made of an integer seed: what all functions of `random` begin with.
 
     The same seed gives the same key everywhere. impl: the generator: "threefry2x32" (the default),
-    "rbg" or "unsafe_rbg". Raises TypeError for a seed that is no integer scalar.
+    "rbg" or "unsafe_rbg", or one of `extend.random.define_prng_impl`. Raises TypeError for a seed
+    that is no integer scalar.
 
     Sharding
       Auto, Explicit: whole on every device; `split(key, n)` gives an array of keys, which may be
@@ -190,6 +220,9 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 def split_keys(key: Array, num: int | tuple[int, ...] = 2) -> Array:
     """`split` of a typed key."""
     shape = tuple(int(n) for n in num) if isinstance(num, Sequence) else (int(num),)
+    own = own_impl(key.aval.dtype)
+    if own is not None:
+        return _wrapped(own.split(random_unwrap_p.bind(key), shape), key.aval.dtype)
     return random_split_p.bind(key, shape=shape, **hashing(key))
 
 
@@ -223,6 +256,10 @@ def fold_in(key: Any, data: Any) -> Array:
         word = np.uint32(data)          # OverflowError where it does not fit
     else:
         word = np.asarray(data).astype(np.uint32)[()]
+    own = own_impl(typed.aval.dtype)
+    if own is not None:
+        return _wrapped(own.fold_in(random_unwrap_p.bind(typed), as_array(word)),
+                        typed.aval.dtype)
     return as_given(raw, random_fold_in_p.bind(typed, word, **generator(typed)))
 
 
@@ -239,7 +276,14 @@ def key_data(keys: Any) -> Array:
     return random_unwrap_p.bind(checked_keys("key_data", keys)[0])
 
 
-def key_impl(keys: Any) -> str:
-    """The name of the generator that keys are for, such as "fry" of threefry."""
+def key_impl(keys: Any) -> str | PRNGSpec:
+    """The generator that keys are for: its name, or what `extend.random.define_prng_impl` gave.
+
+    >>> st.random.key_impl(st.random.key(0))
+    'threefry2x32'
+    """
     dtype = checked_keys("key_impl", keys)[0].aval.dtype
+    own = own_impl(dtype)
+    if own is not None:
+        return PRNGSpec(own)
     return next(name for name, known in _NAMES.items() if known is dtype)

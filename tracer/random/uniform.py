@@ -12,7 +12,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.dtypes import default_dtype, finfo, iinfo, issubdtype
-from ...ir.ops.random.primitives import random_bits_p
+from ...ir.ops.random.primitives import random_bits_p, random_unwrap_p
 from .. import jnp, lax, sharding_notes
 from ..jnp.indexing.searching import choose_where
 from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
@@ -22,10 +22,14 @@ from ..shardings.out_sharding import canonicalize_sharding
 from ..staging.memoized import memoized
 from .drawing import Shape, check_shape, draw, sampled_sharding
 from .keys import checked_key, hashing, split_off
+from .own_generators import own_impl
 
 
 def raw_bits(key: Array, bit_width: int, shape: Shape) -> Array:
     """Random bits of a typed key as unsigned integers of this width."""
+    own = own_impl(key.aval.dtype)
+    if own is not None:
+        return own.random_bits(random_unwrap_p.bind(key), bit_width, shape)
     return random_bits_p.bind(key, bit_width=bit_width, shape=shape, **hashing(key))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from ...ir.types import ArrayType
-from ..staging.staging import trace_to_program
+from ..staging.staging import Builder, trace_to_program
 from ..staging.tracer import typeof
 from ..trees import tree
 
@@ -29,15 +29,16 @@ class Box:
 
     def read(self) -> Any:
         for frame in _FRAMES.stack[self.depth:]:
-            frame.read.setdefault(self)
+            frame.note(self)
         return self.value
 
     def write(self, value: Any) -> None:
         for frame in _FRAMES.stack[self.depth:]:
             if frame.refuses:
                 raise Written(frame)
-            frame.read.setdefault(self)
-            frame.written.setdefault(self, self.value)
+            frame.note(self)
+            if frame.builder is None:
+                frame.written.setdefault(self, self.value)
         self.value = value
 
 
@@ -50,13 +51,15 @@ class Frame:
     """The extent of a function, as a context manager.
 
     read: references from outside that it reads or writes. written: those that it writes, with
-    what they held before. refuses: whether `Written` is raised instead.
+    what they held before. refuses: whether `Written` is raised instead. builder: of the trace for
+    which references become arguments as they are met, behind the others (see `arguments_first`).
     """
 
-    __slots__ = ("bound", "read", "refuses", "written")
+    __slots__ = ("bound", "builder", "read", "refuses", "written")
 
     def __init__(self, boxes: Sequence[Box] = (), values: Sequence[Any] = ()) -> None:
         self.read: dict[Box, None] = {}
+        self.builder: Builder | None = None
         self.written: dict[Box, Any] = {}
         self.bound = list(zip(boxes, values, strict=True))
         self.refuses = False
@@ -69,8 +72,22 @@ class Frame:
             box.value, box.depth = value, len(stack)
         return self
 
+    def note(self, box: Box) -> None:
+        """That a box from outside is read or written."""
+        if self.builder is not None and box not in self.read:
+            self.bound.append((box, (box.value, box.depth)))
+            box.value = self.builder.argument(typeof(box.value))
+            box.depth = _FRAMES.stack.index(self) + 1
+        self.read.setdefault(box)
+
+    def arguments_first(self) -> list[Any]:
+        """What the references met hold now; as arguments of the trace they come first from here."""
+        args, n = self.builder.args, len(self.read)         # type: ignore[union-attr]
+        args[:] = [*args[len(args) - n:], *args[:len(args) - n]]
+        return [box.value for box in self.read]
+
     def __exit__(self, *exc: object) -> None:
-        for box, (value, depth) in self.bound:
+        for box, (value, depth) in reversed(self.bound):
             box.value, box.depth = value, depth
         for box, value in self.written.items():
             box.value = value

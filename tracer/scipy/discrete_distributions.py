@@ -1,6 +1,8 @@
 """Probabilities of discrete distributions, as in `jax.scipy.stats`; see distributions.py."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .. import jnp, lax
@@ -69,7 +71,8 @@ class poisson:
         """The logarithm of the probability of k."""
         k, mu, loc = promote_args_inexact("poisson.logpmf", k, mu, loc)
         x = k - loc
-        return within_support(x >= 0, special.xlogy(x, mu) - lax.lgamma(x + 1) - mu)
+        return within_support((x >= 0) & (jnp.round(k) == k),
+                              special.xlogy(x, mu) - lax.lgamma(x + 1) - mu)
 
     @classmethod
     def pmf(cls, k, mu, loc=0):
@@ -83,6 +86,23 @@ class poisson:
         x = k - loc
         at_most = special.gammaincc(jnp.floor(1 + jnp.maximum(x, 0)), mu)
         return strong_array(where(x >= 0, at_most, 0.0))
+
+    @staticmethod
+    def entropy(mu, loc=0):
+        """The entropy, in nats; nan for a negative mu.
+
+        Of less than 100 expected events by its sum, of more by its expansion in powers of 1 / mu
+        (R. Evans and others, "The entropy of a Poisson distribution", SIAM Review 30, 1988).
+        """
+        mu, loc = jnp.broadcast_arrays(*promote_args_inexact("poisson.entropy", mu, loc))
+        few = jnp.expand_dims(where(mu < 100, mu, 1.0), -1)
+        k = jnp.arange(220, dtype=few.dtype)
+        logarithm = special.xlogy(k, few) - lax.lgamma(k + 1) - few
+        summed = jnp.sum(where(few == 0, 0.0, -lax.exp(logarithm) * logarithm), axis=-1)
+        many = 1 / where(mu < 100, 100.0, mu)
+        expanded = 0.5 * (math.log(2 * math.pi * math.e) - lax.log(many)) - many * (
+            1 / 12 + many * (1 / 24 + many * 19 / 360))
+        return strong_array(where(mu < 0, np.nan, where(mu < 100, summed, expanded)))
 
 
 class geom:

@@ -17,7 +17,7 @@ from ...ir.support.lazy import lazy_import
 from .. import jnp, lax
 from ..operands.dtype_promotion import promote_args_inexact, promote_dtypes_inexact
 from ..operands.scalars import float_default
-from .special import ndtr, where
+from .special import ndtr, where, widened
 
 _special = lazy_import("scipy.special")
 
@@ -61,6 +61,7 @@ def wofz(z):
     return where(below, 2 * jnp.exp(-jnp.square(where(below, z, 0))) - found, found)
 
 
+@widened
 def erfcx(x):
     """exp(x**2) erfc(x), elementwise, which does not underflow.
 
@@ -69,6 +70,8 @@ def erfcx(x):
     0.005641614
     """
     (x,) = promote_args_inexact("erfcx", x)
+    if jnp.iscomplexobj(x):
+        return wofz(lax.complex(-x.imag, x.real))
     pole, coefficients = _weideman()
     size = lax.abs(x)
     down = pole + size
@@ -82,6 +85,7 @@ def _series(x: Any, least: float, terms: Any) -> Any:
     return _polynomial(reversed(terms), where(lax.abs(x) <= least, x, 0.0))
 
 
+@widened
 def dawsn(x):
     """Dawson's integral: exp(-x**2) times the integral of exp(t**2) from 0 to x, elementwise."""
     (x,) = promote_args_inexact("dawsn", x)
@@ -99,6 +103,7 @@ def dawsn(x):
     return where(near, x * _series(x * x, 1.0, terms), value)
 
 
+@widened
 def fresnel(x):
     """The Fresnel integrals (S, C) of sin(pi t**2 / 2) and cos(pi t**2 / 2) from 0 to x."""
     (x,) = promote_args_inexact("fresnel", x)
@@ -158,6 +163,7 @@ def expn(n, x):
     return where((n < 0) | (x < 0) | jnp.isnan(x), np.nan, found)
 
 
+@widened
 def sici(x):
     """The sine and cosine integrals (Si, Ci) of x; Ci of a negative number is that of its size."""
     (x,) = promote_args_inexact("sici", x)
@@ -178,6 +184,7 @@ def sici(x):
     return lax.sign(x) * sine, cosine
 
 
+@widened
 def spence(x):
     """Spence's function, the dilogarithm of 1 - x: the integral of log(t) / (1 - t) from 1 to x."""
     (x,) = promote_args_inexact("spence", x)
@@ -196,6 +203,7 @@ def spence(x):
     return where(x < 0, np.nan, where(x > 1, -0.5 * logarithm * logarithm - found, found))
 
 
+@widened
 def owens_t(h, a):
     """Owen's T function: the probability that X > h and 0 < Y < a X, X and Y normal."""
     h, a = promote_args_inexact("owens_t", h, a)

@@ -134,7 +134,7 @@ def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
             operator.mul, [w for _, w in choice])
         term = value * weight
         total = term if total is None else total + term
-    if jnp.issubdtype(x.dtype, np.integer) and order:
+    if jnp.issubdtype(x.dtype, np.integer) and jnp.issubdtype(total.dtype, np.inexact):
         total = lax.round(total)
     return total.astype(x.dtype)
 

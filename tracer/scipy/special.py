@@ -7,8 +7,10 @@ Stegun, "Handbook of Mathematical Functions".
 """
 from __future__ import annotations
 
+import functools
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ import numpy as np
 from .. import jnp, lax, nn
 from ..autodiff.custom.custom_jvp import custom_jvp
 from ..operands.dtype_promotion import dtype_name, promote_args_inexact, strong, strong_array
+from ..trees import tree
+from .complex_gamma import complex_loggamma, stirling_rest
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -23,6 +27,19 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 def where(condition: Any, x: Any, y: Any) -> Any:
     """x where the condition holds, else y."""
     return jnp.where(condition, x, y)
+
+
+def widened(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f`, of floats of half size in float32: the results have the dtype of the arguments."""
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        numbers = promote_args_inexact(f.__name__, *args)
+        dtype = dtype_name(numbers[0])
+        if dtype.itemsize > 2:
+            return f(*args, **kwargs)
+        found = f(*[lax.convert_element_type(x, np.float32) for x in numbers], **kwargs)
+        return tree.map(lambda x: lax.convert_element_type(x, dtype), found)
+    return call
 
 
 # -- gamma and its kin -----------------------------------------------------------------------------
@@ -38,7 +55,17 @@ def gammaln(x):
     return lax.lgamma(x)
 
 
-loggamma = gammaln
+def loggamma(x):
+    """The principal branch of the logarithm of the gamma function; nan for negative real numbers.
+
+    >>> from shardtrace.scipy.special import loggamma
+    >>> print(loggamma(-0.5 + 0j))
+    (1.2655122-3.1415925j)
+    """
+    (x,) = promote_args_inexact("loggamma", x)
+    if jnp.iscomplexobj(x):
+        return complex_loggamma(x)
+    return where(x > 0, lax.lgamma(x), np.nan)
 
 
 def gammasgn(x):
@@ -54,6 +81,8 @@ def gammasgn(x):
 def gamma(x):
     """The gamma function, elementwise; (n - 1)! for positive integers n."""
     (x,) = promote_args_inexact("gamma", x)
+    if jnp.iscomplexobj(x):
+        return lax.exp(complex_loggamma(x))
     return gammasgn(x) * lax.exp(lax.lgamma(x))
 
 
@@ -109,21 +138,9 @@ def betaln(a, b):
     small, large = where(b < 8, b, 1.0), where(b < 8, 8.0, b)
     direct = lax.lgamma(small) - lax.lgamma(a + small)
     # Of large b the same difference, by Stirling's series, in which nothing large cancels.
-    series = (_stirling_rest(large) - _stirling_rest(a + large)
+    series = (stirling_rest(large) - stirling_rest(a + large)
               - (a + large - 0.5) * lax.log1p(a / large) - a * (lax.log(large) - 1))
     return lax.lgamma(a) + where(b < 8, direct, series)
-
-
-# log gamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + sum_k c_k / x^(2k + 1), for large x
-# (Abramowitz and Stegun, 6.1.41)
-_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
-
-
-def _stirling_rest(x):
-    square, total = 1 / (x * x), 0.0
-    for c in reversed(_STIRLING):
-        total = total * square + c
-    return total / x
 
 
 def beta(a, b):
@@ -147,10 +164,13 @@ def poch(z, m):
 def comb(N, k, *, repetition=False):
     """The number of ways to choose k of N things; with repetition, with things chosen again."""
     N, k = promote_args_inexact("comb", N, k)
+    none = (k == 0) & (N >= 0)
     if repetition:
         N = N + k - 1
+    some = (k >= 0) & (N >= 0) & (k <= N)
+    N, k = where(some, N, 0.0), where(some, k, 0.0)
     ways = lax.exp(lax.lgamma(N + 1) - lax.lgamma(k + 1) - lax.lgamma(N - k + 1))
-    return where((k >= 0) & (N >= 0) & (k <= N), ways, 0.0)
+    return where(none, 1.0, where(some, ways, 0.0))
 
 
 # -- softmax --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from shardtrace.tracer.scipy.error_functions import (
     spence,
     wofz,
 )
+from shardtrace.tracer.scipy.hypergeometric import hyp1f1, hyp2f1
 from shardtrace.tracer.scipy.integrals import exp1, expi
 from shardtrace.tracer.scipy.special import (
     beta,
@@ -83,6 +84,8 @@ __all__ = [
     "gammaincc",
     "gammaln",
     "gammasgn",
+    "hyp1f1",
+    "hyp2f1",
     "i0",
     "i0e",
     "i1",

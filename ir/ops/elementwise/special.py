@@ -127,8 +127,42 @@ polygamma_p = nary(
     function=_polygamma,
     samples=lambda: [Sample((np.arange(24, dtype=np.float32).reshape(4, 6) % 4,
                              values((4, 6), np.float32, 0.3, 4)))])
+
+_HEAD = 9                                                                    # terms summed singly
+_TAIL = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000,
+         1 / 74724249600)                                                    # B_2j / (2j)!
+
+
+def _zeta_partial_x(g: Any, out: Any, x: Any, q: Any) -> Any:
+    """Of the first terms, and of the Euler-Maclaurin formula for the others, from a = q + 9 on:
+    a^-x (a / (x - 1) + 1/2 + sum over j of B_2j / (2j)! x (x + 1) ... (x + 2j - 2) / a^(2j - 1)).
+    """
+    def power(v: Any) -> tuple[Any, Any]:
+        logarithm = log(v)
+        return exp(neg(mul(x, logarithm))), logarithm
+
+    total = full_like(x, 0)
+    for k in range(_HEAD):
+        here, logarithm = power(add(q, const(k, q)))
+        total = sub(total, mul(here, logarithm))
+    a = add(q, const(_HEAD, q))
+    here, logarithm = power(a)
+    inverse, pole = div(full_like(a, 1), a), sub(x, const(1, x))
+    value = add(div(a, pole), const(0.5, x))
+    slope = neg(div(a, square(pole)))
+    product, slopes = mul(x, inverse), inverse   # x ... (x + 2j - 2) / a^(2j - 1), its slope
+    for j, c in enumerate(_TAIL):
+        for i in (2 * j - 1, 2 * j) if j else ():
+            factor = mul(add(x, const(i, x)), inverse)
+            product, slopes = mul(product, factor), add(mul(slopes, factor), mul(product, inverse))
+        value, slope = add(value, mul(const(c, x), product)), add(slope, mul(const(c, x), slopes))
+    return mul(g, add(total, mul(here, sub(slope, mul(logarithm, value)))))
+
+
 zeta_p = nary(
     "zeta", "The Hurwitz zeta function: the sum of (k + q) ** -x over k >= 0.", (FLOAT, FLOAT),
+    jvp=(_zeta_partial_x,
+         lambda g, out, x, q: mul(g, neg(mul(x, zeta_p.bind(add(x, const(1, x)), q))))),
     function=_zeta,
     samples=sampled(2, None, 1.2, 4))
 

@@ -15,6 +15,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ..derivatives import (
     add,
+    complex_,
     conj,
     const,
     convert,
@@ -22,6 +23,7 @@ from ..derivatives import (
     eq,
     full_like,
     ge,
+    imag,
     iota_like,
     is_complex,
     mul,
@@ -186,6 +188,65 @@ def svd_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> 
     return [s, u, vt], [ds, du, adjoint(dv)]
 
 
+def permuted(order: Any, like: Any, n: int) -> Any:
+    """The matrices, of the dtype of `like`, that bring n rows into an order."""
+    square = call("broadcast_in_dim", order, shape=(*type_of(order).shape, n), sharding=None,
+                  broadcast_dimensions=tuple(range(type_of(order).ndim)))
+    return convert(eq(square, iota_like(square, np.int32, type_of(square).ndim - 1)), like.dtype)
+
+
+def _solve_general(a: Any, b: Any) -> Any:
+    """a^-1 b for square matrices."""
+    both, _, permutation = call("lu", a)
+    b = matmul(permuted(permutation, a, type_of(a).shape[-1]), b)
+    return solve(both, solve(both, b, left=True, low=True, unit=True), left=True, low=False)
+
+
+def eig_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Rule:
+    """With P = V^-1 dA V: dw = diag(P) and dV = V (F o P) + V c, F as of `eigh`.
+
+    c keeps the scale that the decomposition gives each vector: of length 1, its largest element
+    real. Left eigenvectors are right ones of A^H.
+    """
+    left, right = params["compute_left_eigenvectors"], params["compute_right_eigenvectors"]
+    if (left or right) and not params["enable_eigvec_derivs"]:
+        fail(NotImplementedError, "Derivatives of non-symmetric eigenvectors are only valid under "
+             "assumptions on the input that JAX cannot check (see the enable_eigvec_derivs "
+             "argument to jax.lax.linalg.eig). Pass enable_eigvec_derivs=True to "
+             "jax.lax.linalg.eig to opt in.", code="not-differentiable",
+             help="eigenvalues alone always have derivatives; `eigh` has them of vectors, too")
+    w, *vectors = call("eig", operands[0], **{**params, "compute_right_eigenvectors": True})
+    d_a = convert(tangents[0], w.dtype)
+    dw, dv = _eigenvector_tangents(w, vectors[-1], d_a)
+    out, d_out = [w], [dw]
+    if left:
+        conj_w = conj(w, input_dtype=w.dtype)
+        out.append(vectors[0])
+        d_out.append(_eigenvector_tangents(conj_w, vectors[0], adjoint(d_a))[1])
+    if right:
+        out.append(vectors[-1])
+        d_out.append(dv)
+    return out, d_out
+
+
+def _eigenvector_tangents(w: Any, v: Any, d_a: Any) -> tuple[Any, Any]:
+    inner = _solve_general(v, matmul(d_a, v))
+    gaps = sub(as_rows(w, inner), as_columns(w, inner))
+    moved = matmul(v, mul(_unless_zero(gaps), inner))
+    n = type_of(v).ndim
+    largest = call("argmax", call("abs", v), axes=(n - 2,), index_dtype=np.dtype(np.int32))
+    place = eq(as_rows(largest, v), iota_like(v, np.int32, n - 2))
+
+    def at_largest(x: Any) -> Any:
+        x = select_n(place, zeros_like(x), x)
+        return call("reduce_sum", x, axes=(n - 2,), out_sharding=None)
+
+    along = call("reduce_sum", mul(conjugate(v), moved), axes=(n - 2,), out_sharding=None)
+    turn = div(imag(at_largest(moved)), real(at_largest(v)))
+    c = complex_(neg(real(along)), neg(turn))
+    return diagonal(inner), add(moved, mul(v, as_rows(c, v)))
+
+
 def lu_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Rule:
     """L^-1 P dA U^-1 is a strictly lower part, L^-1 dL, and an upper one, dU U^-1.
 
@@ -200,8 +261,7 @@ def lu_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> R
         rows, _ = _rows_columns(high)
         one = diagonal_only(full_like(high, 1))
         high = add(high, select_n(ge(rows, const(m, rows)), zeros_like(high), one))
-    picked = eq(as_columns(permutation, low), iota_like(low, np.int32, type_of(low).ndim - 1))
-    inner = matmul(convert(picked, lu.dtype), tangents[0])
+    inner = matmul(permuted(permutation, low, m), tangents[0])
     inner = solve(low, inner, left=True, low=True, unit=True)
     inner = solve(high, inner, left=False, low=False)
     d_lu = add(matmul(low, lower(inner, -1)), matmul(upper(inner), high))
@@ -221,13 +281,12 @@ def qr_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> R
     """With X = dA R^-1 and C the skew matrix that has the lower part of Q^H X: dQ = Q C + rest."""
     a, d_a = operands[0], tangents[0]
     m, n = type_of(a).shape[-2:]
-    if params["pivoting"]:
-        fail(NotImplementedError, "Differentiation rule for 'qr' with pivoting not implemented",
-             code="not-differentiable")
     if params["full_matrices"] and m > n:
         fail(NotImplementedError, "Unimplemented case of QR decomposition derivative",
              code="not-differentiable", help="make it without `full_matrices`")
-    q, r = call("qr", a, **params)
+    q, r, *order = call("qr", a, **params)
+    if order:                                           # A with its columns in another order
+        a, d_a = (matmul(x, transposed(permuted(order[0], x, n))) for x in (a, d_a))
     k = min(m, n)
     x = solve(_fitted(r, k, k), _fitted(d_a, m, k), left=False, low=False)
     inner = matmul(adjoint(q), x)
@@ -237,10 +296,9 @@ def qr_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> R
         on = diagonal_only(inner)
         skew = add(skew, sub(on, convert(real(on), inner.dtype)))
     dq = add(matmul(q, sub(skew, inner)), x)
-    if n <= m:
-        return [q, r], [dq, matmul(sub(inner, skew), r)]
-    dr = add(matmul(adjoint(dq), a), matmul(adjoint(q), d_a))
-    return [q, r], [dq, upper(dr)]
+    dr = (matmul(sub(inner, skew), r) if n <= m else
+          upper(add(matmul(adjoint(dq), a), matmul(adjoint(q), d_a))))
+    return [q, r, *order], [dq, dr, *[None for _ in order]]
 
 
 def triangular_jvp_a(g: Any, out: Any, a: Any, b: Any, *, left_side: bool, lower: bool,

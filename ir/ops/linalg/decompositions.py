@@ -31,7 +31,14 @@ from ..derivatives import batch_first
 from ..elementwise.complex_parts import complex_dtype
 from ..elementwise.declaration import INEXACT, check_accepted, check_same_dtypes
 from ..rules import reject, rule_text
-from .decomposition_derivatives import cholesky_jvp, eigh_jvp, lu_jvp, qr_jvp, svd_jvp
+from .decomposition_derivatives import (
+    cholesky_jvp,
+    eig_jvp,
+    eigh_jvp,
+    lu_jvp,
+    qr_jvp,
+    svd_jvp,
+)
 
 Params = dict[str, Any]
 Matrix = tuple[int, ...]
@@ -292,6 +299,7 @@ def _eig_results(types: Any, a: Shape, dtype: np.dtype, *, compute_left_eigenvec
 
 eig_p = define(
     "eig", "Eigenvalues, left and right eigenvectors of general matrices.", (2,), _eig_results,
+    jvp=eig_jvp,
     evaluate=eig,
     samples=lambda: [Sample((_matrix(3, 3, 8),), {
         "compute_left_eigenvectors": False, "compute_right_eigenvectors": True,

@@ -61,15 +61,25 @@ def _wrap_infer(words: ArrayType, *, impl: str) -> tuple:
         reject(TypeError, [words], "JAX encountered invalid PRNG key data: expected key_data.ndim "
                f">= 1; got ndim={words.ndim}")
     wanted = KEY_DTYPES[impl]
-    if words.shape[-1:] != wanted.key_shape:
+    n = len(wanted.key_shape)
+    if words.shape[words.ndim - n:] != wanted.key_shape:
         reject(TypeError, [words], "JAX encountered invalid PRNG key data: expected key_data.shape "
                f"to end with {wanted.key_shape}; got shape={words.shape} for impl={impl}")
-    return words.shape[:-1], wanted, False
+    return words.shape[:words.ndim - n], wanted, False
+
+
+def _words_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:
+    """Of keys and of their words, whichever is the operand."""
+    dims = names("b", min(len(operands[0]), len(results[0])))
+    words = names("w", abs(len(operands[0]) - len(results[0])))
+    both = [dims, [*dims, *words]]
+    left, right = both if len(operands[0]) == len(dims) else both[::-1]
+    return rule_text([left], [right], [f"{w}!:replicate" for w in words])
 
 
 random_wrap_p = defop(
     "random_wrap", doc="Keys of their words: u32[..., 2] -> key<fry>[...].",
-    infer=_wrap_infer, rule="... w -> ... | w!:replicate", explicit="follow",
+    infer=_wrap_infer, rule=_words_rule, explicit="follow",
     jvp="zero",
     batch=lambda operands, dims, size, **params: (
         [random_wrap_p.bind(move_first(operands[0], dims[0]), **params)], [0]),
@@ -90,7 +100,7 @@ def _unwrap_infer(keys: ArrayType) -> tuple:
 
 random_unwrap_p = defop(
     "random_unwrap", doc="The words of keys: key<fry>[...] -> u32[..., 2].",
-    infer=_unwrap_infer, rule="... -> ... w | w!:replicate", explicit="follow",
+    infer=_unwrap_infer, rule=_words_rule, explicit="follow",
     jvp="zero", batch=lambda operands, dims, size: ([random_unwrap_p.bind(operands[0])], [dims[0]]),
     evaluate=lambda lead, keys: key_words(keys), arithmetic=False)
 

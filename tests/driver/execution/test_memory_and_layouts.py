@@ -191,3 +191,43 @@ def test_jit_with_formats() -> None:
     assert struct.update(shape=(16, 4)).format == wanted and "format=Layout" in repr(struct)
     traced = st.jit(lambda v: with_layout_constraint(v + 1, Layout((1, 0))))
     assert np.array_equal(traced(x), V + 1)
+
+
+def test_layouts_left_to_the_compiler() -> None:
+    """`Layout.AUTO` is where a result lies if nothing is moved for it, as XLA chooses (CPU)."""
+    auto = Format(Layout.AUTO)
+    x = np.ones((2, 3, 4), np.float32)
+    for f, order in [(lambda v: v.T, (2, 1, 0)),
+                     (lambda v: jnp.sin(v.transpose(1, 2, 0)), (2, 0, 1)),
+                     (lambda v: v.transpose(2, 1, 0).sum(1), (1, 0)), (lambda v: v.T.T, (0, 1, 2)),
+                     (lambda v: st.jit(jnp.transpose)(v) + 1, (2, 1, 0)),
+                     (lambda v: jnp.concatenate([v.T, v.T]), (0, 1, 2)),
+                     (lambda v: v.transpose(0, 2, 1) + v.reshape(2, 4, 3), (0, 1, 2)),
+                     (lambda v: v.T[None], (0, 1, 2, 3)), (lambda v: v.sum(), ())]:
+        compiled = st.jit(f, in_shardings=auto, out_shardings=auto).lower(x).compile()
+        assert compiled.output_formats.layout.major_to_minor == order
+        assert compiled(x).format.layout == compiled.output_formats.layout
+        assert np.array_equal(compiled(x), np.asarray(f(jnp.asarray(x))))
+    with pytest.raises(ValueError, match="does not accept device-local layouts directly"):
+        st.jit(lambda v: v, in_shardings=Layout.AUTO)
+    with pytest.raises(ValueError, match="Got jit layout: AUTO"):
+        st.jit(lambda v: v, in_shardings=auto)(
+            st.device_put(x, Format(Layout((2, 1, 0)), SingleDeviceSharding(st.devices()[0]))))
+
+
+def test_formats_of_constraints_and_of_results_that_are_not_computed() -> None:
+    mesh = st.make_mesh((4, 2), ("x", "y"))
+    wanted = Format(Layout((1, 0)), NamedSharding(mesh, P("x")))
+    constrain = st.lax.with_sharding_constraint
+    out = constrain(jnp.asarray(V), wanted)
+    assert out.format.layout.major_to_minor == (1, 0) and out.sharding == wanted.sharding
+    out = st.jit(lambda v: constrain(v, wanted) + 1)(V)
+    assert out.sharding == wanted.sharding and np.array_equal(out, V + 1)
+    for f in (constrain, st.jit(constrain, static_argnums=1)):
+        with pytest.raises(ValueError, match="arguments is incompatible with its layout"):
+            f(V, Format(Layout((0,)), wanted.sharding))
+        with pytest.raises(ValueError, match="got sharding None"):
+            f(V, Format(Layout.AUTO))
+    info = st.eval_shape(st.jit(lambda v: (v, v.T), out_shardings=(wanted, None)), V)
+    assert info[0].format == wanted and info[0].sharding == wanted.sharding
+    assert info[1].sharding is None

@@ -220,8 +220,7 @@ def identity(n, dtype=None):
 @memoized
 def tri(N, M=None, k=0, dtype=None):
     """An N by M matrix (M = N by default) with ones at and below its k-th diagonal, zeros above."""
-    n = operator.index(N)
-    m = n if M is None else operator.index(M)
+    n, m = static_shape((N, N if M is None else M))
     dtype = float_default() if dtype is None else user_dtype(dtype, "tri")
     return convert(triangle_mask((n, m), k), dtype)
 

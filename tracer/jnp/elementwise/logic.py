@@ -285,6 +285,8 @@ def isscalar(element):
     """Whether element is a scalar: a Python or numpy number, or an array of rank 0."""
     if np.isscalar(element):
         return True
+    if hasattr(element, "__jax_array__"):
+        element = as_array(element)
     return isinstance(element, (Array, np.ndarray)) and element.ndim == 0
 
 

@@ -148,8 +148,8 @@ def _starts(ordered: list[Any], n: int, equal_nan: bool) -> Any:
             d = lax.bitwise_and(d, lax.bitwise_not(lax.bitwise_and(isnan(low), isnan(high))))
         differ = d if differ is None else lax.bitwise_or(differ, d)
     first = filled_as((1,), np.bool_(True))
-    if differ is None:
-        return first
+    if differ is None:              # rows without elements are equal
+        differ = filled_as((n - 1,), np.bool_(False))
     return lax.concatenate([first, differ], 0)
 
 

@@ -23,11 +23,13 @@ from ...staging.memoized import memoized
 
 def ndim(a):
     """The number of dimensions of an array, of a number (0) or of a nested sequence."""
-    return len(a.shape) if hasattr(a, "shape") else np.ndim(a)
+    return len(shape(a))
 
 
 def shape(a):
     """The sizes of the dimensions of an array, of a number (none) or of a nested sequence."""
+    if hasattr(a, "__jax_array__"):
+        a = as_array(a)
     return tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
 
 

@@ -42,6 +42,7 @@ def _extreme(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: A
              keepdims: bool, initial: Any, where: Any) -> Any:
     check_arraylike(name, a)
     no_out(name, out)
+    check_where(name, where)
     if where is not None and initial is None:
         raise ValueError(f"reduction operation {name} does not have an identity, so to use a where "
                          "mask one has to specify 'initial'")
@@ -72,6 +73,7 @@ def _filled(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: An
             out: Any, keepdims: bool, initial: Any, where: Any) -> Any:
     check_arraylike(name, a)
     no_out(name, out)
+    check_where(name, where)
     x = _without_nan(as_array(a), fill) if _is_float(a) else a
     return reduce(x, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
 
@@ -138,6 +140,7 @@ def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
     """The standard deviation over all dimensions or those in `axis`, with NaN left out."""
     check_arraylike("nanstd", a)
     no_out("nanstd", out)
+    check_where("nanstd", where)
     return sqrt_p.bind(nanvar(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, where=where,
                               mean=mean))
 

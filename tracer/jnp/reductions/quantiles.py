@@ -51,8 +51,7 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     if weights is not None and method != "inverted_cdf":
         raise NotImplementedError(f"{method} doesn't support weights. Only method 'inverted_cdf' "
                                   "supports weights.")
-    (a,) = promote_dtypes_inexact(a)
-    a, q = promote_dtypes_inexact(a, q)
+    (a,), (q,) = promote_dtypes_inexact(a), promote_dtypes_inexact(q)
     if weights is not None:
         weights = _full_weights(weights, as_array(a), axis)
     x, dim, kept = _merged(a, axis, keepdims)
@@ -79,10 +78,10 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
         out = _by_weight(x, q, dim, weights, missing if skip_nan else None)
     else:
         x = sort_p.bind(x, dimension=dim, is_stable=True, num_keys=1)[0]
-        top: Any = convert(n - 1, dtype)
+        top: Any = convert(n - 1, q.dtype)
         if skip_nan:
             found = reductions.sum(lax.bitwise_not(missing), axis=dim)
-            top = sub_p.bind(convert(found, dtype), convert(1, dtype))
+            top = sub_p.bind(convert(found, q.dtype), convert(1, q.dtype))
         out = _at_share(x, q, dim, top, method)
     return lax.reshape(out, (*q.shape, *kept)) if kept is not None else out
 
@@ -91,10 +90,10 @@ def _at_share(x: Array, q: Array, dim: int, top: Any, method: str) -> Array:
     """Quantiles of x, sorted along a dimension: elements around the position q * top.
 
     top: the last position, one for all rows or one for each. The result has the dimensions of q,
-    then those of x but `dim`.
+    then those of x but `dim`. Positions are of the dtype of q, values of that of x.
     """
     dtype = x.dtype
-    zero, one = convert(0, dtype), convert(1, dtype)
+    zero, one = convert(0, q.dtype), convert(1, q.dtype)
     levels, rest = q.ndim, x.ndim - 1
     if shape_of(top):
         q = lax.expand_dims(q, tuple(range(levels, levels + rest)))
@@ -117,8 +116,10 @@ def _at_share(x: Array, q: Array, dim: int, top: Any, method: str) -> Array:
         wide = (*q.shape[:levels], *[1] * rest)
         low_weight, high_weight = lax.reshape(low_weight, wide), lax.reshape(high_weight, wide)
     if method == "nearest":
-        return select_of(lax.le(high_weight, convert(0.5, dtype)), high_value, low_value)
-    return add_p.bind(mul_p.bind(low_value, low_weight), mul_p.bind(high_value, high_weight))
+        return select_of(lax.le(high_weight, convert(0.5, q.dtype)), high_value, low_value)
+    low_part = mul_p.bind(convert(low_value, q.dtype), low_weight)
+    return convert(add_p.bind(low_part, mul_p.bind(convert(high_value, q.dtype), high_weight)),
+                   dtype)
 
 
 def _elements(x: Array, dim: int, position: Any, levels: int) -> Array:
@@ -162,6 +163,7 @@ def _by_weight(x: Array, q: Array, dim: int, weights: Array | None, missing: Arr
     weights = lax.full_like(x, 1) if weights is None else weights
     if missing is not None:
         weights = select_of(missing, weights, convert(0, dtype))
+    q = convert(q, dtype)
     x, weights = sort_p.bind(x, weights, dimension=dim, is_stable=True, num_keys=1)
     reached = lax.cumsum(weights, axis=dim)
     total = lax.slice_in_dim(reached, x.shape[dim] - 1, None, axis=dim)
