@@ -71,7 +71,7 @@ def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractM
         return new
     types = [t.update(sharding=NamedSharding(mesh, specs[i].padded(t.ndim))) if i in specs else t
              for i, t in enumerate(new.in_avals)]
-    typed = stage(lambda *xs: evaluate(new, xs), types, new)
+    typed = stage(lambda *xs: evaluate(new, xs, edited=True), types, new)
     done = typed.replace(arg_names=program.arg_names, result_names=program.result_names)
     done.memo["meshes"] = typed.memo.get("meshes", ())
     return done

@@ -205,12 +205,15 @@ def live_equations(eqns: Sequence[Equation], outvars: Iterable[Atom]) -> list[Eq
     return kept
 
 
-def evaluate(program: Program, values: Sequence[Any], word: str = "") -> list[Any]:
-    """The results of a program on these values, in the current interpreter."""
+def evaluate(program: Program, values: Sequence[Any], word: str = "", *, edited: bool = False
+             ) -> list[Any]:
+    """The results of a program on these values, in the current interpreter. edited: the types of
+    its equations' results are of what they were before, so that all are inferred again.
+    """
     env: dict[Var, Any] = dict(zip(program.invars, values, strict=True))
     env.update(program.consts)
     interpreter = STATE.interpreter
-    repeat = interpreter.repeat if type(interpreter) is Builder else None
+    repeat = interpreter.repeat if type(interpreter) is Builder and not edited else None
     with Replay(word, interpreter) as at:
         at.name_meshes(program)
         for eqn in live_equations(program.eqns, program.outvars):

@@ -1,0 +1,47 @@
+"""Over Explicit axes what is written in the function is changed too, and typed again."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.sharding import AxisType, NamedSharding, reshard
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+
+
+def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def gathered_before_it_shrinks(x: st.Array, w: st.Array) -> st.Array:
+    return jnp.tanh(reshard(x, P(None, None)) @ w)
+
+
+def asked_of_a_dot(x: st.Array, w: st.Array) -> st.Array:
+    return jnp.matmul(x, w, out_sharding=P("data", None)) * 2
+
+
+@pytest.mark.parametrize(("f", "args", "text"), [
+    (gathered_before_it_shrinks, (struct((4096, 2048), "data"), struct((2048, 128))),
+     "take out the `reshard` to P() at line {}"),
+    (asked_of_a_dot, (struct((4096, 256), "data", "model"), struct((256, 4096), "model")),
+     "`out_sharding` at line {} to P(('data', 'model')) instead of P('data')"),
+])
+def test_a_layout_that_is_written_is_changed(f: Callable, args: tuple, text: str) -> None:
+    with st.set_mesh(MESH):
+        found = st.explain(f)(*args)
+        dearest = max(found.collectives, key=lambda c: c.total_time)
+        best = dearest.suggestions[0]
+        assert text.format(f.__code__.co_firstlineno + 1) in best.text
+        changed = best.apply()
+        after = st.explain(changed)(*args)
+        assert after.time == best.time < found.time
+        values = [st.device_put(np.linspace(-1, 1, np.prod(a.shape), dtype=np.float32)
+                                .reshape(a.shape), a.sharding) for a in args]
+        np.testing.assert_allclose(np.asarray(changed(*values)), np.asarray(st.jit(f)(*values)),
+                                   rtol=2e-4, atol=1e-4)
