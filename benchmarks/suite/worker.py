@@ -45,7 +45,8 @@ class Worker:
             return
         if lib is None:
             self.lib = Library(library, p.wide if wide and p.wide else p.mesh, p.explicit)
-            self.lib.context().__enter__()
+            self.context = self.lib.context()           # ends when nobody holds it
+            self.context.__enter__()
         self.args = map_tree(self.lib.put, arguments)
         self.jitted = self.lib.root.jit(p.make(self.lib))
 
