@@ -19,6 +19,7 @@ same numbers, written out as a function (runtime/plans/generated.py).
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -256,6 +257,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
     """The call of a group, and behind it the views of its results that others read."""
     inside = read_counts(calls)
+    calls = _once(calls, readers - inside)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
     views: list[Call] = []
     needed_calls: list[Call] = []
@@ -278,6 +280,22 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     if not computed or len(computed) == 1 and large < SINGLE * LARGE:
         return list(calls)
     return [_fused(needed_calls, needed, _best(rows, computed)), *views]
+
+
+def _once(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
+    """The calls but those that compute again what one before them has: within a block that is
+    still there. outside: slots that others read."""
+    first: dict[Any, int] = {}
+    same: dict[int, int] = {}
+    out: list[Call] = []
+    for call in calls:
+        (s,), inputs = call.outputs, tuple([same.get(x, x) for x in call.inputs])
+        other = first.setdefault((call.kernel, inputs), s)
+        if other != s and s not in outside:
+            same[s] = other
+        else:
+            out.append(call._replace(inputs=inputs))
+    return out
 
 
 def _best(rows: Sequence[int], calls: Sequence[Call]) -> int:
