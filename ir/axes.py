@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .support.caches import cached
+from .support.lazy import lazy_pattern
 
 __all__ = [
     "AxisName", "axes_overlap", "axis_factor", "axis_size", "format_sub_axis", "parse_axis",
@@ -20,7 +21,7 @@ __all__ = [
 
 AxisName = Any  # nearly always a str; any hashable is accepted, as in JAX
 
-_SUB_AXIS = re.compile(r"(.+):\((\d+)\)(\d+)", re.DOTALL)
+_SUB_AXIS = lazy_pattern(r"(.+):\((\d+)\)(\d+)", re.DOTALL)
 
 
 @cached(4096)

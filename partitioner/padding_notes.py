@@ -5,10 +5,10 @@ rows count. Both are read back by the passes that follow, and by reports.
 """
 from __future__ import annotations
 
-import re
+from ..ir.support.lazy import lazy_pattern
 
-_PADDED = re.compile(r"dimension (\d+) of `[^`]*` has (\d+) rows, padded to (\d+)")
-_COUNT = re.compile(r"(\d+) of (\d+) rows of dimension \d+ count")
+_PADDED = lazy_pattern(r"dimension (\d+) of `[^`]*` has (\d+) rows, padded to (\d+)")
+_COUNT = lazy_pattern(r"(\d+) of (\d+) rows of dimension \d+ count")
 
 
 def padded_to(d: int, op: str, n: int, size: int) -> str:

@@ -9,6 +9,7 @@ from ..ir.program import Program
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import PartitionSpec
 from ..ir.support.environment import OPTIMIZE
+from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective, Prices
 from .lowering.localize import localize
@@ -26,10 +27,11 @@ from .preparation.uneven import pad_uneven
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
 from .regions import REGIONS, inside
-from .resharding.as_xla import shard_as_xla
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
 from .resharding.reshards import insert_reshards
+
+as_xla = lazy_import(".resharding.as_xla", __package__)
 
 # Ops that make sizes which axes do not divide of such as they do; and a constraint may ask for it.
 UNEVEN = frozenset(("slice", "pad", "concatenate", "split", "rev", "conv_general_dilated",
@@ -143,7 +145,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("insert-reshards", "resharded", lambda p, r: insert_reshards(p, r.prices(p)),
          "operands are brought to what each equation can run with, where that moves least",
          plans="own"),
-    Pass("shard-as-xla", "resharded", lambda p, r: shard_as_xla(p, r.prices(p)),
+    Pass("shard-as-xla", "resharded", lambda p, r: as_xla.shard_as_xla(p, r.prices(p)),
          "operands are brought to what each equation runs with in XLA, by its steps", plans="xla"),
     Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",

@@ -10,12 +10,13 @@ A `Mesh` is a grid of devices with named axes, each Auto, Explicit or Manual (`A
 >>> NamedSharding(st.make_mesh((4, 2), ("x", "y")), P("x", None)).shard_shape((8, 6))
 (2, 6)
 """
+import typing as _typing
+
 from shardtrace.ir.api_boundary import bound_names as _bound_names
+from shardtrace.ir.api_boundary import public as _public
 from shardtrace.ir.device import AbstractDevice
 from shardtrace.ir.manual_state import ManualAxisType
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh
-from shardtrace.ir.shardings.gspmd import GSPMDSharding
-from shardtrace.ir.shardings.hlo_sharding import HloSharding, OpSharding
 from shardtrace.ir.shardings.sharding import (
     NamedSharding,
     Sharding,
@@ -23,6 +24,7 @@ from shardtrace.ir.shardings.sharding import (
     make_single_device_sharding,
 )
 from shardtrace.ir.spec import PartitionSpec
+from shardtrace.ir.support.lazy import lazy_names as _lazy_names
 from shardtrace.tracer.shardings.mesh_context import (
     get_abstract_mesh,
     get_mesh,
@@ -31,6 +33,14 @@ from shardtrace.tracer.shardings.mesh_context import (
     use_mesh,
 )
 from shardtrace.tracer.shardings.sharding_functions import auto_axes, explicit_axes, reshard
+
+if _typing.TYPE_CHECKING:
+    from shardtrace.ir.shardings.gspmd import GSPMDSharding
+    from shardtrace.ir.shardings.hlo_sharding import HloSharding, OpSharding
+
+__getattr__, __dir__ = _lazy_names(__name__, {
+    "shardtrace.ir.shardings.gspmd": ("GSPMDSharding",),
+    "shardtrace.ir.shardings.hlo_sharding": ("HloSharding", "OpSharding")}, _public)
 
 __all__ = [
     "AbstractDevice",

@@ -85,6 +85,12 @@ def leaves(tree: Any) -> list[Any]:
     return [tree]
 
 
+def plain_value(x: Any) -> np.ndarray:
+    """What plain numpy has for an argument or a result: narrow floats in float32."""
+    value = x.value if isinstance(x, Placed) else x
+    return value.astype(np.float32) if value.dtype.kind in "Vf" and value.itemsize <= 2 else value
+
+
 class Library:
     """The names that programs use, of shardtrace or of jax, on one mesh."""
 
@@ -95,6 +101,7 @@ class Library:
         self.jnp = importlib.import_module(f"{name}.numpy")
         self.lax = importlib.import_module(f"{name}.lax")
         self.nn = importlib.import_module(f"{name}.nn")
+        self.random = importlib.import_module(f"{name}.random")
         self.sharding = importlib.import_module(f"{name}.sharding")
         self.P = self.sharding.PartitionSpec
         kind = self.sharding.AxisType.Explicit if explicit else self.sharding.AxisType.Auto

@@ -24,7 +24,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from suite import names
-from suite.library import Library, Program, leaves, map_tree, plain_function
+from suite.library import Library, Program, leaves, map_tree, plain_function, plain_value
 
 SEED = 7
 RUNS = 4                # of a program whose memory is measured
@@ -40,12 +40,13 @@ class Worker:
         arguments = p.arguments(np.random.default_rng(SEED))
         self.lib: Any = lib
         if self.plain:
-            self.args = map_tree(lambda x: x.value, arguments)
+            self.args = map_tree(plain_value, arguments)
             self.function = plain_function(p)
             return
         if lib is None:
             self.lib = Library(library, p.wide if wide and p.wide else p.mesh, p.explicit)
-            self.lib.context().__enter__()
+            self.context = self.lib.context()           # ends when nobody holds it
+            self.context.__enter__()
         self.args = map_tree(self.lib.put, arguments)
         self.jitted = self.lib.root.jit(p.make(self.lib))
 
@@ -176,7 +177,7 @@ class Worker:
 
     def values(self, path: str) -> int:
         """Writes the results, and says how many they are."""
-        found = [np.asarray(x) for x in leaves(self.run())]
+        found = [plain_value(np.asarray(x)) for x in leaves(self.run())]
         np.savez(path, *found)
         return len(found)
 

@@ -15,18 +15,18 @@ phrase where JAX has one); below come the user's line with a caret, why, and wha
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..support.immutable import immutable
+from ..support.lazy import lazy_pattern
 from .location import UNKNOWN, Location, capture
 
 if TYPE_CHECKING:
     from ..mesh import AbstractMesh
     from ..spec import PartitionSpec
 
-_UNPRINTED = re.compile(r"[^\n\t -~]")
+_UNPRINTED = lazy_pattern(r"[^\n\t -~]")
 WIDEST = 240             # characters of a source line that are shown
 LONGEST = 4_000          # of a message
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from ..support.lazy import lazy_pattern
 from .location import PACKAGE, STANDS_BETWEEN
 
 # What JAX's texts call things by, and its documentation.
 _NUMPY, _PACKAGE = re.compile(r"\bjax\.numpy\."), re.compile(r"\bjax\.(?=[A-Za-z])")
-_LINK = re.compile(r":?\s*(?:[Ss]ee (?:an explanation at |the documentation at )?)?"
+_LINK = lazy_pattern(r":?\s*(?:[Ss]ee (?:an explanation at |the documentation at )?)?"
                    r"https://(?:docs\.jax\.dev|jax\.readthedocs\.io|github\.com/[\w-]+/jax)\S*"
                    r"(?: for more[^.\n]*)?\.?")
 

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from ..support.buffer_pool import empty
+from .blas_threads import for_work
 
 WIDE = 8                         # examples that lie one behind the other, and
 FEW = 128                        # results of each: it pays to compute these one after the other
@@ -46,6 +47,7 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
     per = max(1, max(PIECE, k.nbytes) // max(line * dtype.itemsize, 1))
     step, cut = max(1, min(n, per // max(lines, 1))), -(-lines // -(-lines // per)) if lines else 1
     memory = empty((step * cut * line,), dtype)
+    multiply = for_work(np.matmul, (step if last else 1) * cut * each * length * o)
     before = (slice(None),) * (0 if last else 2 + spatial)
     for i in range(0, n, step):
         for a in range(0, lines, cut):
@@ -57,12 +59,12 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
             np.copyto(piece, some)
             if last:
                 place = out.reshape(n, lines, each, o)[i:i + step, a:a + cut]
-                np.matmul(piece.reshape(m * results, length), right,
-                          out=place.reshape(m * results, o))
+                multiply(piece.reshape(m * results, length), right,
+                         out=place.reshape(m * results, o))
             else:
                 place = out.reshape(n, groups, o, lines, each)[i:i + step, :, :, a:a + cut]
-                np.matmul(right, piece.reshape(m, groups, length, results),
-                          out=place.reshape(m, groups, o, results))
+                multiply(right, piece.reshape(m, groups, length, results),
+                         out=place.reshape(m, groups, o, results))
     if last:
         out = out.reshape(n, *sizes, o)
         return out.transpose(0, spatial + 1, *range(1, spatial + 1))[:, None]
@@ -83,6 +85,7 @@ def _by_results(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
     step = max(1, min(channels, PIECE // max(1, inside * n * dtype.itemsize)))
     memory = empty((step * inside * n,), dtype)
     out = empty((*sizes, n, o), dtype)
+    multiply = for_work(np.matmul, step * inside * n * o)
     for place in np.ndindex(sizes):
         for c in range(0, channels, step):
             some = rows[place][c:c + step]
@@ -91,7 +94,7 @@ def _by_results(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
             left = piece.reshape(-1, n).T
             factor = right[c * inside:(c + step) * inside]
             if c:
-                out[place] += left @ factor
+                out[place] += multiply(left, factor)
             else:
-                np.matmul(left, factor, out=out[place])
+                multiply(left, factor, out=out[place])
     return out.transpose(spatial, spatial + 1, *range(spatial))[:, None]

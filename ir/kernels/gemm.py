@@ -15,6 +15,7 @@ import numpy as np
 from ..support.buffer_pool import SMALLEST, empty
 from ..support.caches import cached
 from ..support.named_tuple import NamedTuple
+from .blas_threads import VECTOR, for_work
 from .device_dimensions import mergeable
 
 Labels = Sequence[Hashable]
@@ -51,9 +52,10 @@ def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
 def _product_of(left: np.ndarray, right: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """left @ right, where both have the same batch dimensions."""
     shape = (*left.shape[:-1], right.shape[-1])
+    multiply = for_work(np.matmul, _product(left.shape[-2:]) * shape[-1])
     if _product(shape) * dtype.itemsize < SMALLEST:
-        return np.matmul(left, right)
-    return np.matmul(left, right, out=empty(shape, dtype))
+        return multiply(left, right)
+    return multiply(left, right, out=empty(shape, dtype))
 
 
 def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
@@ -122,8 +124,8 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         product = _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart)
     elif left is not None and right is not None:
         (left_shape, left_flip), (right_shape, right_flip) = left, right
-        multiply: Callable[..., np.ndarray] = (     # numpy.dot takes less time
-            np.matmul if plan.batch or alone else np.dot)
+        multiply = for_work(np.matmul if plan.batch or alone else np.dot,   # dot takes less time
+                            _product(left_shape[-2:]) * whole[-1])
 
         def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             if a.shape == left_shape and b.shape == right_shape and not plan.batch:
@@ -171,6 +173,7 @@ def _with_vector(left: tuple[Shape, bool], right: tuple[Shape, bool], behind: bo
         matrix = (length,)                          # two vectors
     a_shape, b_shape = (matrix, (length,)) if behind else ((length,), matrix)
     pooled, other = count * dtype.itemsize >= SMALLEST, shape not in ((), (count,))
+    multiply = for_work(np.dot, count * length, VECTOR)
 
     def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if a.shape != a_shape or b.shape != b_shape:
@@ -179,7 +182,7 @@ def _with_vector(left: tuple[Shape, bool], right: tuple[Shape, bool], behind: bo
             a, b = a.reshape(a_shape), b.reshape(b_shape)
         if flip:                        # the matrix lies the other way round
             a, b = b, a
-        out = np.dot(a, b, empty((count,), dtype)) if pooled else np.dot(a, b)
+        out = multiply(a, b, empty((count,), dtype)) if pooled else multiply(a, b)
         return out.reshape(shape) if other else out
     return product
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..support.lazy import lazy_import
+from . import small_matrices
 
 linalg = lazy_import("scipy.linalg")
 
@@ -30,6 +31,15 @@ def _each(function: Callable[..., Any], *stacks: np.ndarray, ranks: tuple[int, .
         return [np.zeros((*batch, *r.shape), r.dtype) for r in function(*cores)]
     results = [function(*(x[i] for x in flat)) for i in range(count)]
     return [np.stack(r).reshape(*batch, *r[0].shape) for r in zip(*results, strict=True)]
+
+
+def _stacked(several: Callable[..., Any], one: Callable[..., Any], *stacks: np.ndarray) -> Arrays:
+    """The results for every matrix of the stacks: of `several` at once where that is faster."""
+    flat = [x.reshape(-1, *x.shape[-2:]) if x.size else x for x in stacks]
+    if not all(x.ndim == 3 for x in flat) or not small_matrices.is_small(*flat):
+        return _each(one, *stacks, ranks=(2,) * len(stacks))
+    batch = stacks[0].shape[:-2]
+    return [r.reshape(*batch, *r.shape[1:]) for r in several(*flat)]
 
 
 def _common(lead: int, *stacks: np.ndarray) -> Arrays:
@@ -106,7 +116,7 @@ def lu(lead: int, a: np.ndarray) -> Arrays:
         packed, pivots, _ = getrf(x)
         return packed, pivots.astype(np.int32)
 
-    packed, pivots = _each(one, a, ranks=(2,))
+    packed, pivots = _stacked(small_matrices.lu, one, a)
     return [packed, pivots, apply_pivots(pivots, a.shape[-2])]
 
 
@@ -173,7 +183,15 @@ def triangular_solve(lead: int, a: np.ndarray, b: np.ndarray, *, left_side: bool
     def one(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         return [trsm(1.0, x, y, side=not left_side, lower=lower, trans_a=int(transpose_a),
                      diag=unit_diagonal)]
-    return _each(one, a, b, ranks=(2, 2))[0]
+
+    def several(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+        if not left_side:                       # x a = b is a^T x^T = b^T
+            y = y.swapaxes(1, 2)
+        flips = transpose_a == left_side
+        found = small_matrices.triangular_solve(
+            x.swapaxes(1, 2) if flips else x, y, lower != flips, unit_diagonal)
+        return [found if left_side else found.swapaxes(1, 2)]
+    return _stacked(several, one, a, b)[0]
 
 
 def tridiagonal_solve(lead: int, dl: np.ndarray, d: np.ndarray, du: np.ndarray, b: np.ndarray, *,

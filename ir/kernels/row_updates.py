@@ -64,12 +64,12 @@ def accumulate_rows(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.nda
             ufunc(rows, updates, out=rows)
             return
         if ufunc is np.add and width > 1 and updates.size > FEW and rows.dtype != np.bool_:
-            # Both are an order of magnitude quicker than add.at.
-            if width >= WIDE:
-                _add_rows(rows, at, updates)
-                return
+            # Each is an order of magnitude quicker than add.at.
             if len(at) >= len(rows):
                 rows += _summed(at, len(rows), updates)
+                return
+            if width >= WIDE:
+                _add_rows(rows, at, updates)
                 return
             touched = np.zeros(len(rows), bool)      # of many rows few: the others stay unread
             touched[at] = True

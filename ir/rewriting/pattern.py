@@ -16,10 +16,11 @@ import re
 from typing import Any
 
 from ..op import OPS, Op
+from ..support.lazy import lazy_pattern
 from ..support.named_tuple import NamedTuple
 
-_LINE = re.compile(r"(\*?\w+) = ([\w|-]+)((?: +[^\s{]+)*)(?: *\{(.*)\})?")
-_PARAM = re.compile(r"(\w+)(?:=(.+))?")
+_LINE = lazy_pattern(r"(\*?\w+) = ([\w|-]+)((?: +[^\s{]+)*)(?: *\{(.*)\})?")
+_PARAM = lazy_pattern(r"(\w+)(?:=(.+))?")
 
 
 class Named(NamedTuple):

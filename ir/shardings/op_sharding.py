@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import enum
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
+
+from ..support.lazy import lazy_pattern
 
 __all__ = ["OpSharding", "OpShardingType", "read_op_sharding"]
 
@@ -66,11 +67,11 @@ _WORDS = {kind.name.lower(): kind for kind in (
     OpShardingType.UNREDUCED)}
 _GROUPS = ("manual", "unreduced", "replicated")
 _NUMBERS = r"\d+(?:\s*,\s*\d+)*"
-_DEVICES = re.compile(
+_DEVICES = lazy_pattern(
     rf"\{{\s*devices=\[({_NUMBERS})\]\s*(?:<=\[({_NUMBERS})\](?:T\(({_NUMBERS})\))?|({_NUMBERS}))"
     r"(?:\s+(last_tile_dim_replicate)|\s+last_tile_dims=\{([a-z_,\s]*)\})?"
     r"(?:\s+metadata=\{[^}]*\})?\s*\}")
-_WORD = re.compile(r"\{\s*(?:(\w+)|maximal device=(\d+))\s*\}")
+_WORD = lazy_pattern(r"\{\s*(?:(\w+)|maximal device=(\d+))\s*\}")
 
 
 def _numbers(text: str | None) -> list[int]:

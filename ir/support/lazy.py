@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LazyModule", "lazy_import", "lazy_names"]
+__all__ = ["LazyModule", "lazy_import", "lazy_names", "lazy_pattern"]
 
 
 class LazyModule(ModuleType):
@@ -61,6 +62,27 @@ def lazy_import(name: str, package: str | None = None) -> Any:
     if not name or (name.startswith(".") and not package):
         raise ValueError(f"lazy_import needs an absolute module name, got {name!r}")
     return LazyModule(importlib.util.resolve_name(name, package))
+
+
+class _LazyPattern:
+    """Stands in for a pattern until one of its attributes is asked for."""
+
+    def __init__(self, text: str, flags: int) -> None:
+        self._given = text, flags
+
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(re.compile(*self._given), attribute)
+        self.__dict__[attribute] = value
+        return value
+
+
+def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """`re.compile`, at the first use: to compile a pattern takes as long as to import a module.
+
+    >>> lazy_pattern(r"[a-z]+").findall("ab, c")
+    ['ab', 'c']
+    """
+    return _LazyPattern(text, flags)        # type: ignore[return-value]
 
 
 def lazy_names(package: str, modules: Mapping[str, Iterable[str]],

@@ -13,7 +13,6 @@ and printed without it; using the value raises an error that says which name to 
 from __future__ import annotations
 
 import math
-import re
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.key_data import storage_dtype
-from ..support.lazy import lazy_import
+from ..support.lazy import lazy_import, lazy_pattern
 from ..types import ArrayType, Shape
 from .placeholders import MissingConstant, quote
 from .scalars import parse_scalar, scalar_text
@@ -34,7 +33,7 @@ LARGEST_IN_TEXT = 1 << 28    # bytes that compressed ones may come to
 IN_TEXT = 6_000          # characters of compressed bytes
 
 Writer = Callable[[str, Any, ArrayType], str]     # name, value, type -> what stands after `=`
-_ELEMENT = re.compile(r"[^\[\],\s]+")
+_ELEMENT = lazy_pattern(r"[^\[\],\s]+")
 
 
 class SeededArray:

@@ -13,15 +13,16 @@ A continued comment begins with three spaces; the reason of an equation has line
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+from ..support.lazy import lazy_pattern
 
 WIDTH = 100              # of texts in files, and of those that `str` gives
 DEEPER = "    "          # before what goes on
 
-_TOKEN = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[\[({]|[\])}]|, | = | <- | => | """)
-_BLANK = re.compile(r"(?<! ) (?! )")
+_TOKEN = lazy_pattern(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[\[({]|[\])}]|, | = | <- | => | """)
+_BLANK = lazy_pattern(r"(?<! ) (?! )")
 _GOES_ON = "#   "
 _BECAUSE = "because "
 

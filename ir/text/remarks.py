@@ -23,12 +23,13 @@ from ..diagnostics.location import UNKNOWN, Location, ParsedLocation
 from ..mesh import AbstractMesh
 from ..ops.communication.collective_kinds import equation_kind
 from ..program import Equation, Var
+from ..support.lazy import lazy_pattern
 from .placeholders import quote
 from .value_printer import axis_text, unquote
 
-_PLAIN_FILE = re.compile(r'[^\s":,#=]+')
-_PLAIN_WORD = re.compile(r'[^\s",]+')
-_PLAIN_TRANSFORM = re.compile(r'[^\s",:]+')
+_PLAIN_FILE = lazy_pattern(r'[^\s":,#=]+')
+_PLAIN_WORD = lazy_pattern(r'[^\s",]+')
+_PLAIN_TRANSFORM = lazy_pattern(r'[^\s",:]+')
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _NO_LINE = "of no line"
 _PLACE = (rf'(?:(?P<transform>[^\s",:]+|{_STRING}) of )?(?P<file>[^\s":,]+|{_STRING})'
@@ -37,9 +38,9 @@ _PLACE = (rf'(?:(?P<transform>[^\s",:]+|{_STRING}) of )?(?P<file>[^\s":,]+|{_STR
           rf'(?: in (?P<function>[^\s",]+|{_STRING}))?'
           rf'(?: under (?P<scope>[^\s",]+|{_STRING}))?')
 _ANY_PLACE = re.sub(r"\?P<\w+>", "?:", _PLACE)
-_ASKED = re.compile(rf"result (\d{{1,9}}) asked for at ({_ANY_PLACE})(?:, |$)")
-_WHERE = re.compile(_PLACE)
-_REMARK = re.compile(
+_ASKED = lazy_pattern(rf"result (\d{{1,9}}) asked for at ({_ANY_PLACE})(?:, |$)")
+_WHERE = lazy_pattern(_PLACE)
+_REMARK = lazy_pattern(
     r"#\s*(?:\S+ over [^#]*? received per device(?:, |$))?"
     rf"(?:(?:(?P<nowhere>{_NO_LINE})|{_PLACE})(?:, |$))?"
     rf"(?P<asked>(?:result \d+ asked for at {_ANY_PLACE}(?:, |$))*)"

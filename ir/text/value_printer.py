@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 import enum
 import inspect
-import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -32,12 +31,13 @@ from ..program import Level, Program
 from ..shardings.sharding import NamedSharding, SingleDeviceSharding
 from ..spec import UNCONSTRAINED, PartitionSpec
 from ..support.caches import cached
+from ..support.lazy import lazy_pattern
 from ..types import ArrayType
 from .placeholders import NamedCallable, OpaqueValue, callable_name, opaque_text, quote
 from .scalars import hex_text, scalar_text
 
-_AXIS = re.compile(r"[A-Za-z_]\w*(?::\(\d+\)\d+)*")
-_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
+_AXIS = lazy_pattern(r"[A-Za-z_]\w*(?::\(\d+\)\d+)*")
+_NAME = lazy_pattern(r"[A-Za-z_]\w*(\.\w+)*")
 
 # Words that a variable cannot be called, since they begin a line or follow a type.
 RESERVED = frozenset(("const", "devices", "file", "level", "mesh", "on", "program", "return"))

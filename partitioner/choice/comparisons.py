@@ -7,10 +7,10 @@ in the reason with its cost, in the unit by which plans are judged (cost/prices.
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ...ir.support.lazy import lazy_pattern
 from ...ir.support.named_tuple import NamedTuple
 from ..cost.prices import Prices
 from ..reasons import WRITTEN
@@ -54,19 +54,19 @@ class Alternative(NamedTuple):
         return f"no dearer than {self.text}: {self.price:,} {self.unit} either way"
 
 
-_ALTERNATIVE = re.compile(r", (?:no dearer than (.+?): ([\d,]+) (B|ns) either way|"
+_ALTERNATIVE = lazy_pattern(r", (?:no dearer than (.+?): ([\d,]+) (B|ns) either way|"
                           r"cheaper than (.+?) by ([\d,]+) of ([\d,]+) (B|ns)|"
                           r"better for what follows than (.+?), which costs ([\d,]+) (B|ns) here, "
                           r"not ([\d,]+) (?:B|ns))")
-_ASKED = re.compile(r" asks for | asked for\b| takes operand \d+ as | wants its operands so|"
+_ASKED = lazy_pattern(r" asks for | asked for\b| takes operand \d+ as | wants its operands so|"
                     r"^out_specs claim| says that result |" + WRITTEN)
-_PLACE = re.compile(r", (?:as asked for|asked for here|asked for at \S+:\d+:\d+)(?=;|$)")
+_PLACE = lazy_pattern(r", (?:as asked for|asked for here|asked for at \S+:\d+:\d+)(?=;|$)")
 # what is said of an exchange besides why it is there
-_REMARK = re.compile(r"^(?:the same in every iteration of|finished once for all|and \d+ more$|"
+_REMARK = lazy_pattern(r"^(?:the same in every iteration of|finished once for all|and \d+ more$|"
                      r"and more$)| the finished sum |"
                      r"^\d+ of \d+ rows of dimension \d+ count$|"
                      r"^dimension \d+ of `[^`]*` has \d+ rows, padded to \d+$")
-_OF_A_SUM = re.compile(r" leaves partial | finished sum | the sum that ")
+_OF_A_SUM = lazy_pattern(r" leaves partial | finished sum | the sum that ")
 
 
 def parse_alternative(clause: str) -> Alternative | None:

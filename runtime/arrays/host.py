@@ -5,6 +5,7 @@ copied unless nobody can change it.
 """
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
     if isinstance(x, Array):
         return np.asarray(x), x.aval.weak_type
     if isinstance(x, np.ndarray):
-        if isinstance(x, np.ma.MaskedArray):
+        if "numpy.ma" in sys.modules and isinstance(x, np.ma.MaskedArray):     # loads slowly
             raise ValueError(
                 "numpy masked arrays are not supported as direct inputs to JAX functions. Use "
                 "arr.filled() to convert the value to a standard numpy array.")

@@ -17,6 +17,7 @@ small arrays that halves the time of a run. The source has no names or texts of 
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
@@ -46,7 +47,7 @@ from ..layout import Reshaped
 from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
 from .draft import Draft, Traits, run_passes
-from .in_place import WRITE_OVER, is_placed
+from .in_place import FEWEST, WRITE_OVER, is_placed
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -218,16 +219,47 @@ LONGEST_CACHED = 1 << 16
 
 def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
            eqn: Equation | None, memory: str | None = None) -> None:
-    """The numpy calls of an op, one a line. memory: that the last one writes to, a ufunc."""
+    """The numpy calls of an op, one a line. memory: that the last one writes to, a ufunc.
+
+    Values in between have the same names in each op, so that they end with the next one's, and
+    lend their memory to what is computed of them last.
+    """
     at: dict[int, str] = dict(enumerate(operands))
-    for step in recording.steps:
-        out = at[step.result] = target if step.result == recording.result else w.fresh()
+    own = _lent(recording)
+    for i, step in enumerate(recording.steps):
+        out = at[step.result] = target if step.result == recording.result else f"s{i}"
         args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
         if memory is not None and step.result == recording.result:
             args.append(f"out={memory}")
+        elif i in own:
+            args.append(f"out={at[own[i]]}")
         w.line(f"{out} = {_expression(w, step, args, recording)}", eqn)
     if recording.result < recording.operands:
         w.line(f"{target} = {at[recording.result]}", eqn)
+
+
+def _lent(recording: Recording) -> dict[int, int]:
+    """Steps of an op by number, each a ufunc, and the value in whose memory its result can be.
+
+    That was computed in the op, is read for the last time, and nobody has a view of it.
+    """
+    if len(recording.steps) < 3:
+        return {}
+    found: dict[int, int] = {}
+    last = {v: i for i, step in enumerate(recording.steps) for v in step.operands if type(v) is int}
+    own: set[int] = set()
+    for i, step in enumerate(recording.steps):
+        values = [v for v in step.operands if type(v) is int]
+        if step.kind in VIEWS:
+            own.difference_update(values)
+            continue
+        if step.kind == CALL:
+            shape, dtype = kind = recording.values[step.result]
+            lent = [v for v in values if v in own and last[v] == i and recording.values[v] == kind]
+            if lent and math.prod(shape) * dtype.itemsize >= FEWEST:
+                found[i] = lent[0]
+        own.add(step.result)
+    return found
 
 
 def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording) -> str:

@@ -19,6 +19,7 @@ same numbers, written out as a function (runtime/plans/generated.py).
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ..calls.call import Call, new_call, read_counts
-from ..calls.symbolic import REDUCE, Kernel
+from ..calls.symbolic import REDUCE, VIEWS, Kernel
 from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
 from .tiling import Form, Forms, cuts
@@ -36,7 +37,7 @@ from .tiling import Form, Forms, cuts
 BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
 MOST = 64                       # calls that are fused
-SINGLE = 4                      # times LARGE, for a single call to be evaluated in blocks
+SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
 
 
 # A plan for a hundred equal leaves has a hundred equal groups.
@@ -80,7 +81,7 @@ class Blocked:
         elements = [k.elements for k in self._kernels]
         self._threads = share_count(sum(elements))
         self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
-        if len(calls) == self._threads == 1:
+        if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
         self._overwritten: dict[int, int] = {}      # result to the operand it is written over
         self._bodies: dict[int, Any] = {}           # by rows of a block
@@ -256,6 +257,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
     """The call of a group, and behind it the views of its results that others read."""
     inside = read_counts(calls)
+    calls = _once(calls, readers - inside)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
     views: list[Call] = []
     needed_calls: list[Call] = []
@@ -275,9 +277,33 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     views.reverse()
     computed = [call for call in needed_calls if not cuts(call.kernel).is_view]   # type: ignore[arg-type]
     large = computed[0].kernel.elements if computed else 0      # type: ignore[union-attr]
-    if not computed or len(computed) == 1 and large < SINGLE * LARGE:
+    if not computed or _is_one_step(computed) and large < SINGLE * LARGE:
         return list(calls)
     return [_fused(needed_calls, needed, _best(rows, computed)), *views]
+
+
+def _once(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
+    """The calls but those that compute again what one before them has: within a block that is
+    still there. outside: slots that others read."""
+    first: dict[Any, int] = {}
+    same: dict[int, int] = {}
+    out: list[Call] = []
+    for call in calls:
+        (s,), inputs = call.outputs, tuple([same.get(x, x) for x in call.inputs])
+        other = first.setdefault((call.kernel, inputs), s)
+        if other != s and s not in outside:
+            same[s] = other
+        else:
+            out.append(call._replace(inputs=inputs))
+    return out
+
+
+def _is_one_step(calls: Sequence[Call]) -> bool:
+    """Is it one call, and of numpy's one at most that computes?"""
+    if len(calls) > 1:
+        return False
+    steps = calls[0].kernel.recording.steps         # type: ignore[union-attr]
+    return sum([step.kind not in VIEWS for step in steps]) < 2
 
 
 def _best(rows: Sequence[int], calls: Sequence[Call]) -> int:

@@ -103,7 +103,7 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
                 continue
             given, form = values[v][0], None
             if step.kind in (CALL, WHERE, CAST, REPEAT):
-                form = beside(given, shape) if out.is_rows else None
+                form = beside(given, shape) if out.is_rows else out if given == shape else None
             elif step.kind == RESHAPE:
                 form = by_rows(given) if out.is_rows else Form(False, given)
             elif step.kind == REDUCE and out.is_rows and leading(given, rows) <= min(step.axes):

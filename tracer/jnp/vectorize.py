@@ -13,11 +13,13 @@ from typing import Any
 
 from ...ir.context import config
 from ...ir.diagnostics.wording import warn
-from ..batching.vmap import vmap
+from ...ir.support.lazy import lazy_import
 from ..operands.dtype_promotion import shape_of
 from ..operands.who_asks import asked_by_user
 from ..staging.constants import as_array
 from ..trees import tree
+
+batching = lazy_import("..batching.vmap", __package__)
 
 Core = tuple[str, ...]
 _ARGUMENTS = r"\((?:\w+(?:,\w+)*)?\)(?:,\((?:\w+(?:,\w+)*)?\))*"
@@ -136,6 +138,6 @@ def _over(f: Callable[..., Any], values: Sequence[Any], loops: Sequence[tuple[in
         sizes = [loop[-place] if len(loop) >= place else 1 for loop in loops]
         if len({n for n in sizes if n != 1}) > 1:
             raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(loops)}")
-        f = vmap(f, tuple(None if n == 1 else 0 for n in sizes),
+        f = batching.vmap(f, tuple(None if n == 1 else 0 for n in sizes),
                  axis_size=next((n for n in sizes if n != 1), 1))
     return tree.map(as_array, f(*squeezed)) if not rank else f(*squeezed)

@@ -23,7 +23,7 @@ from ...manual_state import NOT_MANUAL, ManualState
 from ...op import Op, defop
 from ...pytree import unflatten
 from ...rule import PASS, REPLICATE, Factor, FactorRule
-from ...support.lazy import lazy_import
+from ...support.lazy import lazy_import, lazy_pattern
 from ...types import ArrayType
 
 _string = lazy_import("string")
@@ -65,8 +65,8 @@ def call_arguments(operands: Sequence[Any], params: Params) -> tuple[tuple, dict
 
 # What a field may look up: an argument, its elements, and what an array says of itself. Whatever
 # else a field could reach (`{x.__class__...}`) leads out of the program, which may be anybody's.
-_FIELD = re.compile(r"(\w*)(\[\w+\]|\.(dtype|ndim|shape|size|T|real|imag))*", re.ASCII)
-_SPEC = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,3}[_,]?(\.\d{1,2})?[a-zA-Z%]?")
+_FIELD = lazy_pattern(r"(\w*)(\[\w+\]|\.(dtype|ndim|shape|size|T|real|imag))*", re.ASCII)
+_SPEC = lazy_pattern(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,3}[_,]?(\.\d{1,2})?[a-zA-Z%]?")
 
 
 def format_fields(fmt: str) -> Iterator[tuple[str, str]]:

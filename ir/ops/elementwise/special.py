@@ -13,6 +13,8 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...dtypes import finfo
 from ...facts import TRANSCENDENTAL
+from ...kernels import float32_forms
+from ...kernels.float32_forms import in_float32
 from ...kernels.float32_functions import erf_inv as erf_inv_single
 from ...op import Sample
 from ...support.lazy import lazy_import
@@ -49,13 +51,13 @@ def _gaussian(x: Any, scale: float) -> Any:
 erf_p = unary(
     "erf", "The error function.", FLOAT,
     jvp=(lambda g, out, x: mul(g, _gaussian(x, 2 / math.sqrt(math.pi))),),
-    function=lambda x: scipy_special.erf(x),
+    function=in_float32(float32_forms.erf, lambda x: scipy_special.erf(x)),
     facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.erf, -2, 2))
 erfc_p = unary(
     "erfc", "1 - erf(x), accurate for large x.", FLOAT,
     jvp=(lambda g, out, x: mul(g, _gaussian(x, -2 / math.sqrt(math.pi))),),
-    function=lambda x: scipy_special.erfc(x),
+    function=in_float32(float32_forms.erfc, lambda x: scipy_special.erfc(x)),
     facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.erfc, -2, 2))
 

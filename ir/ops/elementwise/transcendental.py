@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...facts import TRANSCENDENTAL
+from ...kernels import float32_forms
+from ...kernels.float32_forms import in_float32
 from ..derivatives import add, const, div, mul, neg, rsqrt, scalar_like, square, sub
 from .arithmetic import complex_quotient
 from .declaration import INEXACT, nary, sampled, unary
@@ -38,7 +40,8 @@ def _one(x: Any) -> Any:
 exp_p = _function("exp", np.exp, "e to the power of x.", lambda out, x: out, math.exp, -3, 3)
 exp2_p = _function("exp2", np.exp2, "2 to the power of x.",
                    lambda out, x: mul(const(math.log(2), x), out), lambda x: 2 ** x, -3, 3)
-expm1_p = _function("expm1", np.expm1, "exp(x) - 1, accurate near 0.",
+expm1_p = _function("expm1", in_float32(float32_forms.expm1, np.expm1),
+                    "exp(x) - 1, accurate near 0.",
                     lambda out, x: add(out, _one(x)), lambda x: np.exp(x) - 1, -3, 3)
 log_p = unary(
     "log", "The natural logarithm.", INEXACT,
@@ -49,7 +52,7 @@ log_p = unary(
 log1p_p = unary(
     "log1p", "log(1 + x), accurate near 0.", INEXACT,
     jvp=(lambda g, out, x, **params: div(g, add(x, _one(x))),),
-    function=np.log1p,
+    function=in_float32(float32_forms.log1p, np.log1p),
     facts=(TRANSCENDENTAL,),
     samples=sampled(1, lambda x: np.log(1 + x), -0.9, 5, (F32, C64)))
 

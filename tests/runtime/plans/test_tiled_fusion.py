@@ -338,3 +338,24 @@ def test_rows_of_two_sizes_read_one_number_of_each_device(tiny):
     a, b = st.jit(f)(*args)
     np.testing.assert_array_equal(a, np.clip(x, low[:, None], 9))
     np.testing.assert_array_equal(b, np.clip(x, low[:, None], 9).reshape(32, 1))
+
+
+def test_numbers_beside_narrow_floats_do_not_end_a_group(tiny):
+    def f(x, y):
+        return jnp.tanh(jnp.maximum(x * y + 1, 0) * 0.5 - y)
+    args = [data(10, 8, dtype=ml_dtypes.bfloat16, seed=seed) for seed in (1, 2)]
+    assert groups(f, *args) == [["mul", "add", "max", "mul", "sub", "tanh"]]
+    one, other = both(f, *args)
+    np.testing.assert_array_equal(one[0].view(np.uint16), other[0].view(np.uint16))
+
+
+def test_what_a_group_would_compute_twice_is_computed_once():
+    calls = [tiled_fusion.Call(np.add, (0, 1), (2,), False, None, kernel := object()),
+             tiled_fusion.Call(np.add, (0, 1), (3,), False, None, kernel),
+             tiled_fusion.Call(np.add, (2, 1), (4,), False, None, kernel),
+             tiled_fusion.Call(np.add, (3, 1), (5,), False, None, kernel)]
+    count = type(tiled_fusion.read_counts([]))
+    once = tiled_fusion._once(calls, count([5]))
+    assert [(call.inputs, call.outputs) for call in once] == [
+        ((0, 1), (2,)), ((2, 1), (4,)), ((2, 1), (5,))]      # 5 is read by others
+    assert len(tiled_fusion._once(calls[:3], count([4]))) == 2

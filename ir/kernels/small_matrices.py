@@ -1,0 +1,66 @@
+"""Stacks of many small matrices [count, m, n], all of them at once, a column after the other.
+
+LAPACK takes one matrix at a time, and to call it takes longer than a small one's arithmetic. Here
+the stack is the last dimension, along which numpy computes; as many matrices at a time as stay in
+the cache.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+LARGEST = 32                    # rows and columns from which LAPACK is faster
+PIECE = 1 << 16                 # elements at a time
+
+
+def is_small(*stacks: np.ndarray) -> bool:
+    """Are these stacks of so many, and so small matrices, that it pays?"""
+    count, size = len(stacks[0]), max(max(x.shape[1:]) for x in stacks)
+    return 0 < size <= LARGEST and 2 * size <= count and all(x.size for x in stacks)
+
+
+def _pieces(a: np.ndarray) -> Iterator[slice]:
+    count, rows, columns = a.shape
+    step = max(1, PIECE // (rows * columns))
+    return (slice(i, i + step) for i in range(0, count, step))
+
+
+def _stack_last(a: np.ndarray) -> np.ndarray:
+    return a.transpose(1, 2, 0).copy()
+
+
+def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """L and U in one, and the row that each was exchanged with, as LAPACK's getrf gives them."""
+    packed, pivots = np.empty_like(a, order="C"), np.empty((len(a), min(a.shape[1:])), np.int32)
+    for part in _pieces(a):
+        x = _stack_last(a[part])
+        stack = np.arange(x.shape[2])
+        for i in range(pivots.shape[1]):
+            column = x[i:, i]
+            size = np.abs(column.real) + np.abs(column.imag) if a.dtype.kind == "c" else (
+                np.abs(column))
+            p = size.argmax(0) + i
+            pivots[part, i] = p
+            row = x[p, :, stack]
+            x[p, :, stack] = x[i].T
+            x[i] = row.T
+            below = x[i + 1:, i]
+            below /= np.where(x[i, i] == 0, x.dtype.type(1), x[i, i])   # it is singular
+            x[i + 1:, i + 1:] -= below[:, None] * x[i, i + 1:]
+        packed[part] = x.transpose(2, 0, 1)
+    return packed, pivots
+
+
+def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -> np.ndarray:
+    """The solutions of a x = b, of which the upper or the lower triangle of `a` is read."""
+    out = np.empty_like(b, order="C")
+    for part in _pieces(a if a.size >= b.size else b):
+        t, x = _stack_last(a[part]), _stack_last(b[part])
+        for i in range(a.shape[1]) if lower else reversed(range(a.shape[1])):
+            if not unit_diagonal:
+                x[i] /= t[i, i]
+            rest = slice(i + 1, None) if lower else slice(i)
+            x[rest] -= t[rest, i][:, None] * x[i]
+        out[part] = x.transpose(2, 0, 1)
+    return out

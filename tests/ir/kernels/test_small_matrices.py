@@ -1,0 +1,55 @@
+"""Many small matrices at once have the results that LAPACK gives each of them alone."""
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+from shardtrace.ir.kernels import linalg as stacked
+from shardtrace.ir.kernels import small_matrices
+
+RNG = np.random.default_rng(3)
+
+
+def random(dtype: str, *shape: int) -> np.ndarray:
+    x = RNG.normal(size=shape)
+    return (x + 1j * RNG.normal(size=shape) if dtype in "FD" else x).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", "fdFD")
+@pytest.mark.parametrize("shape", [(5, 5), (4, 6), (7, 3), (1, 1)])
+def test_factors_and_pivots_are_those_of_lapack(dtype: str, shape: tuple[int, int]) -> None:
+    a = random(dtype, 3, 20, *shape)
+    a[1, 4] = 0                                     # singular
+    a[2, 5, -1] = a[2, 5, 0]
+    packed, pivots, _ = stacked.lu(0, a)
+    assert packed.dtype == a.dtype
+    for place in np.ndindex(3, 20):
+        getrf, = linalg.get_lapack_funcs(("getrf",), (a,))
+        wanted, rows, _ = getrf(a[place])
+        np.testing.assert_array_equal(pivots[place], rows)
+        np.testing.assert_allclose(packed[place], wanted, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(("left", "lower", "transposed", "unit"),
+                         list(itertools.product((False, True), repeat=4)))
+def test_triangles_are_solved_from_every_side(left: bool, lower: bool, transposed: bool,
+                                              unit: bool) -> None:
+    a = random("D", 40, 6, 6) + 3 * np.eye(6)
+    b = random("D", 40, 6, 2) if left else random("D", 40, 2, 6)
+    x = stacked.triangular_solve(0, a, b, left_side=left, lower=lower, transpose_a=transposed,
+                                 conjugate_a=False, unit_diagonal=unit)
+    t = np.tril(a) if lower else np.triu(a)
+    if unit:
+        t[:, np.arange(6), np.arange(6)] = 1
+    t = t.swapaxes(1, 2) if transposed else t
+    np.testing.assert_allclose(t @ x if left else x @ t, b, rtol=1e-6, atol=1e-6)
+
+
+def test_few_or_large_matrices_are_left_to_lapack() -> None:
+    assert small_matrices.is_small(np.ones((16, 8, 8)))
+    assert not small_matrices.is_small(np.ones((15, 8, 8)))
+    assert not small_matrices.is_small(np.ones((1000, 33, 33)))
+    assert not small_matrices.is_small(np.ones((1000, 0, 0)))
