@@ -21,6 +21,9 @@ from drawings import drawn
 DOCS = reference.ROOT / "docs"
 FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md",
              "examples.md": "examples/README.md"}
+MADE_FROM = {"ir/text/grammar.lark": "reference/grammar.md",
+             "partitioner/passes.py": "reference/passes.md",
+             "runtime/plans/passes.py": "reference/passes.md"}
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
 
@@ -48,7 +51,7 @@ def with_links(page: str, text: str, known: set[str]) -> str:
     """The page with links to other files of the repository leading to the pages made of these, or
     to none where there is no page."""
     folder = posixpath.dirname(FROM_ROOT.get(page, f"docs/{page}"))
-    of_file = {name: made for made, name in FROM_ROOT.items()}
+    of_file = {name: made for made, name in FROM_ROOT.items()} | MADE_FROM
     of_file |= {p.removesuffix("md") + "py": p for p in known if p.startswith("examples/")}
 
     def link(match: re.Match[str]) -> str:

@@ -24,6 +24,7 @@ import numpy as np
 
 import shardtrace as st
 from shardtrace.ir.program import Program
+from shardtrace.partitioner.passes import PIPELINE
 from shardtrace.runtime.arrays.visualize import sharding_svg
 from shardtrace.runtime.per_device.executor import PerDeviceRun
 
@@ -250,18 +251,21 @@ def _dims(kind: str) -> list[str]:
 
 
 def stages(compiled: Any) -> str:
-    """The stages of one program, with its equations and exchanges in each."""
-    found, parts, wide = list(compiled.stages.items()), [], 104
+    """The stages of one program: equations and exchanges of each, and the passes before it."""
+    found, parts, wide = list(compiled.stages.items()), [], 116
+    passes = {name: [p.name for p in PIPELINE if p.stage == name and p.plans != "xla"]
+              for name, _ in found}
     for i, (name, program) in enumerate(found):
-        x = i * (wide + 22)
+        x = i * (wide + 20)
         count = sum(bool(e.op.collective and e.op.collective.kind) for e in program.eqns)
         parts += [rect(x, 0, wide, 66, LINE), text(x + 8, 20, name, "font-weight='bold'"),
                   text(x + 8, 40, f"{len(program.eqns)} equations", "font-size='10'"),
                   text(x + 8, 56, f"{count} collectives", "font-size='10'")]
+        parts += [text(x + 8, 84 + 14 * k, step, FAINT) for k, step in enumerate(passes[name])]
         if i:
-            parts.append(f"<path d='M{x - 22},33 L{x},33' {LINE} marker-end='url(#tip)'/>")
-    return figure(len(found) * (wide + 22) - 22, 68, parts, "the stages: " + ", ".join(
-        name for name, _ in found))
+            parts.append(f"<path d='M{x - 20},33 L{x},33' {LINE} marker-end='url(#tip)'/>")
+    return figure(len(found) * (wide + 20) - 20, 84 + 14 * max(map(len, passes.values())), parts,
+                  "the stages: " + ", ".join(name for name, _ in found))
 
 
 def rooms() -> str:

@@ -25,7 +25,7 @@ def test_the_code_of_a_page_runs(page: pathlib.Path) -> None:
 
 def test_files_that_pages_name_are_there() -> None:
     root = DOCS.parent
-    for page in (root / "README.md", root / "CONTRIBUTING.md", *DOCS.glob("*.md")):
+    for page in (root / "README.md", root / "CONTRIBUTING.md", *DOCS.rglob("*.md")):
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
