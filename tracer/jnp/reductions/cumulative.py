@@ -119,7 +119,7 @@ def _with_initial(name: str, op: Op, x: Any, axis: Any, dtype: Any, include: boo
         raise ValueError("The input must be non-scalar to take a cumulative sum, however a scalar "
                          "value or scalar array was given.")
     axis = canonical_axis(axis, len(shape))
-    out = _cumulative(name, op, x, axis, dtype, None, promote=True)
+    out = _cumulative(name, op, x, axis, dtype, None, promote=op is cumsum_p)
     if not include:
         return out
     first = filled_as((*shape[:axis], 1, *shape[axis + 1:]), convert(start, dtype_name(out)))

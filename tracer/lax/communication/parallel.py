@@ -304,7 +304,8 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
     return tree.map(one, x)
 
 
-def _axis_by_axis(x: Any, axes: Sequence[str], size: int, split: int, concat: int, tiled: bool) -> Any:
+def _axis_by_axis(x: Any, axes: Sequence[str], size: int, split: int, concat: int, tiled: bool
+                  ) -> Any:
     """`all_to_all` over several axes as one over each, of what a block of all axes is made of."""
     shape = [*typeof(x).shape]
     shape[split:split + 1] = [size, shape[split] // size] if tiled else [shape[split]]
