@@ -61,6 +61,7 @@ class Config:
         "jax_disable_jit": False,
         "jax_check_tracer_leaks": False,
         "jax_check_static_indices": False,
+        "jax_disable_bwd_checks": False,
         "jax_log_compiles": False,
         "jax_no_tracing": False,
         "jax_transfer_guard": None,

@@ -13,11 +13,12 @@ from ...ir.context import STATE, config
 from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import Mesh
+from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.passes import run_passes
 from ...ir.phases import phase
 from ...ir.program import Program
 from ...ir.shardings.refinement import Refinement
-from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
@@ -79,6 +80,8 @@ class BoundProgram:
             self.partitioned: Partitioned = partition_cached(
                 program, mesh=mesh_of_types(program, placement.abstract_mesh),
                 in_shardings=self.arg_specs, out_shardings=wanted, options=options)
+        if "debug" in program.effects:
+            self._tell_shardings()
         self.committed = bool(mesh is not None or self.asked
                               or any([a.sharding is not None and a.used for a in args]))
         model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
@@ -93,6 +96,16 @@ class BoundProgram:
         self._run: Any = None
         self.engine: str | None = None
         self.whole = False
+
+    def _tell_shardings(self) -> None:
+        """What `debug.inspect_array_sharding` asked for within the program."""
+        placement = self.placement
+        for eqn in self.partitioned.resolved.walk():
+            if eqn.op is inspect_sharding_p:
+                aval = eqn.invars[0].aval
+                eqn.params["callback"](
+                    SingleDeviceSharding(placement.device) if placement.device is not None else
+                    placement.sharding(aval.sharding.spec, aval.ndim))
 
     def _use_own_meshes(self, program: Program, asked: Sequence[Any], refined: Refinement,
                         mesh: Mesh | None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir.context import STATE, config, put_back, trace_settings
 from ...ir.mesh import Mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op, params_key
+from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.ops.elementwise.identity import copy_p
 from ...ir.process import process_identity
 from ...ir.program import Program, subprograms_in
@@ -44,6 +45,9 @@ class EagerInterpreter:
             if type(x) is Tracer:       # of a derivative's recording, or one that has leaked
                 operands = [x.builder.outside(x) if isinstance(x, Tracer) else x for x in operands]
                 break
+        if op is inspect_sharding_p:
+            params["callback"](device_put(operands[0]).sharding)
+            return []
         if op.effect == "debug":
             _callbacks.call_now(op, params, operands, [typeof(x) for x in operands])
             return []

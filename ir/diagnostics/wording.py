@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +16,20 @@ _NUMPY, _PACKAGE = re.compile(r"\bjax\.numpy\."), re.compile(r"\bjax\.(?=[A-Za-z
 _LINK = lazy_pattern(r":?\s*(?:[Ss]ee (?:an explanation at |the documentation at )?)?"
                    r"https://(?:docs\.jax\.dev|jax\.readthedocs\.io|github\.com/[\w-]+/jax)\S*"
                    r"(?: for more[^.\n]*)?\.?")
+# What optree says of pytrees, and JAX.
+_OF_PYTREES: Sequence[tuple[re.Pattern[str], Any]] = [(re.compile(p), words) for p, words in (
+    (r"\bPyTreeSpec\(", "PyTreeDef("), (r"\bCustomTreeNode\(", "CustomNode("),
+    (r", (?:none_is_leaf=\w+, )?namespace='\w+'\)", ")"),
+    (r"Expected an instance of (?:collections\.)?(\w+)(?:, [\w., ]*?)?, got ",
+     lambda m: f"Expected {'named tuple' if m[1] == 'namedtuple' else m[1]}, got "),
+    (r"\b(list|tuple) arity mismatch; expected: (\d+), got: (\d+);",
+     lambda m: f"{m[1].title()} arity mismatch: {m[3]} != {m[2]};"),
+    (r"node type mismatch; expected type: (.*?), got type: .*?; value:",
+     r"node type mismatch: expected type: \1, value:"),
+    (r"namedtuple type mismatch; expected type: (.*?), got type: .*?; tuple:",
+     r"Named tuple type mismatch: expected type: \1, tuple:"),
+    (r"dictionary key mismatch; expected key\(s\): (\[.*?\]), got key\(s\): (\[.*?\])[^;]*; .*",
+     r"Dict key mismatch; expected keys: \1; present keys: \2."))]
 
 
 def duration(t: float) -> str:
@@ -35,7 +49,7 @@ def in_names_of(module: Mapping[str, Any]) -> Callable[[object], str]:
     for name, value in module.items():
         if isinstance(value, ModuleType):
             if "__stands_for__" in value.__dict__:
-                return lambda text: _LINK.sub("", str(text))
+                return _plain
             stands_for = value.__name__
             if stands_for == PACKAGE:
                 package = name
@@ -44,11 +58,22 @@ def in_names_of(module: Mapping[str, Any]) -> Callable[[object], str]:
     numpy = numpy or f"{package}.numpy"
 
     def spoken(text: object) -> str:
-        text = _LINK.sub("", str(text))
+        text = _plain(text)
         text = _NUMPY.sub(f"{numpy}.", text)
         return _PACKAGE.sub(f"{package}.", text)
 
     return spoken
+
+
+def of_pytrees(text: str) -> str:
+    """A text about pytrees in JAX's words."""
+    for pattern, words in _OF_PYTREES:
+        text = pattern.sub(words, text)
+    return text
+
+
+def _plain(text: object) -> str:
+    return of_pytrees(_LINK.sub("", str(text)))
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -41,8 +41,9 @@ def localize_user_function(out: Lowering, eqn: Equation) -> None:
         want = tuple([n // math.prod(map(out.mesh.axis_size, axes))
                       for n, axes in zip(aval.shape, made, strict=True)])
         if atom.aval.shape != want or atom.aval.dtype != aval.dtype:
-            fail(ValueError, f"custom_partitioning: `{blocks.name}` gives result {i} of blocks as "
-                 f"{atom.aval.str_short()}, not {aval.dtype}{list(want)}", code="block-shape",
+            fail(ValueError, f"Mismatch in result shapes. `{blocks.name}` gives result {i} of "
+                 f"blocks as {atom.aval.str_short()}, not {aval.dtype}{list(want)}",
+                 code="block-shape",
                  location=eqn.location, help="the function on blocks gives the block of the result")
         claimed = aval.sharding.spec.unreduced.union(around, *made)
         extra = out.mesh.sort_axes(axes_without(atom.aval.varying, claimed, out.mesh))

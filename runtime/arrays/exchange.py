@@ -53,7 +53,8 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
             f"Specified device={device!r} which requires a copy since the source device is "
             f"{source!r}, however copy=False. Set copy=True or copy=None to perform the requested "
             "operation.")
-    data = np.from_dlpack(external_array)
+    ours = isinstance(external_array, ArrayImpl)        # also of dtypes that the protocol lacks
+    data = np.asarray(external_array) if ours else np.from_dlpack(external_array)
     canonical = canonicalize_dtype(data.dtype, x64_enabled())
     if copy is False and canonical != data.dtype:
         raise ValueError(f"an array of {data.dtype} becomes one of {canonical}, which copy=False "

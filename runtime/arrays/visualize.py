@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.pytree import flatten
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.support import html as looks
 from ...ir.support.lazy import lazy_import
+from .array import ArrayImpl
 
 html = lazy_import("html")
 
@@ -85,17 +87,24 @@ def visualize_array_sharding(arr: Any, **options: Any) -> None:
     │ CPU 2 │
     └───────┘
     """
-    visualize_sharding(arr.shape, arr.sharding, **options)
+    inspect_array_sharding(arr, callback=lambda sharding: visualize_sharding(
+        arr.shape, sharding, **options))
 
 
 def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) -> None:
     """Call `callback` with the sharding of each array of a pytree.
 
+    Of a traced value it is the sharding that the partitioner gives it, known when the program has
+    been partitioned.
+
     >>> st.debug.inspect_array_sharding(np.float32(1) + jnp.ones(2), callback=print)
     SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)
     """
     for leaf in flatten(value)[0]:
-        callback(leaf.sharding)
+        if isinstance(leaf, ArrayImpl):
+            callback(leaf.sharding)
+        else:
+            inspect_sharding_p.bind(leaf, callback=callback)
 
 
 def _cells(shape: tuple[int, ...], sharding: Sharding, scale: float, min_width: int,

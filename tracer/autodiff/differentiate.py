@@ -142,7 +142,7 @@ def finished(x: Any) -> Any:
     """A value as the user gets it: an array, or a tracer where something is being traced."""
     if isinstance(x, Array) and not isinstance(x, Scalar):
         return x
-    if x.dtype == float0:
+    if getattr(x, "dtype", None) == float0:
         return x                              # float0: a numpy array, as in JAX
     interpreter = STATE.interpreter
     if isinstance(interpreter, Builder):

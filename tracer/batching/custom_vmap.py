@@ -161,14 +161,15 @@ class _Rule:
         outs, out_tree = tree.flatten(pair[0])
         flags, flag_tree = tree.flatten(pair[1])
         if out_tree != flag_tree:
-            raise TypeError(
+            raise ValueError(
                 "structure of output value and output batching specification returned by custom "
-                "vmap rule (..) do not match: "
+                f"vmap rule ({function_name(self.vmap_rule)}) do not match: "
                 f"{out_tree} and {flag_tree}, of the custom_vmap function {self.__name__}")
         wanted = tree.structure(0) if self.out_tree is ONE else self.out_tree
         if out_tree != wanted:
-            raise TypeError(
-                "structure of output returned by custom vmap rule does not match that of "
+            raise ValueError(
+                "structure of output returned by custom vmap rule "
+                f"({function_name(self.vmap_rule)}) does not match that of "
                 f"original custom-vmapped function: {out_tree} and {wanted}, of "
                 f"{self.__name__}")
         return outs, [0 if flag else None for flag in flags]

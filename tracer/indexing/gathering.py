@@ -216,7 +216,9 @@ def gather_at(x: Array, plain: Sequence[Position], indices_are_sorted: bool, uni
     if 0 in g.slice_shape:
         sharding = named_sharding_abstract(g.mesh, spec_from_entries(g.slice_entries)) if any(
             g.slice_entries) else None
-        out = filled_as(g.slice_shape, convert(0, x.aval.dtype), sharding)
+        zero = convert(0, x.aval.dtype)
+        out = lax.full_like(x, zero, shape=tuple(g.slice_shape)) if sharding is None else (
+            filled_as(g.slice_shape, zero, sharding))
     else:
         out = lax.gather(x, g.indices, g.numbers, g.slice_sizes,
                          unique_indices=unique_indices or g.unique,

@@ -214,11 +214,36 @@ def register_dataclass(nodetype: type, data_fields: Sequence[str] | None = None,
                        meta_fields: Sequence[str] | None = None,
                        drop_fields: Sequence[str] = ()) -> type:
     """Make a dataclass a subtree: `data_fields` are children, `meta_fields` static."""
+    is_dataclass = dataclasses.is_dataclass(nodetype)
     if data_fields is None or meta_fields is None:
+        if data_fields is not None or meta_fields is not None:
+            raise TypeError("register_dataclass: data_fields and meta_fields must both be "
+                            f"specified when either is specified. Got {data_fields=} "
+                            f"{meta_fields=}.")
+        if not is_dataclass:
+            raise TypeError("register_dataclass: data_fields and meta_fields are required when "
+                            f"nodetype is not a dataclass. Got {nodetype=}.")
         fields = [f for f in dataclasses.fields(nodetype) if f.name not in drop_fields]
         static = [f.name for f in fields if f.metadata.get("static", False)]
         data_fields = [f.name for f in fields if f.name not in static]
         meta_fields = static
+    data_fields, meta_fields = tuple(data_fields), tuple(meta_fields)
+
+    def listed(names: set[str]) -> str:
+        return "{" + ", ".join(map(repr, sorted(names))) + "}"
+
+    both = {*data_fields} & {*meta_fields}
+    if both:
+        raise ValueError("data_fields and meta_fields must not overlap. Overlapping fields: "
+                         f"{listed(both)}.")
+    named = {*data_fields, *meta_fields}
+    wanted = named if not is_dataclass else {
+        f.name for f in dataclasses.fields(nodetype) if f.init} - {*drop_fields}
+    if named != wanted:
+        which = [f"{word} fields: {listed(names)}" for word, names in (
+            ("Missing", wanted - named), ("Unexpected", named - wanted)) if names]
+        raise ValueError("data_fields and meta_fields must include all dataclass fields with "
+                         f"``init=True`` and only them. {'. '.join(which)}.")
 
     def to_children(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return (tuple(getattr(x, n) for n in data_fields),

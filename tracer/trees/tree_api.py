@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ...ir.diagnostics.wording import of_pytrees
 from . import tree as _tree
 
 Leafish = Callable[[Any], bool] | None
@@ -33,7 +34,10 @@ class PyTreeDef:
         return _tree.unflatten(self.spec, leaves)
 
     def flatten_up_to(self, full_tree: Any) -> list[Any]:
-        return self.spec.flatten_up_to(full_tree)
+        try:
+            return self.spec.flatten_up_to(full_tree)
+        except ValueError as error:
+            raise ValueError(of_pytrees(str(error))) from None
 
     def children(self) -> list[PyTreeDef]:
         return [PyTreeDef(s) for s in self.spec.children()]
@@ -48,8 +52,41 @@ class PyTreeDef:
         return hash(self.spec)
 
     def __repr__(self) -> str:
-        text = repr(self.spec).replace("PyTreeSpec(", "PyTreeDef(", 1)
-        return text.replace(f", namespace='{_tree.NAMESPACE}'", "")
+        done: list[str] = []
+        for kind, count, data, _, node, *_ in self.spec.__getstate__()[0]:      # children first
+            parts = done[len(done) - count:]
+            del done[len(done) - count:]
+            done.append(_shown(kind, parts, data, node))
+        return f"PyTreeDef({done[0]})"
+
+
+def _shown(kind: int, parts: Sequence[str], data: Any, node: Any) -> str:
+    """A node of a structure, of which the parts below are shown already."""
+    listed = ", ".join(parts)
+    match _KINDS[kind]:
+        case "leaf":
+            return "*"
+        case "none":
+            return "None"
+        case "tuple":
+            return f"({listed},)" if len(parts) == 1 else f"({listed})"
+        case "list":
+            return f"[{listed}]"
+        case "dict":
+            pairs = zip(data, parts, strict=True)
+            return "{" + ", ".join(f"{key!r}: {part}" for key, part in pairs) + "}"
+        case "namedtuple":
+            data = data.__name__
+        case "OrderedDict":
+            data = tuple(data)
+        case "defaultdict":
+            data = data[0], tuple(data[1])
+    name = node.__name__ if node is not None else _KINDS[kind]
+    return f"CustomNode({name}[{data}], [{listed}])"
+
+
+_KINDS = ("custom", "leaf", "none", "tuple", "list", "dict", "namedtuple", "OrderedDict",
+          "defaultdict", "deque", "structseq")
 
 
 def _spec(treedef: Any) -> Any:

@@ -86,7 +86,7 @@ def static(**kwargs: Any) -> Any:
     >>> st.tree.leaves(Layer(2.0))
     [2.0]
     """
-    metadata = {**kwargs.pop("metadata", {}), "static": True}
+    metadata = {"static": True, **kwargs.pop("metadata", {})}
     return dataclasses.field(metadata=metadata, **kwargs)
 
 

@@ -46,3 +46,11 @@ def test_what_lowering_makes_for_a_value_on_the_host_goes_there(name: str, execu
     with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
         v = st.device_put(X, NamedSharding(mesh, P("x")))
         np.testing.assert_array_equal(st.jit(f)(v), want)
+
+
+@pytest.mark.parametrize("dtype", [bool, jnp.bfloat16, np.int8, np.float32, np.complex64], ids=str)
+def test_arrays_of_this_library_go_through_dlpack_in_any_dtype(dtype):
+    x = jnp.asarray(np.arange(6).reshape(2, 3), dtype)
+    for copied in (None, True):
+        y = st.dlpack.from_dlpack(x, copy=copied)
+        assert y.dtype == x.dtype and y.devices() == x.devices() and np.array_equal(y, x)

@@ -330,3 +330,13 @@ def test_messages_begin_as_those_of_jax(mesh):
     ):
         ours, theirs = both(program)
         assert ours == theirs
+
+
+def test_what_an_index_takes_is_on_the_device_of_its_array() -> None:
+    """Also where it takes nothing, and nothing is computed."""
+    device = st.devices()[1]
+    x = jnp.asarray([1, 2], device=device)
+    for index in (np.zeros(2, bool), np.array([True, False]), np.zeros(0, int), slice(0, 0),
+                  jnp.zeros(0, int), (None, np.zeros(2, bool))):
+        assert x[index].device == device
+    assert x.at[np.zeros(0, int)].set(1).device == device

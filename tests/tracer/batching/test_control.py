@@ -170,3 +170,27 @@ def test_rules_of_custom_derivatives_see_one_example():
     same(st.grad(lambda q: product(total, q, Y))(X), 5 * rows * np.ones_like(X))
     same(st.grad(lambda v: product(total, X, v, (0, None)))(V), np.full(4, 3 * X.sum()))
     same(st.jit(st.grad(lambda v: product(total, v, Y, (None, 0))))(V), np.full(4, 5 * rows.sum()))
+
+
+@pytest.mark.parametrize("where", ["vmap", "mixed"])
+@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize(("split", "concat"), [(0, 0), (0, 1), (1, 0), (1, 2), (2, 0), (2, 1)])
+def test_all_to_all_over_several_axes_of_which_some_are_mapped(where, tiled, split, concat) -> None:
+    """As over one axis of their product for size."""
+    x = np.arange(8 * 512.0, dtype=np.float32).reshape(8, 8, 8, 8)
+    concat = concat if tiled else min(concat, 2)
+    exchanged = lambda axes: lambda v: lax.all_to_all(v, axes, split, concat, tiled=tiled)  # noqa: E731
+    wanted = st.vmap(exchanged("k"), axis_name="k")(x)
+    parts = x.reshape(2, 4, 8, 8, 8)
+    if where == "vmap":
+        both = st.vmap(st.vmap(exchanged(("i", "j")), axis_name="j"), axis_name="i")
+        found = both(parts).reshape(wanted.shape)
+        other = st.vmap(st.vmap(exchanged(("j", "i")), axis_name="j"), axis_name="i")(
+            np.swapaxes(x.reshape(4, 2, 8, 8, 8), 0, 1))
+        np.testing.assert_array_equal(np.swapaxes(other, 0, 1).reshape(wanted.shape), wanted)
+    else:
+        mesh = st.make_mesh((2,), ("i",), devices=st.devices()[:2])
+        both = st.shard_map(lambda v: st.vmap(exchanged(("i", "j")), axis_name="j")(v[0])[None],
+                            mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+        found = both(parts).reshape(wanted.shape)
+    np.testing.assert_array_equal(found, wanted)

@@ -78,8 +78,8 @@ def test_errors():
     with pytest.raises(AttributeError, match="No batching rule defined for custom_vmap function"):
         f(1.0)
     f.def_vmap(lambda axis_size, in_batched, xs: (xs, (True, True)))
-    with pytest.raises(TypeError, match="structure of output value and output batching"):
+    with pytest.raises(ValueError, match="structure of output value and output batching"):
         st.vmap(f)(jnp.zeros(2))
     f.def_vmap(lambda axis_size, in_batched, xs: ((xs, xs), (True, True)))
-    with pytest.raises(TypeError, match="does not match that of original custom-vmapped function"):
+    with pytest.raises(ValueError, match="does not match that of original custom-vmapped function"):
         st.vmap(f)(jnp.zeros(2))

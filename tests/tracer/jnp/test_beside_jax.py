@@ -19,6 +19,14 @@ VALUES = [
       for a, b in (("F16", "F32"), ("F32", "F16"), ("np.int32", "F16"))
       for method in ("linear", "lower", "nearest", "midpoint")),
     "jnp.quantile(np.arange(9, dtype=F16), np.array([0.1, 0.77], F32))",
+    *(f"jnp.{name}(np.ones(3, {dtype}))" for name in ("cumulative_prod", "cumulative_sum")
+      for dtype in ("np.int8", "np.uint8", "bool", "F16")),
+    *(f"jnp.trapezoid(np.arange(12, dtype=F32).reshape(3, 4)**2, dx={dx}, axis={axis})"
+      for dx, axis in (("0.5", -1), ("0.5", 0), ("np.array([1, 2, 3], F32)", -1),
+                       ("np.array([[1], [2]], F32)", 0), ("np.array([3], F32)", 1),
+                       ("np.array([[1], [2], [3]], F32)", -1), ("np.array([1, 2, 3, 4], F32)", 0))),
+    "jnp.geomspace(np.ones((2, 3), F32), np.array([2, 3, 4], F32), 5)",
+    "jnp.geomspace(F32(3), np.array([[2, 3, 4]], F32), 5, axis=1)",
     "jnp.unique(jnp.ones((2, 0)), True, True, True, axis=0)",
     "jnp.unique(jnp.ones((0, 3)), True, True, True, axis=1)",
     "jnp.unique(jnp.ones((0, 3)), True, True, True, axis=0)",

@@ -1,12 +1,13 @@
 """What custom_jvp and custom_vjp share: their arguments, and how the user's functions are run."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....ir.context import STATE, interpreter_context
+from ....ir.context import STATE, config, interpreter_context, x64_enabled
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import UnexpectedTracerError
 from ....ir.op import Op
@@ -73,6 +74,15 @@ def forward_rules(self: Any, name: str) -> Any:
     raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
+def fixed_positions(f: Callable[..., Any], nums: Sequence[int], names: Sequence[str]
+                    ) -> tuple[int, ...]:
+    """The arguments, of a function with rules, that are no arrays: by position and by name."""
+    if not names:
+        return tuple(nums)
+    order = list(inspect.signature(f).parameters)
+    return tuple(sorted({*nums, *[order.index(name) for name in names]}))
+
+
 def split_arguments(args: Sequence[Any], nondiff: Sequence[int]
                     ) -> tuple[list[Any], list[Any], Callable[[Sequence[Any]], list[Any]]]:
     """(differentiable arguments, the others, how to put them together again)."""
@@ -114,6 +124,14 @@ def call_program(f: Callable[..., Any], leaves: Sequence[Any], treedef: Any, nam
         captured = [x for _, x in program.consts]
         program = program.replace(invars=[*program.constvars, *program.invars], consts=())
     return program, list(captured), trees[-1]
+
+
+def as_called(rule: Any) -> Any:
+    """A block in which numbers are as wide as where the function that a rule belongs to was called.
+    """
+    wide = getattr(rule, "x64", None)
+    return contextlib.nullcontext() if wide is None or wide == x64_enabled() else (
+        config.override(jax_enable_x64=wide))
 
 
 def run_rule(f: Callable[..., Sequence[Any]], operands: Sequence[Any], rule: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....ir.api_boundary import bound_class
-from ....ir.context import STATE
+from ....ir.context import STATE, x64_enabled
 from ....ir.diagnostics.location import Location, capture, is_ours
 from ....ir.ops.control.custom import custom_jvp_call_p
 from ....ir.ops.derivatives import has_tangent
@@ -36,7 +36,9 @@ from .closed_values import closed_values, standing_for, stood_for, with_unused
 from .common import (
     ONE,
     SymbolicZero,
+    as_called,
     call_program,
+    fixed_positions,
     forward_rules,
     named_as,
     positional,
@@ -76,7 +78,7 @@ class custom_jvp:
                  nondiff_argnames: Sequence[str] = ()) -> None:
         functools.update_wrapper(self, fun)
         self.fun = fun
-        self.nondiff_argnums = tuple(nondiff_argnums)
+        self.nondiff_argnums = fixed_positions(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable[..., Any] | None = None
         self.symbolic_zeros = False
         self._known: dict[Any, tuple[Any, ...]] | None = None     # for functions of ours alone
@@ -177,13 +179,13 @@ class _FlatRule:
     def __init__(self, jvp: Callable[..., Any], fixed: Sequence[Any], name: str, in_tree: Any,
                  out_tree: Any, out_types: Sequence[ArrayType], closed: Sequence[Any]) -> None:
         named_as(self, jvp)
-        self.closed = closed
+        self.closed, self.x64 = closed, x64_enabled()
         self.jvp, self.name = functools.partial(jvp, *fixed), name
         self.in_tree, self.out_tree, self.out_types = in_tree, out_tree, tuple(out_types)
 
     def __call__(self, primals: Sequence[Any], tangents: Sequence[Any], closed: Sequence[Any] = ()
                  ) -> list[Any]:
-        with standing_for(self.closed, closed):
+        with standing_for(self.closed, closed), as_called(self):
             return stood_for(self._run(primals, tangents))
 
     def _run(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.api_boundary import bound_class
-from ....ir.context import STATE
+from ....ir.context import STATE, config, x64_enabled
 from ....ir.diagnostics.errors import UnexpectedTracerError
 from ....ir.dtypes import issubdtype
 from ....ir.ops.control.custom import custom_lin_p, custom_vjp_call_p
@@ -35,7 +35,9 @@ from ..transpose import zero_cotangent
 from .closed_values import closed_values, standing_for, stood_for, with_unused
 from .common import (
     SymbolicZero,
+    as_called,
     call_program,
+    fixed_positions,
     forward_rules,
     named_as,
     positional,
@@ -53,6 +55,21 @@ class CustomVJPPrimal:
     """An argument of a `fwd` rule with symbolic_zeros: its value, and whether it is moved."""
     value: Any
     perturbed: bool
+
+
+def custom_vjp_primal_tree_values(tree_of_primals: Any) -> Any:
+    """The values in what a `fwd` rule with symbolic_zeros is given, a pytree of CustomVJPPrimal.
+
+    >>> from shardtrace.custom_derivatives import CustomVJPPrimal, custom_vjp_primal_tree_values
+    >>> custom_vjp_primal_tree_values({"x": CustomVJPPrimal(2.0, True)})
+    {'x': 2.0}
+    """
+    def value(leaf: Any) -> Any:
+        if type(leaf) is not CustomVJPPrimal:
+            raise TypeError(f"unexpected leaf type {type(leaf)}")
+        return leaf.value
+
+    return tree.map(value, tree_of_primals)
 
 
 @bound_class
@@ -81,7 +98,7 @@ class custom_vjp:
                  nondiff_argnames: Sequence[str] = ()) -> None:
         functools.update_wrapper(self, fun)
         self.fun = fun
-        self.nondiff_argnums = tuple(nondiff_argnums)
+        self.nondiff_argnums = fixed_positions(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable[..., Any] | None = None
         self.bwd: Callable[..., Any] | None = None
         self.symbolic_zeros = False
@@ -157,7 +174,7 @@ class _FlatRule:
                  in_tree: Any, out_tree: Any, in_types: Sequence[ArrayType],
                  out_types: Sequence[ArrayType], closed: Sequence[Any]) -> None:
         named_as(self, fwd)
-        self.closed = closed
+        self.closed, self.x64 = closed, x64_enabled()
         self.at_once = at_once
         self.fwd, self.bwd, self.name = fwd, functools.partial(bwd, *fixed), name
         self.merge, self.in_tree, self.out_tree = merge, in_tree, out_tree
@@ -166,7 +183,7 @@ class _FlatRule:
 
     def __call__(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool,
                  closed: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
-        with standing_for(self.closed, closed):
+        with standing_for(self.closed, closed), as_called(self):
             outs, res, res_tree = self._run(primals, moved, symbolic)
             known = tuple(x is not None for x in closed)
             return (stood_for(outs), stood_for(res) + [x for x in closed if x is not None],
@@ -216,7 +233,8 @@ class _FlatBackward:
         rule, (res_tree, known) = self.rule, res_tree
         count = len(residuals) - sum(known)
         kept = iter(residuals[count:])
-        with standing_for(rule.closed, [next(kept) if k else None for k in known]):
+        with (standing_for(rule.closed, [next(kept) if k else None for k in known]),
+              as_called(rule)):
             return stood_for(self._run(residuals[:count], res_tree, cts))
 
     def _run(self, residuals: Sequence[Any], res_tree: Any, cts: Sequence[Any]) -> list[Any]:
@@ -278,7 +296,7 @@ def _checked(ct: Any, t: ArrayType, path: str) -> Any:
         return None
     want, have = cotangent_type(t), typeof(ct)
     # As in JAX, a cotangent may be of another floating dtype than its argument.
-    if not same_type(want, have) and not (
+    if not config.jax_disable_bwd_checks and not same_type(want, have) and not (
             issubdtype(have.dtype, np.inexact) and same_type(want.update(dtype=have.dtype), have)):
         raise ValueError(
             "Custom VJP bwd rule must produce an output with the same type as the args tuple of "

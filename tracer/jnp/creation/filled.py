@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.array import Array
-from ....ir.dtypes import issubdtype
+from ....ir.dtypes import float0, issubdtype
 from ....ir.ops.elementwise.arithmetic import add_p, sub_p
 from ....ir.ops.elementwise.comparison import eq_p, ge_p
 from ....ir.ops.elementwise.powers import pow_p
@@ -84,6 +84,8 @@ def _constant(name: str, value: int, shape: Any, dtype: Any, device: Any, out_sh
         shape = np.asarray(shape).tolist()
     shape = _shape(shape)
     dtype = float_default() if dtype is None else user_dtype(dtype, name.removeprefix("jnp."))
+    if dtype == float0:
+        return np.zeros(shape, float0)      # type: ignore[return-value]
     device, sharding = placement(device, out_sharding, name, len(shape))
     return put_on_device(filled_as(shape, element(value, dtype), sharding), device)
 

@@ -119,7 +119,7 @@ def _with_initial(name: str, op: Op, x: Any, axis: Any, dtype: Any, include: boo
         raise ValueError("The input must be non-scalar to take a cumulative sum, however a scalar "
                          "value or scalar array was given.")
     axis = canonical_axis(axis, len(shape))
-    out = _cumulative(name, op, x, axis, dtype, None, promote=True)
+    out = _cumulative(name, op, x, axis, dtype, None, promote=op is cumsum_p)
     if not include:
         return out
     first = filled_as((*shape[:axis], 1, *shape[axis + 1:]), convert(start, dtype_name(out)))
@@ -207,7 +207,17 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
     check_arraylike("trapezoid", y)
     if x is None:
         (y,) = promote_dtypes_inexact(narrowed(y))
-        y = lax_moveaxis(as_array(y), axis)
+        y = as_array(y)
+        if shape_of(dx):                    # steps of their own, along some dimensions
+            steps = as_array(dx)
+            steps = lax.expand_dims(steps, range(y.ndim - steps.ndim))
+            steps = lax_moveaxis(steps, axis)
+            y = lax_moveaxis(y, axis)
+            if steps.shape[-1] != 1:
+                return _integral(y, steps)
+            dx = lax.squeeze(steps, (steps.ndim - 1,))
+        else:
+            y = lax_moveaxis(y, axis)
         total = reductions.sum(y, axis=-1)
         first = lax.index_in_dim(y, 0, -1, keepdims=False)
         last = lax.index_in_dim(y, -1, -1, keepdims=False)
@@ -223,6 +233,11 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
     else:
         steps = lax_moveaxis(diff(x, axis=axis), axis)
         y = lax_moveaxis(y, axis)
+    return _integral(y, steps)
+
+
+def _integral(y: Any, steps: Any) -> Any:
+    """By the trapezoidal rule along the last dimension."""
     pairs = add_p.bind(_between(y, y.ndim - 1, 1, y.shape[-1]),
                        _between(y, y.ndim - 1, 0, max(y.shape[-1] - 1, 0)))
     total = reductions.sum(multiply_function(steps, pairs), axis=-1)

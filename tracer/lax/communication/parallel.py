@@ -28,6 +28,7 @@ from ... import sharding_notes
 from ...staging.tracer import typeof
 from ...trees import tree
 from ..creation import full_like
+from ..shape import reshape, transpose
 from .manual_axes import (
     as_varying,
     axes_of,
@@ -279,7 +280,8 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
     """
     axes = axes_of(axis_name)
     n = axis_size_of(axes, "all_to_all")
-    check_single(axes, "all_to_all")
+    if axis_index_groups is not None:
+        check_single(axes, "all_to_all")
     groups = groups_of(axes, axis_index_groups, n)
     size = n if groups is None else len(groups[0])
 
@@ -293,11 +295,37 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
                  label=f"the operand is {t}")
         if not vmapped_axes(axes):
             leaf = strong(leaf)
+        elif len(axes) > 1:
+            return _axis_by_axis(leaf, axes, size, split, concat, tiled)
         return ops.all_to_all_p.bind(
             as_varying(leaf, axes), axis_name=axes, axis_size=size, split_axis=split,
             concat_axis=concat, tiled=tiled, axis_index_groups=groups)
 
     return tree.map(one, x)
+
+
+def _axis_by_axis(x: Any, axes: Sequence[str], size: int, split: int, concat: int, tiled: bool
+                  ) -> Any:
+    """`all_to_all` over several axes as one over each, of what a block of all axes is made of."""
+    shape = [*typeof(x).shape]
+    shape[split:split + 1] = [size, shape[split] // size] if tiled else [shape[split]]
+    x = _moved(reshape(x, shape), split, 0)
+    rest = typeof(x).shape[1:]
+    x = reshape(x, (*(axis_size(a) for a in axes), *rest))
+    for i, a in enumerate(axes):
+        x = all_to_all(x, a, i, i)
+    x = _moved(reshape(x, (size, *rest)), 0, concat)
+    if tiled:
+        shape = [*typeof(x).shape]
+        x = reshape(x, (*shape[:concat], size * shape[concat + 1], *shape[concat + 2:]))
+    return x
+
+
+def _moved(x: Any, source: int, target: int) -> Any:
+    """x with one dimension at another place."""
+    order = [d for d in range(typeof(x).ndim) if d != source]
+    order.insert(target, source)
+    return transpose(x, order)
 
 
 @sharding_notes.collective
