@@ -14,8 +14,8 @@ from ..partitioner.cost.timeline import Event, timeline
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
 from .advice.candidates import Candidates
-from .advice.charges import Charges
-from .advice.suggestions import SECONDS, Found, Search
+from .advice.suggestion import Found
+from .advice.suggestions import SECONDS, Search
 from .advice.trials import Subject
 from .bounds import reshard_bound
 from .explained_collective import ExplainedCollective
@@ -62,8 +62,8 @@ class Analysis:
     def search(self) -> Search:
         """What tries changes of the program, within one budget."""
         return Search(self.subject, self.topology, self.figures,
-                      Candidates(self.partitioned, self.reasons, Charges(
-                          [(c.record, c.cause, c.total_time) for c in self.collectives])),
+                      Candidates(self.partitioned, self.reasons, [
+                          (c.record, c.cause, c.total_time) for c in self.collectives]),
                       self.trials, self.suggest_seconds)
 
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...ir.diagnostics.location import Location
-from ...ir.mesh import AbstractMesh, AxisType
-from ...ir.ops.communication.retiling import merged_axes
+from ...ir.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding
@@ -35,6 +33,7 @@ from .body_changes import Ungather, body_changes
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, sharding_key
 from .charges import Charges
 from .code_changes import Rewritten, Site, sites
+from .other_layouts import merged, other_layouts
 
 _NO_PLACE = frozenset(("shard_map",))
 _AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that the user's code has
@@ -45,10 +44,13 @@ _NUMBERED = re.compile(r"(\w+?)_\d+")
 
 
 class Candidates:
-    """Enumerates changes for the collectives of one partitioned program."""
+    """Enumerates changes for the collectives of one partitioned program. explained: these, with
+    their causes and seconds.
+    """
 
-    def __init__(self, partitioned: Partitioned, reasons: Reasons, charges: Charges) -> None:
-        self.partitioned, self.reasons, self.charges = partitioned, reasons, charges
+    def __init__(self, partitioned: Partitioned, reasons: Reasons,
+                 explained: Sequence[tuple[CollectiveRecord, Cause, float]]) -> None:
+        self.partitioned, self.reasons = partitioned, reasons
         self.mesh: AbstractMesh = partitioned.mesh
         self.inlined: Program = partitioned.stages["inlined"]
         self.explicit = bool(partitioned.traced.mesh.explicit_axes) or any(
@@ -77,6 +79,7 @@ class Candidates:
                 self.entries.setdefault(t, var.aval.entries)
         self.laid_out = [v for v, maker in self.maker.items()
                          if maker is not None and sharding_key(maker)]
+        self.charges = Charges(explained, self.constraint_at)
         # The expressions that read a value: one that its own expression alone reads is inside of
         # a function of ours.
         self.read_at: dict[Var, set[tuple]] = {}
@@ -225,11 +228,14 @@ class Candidates:
 
     def constraint_at(self, location: Location, tensor: int) -> int:
         """The tensor that the constraint written at a place gives, rather than what it reads."""
-        for var in self.laid_out:
-            maker = self.maker[var]
-            if maker is not None and location.line and where(maker.location) == where(location):
-                return self.graph_tensor(var)
-        return tensor
+        var = self.asked_at.get(where(location)) if location.line else None
+        return tensor if var is None else self.graph_tensor(var)
+
+    @functools.cached_property
+    def asked_at(self) -> dict[tuple, Var]:
+        """By place the first value that is given its layout there."""
+        return {where(maker.location): v for v in reversed(self.laid_out)
+                if (maker := self.maker[v]) is not None}
 
     def tensor(self, var: Var) -> int:
         t = self.reasons.tensor(var)
@@ -258,8 +264,9 @@ class Candidates:
         entries = self.entries.get(t)
         if entries is None:
             return
-        entries = self.merged(entries)
-        for new in self.specs(var.aval.shape, entries, axes, wanted, others):
+        entries = merged(entries, self.mesh)
+        for new in other_layouts(
+                self.mesh, var.aval.shape, entries, axes, wanted, others):
             spec = spec_from_entries(new)
             if place.is_argument:
                 if new != entries:
@@ -287,7 +294,7 @@ class Candidates:
             yield Respec(same, None, word, maker.location, was)
         own = tuple(() if e is UNCONSTRAINED else e
                     for e in sharding.spec.padded(aval.ndim).entries)
-        for new in self.specs(aval.shape, own, axes, wanted, others):
+        for new in other_layouts(self.mesh, aval.shape, own, axes, wanted, others):
             if new != own:
                 yield Respec(same, spec_from_entries(new), word, maker.location, was)
 
@@ -309,45 +316,6 @@ class Candidates:
             text = f"{text.partition('(')[0]}(...)"
         return text if text and len(text) <= 40 else f"the result of {maker.op.name}"
 
-    def specs(self, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...],
-              wanted: Entries | None, others: bool = False) -> Iterator[Entries]:
-        """Other layouts of the same value that differ in these axes alone; others: that have
-        another axis of the mesh instead of them.
-        """
-        seen: set[Entries] = set()
-        entries, wanted = self.merged(entries), self.merged(wanted) if wanted else wanted
-        if wanted is not None and len(wanted) == len(entries) and not any(
-                ":" in str(a) for e in wanted for a in e):
-            seen.add(wanted)
-            yield wanted
-        if any(":" in str(a) for e in entries for a in e):
-            return                                   # parts of axes are not for users to write
-        bare = tuple(tuple(a for a in e if a not in axes) for e in entries)
-        taken = {a for e in entries for a in e}
-        spread = [axes] if not others else [
-            (a,) for a, kind in zip(self.mesh.axis_names, self.mesh.axis_types, strict=True)
-            if kind != AxisType.Manual and not {a} & {*taken, *axes} and taken & {*axes}]
-        for own in spread:
-            for d in range(len(shape)):
-                new = (*bare[:d], (*bare[d], *own), *bare[d + 1:])
-                parts = math.prod(map(self.mesh.axis_size, new[d]))
-                if new not in seen and shape[d] % parts == 0 and shape[d] >= parts:
-                    seen.add(new)
-                    yield new
-        if others:
-            return
-        if bare not in seen:
-            yield bare
-        if entries not in seen and any(entries) and entries != bare:
-            yield entries                # pinned as it is, against what propagates through
-
-    def merged(self, entries: Entries) -> Entries:
-        """The layout with the parts of an axis that follow each other as that axis."""
-        if all(a in self.mesh.shape for e in entries for a in e):
-            return entries
-        (found,) = merged_axes([entries], self.mesh.shape)
-        return tuple(map(tuple, found))
-
     # -- results ---------------------------------------------------------------------------------
 
     def results(self, axes: tuple[str, ...], cause: Cause) -> list[Iterator[Change]]:
@@ -368,7 +336,7 @@ class Candidates:
                   ) -> Iterator[Change]:
         v, spec = self.inlined.outvars[i], self.partitioned.out_specs[i]
         entries = spec.padded(v.aval.ndim).entries
-        for new in self.specs(v.aval.shape, entries, axes, wanted):
+        for new in other_layouts(self.mesh, v.aval.shape, entries, axes, wanted):
             if new != entries:
                 yield Result(i, self.result_name(i), spec_from_entries(new),
                              spec_text(spec_from_entries(entries)))

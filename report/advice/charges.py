@@ -7,21 +7,24 @@ some. So a change is promising without having been tried.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from ...ir.diagnostics.location import Location
 from ...partitioner.choice.comparisons import NEEDED
 from ...partitioner.collectives import CollectiveRecord
 from ..reasons.causes import Cause
 
 _NEEDED = 0.5        # of the time of a collective that no way of running its operation does without
 _BETWEEN = 0.25      # of it, for a value that only hands an axis on
-_HELD = 1.0
 
 
 class Charges:
-    """Seconds by value, as propagation numbers them, and mesh axis."""
+    """Seconds by value, as propagation numbers them, and mesh axis. annotated: of a place and a
+    value there the value that is given its layout there.
+    """
 
-    def __init__(self, explained: Iterable[tuple[CollectiveRecord, Cause, float]]) -> None:
+    def __init__(self, explained: Iterable[tuple[CollectiveRecord, Cause, float]],
+                 annotated: Callable[[Location, int], int]) -> None:
         self.seconds: dict[tuple[int, str], float] = {}
         for record, cause, seconds in explained:
             axes = {str(a).partition(":")[0] for a in record.mesh_axes}
@@ -33,9 +36,10 @@ class Charges:
                     *between, root = path.tensors
                     for t in between:
                         shares.setdefault((t, axis), _BETWEEN)
-                    shares[root, axis] = 1.0
+                    shares[annotated(path.root_location, root), axis] = 1.0
             for hold in cause.holds:
-                shares.update({(hold.tensor, axis): _HELD for axis in axes})
+                held = annotated(hold.root_location, hold.tensor)
+                shares.update({(held, axis): 1.0 for axis in axes})
             for key, share in shares.items():
                 self.seconds[key] = self.seconds.get(key, 0.0) + share * part
 
