@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import importlib.util
 import inspect
 import io
@@ -67,6 +68,12 @@ class Enough(BaseException):
     """Ends a run of the user's file: what it calls has been seen."""
 
 
+@functools.lru_cache(2)
+def syntax_tree(source: str) -> ast.Module:
+    """A text parsed, once for all that look at it. Raises SyntaxError or ValueError."""
+    return ast.parse(source)
+
+
 class PythonFile:
     """A Python file under study. names: what it defines."""
 
@@ -109,7 +116,8 @@ class PythonFile:
     def is_script(self) -> bool:
         """Does it have a part for `__name__ == "__main__"`?"""
         try:
-            body = ast.parse(self.path.read_text()).body
+            source = self.path.read_text()
+            body = syntax_tree(source).body if "__name__" in source else []
         except (SyntaxError, ValueError):
             return False
         return any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
@@ -256,8 +264,10 @@ class PythonFile:
         called: list[Found] = [*self.calls_of(fun, name)] if fun is not None else []
         return called if first in called else [first]
 
-    def all(self) -> tuple[list[Found], list[str]]:
-        """Every program of the file that can be found, and what is missing for the others."""
+    def all(self, advise: bool = True) -> tuple[list[Found], list[str]]:
+        """Every program of the file that can be found, and what is missing for the others. advise:
+        whether it is tried what would help these.
+        """
         declared = self.names.get(ARGUMENTS)
         functions = self.functions()
         jitted = {n: f for n, f in functions.items() if isinstance(f, Jitted)}
@@ -285,7 +295,7 @@ class PythonFile:
             if arguments is None and not needed(fun):
                 arguments = ((), {})
             if arguments is None:
-                missing += self.missing(name, fun)
+                missing += self.missing(name, fun, advise)
                 continue
             try:
                 found.append(self.traced(fun, name, arguments, _FOUND))
@@ -314,7 +324,7 @@ class PythonFile:
             raise wrong
         if not found and not missing:
             missing = [line for name, fun in functions.items()
-                       if needed(fun) for line in self.missing(name, fun)]
+                       if needed(fun) for line in self.missing(name, fun, advise)]
         return found, missing
 
     def traced(self, fun: Any, name: str, arguments: tuple[tuple, dict], how: str) -> FoundFunction:
@@ -342,7 +352,7 @@ class PythonFile:
     def _guessed(self, fun: Any, name: str) -> tuple[tuple, dict] | None:
         return guessed_arguments(fun, name, self.names, self.functions(), self.options)
 
-    def missing(self, name: str, fun: Any) -> list[str]:
+    def missing(self, name: str, fun: Any, advise: bool = True) -> list[str]:
         """What is missing for a function, and the command that gives it."""
         line = inspect.unwrap(fun).__code__.co_firstlineno
         names = ", ".join(f"`{p.name}`" for p in needed(fun))
@@ -350,7 +360,7 @@ class PythonFile:
                   if self.stopped else "")
         text = (f"{self.path}:{line}: no call of `{name}`{within} and no arguments for it were "
                 f"found; it needs {names}")
-        options = argument_options(fun, self.names)
+        options = argument_options(fun, self.names) if advise else None
         if options is None:
             return [f"{text}. Give the type of each, or of its parts, with --arg, or all arguments "
                     f"with --args; or define {ARGUMENTS} in the file"]

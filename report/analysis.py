@@ -14,7 +14,8 @@ from ..partitioner.cost.timeline import Event, timeline
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
 from .advice.candidates import Candidates
-from .advice.suggestions import SECONDS, Found, Search
+from .advice.suggestion import Found
+from .advice.suggestions import SECONDS, Search
 from .advice.trials import Subject
 from .bounds import reshard_bound
 from .explained_collective import ExplainedCollective
@@ -61,8 +62,9 @@ class Analysis:
     def search(self) -> Search:
         """What tries changes of the program, within one budget."""
         return Search(self.subject, self.topology, self.figures,
-                      Candidates(self.partitioned, self.reasons), self.trials,
-                      self.suggest_seconds)
+                      Candidates(self.partitioned, self.reasons, [
+                          (c.record, c.cause, c.total_time) for c in self.collectives]),
+                      self.trials, self.suggest_seconds)
 
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         return self.search.suggestions(record, cause)

@@ -7,7 +7,7 @@ from typing import Any
 from ..ir.diagnostics.location import Location
 from ..partitioner.choice.comparisons import Alternative
 from ..partitioner.collectives import CollectiveRecord
-from .advice.suggestions import Found, Suggestion
+from .advice.suggestion import Found, Suggestion
 from .reasons.causes import Asked, Cause, Path
 from .words import excerpt
 

@@ -11,7 +11,7 @@ from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..ir.text.prose import wrapped
 from .advice.changes import Argument, pattern_of, rows
-from .advice.suggestions import Suggestion
+from .advice.suggestion import Suggestion
 from .analysis import Analysis
 from .equal_collectives import causes, grouped, places
 from .explained_collective import ExplainedCollective

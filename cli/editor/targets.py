@@ -3,6 +3,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+
+from ..discovery import syntax_tree
 
 Span = tuple[int, int, int, int]         # line from 1, column, end line, end column; in characters
 
@@ -18,13 +21,13 @@ class Names:
         self._targets: dict[str, list[tuple[int, int, Span]]] = {}    # first and last line of each
         self._parameters: dict[tuple[str, str], Span] = {}
         try:
-            tree = ast.parse(source)
+            tree = syntax_tree(source)
         except (SyntaxError, ValueError):
             return
         imports = [n.lineno for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)
                    and getattr(n, "module", "") != "__future__"]
         self.first_import = imports[0] - 1 if imports else 0
-        for node in ast.walk(tree):
+        for node in ast.walk(tree) if ":=" in source else _statements(tree.body):
             if isinstance(node, ast.Assign):
                 self._bind(node, node.targets)
             elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
@@ -58,3 +61,15 @@ class Names:
 
     def parameter(self, function: str, name: str) -> Span | None:
         return self._parameters.get((function, name))
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements, and those inside of them."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "finalbody"):
+            inner = getattr(node, name, None)
+            if inner:
+                yield from _statements(inner)
+        for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            yield from _statements(part.body)

@@ -1,28 +1,27 @@
 """Candidate changes that might avoid a collective: specs of values near it, the likeliest first.
 
 The values around a collective are the one that it moves, what reads and makes that, and everything
-on the paths of its axes back to their annotations. For each, the candidates are other specs over
-the same axes: left out, on another dimension, or as the other side wants it. A value is changed
-where it is decided: an argument in its sharding, a constraint in its spec, a result in
-out_shardings, any other value by a constraint after its equation. The first candidate of every
-value comes before any second one. Whether a candidate helps is not judged here.
+on the paths of its axes back to their annotations. For each, the candidates are other specs: the
+axes left out, on another dimension, others in their place, or as the other side wants it. A value
+is changed where it is decided: an argument in its sharding, a constraint in its spec, a result in
+out_shardings, any other value by a constraint after its equation. Those come first whose value is
+behind collectives that take long (charges.py); a first candidate of a value counts more than its
+second. Whether a candidate helps is not judged here.
 """
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...ir.diagnostics.location import Location
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.communication.retiling import merged_axes
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding
-from ...ir.spec import UNCONSTRAINED, spec_from_entries
+from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.types import Entries
 from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.pipeline import Partitioned
@@ -32,7 +31,9 @@ from ..reasons.value_paths import Place, places
 from ..words import spec_text
 from .body_changes import Ungather, body_changes
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, sharding_key
+from .charges import Charges
 from .code_changes import Rewritten, Site, sites
+from .other_layouts import merged, other_layouts
 
 _NO_PLACE = frozenset(("shard_map",))
 _AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that the user's code has
@@ -43,9 +44,12 @@ _NUMBERED = re.compile(r"(\w+?)_\d+")
 
 
 class Candidates:
-    """Enumerates changes for the collectives of one partitioned program."""
+    """Enumerates changes for the collectives of one partitioned program. explained: these, with
+    their causes and seconds.
+    """
 
-    def __init__(self, partitioned: Partitioned, reasons: Reasons) -> None:
+    def __init__(self, partitioned: Partitioned, reasons: Reasons,
+                 explained: Sequence[tuple[CollectiveRecord, Cause, float]]) -> None:
         self.partitioned, self.reasons = partitioned, reasons
         self.mesh: AbstractMesh = partitioned.mesh
         self.inlined: Program = partitioned.stages["inlined"]
@@ -53,12 +57,14 @@ class Candidates:
             v.aval.mesh.explicit_axes for v in partitioned.traced.invars)
         self.place: dict[Var, Place] = {}
         self.maker: dict[Var, Equation | None] = {}
+        self.var_at: dict[Place, Var] = {}
         self.maps: list[tuple[Place, Equation]] = []       # the program's `shard_map`s
         self.by_line: dict[tuple, list[Place]] = {}          # the places of one line
         for place, var, eqn in places(self.inlined):
             if self._is_manual(place.path):
                 continue
             self.place[var], self.maker[var] = place, eqn
+            self.var_at[place] = var
             if eqn is not None:
                 self.by_line.setdefault(_line(eqn, place.index), []).append(place)
                 if eqn.op.name in _NO_PLACE and place.index == 0:
@@ -73,6 +79,7 @@ class Candidates:
                 self.entries.setdefault(t, var.aval.entries)
         self.laid_out = [v for v, maker in self.maker.items()
                          if maker is not None and sharding_key(maker)]
+        self.charges = Charges(explained, self.constraint_at)
         # The expressions that read a value: one that its own expression alone reads is inside of
         # a function of ours.
         self.read_at: dict[Var, set[tuple]] = {}
@@ -97,36 +104,58 @@ class Candidates:
 
     # -- what to look at -------------------------------------------------------------------------
 
-    def of(self, record: CollectiveRecord, cause: Cause) -> list[tuple[Change, ...]]:
+    def of(self, record: CollectiveRecord, cause: Cause, others: bool = False
+           ) -> list[tuple[Change, ...]]:
         """Changes that might avoid the collective, the likeliest first, none twice; some go
-        together.
+        together. others: those that give values other axes of the mesh instead of its axes.
         """
         axes = tuple(dict.fromkeys(str(a).partition(":")[0] for a in record.mesh_axes))
-        near = [self.changes(t, axes, wanted) for t, wanted in self.seeds(cause)]
-        rounds = itertools.chain.from_iterable(
-            itertools.zip_longest(*near, *self.results(axes, cause)))
-        found: dict[tuple[Change, ...], None] = dict.fromkeys(
-            [*self.of_code(record, cause), *self.in_body(record, cause)])
+        near = [(t, self.changes(t, axes, None if others else wanted, others))
+                for t, wanted in self.seeds(cause)]
+        near += [(-1, changes) for changes in self.results(axes, cause) if not others]
+        rounds: list[tuple[float, int, tuple[Change, ...]]] = []
         single: list[tuple[Change, ...]] = []        # of arguments that have others like them
-        for c in rounds:
-            if c is None:
-                continue
-            group = self.alike(c)
-            found[group] = None
-            single += [(c,)] if len(group) > 1 else []
-        found.update(dict.fromkeys(single))
-        return list(found)
+        for t, changes in near:
+            for turn, c in enumerate(changes):
+                group = self.alike(c)
+                rounds.append((self.charge(t, group, axes) / (turn + 1), turn, group))
+                single += [(c,)] if len(group) > 1 else []
+        rounds.sort(key=lambda r: (-r[0], r[1]))
+        changed = [group for _, _, group in rounds]
+        if others:
+            return list(dict.fromkeys(changed))
+        return list(dict.fromkeys([*self.of_code(record, cause), *self.in_body(record, cause),
+                                   *changed, *single]))
+
+    def charge(self, tensor: int, group: tuple[Change, ...], axes: tuple[str, ...]) -> float:
+        """Seconds of the collectives over these axes that the values of a change are behind."""
+        own = [self.graph_tensor(self.inlined.invars[c.index]) for c in group
+               if isinstance(c, Argument)]
+        return self.charges.of(own or [tensor], axes)
 
     def alike(self, change: Change) -> tuple[Change, ...]:
         """A change of an argument or result, made to all that are like it: elements of one list,
         parts of the same name of a tree's layers, of one shape and in one layout. A table of specs
-        says what such are in one row.
+        says what such are in one row. Of a value that is one of several of an equation, such as
+        the parts of a split, it is made to all of these.
         """
+        if isinstance(change, Constrain):
+            return self.beside(change)
         if not isinstance(change, Argument | Result):
             return (change,)
         group = self.groups[isinstance(change, Result)].get(change.index, {change.index: ""})
         return tuple([change.of(i, name) for i, name in group.items()]) if len(group) > 1 else (
             change,)
+
+    def beside(self, change: Constrain) -> tuple[Change, ...]:
+        """The same constraint on all results of its equation that are of one type with its value.
+        """
+        var = self.var_at[change.places[0]]
+        maker = self.maker[var]
+        if maker is None or maker.op.subprograms:
+            return (change,)
+        same = [v for v in maker.outvars if v.aval == var.aval and self.is_of_user(v, maker)]
+        return tuple([self.constrained(v, maker, change.spec) for v in same])
 
     @functools.cached_property
     def groups(self) -> tuple[dict[int, dict[int, str]], dict[int, dict[int, str]]]:
@@ -199,11 +228,14 @@ class Candidates:
 
     def constraint_at(self, location: Location, tensor: int) -> int:
         """The tensor that the constraint written at a place gives, rather than what it reads."""
-        for var in self.laid_out:
-            maker = self.maker[var]
-            if maker is not None and location.line and where(maker.location) == where(location):
-                return self.graph_tensor(var)
-        return tensor
+        var = self.asked_at.get(where(location)) if location.line else None
+        return tensor if var is None else self.graph_tensor(var)
+
+    @functools.cached_property
+    def asked_at(self) -> dict[tuple, Var]:
+        """By place the first value that is given its layout there."""
+        return {where(maker.location): v for v in reversed(self.laid_out)
+                if (maker := self.maker[v]) is not None}
 
     def tensor(self, var: Var) -> int:
         t = self.reasons.tensor(var)
@@ -219,31 +251,36 @@ class Candidates:
 
     # -- changes of one value --------------------------------------------------------------------
 
-    def changes(self, t: int, axes: tuple[str, ...], wanted: Entries | None) -> Iterator[Change]:
+    def changes(self, t: int, axes: tuple[str, ...], wanted: Entries | None, others: bool = False
+                ) -> Iterator[Change]:
         var = self.value.get(t)
         if var is None or var not in self.place or not var.aval.shape:
             return
         place, maker = self.place[var], self.maker[var]
         key = sharding_key(maker) if maker is not None else ""
         if maker is not None and key:
-            yield from self.of_annotation(maker, place, key, axes, wanted)
+            yield from self.of_annotation(maker, place, key, axes, wanted, others)
             return
         entries = self.entries.get(t)
         if entries is None:
             return
-        entries = self.merged(entries)
-        for new in self.specs(var.aval.shape, entries, axes, wanted):
+        entries = merged(entries, self.mesh)
+        for new in other_layouts(
+                self.mesh, var.aval.shape, entries, axes, wanted, others):
             spec = spec_from_entries(new)
             if place.is_argument:
                 if new != entries:
                     name = self.partitioned.traced.arg_names[place.index]
                     yield Argument(place.index, name, spec, spec_text(spec_from_entries(entries)))
             elif maker is not None and self.is_of_user(var, maker):
-                yield Constrain(tuple(self.by_line[_line(maker, place.index)]),
-                                self.name(var, maker), spec, maker.location, self.explicit)
+                yield self.constrained(var, maker, spec)
+
+    def constrained(self, var: Var, maker: Equation, spec: PartitionSpec) -> Constrain:
+        places = self.by_line[_line(maker, self.place[var].index)]
+        return Constrain(tuple(places), self.name(var, maker), spec, maker.location, self.explicit)
 
     def of_annotation(self, maker: Equation, place: Place, key: str, axes: tuple[str, ...],
-                      wanted: Entries | None) -> Iterator[Change]:
+                      wanted: Entries | None, others: bool) -> Iterator[Change]:
         """Other specs of a constraint, a `reshard` or an `out_sharding=`, or none."""
         word = {sharding_constraint_p: "with_sharding_constraint", reshard_p: "reshard"}.get(
             maker.op, "out_sharding")
@@ -253,10 +290,11 @@ class Candidates:
         aval = maker.outvars[place.index].aval
         same = tuple(self.by_line[_line(maker, place.index)])
         was = spec_text(sharding.spec)
-        yield Respec(same, None, word, maker.location, was)
+        if not others:
+            yield Respec(same, None, word, maker.location, was)
         own = tuple(() if e is UNCONSTRAINED else e
                     for e in sharding.spec.padded(aval.ndim).entries)
-        for new in self.specs(aval.shape, own, axes, wanted):
+        for new in other_layouts(self.mesh, aval.shape, own, axes, wanted, others):
             if new != own:
                 yield Respec(same, spec_from_entries(new), word, maker.location, was)
 
@@ -278,36 +316,6 @@ class Candidates:
             text = f"{text.partition('(')[0]}(...)"
         return text if text and len(text) <= 40 else f"the result of {maker.op.name}"
 
-    def specs(self, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...],
-              wanted: Entries | None) -> Iterator[Entries]:
-        """Other layouts of the same value that differ in these axes alone."""
-        seen: set[Entries] = set()
-        entries, wanted = self.merged(entries), self.merged(wanted) if wanted else wanted
-        if wanted is not None and len(wanted) == len(entries) and not any(
-                ":" in str(a) for e in wanted for a in e):
-            seen.add(wanted)
-            yield wanted
-        if any(":" in str(a) for e in entries for a in e):
-            return                                   # parts of axes are not for users to write
-        bare = tuple(tuple(a for a in e if a not in axes) for e in entries)
-        for d in range(len(shape)):
-            new = (*bare[:d], (*bare[d], *axes), *bare[d + 1:])
-            parts = math.prod(map(self.mesh.axis_size, new[d]))
-            if new not in seen and shape[d] % parts == 0 and shape[d] >= parts:
-                seen.add(new)
-                yield new
-        if bare not in seen:
-            yield bare
-        if entries not in seen and any(entries) and entries != bare:
-            yield entries                # pinned as it is, against what propagates through
-
-    def merged(self, entries: Entries) -> Entries:
-        """The layout with the parts of an axis that follow each other as that axis."""
-        if all(a in self.mesh.shape for e in entries for a in e):
-            return entries
-        (found,) = merged_axes([entries], self.mesh.shape)
-        return tuple(map(tuple, found))
-
     # -- results ---------------------------------------------------------------------------------
 
     def results(self, axes: tuple[str, ...], cause: Cause) -> list[Iterator[Change]]:
@@ -328,7 +336,7 @@ class Candidates:
                   ) -> Iterator[Change]:
         v, spec = self.inlined.outvars[i], self.partitioned.out_specs[i]
         entries = spec.padded(v.aval.ndim).entries
-        for new in self.specs(v.aval.shape, entries, axes, wanted):
+        for new in other_layouts(self.mesh, v.aval.shape, entries, axes, wanted):
             if new != entries:
                 yield Result(i, self.result_name(i), spec_from_entries(new),
                              spec_text(spec_from_entries(entries)))

@@ -83,9 +83,13 @@ class Constrain:
 
     @property
     def text(self) -> str:
+        return self.text_for(f"`{self.name}`")
+
+    def text_for(self, name: str) -> str:
+        """The change in words, of what is called so."""
         word = "reshard" if self.explicit else "with_sharding_constraint"
         at = f" behind line {self.location.line}" if self.location.line else ""
-        return f"bring `{self.name}` to {spec_text(self.spec)}{at}, with {word}"
+        return f"bring {name} to {spec_text(self.spec)}{at}, with {word}"
 
 
 @dataclass(frozen=True)
@@ -149,11 +153,14 @@ def row_of(name: str) -> str:
 
 def rows(changes: Iterable[Change]) -> list[list[Change]]:
     """The changes as a person would write them: arguments, or results, of one row, and of which the
-    same is said, together."""
+    same is said, together; likewise constraints behind one line."""
     found: dict[Any, list[Change]] = {}
     for i, c in enumerate(changes):
-        is_named = isinstance(c, Argument | Result)
-        key = (type(c), c.spec, c.was, row_of(c.name)) if is_named else i
+        key: Any = i
+        if isinstance(c, Argument | Result):
+            key = (type(c), c.spec, c.was, row_of(c.name))
+        elif isinstance(c, Constrain):
+            key = (Constrain, c.spec, c.location)
         found.setdefault(key, []).append(c)
     return list(found.values())
 
@@ -174,6 +181,9 @@ def text_of(changes: Iterable[Change]) -> str:
             pattern = pattern_of([getattr(c, "name", "") for c in (first, *others)])
             kind = "" if isinstance(first, Argument) else "results "
             texts.append(first.text_for(f"all {len(others) + 1} {kind}`{pattern}`"))
+        elif others and isinstance(first, Constrain):
+            names = [getattr(c, "name", "") for c in (first, *others)]
+            texts.append(first.text_for(", ".join([f"`{name}`" for name in names])))
         else:
             texts += [c.text for c in (first, *others)]
     return ", and ".join(texts)

@@ -1,9 +1,9 @@
 """Changes of the user's code that exchange less and compute the same: declared rewrites.
 
-Each is a `Rewrite` (ir/rewriting/rewrite.py) of code_rewrites.py: pattern, replacement, and when
-they are equal; with a description, and the user's expression as it would read. They are tried like
-changes of specs, at one line at a time, where a collective is among the equations that they replace
-or feeds them.
+Each is a `Rewrite` (ir/rewriting/rewrite.py) of code_rewrites.py or code_selections.py: pattern,
+replacement, and when they are equal; with a description, and the user's expression as it would
+read. They are tried like changes of specs, at one line at a time, where a collective is among the
+equations that they replace or feeds them.
 """
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ..reasons.causes import where
 from ..reasons.value_paths import inner_programs
 from .code_rewrites import CHANGES, CodeChange, between
+from .code_selections import SELECTIONS
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Rewritten:
 
 def sites(program: Program) -> Iterator[Site]:
     """Where changes of code apply in a program and in those that it holds."""
-    for change in CHANGES:
+    for change in (*CHANGES, *SELECTIONS):
         found: list[Site] = []
 
         def seen(m: Match, change: CodeChange = change, found: list[Site] = found) -> bool:
@@ -70,6 +71,7 @@ def sites(program: Program) -> Iterator[Site]:
                 value = None                               # it does not type-check that way
             if value is not None:
                 makers = [m.maker(a) for a in m.eqn.invars]
+                makers += [m.maker(e.invars[0]) for e in makers if e and e.op.name == "pvary"]
                 inside = [e for _, p in inner_programs(m.eqn, 0) for e in p.eqns
                           if e.op.collective is not None]
                 about = [m.eqn, *inside, *(between(m) or ()), *(e for e in makers if e is not None)]

@@ -41,9 +41,9 @@ class CodeChange:
     code: Callable[[Match], str]
 
 
-def _fit(m: Match, value: Atom) -> Atom | None:
-    """The value with the type of what it stands for; None if that is another."""
-    wanted, has = m.eqn.outvars[0].aval, value.aval
+def fit(m: Match, value: Atom, result: int = 0) -> Atom | None:
+    """The value with the type of the result that it stands for; None if that is another."""
+    wanted, has = m.eqn.outvars[result].aval, value.aval
     missing = wanted.manual.varying - has.manual.varying
     if missing:
         value = m.emit(OPS["pvary"], value, axes=tuple(sorted(missing)))
@@ -64,16 +64,16 @@ def _reduced_first(m: Match) -> Atom | None:
         return None
     axes = tuple(m.axes) if m.tiled else tuple([a - (a > m.d) for a in m.axes if a != m.d])
     part = m.emit(m.eqn.op, m.x, **{**m.eqn.params, "axes": axes}) if axes else m.x
-    return _fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part))
+    return fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part))
 
 
 def _reduced_first_code(m: Match) -> str:
-    text, whole, part = _expression(m.eqn), _called(m, m.eqn.invars[0]), _called(m, m.x)
+    text, whole, part = expression(m.eqn), called(m, m.eqn.invars[0]), called(m, m.x)
     name = "pmean" if re.search(r"\bmean\b", text) else _REDUCTIONS[m.eqn.op.name]
     if not (text and whole and part) or whole not in text or not m.tiled and len(m.axes) > 1:
         return ""
     inner = re.sub(rf"(?<!\w){re.escape(whole)}(?!\w)", lambda _: part, text) if m.tiled else part
-    return f"lax.{name}({inner}, {_axes(m)})"
+    return f"lax.{name}({inner}, {axes_text(m)})"
 
 
 def between(m: Match) -> list[Equation] | None:
@@ -124,7 +124,7 @@ def _reduced_first_between(m: Match) -> Atom | None:
     if d not in m.axes:
         return None
     part = m.emit(m.eqn.op, x, **m.eqn.params)
-    return _fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part, names))
+    return fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part, names))
 
 
 # -- fewer bits before the gather -----------------------------------------------------------------
@@ -134,7 +134,7 @@ def _narrow_first(m: Match) -> Atom | None:
     if gather is None or m.eqn.outvars[0].aval.dtype.itemsize >= m.x.aval.dtype.itemsize:
         return None
     narrow = m.emit(m.eqn.op, m.x, **m.eqn.params)
-    return _fit(m, m.emit(gather.op, narrow, like=gather, **gather.params))
+    return fit(m, m.emit(gather.op, narrow, like=gather, **gather.params))
 
 
 # -- rows instead of a product with one-hot rows --------------------------------------------------
@@ -159,13 +159,13 @@ def _rows(m: Match) -> Atom | None:
         tuple(range(last, last + len(inner))), (0,), (0,), (), ()), slice_sizes=(1, *inner),
         indices_are_sorted=False, unique_indices=False, mode=GatherScatterMode.FILL_OR_DROP,
         fill_value=0)
-    return _fit(m, found)
+    return fit(m, found)
 
 
 def _rows_code(m: Match) -> str:
     tokens = m.maker(m.rows)
-    names = [_called(m, m.table), _called(m, tokens.invars[0]) if tokens is not None else ""]
-    if not all(re.fullmatch(r"[\w.\[\]'\"]+", name) for name in names) or not _expression(m.eqn):
+    names = [called(m, m.table), called(m, tokens.invars[0]) if tokens is not None else ""]
+    if not all(re.fullmatch(r"[\w.\[\]'\"]+", name) for name in names) or not expression(m.eqn):
         return ""
     return (f"{names[0]}.at[{names[1]}].get(mode=\"fill\", fill_value=0, "
             "wrap_negative_indices=False)")
@@ -185,7 +185,7 @@ def _sources(m: Match) -> tuple[int, ...] | None:
     if m.eqn.op.name == "slice":
         starts = [np.full(n, s) for s in m.eqn.params["start_indices"]]
     else:
-        starts = [_by_device(m, a, n) for a in m.eqn.invars[1:]]
+        starts = [by_device(m, a, n) for a in m.eqn.invars[1:]]
     if any(s is None for s in starts):
         return None
     if any(s.any() for d, s in enumerate(starts) if d != m.d):      # type: ignore[union-attr]
@@ -194,7 +194,7 @@ def _sources(m: Match) -> tuple[int, ...] | None:
     return tuple((start // size).tolist()) if not (start % size).any() else None
 
 
-def _by_device(m: Match, atom: Atom, n: int) -> np.ndarray | None:
+def by_device(m: Match, atom: Atom, n: int) -> np.ndarray | None:
     """A scalar on each of n devices; None where it hangs on more than their number on the axis."""
     known: dict[Atom, np.ndarray | None] = {}
     left = _SCALARS
@@ -245,20 +245,20 @@ def _one_block(m: Match) -> Atom | None:
     shape = m.eqn.outvars[0].aval.shape
     if x.aval.shape != shape:
         x = m.emit(OPS["reshape"], x, new_sizes=shape, dimensions=None, sharding=None)
-    return _fit(m, x)
+    return fit(m, x)
 
 
 def _broadcast(m: Match, x: Atom, block: int) -> Atom:
     """The block of one device on all: a sum to which the others give nothing."""
     varies = x.aval.manual.varying & set(m.names)
     index = m.emit(OPS["axis_index"], axis_name=tuple(m.names), varying=bool(varies))
-    mine = m.emit(OPS["eq"], index, _alike(m, np.int32(block), index))
-    none = m.emit(OPS["broadcast_in_dim"], _alike(m, np.zeros((), x.aval.dtype)[()], x),
+    mine = m.emit(OPS["eq"], index, alike(m, np.int32(block), index))
+    none = m.emit(OPS["broadcast_in_dim"], alike(m, np.zeros((), x.aval.dtype)[()], x),
                   shape=x.aval.shape, broadcast_dimensions=(), sharding=None)
     return _over(m, "psum", m.emit(OPS["select_n"], mine, none, x))
 
 
-def _alike(m: Match, number: Any, other: Atom) -> Atom:
+def alike(m: Match, number: Any, other: Atom) -> Atom:
     """A number that varies over the axes over which another value does."""
     literal = Literal(number, array_type((), number.dtype))
     varying = other.aval.manual.varying
@@ -266,19 +266,19 @@ def _alike(m: Match, number: Any, other: Atom) -> Atom:
 
 
 def _one_block_code(m: Match) -> str:
-    source, x, text = _sources(m), _called(m, m.x), _expression(m.eqn)
+    source, x, text = _sources(m), called(m, m.x), expression(m.eqn)
     if source is None or not x or not text or not m.tiled and m.d:
         return ""
     n = len(source)
     shift = (source[0]) % n
     if len(set(source)) == 1:
-        return (f"lax.psum(jnp.where(lax.axis_index({_axes(m)}) == {source[0]}, {x}, 0), "
-                f"{_axes(m)})")
+        return (f"lax.psum(jnp.where(lax.axis_index({axes_text(m)}) == {source[0]}, {x}, 0), "
+                f"{axes_text(m)})")
     if source == tuple((d + shift) % n for d in range(n)):
         pairs = f"[((i + {shift}) % {n}, i) for i in range({n})]"
     else:
         pairs = str([(s, d) for d, s in enumerate(source)])
-    return f"lax.ppermute({x}, {_axes(m)}, {pairs})"
+    return f"lax.ppermute({x}, {axes_text(m)}, {pairs})"
 
 
 # -- a sum in a loop, behind it -------------------------------------------------------------------
@@ -308,7 +308,7 @@ def _summed_behind(m: Match) -> list[Atom] | None:
         inside = body.replace(
             eqns=eqns, invars=[own if v is carry else v for v in body.invars],
             outvars=[out if i == j else v for i, v in enumerate(body.outvars)])
-        zero = m.emit(OPS["broadcast_in_dim"], _alike(m, np.zeros((), part.aval.dtype)[()], part),
+        zero = m.emit(OPS["broadcast_in_dim"], alike(m, np.zeros((), part.aval.dtype)[()], part),
                       shape=part.aval.shape, broadcast_dimensions=(), sharding=None)
         start = m.eqn.invars[first + j]
         given = [zero if i == first + j else a for i, a in enumerate(m.eqn.invars)]
@@ -321,30 +321,30 @@ def _summed_behind(m: Match) -> list[Atom] | None:
 
 # -- the user's expressions ------------------------------------------------------------------------
 
-def _expression(eqn: Equation) -> str:
+def expression(eqn: Equation) -> str:
     return "" if eqn.location.transform else eqn.location.text()
 
 
-def _called(m: Match, atom: Atom) -> str:
+def called(m: Match, atom: Atom) -> str:
     """A value as the user's code has it: a name, or the text of the expression."""
     if isinstance(atom, Var) and atom.name:
         base = re.fullmatch(r"(\w+?)_\d+", atom.name)
         line = m.eqn.location.source_line()
         return base[1] if base and not re.search(rf"\b{atom.name}\b", line) else atom.name
     made = m.maker(atom)
-    return _expression(made) if made is not None else ""
+    return expression(made) if made is not None else ""
 
 
-def _axes(m: Match) -> str:
+def axes_text(m: Match) -> str:
     names = tuple(map(str, m.names))
     return repr(names[0] if len(names) == 1 else names).replace("'", '"')
 
 
-_GATHERED = ("whole = all_gather|all_gather_invariant x {all_gather_dimension=d, axis_name=names, "
+GATHERED = ("whole = all_gather|all_gather_invariant x {all_gather_dimension=d, axis_name=names, "
              "axis_index_groups=groups, tiled}\n")
 CHANGES: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
-        "reduce first", _GATHERED + "out = reduce_sum|reduce_max|reduce_min whole {axes}",
+        "reduce first", GATHERED + "out = reduce_sum|reduce_max|reduce_min whole {axes}",
         _reduced_first, why="parts are reduced where they are, and only their results exchanged"),
         "reduce before the exchange instead of gathering", _reduced_first_code),
     CodeChange(Rewrite(
@@ -353,7 +353,7 @@ CHANGES: tuple[CodeChange, ...] = (
         why="parts are reduced where they are, and only their results exchanged"),
         "reduce before the exchange instead of gathering", lambda m: ""),
     CodeChange(Rewrite(
-        "narrow first", _GATHERED + "out = convert_element_type whole", _narrow_first,
+        "narrow first", GATHERED + "out = convert_element_type whole", _narrow_first,
         why="what is kept in fewer bits is exchanged in these"),
         "convert to fewer bits before the exchange instead of behind it", lambda m: ""),
     CodeChange(Rewrite(
@@ -362,7 +362,7 @@ CHANGES: tuple[CodeChange, ...] = (
         why="rows are read, and no product with zeros is exchanged"),
         "look rows up instead of multiplying with one-hot rows", _rows_code),
     CodeChange(Rewrite(
-        "one block", _GATHERED + "out = dynamic_slice|slice whole *starts", _one_block,
+        "one block", GATHERED + "out = dynamic_slice|slice whole *starts", _one_block,
         why="each device receives the block that it reads, and no other"),
         "exchange the one block that is read instead of gathering all", _one_block_code),
     CodeChange(Rewrite(

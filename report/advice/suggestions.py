@@ -1,11 +1,12 @@
 """Suggestions that avoid a collective: each candidate change is partitioned and costed as a whole.
 
-A change counts if the collective goes or moves less, the program receives no more bytes, and its
-modelled time is lower (or its communication time, if the collective was hidden behind computation).
-Ranked first are those that remove the collective and lower the time; of these, those that raise
-neither memory nor operations; of these, the fastest. A change that would also alter the sharding of
-results is tried with results pinned, too. If no single change removes the collective, pairs of the
-most promising are tried.
+A change counts if the collective goes or moves less, and the modelled time of the program is lower
+(or its communication time, if the collective was hidden behind computation); by how much more, if
+it receives more bytes, says _ALIKE.
+Ranked first are those that remove the collective and lower the time; of these, those that do not
+raise memory or operations much; of these, the fastest. A change that would also alter the sharding
+of results is tried with results pinned, too. Then changes are tried together: the best one with
+others that make a step faster, and pairs of the fastest and of those that exchange least.
 
 What repeats a block, as unrolled layers do, is tried on a few repetitions first (repetition.py),
 and only the best of it on the whole program. The search is bounded by a budget in seconds for all
@@ -20,7 +21,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ...ir.support.progress import counted
@@ -29,74 +30,24 @@ from ...partitioner.cost.figures import Figures
 from ...partitioner.cost.topology import Topology
 from ..reasons.causes import Cause
 from .candidates import Candidates
-from .changes import Argument, Change, Constrain, Respec, Result, rows, text_of
+from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, text_of
 from .code_changes import Rewritten
+from .suggestion import Found, Suggestion
 from .trials import MUCH, Budget, Subject, Trials, Tried, key_of, short_trials
 
 SECONDS = 2.0      # for all suggestions of an explanation
 SINGLES = 48       # candidates tried for one collective
 PAIRS = 24
 SHOWN = 3          # suggestions for one collective that are tried on the whole program
+_FEW = 4           # of the fastest, and of those that exchange least: they are tried in pairs
+_FIRST, _SECOND = 0.5, 0.7      # of the budget of a search by which single changes are tried
+_MORE = 1.5        # times what one change saves that several have to save to come before it
 _SAME = 1e-9       # differences of time below this part are none
 _ALIKE = 0.02      # of two that are as fast within this part the simpler comes first
 _SOME = 1.01       # times the memory or operations that count as raising them
-_NEAR = 0.5        # of the time that another saves: near that
+_RAISED = 0.9      # what a second counts that is saved by raising memory or operations
 _GONE = 0.1        # of the bytes, or the time, of what goes: if less is saved it goes elsewhere
 _LARGEST = 1000    # times the data up to which a turn of the ranking is told
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """A change that avoids a collective, and the whole program's figures after it.
-
-    removes: no collective of its kind over its axes is left at its line (else it moves less).
-    received_bytes, peak_bytes: of one device; time: seconds of a step; flops: operations of one
-    device. estimated: these are not of the whole program with the change, which there was no time
-    for, but reckoned from fewer repetitions of what it repeats. latency: seconds that its exchanges
-    would take without a byte.
-    """
-    text: str
-    received_bytes: int
-    time: float
-    peak_bytes: int
-    flops: float
-    removes: bool
-    changes: tuple[Change, ...]
-    _subject: Subject = field(repr=False, compare=False)
-    estimated: bool = False
-    latency: float = field(default=0.0, repr=False, compare=False)
-    _left: int = field(default=0, repr=False, compare=False)
-    _arguments: int = field(default=0, repr=False, compare=False)    # bytes of a device
-
-    @property
-    def diff(self) -> tuple[tuple[str, str], ...]:
-        """The lines of the user's code that it changes, as they are and as they are then."""
-        return tuple([c.diff for c in self.changes if isinstance(c, Rewritten) and c.diff])
-
-    def apply(self) -> Any:
-        """The function with the change made; arguments are brought to their new shardings."""
-        return self._subject.apply(self.changes)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"text": self.text, "removes": self.removes, "received_bytes": self.received_bytes,
-                "time": self.time, "peak_bytes": self.peak_bytes, "flops": self.flops,
-                "estimated": self.estimated}
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True)
-class Found:
-    """What the search for one collective gave. tried, candidates: of the single changes; stopped:
-    the user ended it. turn: from how many times the data on another suggestion is better than the
-    first (None: than which the program as it is), since latency counts for less there.
-    """
-    suggestions: tuple[Suggestion, ...]
-    tried: int
-    candidates: int
-    stopped: bool = False
-    turn: tuple[float, Suggestion | None] | None = None
 
 
 class Search:
@@ -140,7 +91,12 @@ class Search:
         search = _One(self, short or self.whole, record, left)
         stopped = False
         try:
-            search.run(candidates)
+            search.run(candidates, _FIRST)
+            if not any(map(search.is_best, search.found)):
+                others = self.candidates.of(record, cause, others=True)
+                candidates += [c for c in others if c not in candidates]
+                search.run(others, _SECOND)
+            search.combine()
         except KeyboardInterrupt:
             stopped, self.budget.left = True, 0.0
         found = search.ranked()
@@ -191,52 +147,95 @@ class _One:
         self.search, self.trials, self.record, self.left = search, trials, record, left
         self.found: list[Suggestion] = []
         self.count = 0
+        self.start = search.budget.left
+        # time of exchanges and of a step with a change that makes a difference
+        self.promising: list[tuple[float, float, tuple[Change, ...]]] = []
+        self.moved: list[tuple[tuple[Change, ...], Tried]] = []     # may lay out results anew
 
     @property
     def affordable(self) -> bool:
         budget = self.search.budget
         return budget.left > 0 and budget.left >= self.left
 
-    def run(self, candidates: Sequence[tuple[Change, ...]]) -> None:
+    def room(self, part: float = 1.0) -> bool:
+        """Is this part of what the search may take not used up?"""
+        left = self.search.budget.left
+        return self.affordable and (
+            math.isinf(left) or left >= self.start - part * (self.start - self.left))
+
+    def run(self, candidates: Sequence[tuple[Change, ...]], part: float) -> None:
+        """Try single changes, in this order, as far as this part of the budget goes."""
         record = self.record
-        promising: list[tuple[tuple, tuple[Change, ...]]] = []
         # what was tried for another collective costs nothing
-        singles = sorted(candidates, key=lambda c: not self.trials.known(c))[:self.search.most]
-        for changes in counted(singles, f"changes tried for {record.kind} of {record.source}"):
-            if not self.affordable and not self.trials.known(changes):
+        singles = sorted(candidates, key=lambda c: not self.trials.known(c))
+        for changes in counted(singles[:self.search.most - self.count],
+                               f"changes tried for {record.kind} of {record.source}"):
+            if not self.room(part) and not self.trials.known(changes):
                 return
-            tried = self.weighed(changes)
+            tried = self.trials.attempt(changes)
             self.count += 1
-            if tried is not None and self.differs(tried):
+            if tried is None:
+                continue
+            good = self.noted(changes, tried)
+            if self.differs(tried) and self.search.candidates.alike(changes[0])[:2] == changes[:2]:
                 times = tried.figures.times
-                promising.append(((times.communication, times.step), changes))
-        if any(self.rank(s)[:3] == _BEST for s in self.found) or (
-                self.search.most < min(SINGLES, len(candidates))):
+                self.promising.append((times.communication, times.step, changes))
+            if good is None or not self.is_best(good):
+                self.moved.append((changes, tried))
+
+    def combine(self) -> None:
+        """Try changes with the results kept as they are, and several together."""
+        record, base, promising = self.record, self.trials.base.time, self.promising
+        promising.sort(key=lambda p: p[1])
+        if self.search.most >= SINGLES:
+            self.together([c for _, step, c in promising if step < base * (1 - _SAME)])
+        for changes, tried in self.moved:
+            self.kept(changes, tried)
+        if self.search.most < SINGLES:
             return
-        promising.sort(key=lambda p: p[0])
-        pairs = itertools.combinations([c for _, c in promising[:8]], 2)
+        if any(map(self.is_best, self.found)):
+            promising[_FEW:] = sorted(promising[_FEW:], key=lambda p: p[:2])
+        else:
+            promising.sort(key=lambda p: p[:2])
+        pairs = itertools.combinations([c for *_, c in promising[:2 * _FEW]], 2)
         chosen = list(itertools.islice(pairs, PAIRS))
         text = f"pairs of changes tried for {record.kind} of {record.source}"
         for one, other in counted(chosen, text):
-            if self.affordable and not set(map(_target, one)) & set(map(_target, other)):
-                self.weighed((*one, *other))
+            if self.room() and not set(map(_target, one)) & set(map(_target, other)):
+                pair = (*one, *other)
+                tried = self.trials.attempt(pair)
+                if tried is not None and self.noted(pair, tried) is None:
+                    self.kept(pair, tried)
 
-    def weighed(self, changes: tuple[Change, ...]) -> Tried | None:
-        """Try changes, and again with the results kept as they are; note what is good."""
-        tried = self.trials.attempt(changes)
-        if tried is None:
-            return None
-        good = self.noted(changes, tried)
+    def together(self, faster: Sequence[tuple[Change, ...]]) -> None:
+        """Of changes each of which makes a step faster, the fastest first, those that do so one on
+        top of the other, starting with the best of what was found: several rows may be wrong. None
+        raises memory or operations more than that.
+        """
+        best = min(self.found, key=self.rank, default=None)
+        for changes in faster:
+            if best is None or not self.room():
+                return
+            if set(map(_target, changes)) & set(map(_target, best.changes)):
+                continue
+            more = (*best.changes, *changes)
+            tried = self.trials.attempt(more)
+            good = None if tried is None else self.judged(more, tried)
+            if good is not None and good.time < best.time * (1 - _SAME) and (
+                    self.harm(good) <= self.harm(best)):
+                self.found.append(good)
+                best = good
+
+    def kept(self, changes: tuple[Change, ...], tried: Tried) -> None:
+        """Try changes again with the results kept as they are, where they lay these out anew."""
         asked = {c.index for c in changes if isinstance(c, Result)}
         kept = tuple(c for c in self.search.candidates.unchanged_results(
             self.trials.results, self.trials.partitioned, tried.partitioned)
             if c.index not in asked)
-        if kept and not (good is not None and self.rank(good)[:3] == _BEST) and (
-                self.affordable or self.trials.known((*changes, *kept))):
+        if kept and (self.room() or self.trials.known((*changes, *kept))):
             again = self.trials.attempt((*changes, *kept))
             if again is not None:
                 self.noted((*changes, *kept), again)
-        return tried
 
     def noted(self, changes: tuple[Change, ...], tried: Tried) -> Suggestion | None:
         good = self.judged(changes, tried)
@@ -258,16 +257,18 @@ class _One:
         removes = not left or not (axes & tried.axes.get(key, frozenset()))
         if not removes and left >= self.trials.before.at.get(key, 0):
             return None
-        if tried.received_bytes > base.received_bytes:
-            return None
         new = tried.figures
+        if tried.received_bytes > base.received_bytes and new.time > base.time * (1 - _ALIKE):
+            return None
         hidden = new.time <= base.time * (1 + _SAME) and (
             new.times.communication < base.times.communication * (1 - _SAME))
         if not (new.time < base.time * (1 - _SAME) or hidden) or self.elsewhere(tried, left):
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
                           removes, tuple(changes), self.search.subject, False,
-                          self.trials.latency_of(tried), left, new.memory.argument_bytes)
+                          self.trials.latency_of(tried),
+                          left / max(1, self.trials.before.at.get(key, 0)),
+                          new.memory.argument_bytes)
 
     def elsewhere(self, tried: Tried, left: int) -> bool:
         """Are the bytes only received at another line: neither fewer of them, nor in less time?"""
@@ -288,29 +289,41 @@ class _One:
         return int(some) + int(self.trials.much(s.peak_bytes, s.flops))
 
     def ranked(self) -> list[Suggestion]:
-        """The best first; one that raises memory or operations much is not the first while one that
-        does not saves nearly as much.
-        """
-        found = sorted(self.found, key=self.rank)
-        if found and self.harm(found[0]) == 2:
-            least = _NEAR * (self.trials.base.time - found[0].time)
-            near = next((i for i, s in enumerate(found) if self.harm(s) < 2
-                         and self.trials.base.time - s.time >= least), 0)
-            found.insert(0, found.pop(near))
+        """The best first; one that does nearly as much as several changes comes before them."""
+        found, base = sorted(self.found, key=self.rank), self.trials.base.time
+        for i, s in enumerate(found):
+            first = found[0]
+            if set(s.changes) < set(first.changes) and s.nearly_removes and (
+                    self.harm(s) <= self.harm(first)
+                    and (base - s.time) * _MORE >= base - first.time):
+                found.insert(0, found.pop(i))
         return found
+
+    def is_best(self, s: Suggestion) -> bool:
+        """Does it remove the collective, lower the time, and raise nothing?"""
+        faster = s.time < self.trials.base.time * (1 - _SAME)
+        return s.nearly_removes and faster and not self.harm(s)
+
+    def worth(self, s: Suggestion) -> float:
+        """The seconds that it saves, which count less where it raises memory or operations: where
+        much, as the square of how many times.
+        """
+        base, harm = self.trials.base, self.harm(s)
+        times = max(s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0))
+        return (base.time - s.time) * (1.0, _RAISED, times ** -2.0)[harm]
 
     def rank(self, s: Suggestion) -> tuple:
         # of equals rather what is written in the function, and less rather than more of it
+        base = self.trials.base.time
         written = [row[0] for row in rows(s.changes)]
         effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
                      else int(c.spec is not None) for c in written)
-        grade = 2 if not s.removes else int(s._left > 0)
-        pace = math.floor(math.log(max(s.time, 1e-12)) / math.log1p(_ALIKE))
-        return (grade, s.time >= self.trials.base.time * (1 - _SAME), self.harm(s), pace, effort,
+        pace = math.floor(math.log(max(base - self.worth(s), 1e-12)) / math.log1p(_ALIKE))
+        harm = self.harm(s)
+        return (not s.nearly_removes, s.time >= base * (1 - _SAME), harm == 2, pace, harm, effort,
                 s.time, s.received_bytes, s.peak_bytes, len(written), s.text)
 
 
-_BEST = (0, False, 0)           # removes it, lowers the time, raises nothing
 _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
 
 
@@ -356,6 +369,7 @@ def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
 
 
 def _target(change: Change) -> tuple:
+    """What a change is of: of a row of a table the row, so that no two parts of one are changed."""
     if isinstance(change, Argument | Result):
-        return (type(change).__name__, change.index)
+        return (type(change).__name__, row_of(change.name) or change.index)
     return ("inside", change.at if isinstance(change, Rewritten) else change.places)

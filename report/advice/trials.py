@@ -24,7 +24,7 @@ from .repetition import Shortened, shortened
 RATE = 4000        # equations that trials partition in a second of an ordinary processor
 _TRIAL = 50        # equations that take as long as what a trial takes besides
 MUCH = 1.25        # times the memory or operations that are much more
-_WORTH = 3         # a short program has at most one in so many of the equations
+_WORTH = 2         # a short program has at most one in so many of the equations
 REFUSED = (TypeError, ValueError, LookupError, RuntimeError, ShardtraceError, AssertionError)
 
 

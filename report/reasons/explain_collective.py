@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ...ir.diagnostics.location import UNKNOWN, Location
@@ -17,7 +18,7 @@ from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative,
 from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.propagation.origins import vetoes
 from .body_paths import BodyPaths
-from .causes import Asked, Cause, where
+from .causes import Asked, Cause, Path, where
 
 _VETOES = 3
 _INSIDE = re.compile(r"^`[^`]*` (?:puts its blocks together|leaves partial results)")
@@ -97,7 +98,7 @@ class Reasons(BodyPaths):
             paths += self.layout_paths(operand, result, equation)
         if not any(p.axis in axes for p in paths):
             paths += self.nearby_paths(operand, result, equation, axes)
-        return Cause(move, equation, text, tuple(dict.fromkeys(paths)),
+        return Cause(move, equation, text, tuple(_shortest(paths)),
                      tuple(dict.fromkeys(self.holds(move, equation, axes))),
                      self.asked(result, summed, record))
 
@@ -205,6 +206,16 @@ class Reasons(BodyPaths):
         op = re.match(r"`([\w\-]+)`", reason)
         found = self.named_at.get((where(location), op.group(1)), []) if op else []
         return found[0] if found else None
+
+
+def _shortest(paths: Iterable[Path]) -> Iterable[Path]:
+    """Of the ways of an axis to a value from one annotation the shortest."""
+    found: dict[tuple, Path] = {}
+    for p in paths:
+        key = (p.axis, p.dim, p.value, p.root, p.root_location)
+        if key not in found or len(p.steps) < len(found[key].steps):
+            found[key] = p
+    return found.values()
 
 
 def rule_of(equation: Equation | None) -> str:

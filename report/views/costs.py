@@ -8,7 +8,7 @@ from ...partitioner.cost.buffers import buffers
 from ...partitioner.cost.schedule import COMPUTATION
 from ...partitioner.cost.work import equation_seconds
 from ..advice.code_changes import Rewritten
-from ..advice.suggestions import Suggestion
+from ..advice.suggestion import Suggestion
 from ..analysis import Analysis
 from ..equal_collectives import causes
 from ..explained_collective import ExplainedCollective

@@ -93,6 +93,22 @@ def body(x):
 f, args = mapped(body), (struct((512, 1024), "d"),)
 """, lambda x: (blocks(x) + blocks(x)[2]).reshape(x.shape),
         'lax.psum(jnp.where(lax.axis_index("d") == 2, x, 0), "d")'),
+    "own block of a sum": ("""
+def body(x):
+    total = lax.psum(x, "d")
+    return lax.dynamic_slice_in_dim(total, lax.axis_index("d") * 8, 8, 0)
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""", lambda x: blocks(x).sum(0), 'lax.psum_scatter(x, "d", scatter_dimension=0, tiled=True)'),
+    "own columns of all rows": ("""
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return lax.dynamic_slice_in_dim(whole, lax.axis_index("d") * 128, 128, 1)
+
+
+f, args = mapped(body, P(None, "d")), (struct((512, 1024), "d"),)
+""", lambda x: x, 'lax.all_to_all(x, "d", 1, 0, tiled=True)'),
 }
 NOT = {
     "a reduction along another dimension": """
@@ -283,6 +299,40 @@ def test_a_reshape_that_cuts_or_merges_blocks_otherwise_is_looked_at(code, tmp_p
             with st.config.override(shardtrace_executor="per_device"):
                 np.testing.assert_allclose(np.asarray(s.apply()(*placed)), wanted, rtol=1e-3,
                                            atol=1e-3)
+
+
+CHOSEN = {
+    "values": ("lax.top_k(whole.T, 3)[0]", lambda x: -np.sort(-x.T, 1)[:, :3]),
+    "places": ("lax.top_k(whole, 5, axis=0)[1]",
+               lambda x: np.argsort(-x, 0, kind="stable")[:5].astype(np.int32)),
+    "both": ("sum(lax.top_k(whole, 5, axis=0))",
+             lambda x: (s := np.argsort(-x, 0, kind="stable")[:5]) + np.take_along_axis(x, s, 0)),
+    "the largest": ("jnp.argmax(whole, 0)", lambda x: x.argmax(0)),
+    "the smallest": ("jnp.argmin(whole, 0)", lambda x: x.argmin(0))}
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_is_chosen_of_a_gather_is_chosen_of_each_block_first(name, checked, tmp_path):
+    code, reference = CHOSEN[name]
+    source = of_gathered(code).replace("(8192, 16, 16)", "(65536, 64)").replace(
+        "out_specs=P(), check_vma=False", 'out_specs=P("d")' if checked else (
+            "out_specs=P(), check_vma=False"))
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        (gather,) = found.collectives
+        best = next((s for s in gather.suggestions if "choose from each block" in s.text), None)
+        if name == "values":                    # the transpose stands between
+            assert best is None
+            return
+        assert best is not None and best.received_bytes < found.received_bytes / 50
+        rng = np.random.default_rng(0)          # with ties
+        given = rng.integers(0, 5000, (65536, 64)).astype(np.float32)
+        placed = st.device_put(given, module.args[0].sharding)
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(best.apply()(placed))
+    wanted = reference(given)
+    np.testing.assert_array_equal(changed, np.concatenate([wanted] * 8) if checked else wanted)
 
 
 ROWS = {

@@ -1,0 +1,48 @@
+"""What the collectives of a program cost by the values that are behind them.
+
+Each collective is charged, in seconds, to the annotated values from which its axes come, and to
+what holds a value in its layout. A wrong row of a table of specs stands behind exchanges in every
+layer, a right one behind the sums that its products need: these count less, since any layout has
+some. So a change is promising without having been tried.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ...ir.diagnostics.location import Location
+from ...partitioner.choice.comparisons import NEEDED
+from ...partitioner.collectives import CollectiveRecord
+from ..reasons.causes import Cause
+
+_NEEDED = 0.5        # of the time of a collective that no way of running its operation does without
+_BETWEEN = 0.25      # of it, for a value that only hands an axis on
+
+
+class Charges:
+    """Seconds by value, as propagation numbers them, and mesh axis. annotated: of a place and a
+    value there the value that is given its layout there.
+    """
+
+    def __init__(self, explained: Iterable[tuple[CollectiveRecord, Cause, float]],
+                 annotated: Callable[[Location, int], int]) -> None:
+        self.seconds: dict[tuple[int, str], float] = {}
+        for record, cause, seconds in explained:
+            axes = {str(a).partition(":")[0] for a in record.mesh_axes}
+            part = seconds * (_NEEDED if cause.kind == NEEDED else 1)
+            shares: dict[tuple[int, str], float] = {}
+            for path in cause.paths:
+                axis = path.axis.partition(":")[0]
+                if axis in axes and path.tensors:
+                    *between, root = path.tensors
+                    for t in between:
+                        shares.setdefault((t, axis), _BETWEEN)
+                    shares[annotated(path.root_location, root), axis] = 1.0
+            for hold in cause.holds:
+                held = annotated(hold.root_location, hold.tensor)
+                shares.update({(held, axis): 1.0 for axis in axes})
+            for key, share in shares.items():
+                self.seconds[key] = self.seconds.get(key, 0.0) + share * part
+
+    def of(self, tensors: Sequence[int], axes: Sequence[str]) -> float:
+        """What values are charged with for collectives over these axes."""
+        return sum(self.seconds.get((t, axis), 0.0) for t in tensors for axis in axes)

@@ -1,0 +1,162 @@
+"""Rewrites of the user's code that select, cut or swap what is exchanged before the exchange.
+
+    NAME                  instead of                              written
+    top first             the largest of what is gathered         the largest of each block
+    place first           where the largest of it is              the same
+    own sum               the own block of a sum over devices     a psum_scatter
+    swapped               a block, along another dimension, of    an all_to_all
+                          what is gathered
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.op import OPS
+from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ...ir.program import Atom, Equation
+from ...ir.rewriting.rewrite import Match, Rewrite
+from .code_rewrites import (
+    GATHERED,
+    CodeChange,
+    alike,
+    axes_text,
+    by_device,
+    called,
+    expression,
+    fit,
+)
+
+_PLACES = {"argmax": "reduce_max", "argmin": "reduce_min"}
+
+
+# -- the largest of each block --------------------------------------------------------------------
+
+def _gathered(m: Match, x: Atom) -> Atom:
+    gather: Equation | None = m.maker(m.whole)
+    assert gather is not None
+    return m.emit(gather.op, x, like=gather, **{**gather.params, "all_gather_dimension": m.d})
+
+
+def _places(m: Match, at: Atom, places: Atom, each: int) -> Atom:
+    """Where in the whole the entries are that were chosen: `at` among the gathered, of which each
+    block has `each`, whose places in their blocks are `places`."""
+    ndim = at.aval.ndim
+    others = tuple([d for d in range(ndim) if d != m.d])
+    rows = m.emit(OPS["reshape"], at, new_sizes=(*at.aval.shape, 1), dimensions=None, sharding=None)
+    place = m.emit(OPS["gather"], places, rows, dimension_numbers=GatherDimensionNumbers(
+        (), (m.d,), (m.d,), others, others), slice_sizes=(1,) * ndim, indices_are_sorted=False,
+        unique_indices=False, mode=GatherScatterMode.PROMISE_IN_BOUNDS, fill_value=None)
+
+    def number(n: int) -> Atom:
+        return alike(m, at.aval.dtype.type(n), at)
+
+    block = m.emit(OPS["div"], at, number(each))
+    return m.emit(OPS["add"], m.emit(OPS["mul"], block, number(m.x.aval.shape[m.d])), place)
+
+
+def _top_first(m: Match) -> list[Atom] | None:
+    if m.groups is not None or not m.tiled or m.d != m.axis or m.k >= m.x.aval.shape[m.d]:
+        return None
+    values, places = m.emit(m.eqn.op, m.x, **m.eqn.params)
+    values, at = m.emit(m.eqn.op, _gathered(m, values), **m.eqn.params)
+    found = [fit(m, values), fit(m, _places(m, at, _gathered(m, places), m.k), 1)]
+    return None if None in found else found      # type: ignore[return-value]
+
+
+def _place_first(m: Match) -> Atom | None:
+    if m.groups is not None or not m.tiled or tuple(m.axes) != (m.d,) or m.x.aval.shape[m.d] < 2:
+        return None
+    shape = m.x.aval.shape
+    one = (*shape[:m.d], 1, *shape[m.d + 1:])
+
+    def column(value: Atom) -> Atom:
+        return m.emit(OPS["reshape"], value, new_sizes=one, dimensions=None, sharding=None)
+
+    best = m.emit(OPS[_PLACES[m.eqn.op.name]], m.x, axes=(m.d,))
+    values = _gathered(m, column(best))
+    places = _gathered(m, column(m.emit(m.eqn.op, m.x, **m.eqn.params)))
+    at = column(m.emit(m.eqn.op, values, **m.eqn.params))
+    place = m.emit(OPS["reshape"], _places(m, at, places, 1), new_sizes=m.eqn.outvars[0].aval.shape,
+                   dimensions=None, sharding=None)
+    return fit(m, place)
+
+
+# -- own blocks -----------------------------------------------------------------------------------
+
+def _starts(m: Match, n: int) -> list[np.ndarray | None]:
+    return [by_device(m, a, n) for a in m.eqn.invars[1:]]
+
+
+def _own(m: Match, whole: tuple[int, ...]) -> tuple[int, int] | None:
+    """The dimension of which each device takes its own block, and the number of devices."""
+    cut = m.eqn.outvars[0].aval.shape
+    dims = [d for d, (a, b) in enumerate(zip(whole, cut, strict=True)) if a != b]
+    if len(m.names) != 1 or len(dims) != 1:
+        return None
+    (d,) = dims
+    n = m.x.aval.mesh.axis_size(m.names[0])
+    if whole[d] != n * cut[d]:
+        return None
+    for dim, start in enumerate(_starts(m, n)):
+        wanted = np.arange(n) * cut[d] if dim == d else 0
+        if start is None or (start != wanted).any():
+            return None
+    return d, n
+
+
+def _own_sum(m: Match) -> Atom | None:
+    own = _own(m, m.whole.aval.shape)
+    total = m.maker(m.whole)
+    if total is not None and total.op.name == "pvary":
+        total = m.maker(total.invars[0])
+    if own is None or total is None or total.params.get("axis_index_groups") is not None:
+        return None
+    d, n = own
+    return fit(m, m.emit(OPS["reduce_scatter"], m.x, like=total, axis_index_groups=None,
+                         axis_name=tuple(m.names), axis_size=n, scatter_dimension=d, tiled=True))
+
+
+def _own_sum_code(m: Match) -> str:
+    own, x = _own(m, m.whole.aval.shape), called(m, m.x)
+    if own is None or not x or not expression(m.eqn):
+        return ""
+    return f"lax.psum_scatter({x}, {axes_text(m)}, scatter_dimension={own[0]}, tiled=True)"
+
+
+def _swapped(m: Match) -> Atom | None:
+    own = _own(m, m.whole.aval.shape) if m.groups is None and m.tiled else None
+    if own is None or own[0] == m.d:
+        return None
+    return fit(m, m.emit(OPS["all_to_all"], m.x, like=m.maker(m.whole), axis_index_groups=None,
+                         axis_name=tuple(m.names), axis_size=own[1], concat_axis=m.d,
+                         split_axis=own[0], tiled=True))
+
+
+def _swapped_code(m: Match) -> str:
+    own, x = _own(m, m.whole.aval.shape), called(m, m.x)
+    if own is None or not x or not expression(m.eqn):
+        return ""
+    return f"lax.all_to_all({x}, {axes_text(m)}, {own[0]}, {m.d}, tiled=True)"
+
+
+_OWN = "out = dynamic_slice whole *starts"
+_SUM_OF_OWN = ("each device receives the sum of the block that it reads, and no other",
+               "sum only the block that each device reads")
+SELECTIONS: tuple[CodeChange, ...] = (
+    CodeChange(Rewrite(
+        "top first", GATHERED + "out = top_k whole {axis, k}", _top_first,
+        why="of each block only what can be among the largest is exchanged"),
+        "choose from each block before the exchange instead of gathering all", lambda m: ""),
+    CodeChange(Rewrite(
+        "place first", GATHERED + "out = argmax|argmin whole {axes}", _place_first,
+        why="of each block only the best is exchanged, and where it is"),
+        "choose from each block before the exchange instead of gathering all", lambda m: ""),
+    *[CodeChange(Rewrite(name, f"{total}\n{_OWN}", _own_sum, why=_SUM_OF_OWN[0]),
+                 _SUM_OF_OWN[1], _own_sum_code) for name, total in (
+        ("own sum", "whole = psum|psum_invariant x {axes=names}"),
+        ("own sum, varying", "sum = psum_invariant x {axes=names}\nwhole = pvary sum"))],
+    CodeChange(Rewrite(
+        "swapped", GATHERED + _OWN, _swapped,
+        why="each device receives the part that it reads"),
+        "exchange the parts that are read instead of gathering all", _swapped_code),
+)

@@ -1,0 +1,71 @@
+"""A suggestion as data, and what a search for those of one collective gave."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .changes import Change
+from .code_changes import Rewritten
+from .trials import Subject
+
+_LITTLE = 0.01     # part of the bytes of a collective that is next to none of them
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A change that avoids a collective, and the whole program's figures after it.
+
+    removes: no collective of its kind over its axes is left at its line (else it moves less).
+    received_bytes, peak_bytes: of one device; time: seconds of a step; flops: operations of one
+    device. estimated: these are not of the whole program with the change, which there was no time
+    for, but reckoned from fewer repetitions of what it repeats. latency: seconds that its exchanges
+    would take without a byte.
+    """
+    text: str
+    received_bytes: int
+    time: float
+    peak_bytes: int
+    flops: float
+    removes: bool
+    changes: tuple[Change, ...]
+    _subject: Subject = field(repr=False, compare=False)
+    estimated: bool = False
+    latency: float = field(default=0.0, repr=False, compare=False)
+    _left: float = field(default=0.0, repr=False, compare=False)     # part of what it exchanged
+    _arguments: int = field(default=0, repr=False, compare=False)    # bytes of a device
+
+    @property
+    def nearly_removes(self) -> bool:
+        """Does it remove it, but for what a change of code leaves at its line?"""
+        code = any(isinstance(c, Rewritten) for c in self.changes)
+        return self.removes or (code and self._left < _LITTLE)
+
+    @property
+    def diff(self) -> tuple[tuple[str, str], ...]:
+        """The lines of the user's code that it changes, as they are and as they are then."""
+        return tuple([c.diff for c in self.changes if isinstance(c, Rewritten) and c.diff])
+
+    def apply(self) -> Any:
+        """The function with the change made; arguments are brought to their new shardings."""
+        return self._subject.apply(self.changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "removes": self.removes, "received_bytes": self.received_bytes,
+                "time": self.time, "peak_bytes": self.peak_bytes, "flops": self.flops,
+                "estimated": self.estimated}
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the search for one collective gave. tried, candidates: of the single changes; stopped:
+    the user ended it. turn: from how many times the data on another suggestion is better than the
+    first (None: than which the program as it is), since latency counts for less there.
+    """
+    suggestions: tuple[Suggestion, ...]
+    tried: int
+    candidates: int
+    stopped: bool = False
+    turn: tuple[float, Suggestion | None] | None = None
