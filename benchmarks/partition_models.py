@@ -190,7 +190,7 @@ def _spatial(jax, jnp, lax, P):
 
 
 @case("recurrence over time, gradient", GRID, ((64, 64), (None, "y")), ((64, 64), ("y",)),
-      ((16, 8, 64), (None, "x")), out=((None, "y"), ("y",)))
+      ((8, 8, 64), (None, "x")), out=((None, "y"), ("y",)))
 def _recurrence(jax, jnp, lax, P):
     def loss(p, xs):
         a, b = p

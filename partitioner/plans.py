@@ -6,10 +6,11 @@ and what they repeat, is known of whole per-device programs only:
     a limit of memory       the first plan that needs no more, of some in which blocks count ever
                             more beside time; MemoryLimitError tells the least of them
     "memory"                of all of these the one that needs the least
-    repeated computation    a plan with it is taken only where none without it is as fast, and holds
-                            little more unless it is much faster
-    large exchanges         where a device receives much, XLA's plan is made too, and taken
-                            if a step is shorter by it
+    repeated computation    a plan without it is made too
+    exchanges               where a device receives much, or blocks go to other dimensions or to
+                            neighbours, XLA's plan is made too
+
+Of two plans the one is taken whose step is shorter; it may need as much more memory, and a tenth.
 """
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
-from ..ir.ops.communication.collective_kinds import total_received
+from ..ir.ops.communication.collective_kinds import each_collective
 from ..ir.passes import Pass
 from ..ir.program import DONATED, RECOMPUTES, Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
+from .cost.buffers import nbytes
 from .cost.prices import Objective
 from .cost.topology import Topology
 from .dumps import Dump
@@ -38,9 +40,9 @@ _schedule = lazy_import(".cost.schedule", __package__)
 
 FIRST = "insert-reshards"       # the pass that prices are for
 WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit of memory
-MAX_PEAK_RATIO = 1.1            # of the peak of the plan that repeats nothing
-MAX_TIME_RATIO = 0.5            # of its time
+MAX_PEAK_RATIO = 1.1            # what a plan may hold besides for a step as long as another's
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which on XLA's plan is worth making
+_USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 LARGEST = 3                     # values that are named where there is not enough memory
 
 
@@ -86,7 +88,7 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     """The stages of the plan that is taken: those of the first one, or others."""
     objective = request.objective
     *_, local = first.values()
-    repeats, large = _compared(local, objective)
+    repeats, large, grows = _compared(local, objective)
     if request.keeps or not request.compared:
         repeats = large = False
     if not (repeats or large or objective.memory_limit or objective.name == "memory"):
@@ -99,9 +101,11 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
 
     taken = usual = plan(objective, first)
     if repeats:
-        taken = _repeating_where_faster(plan(objective._replace(no_repeats=True)), usual)
+        taken = _shorter_or_lighter(usual, plan(objective._replace(no_repeats=True)))
     if large:
-        taken = min(taken, plan(objective._replace(name="xla")), key=_Plan.seconds)
+        xla = plan(objective._replace(name="xla"))
+        if _exchanges(taken) != _exchanges(xla):
+            taken = _shorter_or_lighter(taken, xla, grows)
     found, limit = [taken], objective.memory_limit
     for other in _lighter(objective):
         if objective.name == "memory" or 0 < limit < found[-1].peak:
@@ -116,24 +120,43 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     return dict(staged(program, request._replace(objective=taken.objective), passes, dump))
 
 
-def _compared(local: Program, objective: Objective) -> tuple[bool, bool]:
-    """Whether a plan is compared with one that repeats no computation, and with XLA's."""
-    by_time = objective.name == "time"
-    return by_time and local.memo.get(RECOMPUTES, False), (
-        by_time and (local.holds_programs or any(map(exchanges, local.ops)))
-        and total_received(local) >= MIN_BYTES_FOR_XLA_PLAN)
+def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
+    """Whether a plan is compared with one that repeats no computation, and with XLA's; and whether
+    its blocks may be larger than those of XLA.
+    """
+    if objective.name != "time":
+        return False, False, False
+    repeats = local.memo.get(RECOMPUTES, False)
+    if not (local.holds_programs or any(map(exchanges, local.ops))):
+        return repeats, False, False
+    total = moved = 0
+    for use in each_collective(local):
+        if use.kind not in _USUAL:
+            return repeats, True, True
+        received = use.received_bytes * use.count
+        total += received
+        moved += received if use.kind != "all-reduce" else 0
+    grows = moved > 0 and moved >= sum([nbytes(t) for t in (*local.in_avals, *local.out_avals)])
+    return repeats, grows or total >= MIN_BYTES_FOR_XLA_PLAN, grows
+
+
+def _exchanges(plan: _Plan) -> list[tuple]:
+    """What two plans have in common that are as good as each other."""
+    return [(use.kind, use.mesh_axes, use.received_bytes, use.count)
+            for use in each_collective(plan.local)]
 
 
 def plans_made(local: Program, objective: Objective) -> int:
     """How many plans have been made for a program of which this one was taken."""
-    return 1 + sum(_compared(local, objective))
+    return 1 + sum(_compared(local, objective)[:2])
 
 
-def _repeating_where_faster(no_repeats: _Plan, repeating: _Plan) -> _Plan:
-    """Of a plan that repeats no computation and one that does, the one to take."""
-    ratio = repeating.seconds() / max(no_repeats.seconds(), 1e-18)
-    fits = repeating.peak <= MAX_PEAK_RATIO * no_repeats.peak
-    return repeating if ratio <= MAX_TIME_RATIO or ratio <= 1 and fits else no_repeats
+def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
+    """Of two plans the one whose steps are shorter; where devices hold more, in proportion to it.
+    """
+    longer = own.seconds() / max(other.seconds(), 1e-18)
+    fits = not grows or longer * own.peak <= MAX_PEAK_RATIO * other.peak
+    return own if longer <= 1 and fits else other
 
 
 def _lighter(objective: Objective) -> Iterator[Objective]:
@@ -143,6 +166,7 @@ def _lighter(objective: Objective) -> Iterator[Objective]:
     for weight in WEIGHTS:
         yield objective._replace(name="time", weight=weight, no_repeats=True)
     yield objective._replace(name="memory", no_repeats=True)
+    yield objective._replace(name="xla")
 
 
 def _refuse(least: _Plan, limit: int) -> NoReturn:

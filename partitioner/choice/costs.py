@@ -260,7 +260,12 @@ def sum_cost(price: PriceOf, mesh: AbstractMesh, shape: Shape, itemsize: int, so
     cost = 0 if reached == wanted else moved((reached, target[1]), target)
     if scattered:
         cost += price("reduce-scatter", scattered).of(local * parts_of(mesh, scattered))
-    return cost + (price("all-reduce", summed).of(local) if summed else 0)
+    if summed:
+        cost += price("all-reduce", summed).of(local)
+    if cost and have == wanted:                 # of few bytes one sum takes less than two steps
+        return min(cost, price("all-reduce", mesh.sort_axes(finish)).of(
+            block_elements(mesh, shape, have) * itemsize))
+    return cost
 
 
 def _without_tail(axes: Axes, gone: Pending) -> Axes:

@@ -34,7 +34,7 @@ def collective_seconds(topology: Topology, kind: str, mesh_axes: Sequence[str], 
         inside, n, m = _part(inside, size, m)
     model = _Model(topology, inside, n, m)
     if kind == "all-reduce":
-        return 2 * model.reduce_scatter(operand_bytes)
+        return min(2 * model.reduce_scatter(operand_bytes), model.sum_of_gathered(operand_bytes))
     if kind == "reduce-scatter":
         return model.reduce_scatter(operand_bytes)
     if kind == "all-gather":
@@ -102,6 +102,10 @@ class _Model:
         if m > 1:
             seconds += (m - 1) / m * (whole / n) / self.device.network
         return seconds
+
+    def sum_of_gathered(self, whole: float) -> float:
+        """Of an all-reduce that is one sweep: every device adds up what it has from all others."""
+        return self.all_gather(whole) + self.n * self.m * whole / self.device.hbm
 
     def all_to_all(self, whole: float) -> float:
         n, m = self.n, self.m

@@ -36,17 +36,23 @@ FLOPS_PER_BYTE = 1000
 TRAFFIC = 4000
 EXCHANGE = 1e-3
 NEVER = 10 ** 6                # a margin that nothing is worth
-_LARGE = 1e9                   # bytes with which the slope of an exchange is measured
+_LARGE, _SMALL = 10 ** 9, 16    # bytes with which the slope of an exchange is measured
 _DTYPES = {1: "int8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128"}
 
 
 class Price(NamedTuple):
-    """The price of a collective: once, and for each byte of one device's operand."""
+    """The price of a collective: once, and for each byte of one device's operand. small: where
+    there is a way that starts sooner but moves more, for few bytes, its price.
+    """
     fixed: int
     slope: float
+    small: Price | None = None
 
     def of(self, nbytes: float) -> int:
-        return self.fixed + int(self.slope * nbytes) if nbytes else 0
+        if not nbytes:
+            return 0
+        found = self.fixed + int(self.slope * nbytes)
+        return found if self.small is None else min(found, self.small.of(nbytes))
 
 
 class Objective(NamedTuple):
@@ -139,10 +145,16 @@ class Prices:
                     "collective-permute": 1}.get(kind, (n - 1) / n)
         if self.topology is None:
             return Price(round(EXCHANGE * self.received), received * self.received)
-        one, two = (collective_seconds(self.topology, kind, axes, n, int(k * _LARGE),
-                                       int(k * _LARGE * received)) for k in (1, 2))
-        slope = (two - one) / _LARGE
-        return Price(round(max(0.0, one - slope * _LARGE) * 1e12) * 10 ** 6, slope * SECOND)
+
+        def seconds(nbytes: int) -> float:
+            return collective_seconds(self.topology, kind, axes, n, nbytes, int(nbytes * received))
+
+        def line(one: int, two: int) -> Price:
+            slope = (seconds(two) - seconds(one)) / (two - one)
+            return Price(round(max(0.0, seconds(one) - slope * one) * 1e12) * 10 ** 6,
+                         slope * SECOND)
+        return line(_LARGE, 2 * _LARGE)._replace(
+            small=line(_SMALL, 2 * _SMALL) if kind == "all-reduce" else None)
 
     def between(self, source: ArrayType, target: ArrayType) -> int:
         """The price of bringing a value from one type to another."""

@@ -46,7 +46,7 @@ COMBINED = frozenset([op.name for op in _COMBINED])
 """Ops of which several become one."""
 
 _MOST = 64
-TRANSPOSED = 16 * 1024
+TRANSPOSED = 64 * 1024
 """Bytes up to which a part is joined that has to be transposed for that."""
 WINDOW = 200
 """Equations over which exchanges are combined: what reads the first waits for the last."""
@@ -91,7 +91,7 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     dimension = _SCATTERED.get(op) or _GATHERED.get(op)
     most = prices.worth_joining(op.collective.kind, op.collective.axes(params))
     if dimension and math.prod(aval.shape[:params[dimension]]) > 1:
-        most = min(most, TRANSPOSED)
+        most = min(most / 2, TRANSPOSED)                # read and written once more
     if not 0 < size <= most:
         return None
     common = {k: v for k, v in params.items() if k != dimension}
