@@ -3,9 +3,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .goals import SMALLEST_PEAK
+from .goals import SMALLEST_PEAK, rows
 from .quiet import ENOUGH, TRIES
-from .report import Report, goal_table, growth_table, program_table, situation_table
+from .report import (
+    Report,
+    goal,
+    goal_table,
+    growth_table,
+    program_table,
+    situation_table,
+)
 
 HEADINGS = ("Goals", "Programs", "Situations", "Growth", "How it is measured",
             "Where speed comes from", "What each mechanism gives",
@@ -128,14 +135,21 @@ def document(report: Report) -> str:
     """The page, with the figures of a report."""
     where = ", ".join(f"{what} {value}" for what, value in report.machine.items())
     errors = "".join(f"\nNot measured: {e}\n" for e in report.errors())
-    texts = (goal_table(report), program_table(report), situation_table(report),
-             growth_table(report), METHOD, SOURCES,
-             mechanisms(), PROFILE)
+    texts = (f"{goal_table(report)}\n\n{_count(report)}", program_table(report),
+             situation_table(report), growth_table(report), METHOD, SOURCES, mechanisms(), PROFILE)
     body = "\n\n".join(f"## {head}\n\n{text.strip()}"
                        for head, text in zip(HEADINGS, texts, strict=True))
     return (f"# Performance\n\nRatios within one run, lower is better. Measured {report.date} on: "
             f"{where}. Ratios travel between machines, times do not.{_disturbed(report)}\n{errors}"
             f"\n{body}\n")
+
+
+def _count(report: Report) -> str:
+    """How many goals are met, and which are not."""
+    asked = [row for row in rows(report) if goal(row)]
+    above = [row.what for row in asked if not row.met]
+    told = f"{len(asked) - len(above)} of {len(asked)} goals are met."
+    return told + (f" Above theirs are: {'; '.join(above)}." if above else "")
 
 
 def _disturbed(report: Report) -> str:
