@@ -24,10 +24,11 @@ from suite.document import document
 from suite.machine import machine
 from suite.race import race, widths
 from suite.report import Report, show
+from suite.situations import situations
 from suite.start import start
 
 HERE = Path(__file__).parent
-SUBJECTS = ("programs", "devices", "equations", "mesh", "axes", "start")
+SUBJECTS = ("programs", "devices", "equations", "mesh", "axes", "start", "situations")
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -43,6 +44,7 @@ def measure(options: argparse.Namespace) -> Report:
         before = Report.from_data(json.loads(options.load.read_text()))
         report.programs, report.widths = before.programs, before.widths
         report.growth, report.start = before.growth, before.start
+        report.situations = before.situations
     wanted = [p for p in names().values()
               if not options.k or any(k in p.name for k in options.k)]
 
@@ -67,6 +69,9 @@ def measure(options: argparse.Namespace) -> Report:
         report.start = {library: start(python, library, rounds)
                         for library, python in pythons.items() if library != "numpy"}
         tell(f"start: {report.start}")
+    if "situations" in options.only and not options.k:
+        report.situations = situations(pythons, rounds)
+        tell(f"situations: {report.situations}")
     return report
 
 

@@ -19,7 +19,12 @@ from ..ir.device import Device
 from ..ir.kernels.key_data import storage_dtype
 from ..ir.mesh import Mesh
 from ..ir.shardings.gspmd import GSPMDSharding
-from ..ir.shardings.sharding import NamedSharding, Sharding, tile_index
+from ..ir.shardings.sharding import (
+    NamedSharding,
+    Sharding,
+    common_devices_indices_map,
+    tile_index,
+)
 from ..ir.support.caches import cached
 from ..ir.support.named_tuple import NamedTuple
 from .axes import MeshAtoms
@@ -89,10 +94,11 @@ def lead_index(mesh: Mesh, lead: tuple[str, ...]) -> dict[Device, tuple[int, ...
 
 
 def block_index(sharding: Sharding, shape: Shape) -> Mapping[Device, tuple[slice, ...]]:
-    """Device to the slices of the global array that it holds, also for partial sums."""
+    """Device to the slices of the global array that it holds, also for partial sums; not to be
+    changed."""
     if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
         sharding = sharding.update(spec=sharding.spec.update(unreduced=frozenset()))
-    return sharding.devices_indices_map(shape)
+    return common_devices_indices_map(sharding, shape)
 
 
 def holders(index: Mapping[Device, tuple[slice, ...]], shape: Shape) -> dict[Place, list[Device]]:

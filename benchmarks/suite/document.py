@@ -3,12 +3,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .goals import SMALLEST_PEAK
+from .goals import SMALLEST_PEAK, rows
 from .quiet import ENOUGH, TRIES
-from .report import Report, goal_table, growth_table, program_table
+from .report import (
+    Report,
+    goal,
+    goal_table,
+    growth_table,
+    program_table,
+    situation_table,
+)
 
-HEADINGS = ("Goals", "Programs", "Growth", "How it is measured", "Where speed comes from",
-            "What each mechanism gives", "Where time goes in a program of yours")
+HEADINGS = ("Goals", "Programs", "Situations", "Growth", "How it is measured",
+            "Where speed comes from", "What each mechanism gives",
+            "Where time goes in a program of yours")
 
 METHOD = f"""\
 `python benchmarks/speed.py --jax PYTHON --write docs/performance.md` writes this page. Every
@@ -41,6 +49,10 @@ The one from which least was taken counts, not the fastest.
   {SMALLEST_PEAK / 1e6:g} MB or more.
 - *devices*: the same arguments over 8 devices and over 512, run in turns, in new processes each
   round: in which memory buffers come to lie differs between processes, and decides more.
+- *situations*: processor time from import to the first result of the README's program, numpy's
+  import aside, in a new process; of tracing a step again, as it was, with another number or another
+  line in it; and, by the clock, a step of small products alone and beside a process that computes
+  without end, with as many BLAS threads as cores and with one.
 - *growth*: an elementwise program of 3,000 and of 30,000 equations; programs on an `AbstractMesh`
   of 8 and of 65,536 devices; a step whose batch is split over one to six axes.
 """
@@ -57,11 +69,16 @@ SOURCES = """\
   somebody sees, a `shard_map` body that asks for its index) has a leading device dimension.
 - **Partial sums that only their sum is seen of are not made**: a product and its `psum` are one
   GEMM over devices and contraction.
+- **Short products run on one thread of BLAS**, so that none of them waits for a core that another
+  process has; what the user has set is in force again behind each.
+- **Special functions are handfuls of numpy calls** in float32, which take many elements at once and
+  are fused with what stands around them; so are many small matrices that are factored or solved.
+- **Rows are added by a sparse product** where updates are as many as rows.
 - **Plans are straight lines.** The first run decides equation by equation how it is computed, with
   which buffers; later runs call numpy and nothing else. Elementwise runs on large arrays are fused
   and evaluated block by block, so that what passes between them stays in cache, on both cores where
-  that pays. Buffers begin where cache
-  lines do, which alone makes them up to twice as fast to write.
+  that pays; what a group would compute twice is computed once. Buffers begin where cache lines do,
+  which alone makes them up to twice as fast to write.
 - **Exchanges that are written by hand run as they are written.** A ring all-reduce, attention
   whose keys go around or a pipeline is what a user wants to see run, with its order of additions;
   its measure is numpy doing the same exchanges block by block. The blocks of all devices are one
@@ -111,20 +128,28 @@ assert profile.seconds["trace"] > 0  # the same as data
 def mechanisms() -> str:
     """The section on mechanisms, as the page has it: it is written by hand, from measurements."""
     page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
-    return page.partition(f"## {HEADINGS[5]}\n")[2].partition("\n## ")[0]
+    return page.partition(f"## {HEADINGS[6]}\n")[2].partition("\n## ")[0]
 
 
 def document(report: Report) -> str:
     """The page, with the figures of a report."""
     where = ", ".join(f"{what} {value}" for what, value in report.machine.items())
     errors = "".join(f"\nNot measured: {e}\n" for e in report.errors())
-    texts = (goal_table(report), program_table(report), growth_table(report), METHOD, SOURCES,
-             mechanisms(), PROFILE)
+    texts = (f"{goal_table(report)}\n\n{_count(report)}", program_table(report),
+             situation_table(report), growth_table(report), METHOD, SOURCES, mechanisms(), PROFILE)
     body = "\n\n".join(f"## {head}\n\n{text.strip()}"
                        for head, text in zip(HEADINGS, texts, strict=True))
     return (f"# Performance\n\nRatios within one run, lower is better. Measured {report.date} on: "
             f"{where}. Ratios travel between machines, times do not.{_disturbed(report)}\n{errors}"
             f"\n{body}\n")
+
+
+def _count(report: Report) -> str:
+    """How many goals are met, and which are not."""
+    asked = [row for row in rows(report) if goal(row)]
+    above = [row.what for row in asked if not row.met]
+    told = f"{len(asked) - len(above)} of {len(asked)} goals are met."
+    return told + (f" Above theirs are: {'; '.join(above)}." if above else "")
 
 
 def _disturbed(report: Report) -> str:

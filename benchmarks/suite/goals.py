@@ -9,6 +9,16 @@ from typing import Any
 # Below this peak, in bytes, a program's memory is the interpreter's own and says nothing.
 SMALLEST_PEAK = 4_000_000
 
+# Programs that stand for what users write, each with what it is held to: column, goal.
+CLASSES = (
+    ("bfloat16, elementwise on 1M", "numpy", 1.5), ("float16, elementwise on 1M", "numpy", 1.5),
+    ("gelu, exact, on 1M", "jax", 3), ("erf, sigmoid, softplus on 512K", "jax", 3),
+    ("segment_sum of 20,000 rows", "jax", 1.5), ("rows scattered and added", "jax", 1.5),
+    ("embedding, gradient of the table", "jax", 1.5), ("random, 1M bits", "numpy", 2),
+    ("random, 1M normal", "numpy", 2), ("dropout on 1M", "numpy", 2),
+    ("solve, cholesky, inv, det of 2,048 8x8", "jax", 1.3), ("products of 8,192 8x8", "jax", 1.3),
+    ("convnet, a training step", "jax", 1.3), ("layer norm and its gradient", "jax", 1.3))
+
 
 @dataclass(frozen=True)
 class Row:
@@ -72,6 +82,10 @@ def rows(report: Any) -> list[Row]:
         _over("peak memory of a run / plain numpy", report.column("allocated"), None, 1.25),
         _over("the same, resident", report.column("resident"), None, 1.25),
     ]
+    for name, column, most in CLASSES:
+        library = "numpy" if column == "numpy" else "JAX"
+        out.append(_one(f"{name} / {library}", report.column(column).get(name), most))
+    out += _situations(report.situations)
     for row, sizes in report.growth.get("equations", {}).items():
         out.append(_one(f"30,000 equations / 3,000: {row}", growth_of(sizes), 11))
     of_mesh = report.growth.get("mesh", {})
@@ -87,6 +101,20 @@ def rows(report: Any) -> list[Row]:
         out.append(_one("import with numpy names, seconds", own["with numpy names"], 0.25))
         out.append(_one("import and first result, seconds", own["first result"], None))
     return [row for row in out if row.known]
+
+
+def _situations(found: dict[str, dict[str, float]]) -> list[Row]:
+    def ratio(row: str, other: str) -> float | None:
+        by = found.get(row, {})
+        return by["shardtrace"] / by[other] if "shardtrace" in by and other in by else None
+    single = "shardtrace, one BLAS thread"
+    return [
+        _one("import to first result, README, processor seconds",
+             found.get("cold", {}).get("shardtrace"), 0.15),
+        _one("trace with another number / JAX", ratio("another number", "jax"), 0.06),
+        _one("trace with another line / JAX", ratio("another line", "jax"), 0.06),
+        _one("small products / on one BLAS thread", ratio("alone", single), 1.2),
+        _one("the same beside a busy process", ratio("busy", single), 1.2)]
 
 
 def _over(what: str, found: dict[str, float], mean: float | None, worst: float | None) -> Row:

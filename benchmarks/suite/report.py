@@ -7,6 +7,7 @@ from typing import Any
 from .goals import SMALLEST_PEAK, Row, exponent, geometric, rows
 from .library import PROGRAMS
 from .race import Times
+from .situations import KINDS
 
 COLUMNS = {"trace": "trace / JAX", "first": "first / JAX", "again": "again / JAX",
            "new trace": "new trace / JAX", "new first": "new first / JAX",
@@ -23,6 +24,7 @@ class Report:
     widths: dict[str, dict[str, Times]] = field(default_factory=dict)
     growth: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     start: dict[str, dict[str, float]] = field(default_factory=dict)
+    situations: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def ratios(self, name: str) -> dict[str, float]:
         """The ratios of one program that are known, by column."""
@@ -88,7 +90,7 @@ class Report:
             return {name: {lib: Times(**t) for lib, t in table.items()}
                     for name, table in tables.items()}
         return cls(data["machine"], data["date"], times(data["programs"]), times(data["widths"]),
-                   data["growth"], data["start"])
+                   data["growth"], data["start"], data.get("situations", {}))
 
     def data(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -146,6 +148,19 @@ def program_table(report: Report) -> str:
                  lines)
 
 
+def situation_table(report: Report) -> str:
+    """A cold process, a trace again, a busy neighbour: each library's figures, and the ratio."""
+    lines = []
+    for row, what in KINDS.items():
+        by = report.situations.get(row, {})
+        own, jax, single = (by.get(lib) for lib in (
+            "shardtrace", "jax", "shardtrace, one BLAS thread"))
+        show = number if row.endswith("modules") else seconds
+        lines.append([what, *(show(x) if x is not None else "" for x in (own, jax)),
+                      *(number(own / x) if own is not None and x else "" for x in (jax, single))])
+    return table(["what", "shardtrace", "JAX", "/ JAX", "/ one BLAS thread"], lines)
+
+
 def growth_table(report: Report) -> str:
     """Times by size, and the power of the size by which they grow."""
     lines = []
@@ -164,7 +179,8 @@ def growth_table(report: Report) -> str:
 def show(report: Report) -> None:
     """All tables, on the terminal."""
     print(", ".join(f"{k} {v}" for k, v in report.machine.items()))
-    for text in (program_table(report), growth_table(report), goal_table(report)):
+    for text in (program_table(report), situation_table(report), growth_table(report),
+                 goal_table(report)):
         print(f"\n{_aligned(text)}")
     for error in report.errors():
         print(f"not measured: {error}")

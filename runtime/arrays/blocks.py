@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.device import Device, process_index
-from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.shardings.sharding import NamedSharding, Sharding, common_devices_indices_map
+from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..storage import LocalBlocks, Storage, assemble, block_index, block_of, frozen, holders
 
@@ -128,6 +129,12 @@ def _all_blocks(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: 
 
 # -- one device's part -----------------------------------------------------------------------------
 
+@cached(64, "which of the devices that hold the same block each device is")
+def _replica_ids(sharding: Sharding, shape: tuple[int, ...]) -> dict[Device, int]:
+    index = common_devices_indices_map(sharding, shape)
+    return {d: i for devices in holders(index, shape).values() for i, d in enumerate(devices)}
+
+
 class Shard:
     """What one device holds of an array; from `x.addressable_shards` and `x.global_shards`.
 
@@ -155,14 +162,12 @@ class Shard:
     @property
     def index(self) -> tuple[slice, ...]:
         """The slices of the global array, `slice(None)` for a dimension that is not split."""
-        return self._sharding.devices_indices_map(self._shape)[self.device]
+        return common_devices_indices_map(self._sharding, self._shape)[self.device]
 
     @property
     def replica_id(self) -> int:
         """Number of devices before this one that hold the same slices."""
-        index = self._sharding.devices_indices_map(self._shape)
-        return next(devices.index(self.device) for devices in holders(index, self._shape).values()
-                    if self.device in devices)
+        return _replica_ids(self._sharding, self._shape)[self.device]
 
     def __repr__(self) -> str:
         return (f"Shard(device={self.device!r}, index={self.index}, "

@@ -11,12 +11,14 @@ Plans follow the data, not the types: a value that the program fails to exchange
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from ...ir.diagnostics.wording import warn
 from ...ir.facts import IDENTITY
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.mesh import AbstractMesh
@@ -108,6 +110,10 @@ def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
     return used
 
 
+MANY = 256              # devices from which it is said how much memory is taken for values that
+LARGE = 1 << 28         # differ between them, where it is so many bytes
+
+
 class Executable:
     """The plan of a program for arguments with given leading axes.
 
@@ -190,6 +196,8 @@ class Planner(Workspace):
             self.eqn = eqn
             _strategy(eqn.op)(self, eqn)
         self.eqn = None
+        if self.atoms.count(self.atoms.order) >= MANY:
+            _say_what_differs(self.at, self.atoms, program)
 
     def equation(self, eqn: Equation) -> None:
         """Append the calls of one more equation."""
@@ -293,6 +301,25 @@ class Planner(Workspace):
         group = linear_set(eqn.op, eqn, members)
         assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
         return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
+
+
+def _say_what_differs(at: Mapping[Var, Value], atoms: MeshAtoms, program: Program) -> None:
+    """Warn of memory, before it is taken, for values of which each device has its own."""
+    most, largest, results = LARGE, None, set(program.outvars)
+    for v, x in at.items():
+        if x.layout.stack:
+            each = math.prod([1 if same and v not in results else n for n, same in
+                              zip(x.aval.shape, x.uniform, strict=True)]) * x.kind.dtype.itemsize
+            if each * atoms.count(x.layout.stack) >= most:
+                most, largest = each * atoms.count(x.layout.stack), v
+    if largest is None:
+        return
+    count = atoms.count(at[largest].layout.stack)
+    eqn = next((e for e in program.eqns if largest in e.outvars), None)
+    made = "an argument" if eqn is None else f"`{eqn.op.name}` of {eqn.location}"
+    warn(f"{made} has values of its own on each of {count:,} devices, {most // count:,} bytes "
+         f"each: {most:,} bytes are held here for them all. Fewer devices in the mesh, or a value "
+         "that they share, take less.")
 
 
 def _axis_index(p: Planner, eqn: Equation) -> None:

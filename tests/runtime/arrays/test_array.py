@@ -17,6 +17,7 @@ from shardtrace.ir.kernels.key_data import pack_keys
 from shardtrace.ir.mesh import AxisType, Mesh
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
+from shardtrace.runtime import storage
 from shardtrace.runtime.arrays.array import ArrayImpl, place
 from shardtrace.runtime.arrays.exchange import from_dlpack
 from shardtrace.runtime.arrays.live import live_arrays
@@ -331,3 +332,10 @@ def test_memory_kinds_show_in_the_type():
 def test_arrays_are_instances_of_the_abstract_array():
     from shardtrace.ir.array import Array
     assert isinstance(sharded(), Array) and type(sharded()) is ArrayImpl
+
+
+def test_where_blocks_lie_is_computed_once_for_all_devices():
+    sharding = NamedSharding(make_mesh((4, 2), ("x", "y")), P("x"))
+    assert storage.block_index(sharding, (8, 2)) is storage.block_index(sharding, (8, 2))
+    x = device_put(np.zeros((8, 2), np.float32), sharding)
+    assert [s.replica_id for s in x.addressable_shards] == [0, 1] * 4
