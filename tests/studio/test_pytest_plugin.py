@@ -33,7 +33,7 @@ def run(tmp_path):
         (tmp_path / name).write_text(HEAD + textwrap.dedent(text))
         (tmp_path / "pytest.ini").write_text("[pytest]\n")
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:asyncio", "-p",
+            [sys.executable, "-m", "pytest", "-p", "no:pytest-lsp", "-p", "no:asyncio", "-p",
              "shardtrace.studio.pytest_plugin", "--strict-markers", *options],
             cwd=tmp_path, capture_output=True, text=True, timeout=120,
             env={**os.environ, "XLA_FLAGS": "", "COLUMNS": "160"})
@@ -95,7 +95,8 @@ def test_the_report_tells_what_is_other_than_in_the_last_run(run, tmp_path) -> N
     status, said = run(text, *options)
     assert status == 0
     assert "layer: 1 all-reduce, 12.3 kB," in said
-    status, said = run(text.replace("layer(x, w)", "layer(x, put((64, 64)))"), *options, "-n", "2")
+    split_once = text.replace("layer(x, w)", 'layer(put((64, 64), "data"), put((64, 64)))')
+    status, said = run(split_once, *options, "-n", "2")
     assert status == 0
     assert "0 all-reduce (was 1)" in said and "(was 12.3 kB" in said, said
     head, *table = (tmp_path / "comm.md").read_text().splitlines()[2:]

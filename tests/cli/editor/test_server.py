@@ -3,6 +3,7 @@ seen."""
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import sys
 import textwrap
 import time
@@ -11,10 +12,11 @@ import pytest
 
 from shardtrace.cli.editor.targets import Names
 from shardtrace.ir.diagnostics.diagnostic import _first_import
+from shardtrace.ir.support.lazy import lazy_import
 
-pytest.importorskip("pygls")
-pytest_lsp = pytest.importorskip("pytest_lsp")
-lsp = pytest.importorskip("lsprotocol.types")
+if missing := [name for name in ("pygls", "pytest_lsp") if importlib.util.find_spec(name) is None]:
+    pytest.skip(f"without {missing[0]}", allow_module_level=True)
+pytest_lsp, lsp = lazy_import("pytest_lsp"), lazy_import("lsprotocol.types")     # 2 s
 
 HEAD = """\
 import numpy as np
