@@ -31,9 +31,12 @@ from .problems import FAILED, FINDING, INTERRUPTED, USAGE, Problem
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status. Errors are told in words, not as a traceback."""
     parser = make_parser()
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words:
+        parser.print_help()
+        return USAGE
     try:
-        words = sys.argv[1:] if arguments is None else arguments
-        options = parser.parse_args(words or ["--help"])
+        options = parser.parse_args(words)
     except SystemExit as end:             # argparse has said what is wrong, or printed its help
         return end.code if isinstance(end.code, int) else USAGE
     try:

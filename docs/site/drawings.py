@@ -22,11 +22,11 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-import shardtrace as st
+from shardtrace.driver.jit.jit import jit
 from shardtrace.ir.program import Program
 from shardtrace.partitioner.passes import PIPELINE
 from shardtrace.runtime.arrays.visualize import sharding_svg
-from shardtrace.runtime.per_device.executor import PerDeviceRun
+from shardtrace.runtime.per_device.executor import PendingResult, PerDeviceRun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LINE = "stroke='currentColor' fill='none'"
@@ -124,7 +124,8 @@ class _Watched(PerDeviceRun):
     def equation(self, eqn: Any, operands: Any) -> Any:
         results = super().equation(eqn, operands)
         if eqn.op.collective is not None and eqn.op.name != "pvary":
-            blocks = results[0].blocks() if hasattr(results[0], "blocks") else results[0]
+            found = results[0]
+            blocks = found.blocks() if isinstance(found, PendingResult) else found
             comment = f"{eqn.op.name}, a block is {eqn.outvars[0].aval.str_short(True)}"
             self.seen.append((comment, list(map(np.array, blocks))))
         return results
@@ -134,7 +135,7 @@ class _Value:
     """An array, or a ShapeDtypeStruct, as an argument of a function."""
 
     def __init__(self, value: Any, function: Any = lambda x: x) -> None:
-        self.program = st.jit(function).lower(value).compile().program
+        self.program = jit(function).lower(value).compile().program
         self.type, self.block = self.program.global_in[0], self.program.invars[0].aval
         self.mesh = value.sharding.mesh.abstract_mesh
         self.devices = PerDeviceRun(self.program, self.mesh)
@@ -177,7 +178,8 @@ class _Value:
                 parts += [rect(*box, "fill='url(#part)'")] * partial
             parts.append(rect(x, y, w, h, f"{LINE} opacity='.5'"))
             parts.append(text(x, y + h + 12, f"device {number}", FAINT))
-        return left + columns * step_x, top + (row + 1) * step_y + 6, "".join(parts)
+        rows = len(masks) // columns
+        return left + columns * step_x, top + rows * step_y + 6, "".join(parts)
 
 
 def _runs(mask: np.ndarray) -> Iterator[tuple[int, int, int, int]]:

@@ -28,7 +28,7 @@ def test_without_a_topic_it_lists_what_there_is(said):
 
 def test_without_a_word_the_command_lists_what_it_does(said):
     status, out, _ = said()
-    assert status == 0 and all(f"\n    {verb} " in out for verb in ("explain", "run", "help"))
+    assert status == 2 and all(f"\n    {verb} " in out for verb in ("explain", "run", "help"))
 
 
 def test_a_topic_that_there_is_not(said):
