@@ -186,6 +186,18 @@ debug_callback_p = _callback(
     "debug_callback", "Call `callback` with the operands, for what it does.", infer=_infer_debug,
     jvp="zero", transpose=_nothing,
     effect="debug")
+
+
+class _Inspected:
+    """Whether there ever was an `inspect_sharding`: only then programs are searched for it."""
+
+    __slots__ = ("ever",)
+
+    def __init__(self) -> None:
+        self.ever = False
+
+
+INSPECTED = _Inspected()
 inspect_sharding_p = defop(
     "inspect_sharding", doc="Call `callback` with the sharding that the operand gets.",
     infer=lambda x, *, callback: [], multiple_results=True,
