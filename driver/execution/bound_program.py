@@ -80,7 +80,8 @@ class BoundProgram:
             self.partitioned: Partitioned = partition_cached(
                 program, mesh=mesh_of_types(program, placement.abstract_mesh),
                 in_shardings=self.arg_specs, out_shardings=wanted, options=options)
-        if INSPECTED.ever:
+        if INSPECTED.met:
+            INSPECTED.met = False
             self._tell_shardings()
         self.committed = bool(mesh is not None or self.asked
                               or any([a.sharding is not None and a.used for a in args]))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.ops.control.callback import INSPECTED, inspect_sharding_p
+from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.pytree import flatten
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.support import html as looks
@@ -104,7 +104,6 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) 
         if isinstance(leaf, ArrayImpl):
             callback(leaf.sharding)
         else:
-            INSPECTED.ever = True
             inspect_sharding_p.bind(leaf, callback=callback)
 
 

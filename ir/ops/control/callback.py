@@ -15,6 +15,7 @@ Names and params are those of JAX's primitives where it has them.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -188,13 +189,11 @@ debug_callback_p = _callback(
     effect="debug")
 
 
-class _Inspected:
-    """Whether there ever was an `inspect_sharding`: only then programs are searched for it."""
-
-    __slots__ = ("ever",)
+class _Inspected(threading.local):
+    """met: whether an `inspect_sharding` was lowered since this was asked last, by this thread."""
 
     def __init__(self) -> None:
-        self.ever = False
+        self.met = False
 
 
 INSPECTED = _Inspected()
