@@ -13,7 +13,7 @@ from ...ir.context import STATE, config
 from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import Mesh
-from ...ir.ops.control.callback import inspect_sharding_p
+from ...ir.ops.control.callback import INSPECTED, inspect_sharding_p
 from ...ir.passes import run_passes
 from ...ir.phases import phase
 from ...ir.program import Program
@@ -80,7 +80,8 @@ class BoundProgram:
             self.partitioned: Partitioned = partition_cached(
                 program, mesh=mesh_of_types(program, placement.abstract_mesh),
                 in_shardings=self.arg_specs, out_shardings=wanted, options=options)
-        if "debug" in program.effects:
+        if INSPECTED.met:
+            INSPECTED.met = False
             self._tell_shardings()
         self.committed = bool(mesh is not None or self.asked
                               or any([a.sharding is not None and a.used for a in args]))

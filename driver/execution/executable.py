@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...ir.device import Device
+from ...ir.dtypes import float0
 from ...ir.program import Program
 from ...ir.settings import transfer_guarded
 from ...ir.shardings.formats import Layout
@@ -36,7 +37,7 @@ Description = tuple[ArrayType, Any, ArrayKey]
 class Executable(BoundProgram):
     """A bound program that takes arrays and wraps its results."""
 
-    __slots__ = ("_described", "layouts")
+    __slots__ = ("_described", "layouts", "without_numbers")
 
     def __init__(self, program: Program, args: Sequence[ArgumentPlacement],
                  out_shardings: Sequence[Any],
@@ -48,6 +49,7 @@ class Executable(BoundProgram):
         super().__init__(program, args, out_shardings, others, options, is_operation, who)
         self._described: list[Description] | None = None
         self.layouts = layouts                         # of results that are not row-major
+        self.without_numbers: list[int] = []      # results of float0, once it ran
 
     def on_devices(self, devices: tuple[Device, ...]) -> Self:
         found = super().on_devices(devices)
@@ -76,6 +78,8 @@ class Executable(BoundProgram):
         if self.forwarded:
             described = self._with_forwarded(described, leaves)
         out = made_arrays(described, results, self.committed)
+        for i in self.without_numbers:
+            out[i] = np.zeros(self.avals[i].shape, float0)      # type: ignore[call-overload]
         for i, layout in enumerate(self.layouts):
             if layout is not None:
                 out[i] = out[i].with_layout(layout)
@@ -94,7 +98,8 @@ class Executable(BoundProgram):
         None where results are not, or nothing ran yet.
         """
         run = self._run
-        if type(run) is not Simulated or not run.usual.is_whole or any(self.layouts):
+        if (type(run) is not Simulated or not run.usual.is_whole or any(self.layouts)
+                or self.without_numbers):
             return None
         described: Sequence[Description] = self._described or self._describe()
         if self.forwarded:
@@ -117,6 +122,7 @@ class Executable(BoundProgram):
         """Of each result, its type, sharding, and key as an argument of the next computation."""
         known: dict[tuple[ArrayType, int], Description] = {}
         out = []
+        self.without_numbers = [i for i, t in enumerate(self.avals) if t.dtype == float0]
         for aval, s in zip(self.avals, self.shardings, strict=True):
             found = known.get((aval, id(s)))
             if found is None:

@@ -24,6 +24,7 @@ from ...ir.ops.control.call import jit_p
 from ...ir.phases import phase
 from ...ir.process import process_identity
 from ...ir.program import DONATED, Program
+from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.support.caches import Cache, tables
 from ...ir.types import ArrayType
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
@@ -199,6 +200,10 @@ class Jitted:
                 avals.append(x.aval if isinstance(x, Array) else
                              x if isinstance(x, ArrayType) else typeof(x))
             except TypeError:
+                if hasattr(x, "shape") and hasattr(x, "dtype"):     # stands for an array
+                    leaves[i] = ShapeDtypeStruct(x.shape, x.dtype)  # type: ignore[index]
+                    avals.append(typeof(leaves[i]))
+                    continue
                 names = self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
                 avals.append(argument_type(x, self._f, names[i]))
         state = STATE

@@ -247,3 +247,17 @@ def test_a_method_is_named_with_its_class(mesh):
     a = st.device_put(X, st.devices()[0])
     with st.set_mesh(mesh), pytest.raises(ValueError, match=r"argument v of Model\.apply with"):
         st.jit(Model().apply)(a)
+
+
+def test_what_has_a_shape_and_a_dtype_stands_for_an_array_where_none_is_needed():
+    class Described:
+        def __init__(self, *shape):
+            self.shape, self.dtype = shape, np.dtype(np.float32)
+
+    def f(a, b):
+        return jnp.dot(a, b) + 1
+
+    assert st.eval_shape(f, Described(3, 4), Described(4, 5)).shape == (3, 5)
+    assert st.jit(f).lower(Described(3, 4), Described(4, 5)).compile().out_avals.shape == (3, 5)
+    with pytest.raises((TypeError, ValueError)):
+        st.jit(f)(Described(3, 4), Described(4, 5))

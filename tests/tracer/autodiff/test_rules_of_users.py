@@ -104,3 +104,10 @@ def test_checks_of_cotangents_and_their_values() -> None:
     assert st.grad(g)({"a": 3.0})["a"] == 1
     with pytest.raises(TypeError, match="unexpected leaf type"):
         custom_vjp_primal_tree_values([1.0])
+
+
+def test_jit_gives_float0_as_numpy_does() -> None:
+    f = st.jit(st.grad(lambda x, i: x[i], argnums=(0, 1), allow_int=True))
+    for _ in range(3):
+        dx, di = f(np.ones(2, np.float32), 1)
+        assert dx.tolist() == [0, 1] and type(di) is np.ndarray and di.dtype == float0
