@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..driver.analysis.applied_changes import Changed, inlined
@@ -25,9 +26,11 @@ from ..partitioner.cost.hardware import Hardware
 from ..partitioner.cost.prices import Objective
 from ..partitioner.cost.topology import Topology
 from ..report.advice.changes import Argument, Change, Result, edited
+from ..report.explanation import Explanation
+from ..tracer.shardings.mesh_context import use_abstract_mesh
 from ..tracer.staging.tracer import typeof
 from ..tracer.trees import tree
-from .meshes import given_mesh, meshes_of
+from .meshes import given_mesh, meshes_of, searched_mesh
 from .proposal import Proposal
 from .proposed import Row
 from .search import Outcome, Search
@@ -46,14 +49,14 @@ def autoshard(fun: Callable[..., Any], *args: Any, mesh: Any = None,
 
     fun: a function, jitted or not, or one of `interop.from_jax`. args: arrays or ShapeDtypeStructs,
       whose own shardings are not kept.
-    mesh: a mesh with Auto axes; sizes by name, {"data": 512, "model": 8}; or a number of devices,
+    mesh: a mesh; sizes by name, {"data": 512, "model": 8}; or a number of devices,
       for the best of the meshes that they form. By default that of the arguments, or the context's.
     hardware, topology: as of `explain`. memory_limit: the most bytes that a device may hold at
       once; by default what the hardware has.
     fixed: specs that are given, by the path of an argument ("params['w']") or a result
       ("result[0]"); `*` stands for any part of a path.
     Raises MemoryLimitError where no plan is found that keeps to the limit, with the least that was;
-    TypeError and ValueError for a mesh that is none, has Explicit axes, or does not fit, and for
+    TypeError and ValueError for a mesh that is none, has Manual axes, or does not fit, and for
     paths that there are not; and what tracing raises.
 
     Each plan is partitioned, and judged by the time of a step that `explain` prints. The plans that
@@ -62,7 +65,9 @@ def autoshard(fun: Callable[..., Any], *args: Any, mesh: Any = None,
 
     Sharding
       Auto: every spec is the search's; constraints in `fun` stay.
-      Explicit: a mesh with Explicit axes is refused, since there types say the specs.
+      Explicit: the search is over the mesh with Auto axes, and so is the plan (`found.mesh`): its
+        function takes arguments over Explicit axes, and runs outside of their context. Arguments
+        with the specs that are found type as they do; where they disagree an error names a fix.
       Manual: the body of a `shard_map` stays as it is written.
 
     >>> x, w = (st.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((4096, 512), (512, 512)))
@@ -93,6 +98,9 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
               topology: Sequence[int] | Topology | None) -> Proposal:
     args, kwargs, static = jitted.arguments.split(args, kwargs)
     asked = given_mesh(mesh, tree.leaves((args, kwargs)))
+    types: Callable[[Any], AbstractContextManager[Any]] = nullcontext
+    if not isinstance(asked, int) and asked.explicit_axes:
+        asked, types = searched_mesh(asked), _over
     objective = objective_of(hardware, memory_limit)
 
     def placed(one: Mesh | AbstractMesh) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -101,7 +109,8 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
 
     def on(one: Mesh | AbstractMesh) -> tuple[Subject, Traced]:
         given, named = placed(one)
-        traced = jitted.trace(*given, **named)
+        with types(one):
+            traced = jitted.trace(*given, **named)
         return Subject(traced.jaxpr, one, tuple(traced._donated())), traced
 
     found = searched(lambda one: on(one)[0], asked, objective, fixed or {}, topology)
@@ -118,8 +127,18 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
         return Changed(jitted, changes, found.mesh, padded=False)
 
     given, named = placed(found.mesh)
-    return found.proposal(trees, numbers).made_by(with_plan, lambda: explain(
-        with_plan(), objective.hardware, topology=found.topology)(*given, **named))
+
+    def explanation() -> Explanation:
+        with types(found.mesh):
+            return explain(with_plan(), objective.hardware, topology=found.topology)(
+                *given, **named)
+
+    return found.proposal(trees, numbers).made_by(with_plan, explanation)
+
+
+def _over(mesh: Mesh | AbstractMesh) -> AbstractContextManager[Any]:
+    """A block in which a mesh is the context's."""
+    return use_abstract_mesh(mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh)
 
 
 def autoshard_program(program: Program, *, hardware: str | Hardware | None = None,
@@ -127,7 +146,9 @@ def autoshard_program(program: Program, *, hardware: str | Hardware | None = Non
                       fixed: Mapping[str, PartitionSpec] | None = None,
                       topology: Sequence[int] | Topology | None = None) -> Proposal:
     """The same for a TRACED program by itself, on its own mesh; there is no function to jit."""
-    mesh = given_mesh(program.mesh, ())
+    asked = given_mesh(program.mesh, ())
+    assert not isinstance(asked, int)
+    mesh = searched_mesh(asked)
     assert isinstance(mesh, AbstractMesh)
     objective = objective_of(hardware, memory_limit)
     donated = program.memo.get(DONATED) or (False,) * len(program.invars)

@@ -17,7 +17,7 @@ def given_mesh(mesh: Any, leaves: Sequence[Any]) -> Mesh | AbstractMesh | int:
     """The mesh that is asked for, or the number of devices of which one is to be formed.
 
     mesh: a mesh, sizes by names of axes, a number, or None for that of the arguments, else the
-    context's. Raises TypeError and ValueError for what is none, and for Explicit axes.
+    context's. Raises TypeError and ValueError for what is none, and for Manual axes.
     """
     if mesh is None:
         mesh = next((s.mesh for x in leaves
@@ -41,14 +41,18 @@ def given_mesh(mesh: Any, leaves: Sequence[Any]) -> Mesh | AbstractMesh | int:
             fail(ValueError, f"mesh is {mesh}: a mesh has at least one device", code="mesh")
         return mesh
     others = [str(a) for a, t in zip(mesh.axis_names, mesh.axis_types, strict=True)
-              if t is not AxisType.Auto]
+              if t is AxisType.Manual]
     if others:
-        fail(ValueError, f"autoshard() chooses specs over Auto axes; {', '.join(others)} of the "
-             "mesh are Explicit or Manual, over which types say them", code="mesh-axis-types",
-             help="search on mesh.update(axis_types=(AxisType.Auto,) * "
-                  f"{len(mesh.axis_names)}), and give arguments over the Explicit axes the specs "
-                  "that are found; where types then disagree, errors name the `reshard`")
+        fail(ValueError, f"autoshard() chooses specs over Auto and Explicit axes; "
+             f"{', '.join(others)} of the mesh are Manual, over which a `shard_map` says them",
+             code="mesh-axis-types", help="call it outside of the `shard_map`")
     return mesh
+
+
+def searched_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+    """The mesh with Auto axes alone, over which plans are searched."""
+    types = (AxisType.Auto,) * len(mesh.axis_names)
+    return mesh if mesh.axis_types == types else mesh.update(axis_types=types)
 
 
 def meshes_of(devices: int, axes: int = MOST_AXES) -> Iterator[AbstractMesh]:

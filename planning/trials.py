@@ -2,10 +2,13 @@
 
 A plan says how arguments and results are laid out, and which values inside are brought to a layout.
 It is partitioned like any program, and its figures are those that `explain` prints: the time of a
-step, computation and collectives overlapped, and what a device holds at its peak.
+step, computation and collectives overlapped, and what a device holds at its peak. A partition is
+the best of several (partitioner/plans.py). The first of them alone, which takes a quarter of that,
+is nearly always that one: what is far behind with it is judged by it.
 """
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 
@@ -25,6 +28,7 @@ from .groups import Groups
 from .model import Model
 
 HEAVY = 3                  # times the limit of memory
+BEHIND = 1.1               # times the time of the best: what takes longer at first is not it
 
 Specs = tuple[PartitionSpec | None, ...]
 
@@ -66,11 +70,14 @@ class Trials:
         self.objective, self.topology, self.limit = objective, topology, objective.memory_limit
         self.made = {place: (v, eqn) for place, v, eqn in places(program)}
         self.found: dict[Plan, Trial | None] = {}
+        self._best = math.inf                # seconds of the best that fits
 
     def trial(self, plan: Plan) -> Trial | None:
         """The figures of a plan; None where the program cannot be partitioned so."""
         if plan not in self.found:
-            self.found[plan] = self._trial(plan)
+            found = self.found[plan] = self._trial(plan)
+            if found is not None and found.fits:
+                self._best = min(self._best, found.figures.time)
         return self.found[plan]
 
     def best(self, plans: Iterable[Plan]) -> Trial | None:
@@ -98,6 +105,9 @@ class Trials:
         return location
 
     def _trial(self, plan: Plan) -> Trial | None:
+        rough = self._partitioned(plan, 0, False)
+        if rough is not None and rough.time > BEHIND * self._best:
+            return Trial(plan, rough, not self.limit or rough.peak_bytes <= self.limit)
         first = self._partitioned(plan, 0)
         if first is None or not self.limit or first.peak_bytes <= self.limit:
             return None if first is None else Trial(plan, first, True)
@@ -106,10 +116,11 @@ class Trials:
                   else None)
         return Trial(plan, first, False) if within is None else Trial(plan, within, True)
 
-    def _partitioned(self, plan: Plan, limit: int) -> Figures | None:
+    def _partitioned(self, plan: Plan, limit: int, compared: bool = True) -> Figures | None:
         changes = self.changes(plan)
         program = edited(self.program, changes, self.mesh) if changes else self.program
-        options = Options(True, False, self.objective.name, self.objective.hardware, limit)
+        options = Options(True, False, self.objective.name, self.objective.hardware, limit,
+                          compared)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -14,7 +14,7 @@ from ...ir.support.lazy import lazy_import
 
 _html = lazy_import("html")
 _HERE = Path(__file__).parent
-_SCRIPTS = ("page.js", "graph.js", "charts.js")
+_SCRIPTS = ("page.js", "selection.js", "graph.js", "charts.js")
 _PACKED = 200_000        # characters of data from which on it is compressed
 _TABS = ("lines", "collectives", "graph", "time", "memory")
 

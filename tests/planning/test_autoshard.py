@@ -1,6 +1,7 @@
 """`autoshard`: no plan by hand is better, what it proposes computes the same, limits hold."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -206,15 +207,37 @@ def test_the_text_has_the_specs_the_rivals_and_code_that_runs():
     np.testing.assert_allclose(np.asarray(result[1]), np.asarray(case.fun(*values)[1]), rtol=1e-4)
 
 
+@pytest.mark.parametrize("is_context", [False, True])
+def test_a_mesh_with_explicit_axes_is_searched_with_auto_ones(is_context):
+    mesh = st.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+
+    def f(x, w, v):
+        return jnp.tanh(x @ w) @ v
+
+    args = shape(512, 256), shape(256, 1024), shape(1024, 256)
+    with st.set_mesh(mesh) if is_context else contextlib.nullcontext():
+        found = st.autoshard(f, *args, mesh=mesh)
+        assert found.explanation.time == found.time
+    auto = st.autoshard(f, *args, mesh=mesh.update(axis_types=(AxisType.Auto,) * 2))
+    assert (found.specs, found.time) == (auto.specs, auto.time)
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(a.shape).astype(np.float32) * 0.1 for a in args]
+    typed = [st.device_put(v, NamedSharding(mesh, s.spec))
+             for v, s in zip(values, found.in_shardings[0], strict=True)]
+    for given in (values, typed):
+        np.testing.assert_allclose(np.asarray(found.jit()(*given)),
+                                   np.tanh(values[0] @ values[1]) @ values[2], rtol=1e-3, atol=1e-4)
+
+
 def test_what_cannot_be_is_refused():
     x = shape(8, 8)
     with pytest.raises(TypeError, match="needs a mesh or a number of devices"):
         st.autoshard(jnp.tanh, x)
     with pytest.raises(TypeError, match="mesh must be a Mesh"):
         st.autoshard(jnp.tanh, x, mesh="8")
-    explicit = AbstractMesh((8,), ("x",), axis_types=(AxisType.Explicit,))
-    with pytest.raises(ValueError, match="chooses specs over Auto axes"):
-        st.autoshard(jnp.tanh, x, mesh=explicit)
+    manual = AbstractMesh((8,), ("x",), axis_types=(AxisType.Manual,))
+    with pytest.raises(ValueError, match="chooses specs over Auto and Explicit axes; x"):
+        st.autoshard(jnp.tanh, x, mesh=manual)
     with pytest.raises(ValueError, match="there is no argument or result `w`"):
         st.autoshard(jnp.tanh, x, mesh=8, fixed={"w": P()})
     with pytest.raises(TypeError, match="must be a PartitionSpec"):
