@@ -21,7 +21,7 @@ from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.ops.communication.collective_kinds import each_collective
 from ..ir.passes import Pass
-from ..ir.program import DONATED, RECOMPUTES, Program
+from ..ir.program import DONATED, OBJECTIVE, RECOMPUTES, Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .cost.buffers import nbytes
@@ -30,7 +30,7 @@ from .cost.topology import Topology
 from .dumps import Dump
 from .optimization.hoist import exchanges
 from .passes import PartitionRequest
-from .stages import staged
+from .stages import staged, with_attribute
 
 if TYPE_CHECKING:
     from .cost.memory import Memory
@@ -94,8 +94,14 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     if not (repeats or large or objective.memory_limit or objective.name == "memory"):
         return first
 
+    def made_by(other: Objective, dump: Dump | None = None) -> dict[str, Program]:
+        given = program                         # whose text says what later stages are made by
+        if other.name != objective.name:
+            given = with_attribute(program, OBJECTIVE, other.said)
+        return dict(staged(given, request._replace(objective=other), passes, dump))
+
     def plan(other: Objective, stages: dict[str, Program] | None = None) -> _Plan:
-        stages = stages or dict(staged(program, request._replace(objective=other), passes))
+        stages = stages or made_by(other)
         *_, made = stages.values()
         return _Plan(stages, made, other, program.memo.get(DONATED, ()))
 
@@ -117,7 +123,7 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     if taken is usual or dump is None or dump.folder is None:
         return taken.stages
     dump.rewind(len(first))
-    return dict(staged(program, request._replace(objective=taken.objective), passes, dump))
+    return made_by(taken.objective, dump)
 
 
 def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
@@ -133,9 +139,9 @@ def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
     for use in each_collective(local):
         if use.kind not in _USUAL:
             return repeats, True, True
-        received = use.received_bytes * use.count
-        total += received
-        moved += received if use.kind != "all-reduce" else 0
+        received = use.received_bytes
+        total += received * use.count
+        moved = max(moved, received if use.kind != "all-reduce" else 0)
     grows = moved > 0 and moved >= sum([nbytes(t) for t in (*local.in_avals, *local.out_avals)])
     return repeats, grows or total >= MIN_BYTES_FOR_XLA_PLAN, grows
 

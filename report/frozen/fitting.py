@@ -48,6 +48,9 @@ def fitted(program: Program, decisions: Iterable[Decision], mesh: Mesh | Abstrac
         zip(program.arg_names, program.invars, strict=False)) if name in arguments]
     at += [(f.key, (f.path, f.n, f.key.kind, f.key.index), f.atom.aval)
            for f in found_places(program) if f.key in known]
+    at += [(key, ((), -1, "result", k), v.aval) for k, (name, v) in enumerate(
+        zip(program.result_names, program.outvars, strict=False))
+        if (key := Key("result", name)) in known]
     for key, place, aval in at:
         spec = parsed_spec(known[key].spec)
         why = misfit(aval, spec, mesh.abstract_mesh)
@@ -75,6 +78,7 @@ def misfit(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> str:
 def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple = ()) -> Program:
     out: list[Equation] = []
     same: dict[Atom, Var] = {}
+    pinned: dict[Atom, PartitionSpec] = {}
 
     def constrained(a: Atom, spec: PartitionSpec, location: Location) -> Var:
         now = same.get(a, a)
@@ -91,6 +95,7 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
             spec = pins.get((path, n, kind, i))
             if spec is not None:
                 same[v] = constrained(v, spec, location)
+                pinned[v] = spec
 
     first = program.eqns[0].location if program.eqns else Location.at("<unknown>", 0)
     pin(-1, "parameter" if path else "argument", program.invars, first)
@@ -107,7 +112,11 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
                 if isinstance(held, tuple) else _pinned(held, pins, mesh, (*path, (n, name, -1))))
         out.append(eqn.replace(invars=tuple(operands), params=params))
         pin(n, "value", eqn.outvars, eqn.location)
-    ends = [same.get(a, a) for a in program.outvars]
+    ends = []
+    for k, a in enumerate(program.outvars):     # a value may be brought elsewhere as a result
+        spec = None if path else pins.get((path, -1, "result", k))
+        moves = spec is not None and isinstance(a, Var) and pinned.get(a, spec) != spec
+        ends.append(constrained(a, spec, program.eqns[-1].location) if moves else same.get(a, a))
     new = program.replace(eqns=out, outvars=ends)
     if "meshes" in program.memo:
         new.memo["meshes"] = program.memo["meshes"]
