@@ -38,7 +38,7 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         stack = np.arange(x.shape[2])
         for i in range(pivots.shape[1]):
             column = x[i:, i]
-            size = np.abs(column.real) + np.abs(column.imag) if a.dtype.kind == "c" else (
+            size = np.abs(np.real(column)) + np.abs(np.imag(column)) if a.dtype.kind == "c" else (
                 np.abs(column))
             p = size.argmax(0) + i
             pivots[part, i] = p
