@@ -73,7 +73,7 @@ class Boundary:
             return []
         example = tree.unflatten(out_tree, list(program.outvars))
         asked = tree.broadcast_prefix(self.out_shardings, example, is_sharding)
-        found = [f.layout if isinstance(f, Format) else None for f in asked]
+        found: list[Any] = [f.layout if isinstance(f, Format) else None for f in asked]
         if any(isinstance(layout, AutoLayout) for layout in found):
             chosen = auto_layouts(program)
             found = [c if isinstance(layout, AutoLayout) else layout

@@ -20,7 +20,6 @@ from ...ir.pytree import flatten
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.support import html as looks
 from ...ir.support.lazy import lazy_import
-from .array import ArrayImpl
 
 html = lazy_import("html")
 
@@ -101,10 +100,11 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) 
     SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)
     """
     for leaf in flatten(value)[0]:
-        if isinstance(leaf, ArrayImpl):
-            callback(leaf.sharding)
-        else:
+        sharding = getattr(leaf, "sharding", None)      # which a traced value does not have
+        if sharding is None:
             inspect_sharding_p.bind(leaf, callback=callback)
+        else:
+            callback(sharding)
 
 
 def _cells(shape: tuple[int, ...], sharding: Sharding, scale: float, min_width: int,

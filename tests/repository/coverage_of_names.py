@@ -101,7 +101,6 @@ REASONS: dict[str, dict[str, str]] = {
     "custom_derivatives": {
         "linear_call": "`custom_linear_solve` or `custom_vjp` say the same",
         "remat_opt_p": _INTERNAL,
-        "custom_vjp_primal_tree_values": _INTERNAL,
     },
     "ad_checkpoint": {
         "Offloadable": "memory is one", "Recompute": _INTERNAL, "Saveable": _INTERNAL,

@@ -190,7 +190,7 @@ def sample_binomial(key: Array, count: Any, p: Any, *, shape: Shape | None, dtyp
         shape = broadcast_shapes(shape_of(count), shape_of(p))
     else:
         check_shape("binomial", shape, shape_of(count), shape_of(p))
-    p, = promote_dtypes_inexact(p)
+    p, = promote_dtypes_inexact(jnp.asarray(p))
     count = jnp.broadcast_to(convert(count, p.dtype), shape)
     p = jnp.broadcast_to(p, shape)
     below_half = p < 0.5

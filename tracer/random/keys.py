@@ -102,7 +102,7 @@ def checked_key(name: str, key: Any) -> tuple[Array, bool]:
     return typed, raw
 
 
-def _wrapped(words: Any, dtype: KeyDType) -> Array:
+def _wrapped(words: Any, dtype: Any) -> Array:
     if not all(hasattr(words, name) for name in ("ndim", "shape", "dtype")):
         raise TypeError("JAX encountered invalid PRNG key data: expected key_data to have ndim, "
                         f"shape, and dtype attributes. Got {words}")

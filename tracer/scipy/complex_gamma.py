@@ -12,6 +12,7 @@ from .. import jnp, lax
 # (Abramowitz and Stegun, 6.1.41)
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 _SHIFT = 9
+_where: Any = jnp.where
 
 
 def stirling_rest(x: Any) -> Any:
@@ -29,19 +30,19 @@ def complex_loggamma(z: Any) -> Any:
     of sin(pi z) is taken in the half-plane of z, where it has no cut.
     """
     left = z.real < 0.5
-    right = jnp.where(left, 1 - z, z)
+    right = _where(left, 1 - z, z)
     far = right + _SHIFT
     found = (far - 0.5) * lax.log(far) - far + 0.5 * math.log(2 * math.pi) + stirling_rest(far)
     for k in range(_SHIFT):
         found = found - lax.log(right + k)
     lower = jnp.signbit(z.imag)
-    above = jnp.where(left, jnp.where(lower, lax.conj(z), z), 0.25 + 1j).astype(z.dtype)
+    above = _where(left, _where(lower, lax.conj(z), z), 0.25 + 1j).astype(z.dtype)
     # sin(pi z) = exp(-i pi z) (1 - exp(2 i pi z)) i / 2, z being less than half from a whole number
     near = lax.complex(above.real - lax.round(above.real, lax.RoundingMethod.TO_NEAREST_EVEN),
                        above.imag)
     sine = lax.log(-lax.expm1(2j * math.pi * near)) - 1j * math.pi * above + (
         0.5j * math.pi - math.log(2))
-    sine = jnp.where(lower, lax.conj(sine), sine)
-    found = jnp.where(left, math.log(math.pi) - sine - found, found)
+    sine = _where(lower, lax.conj(sine), sine)
+    found = _where(left, math.log(math.pi) - sine - found, found)
     pole = (z.imag == 0) & (z.real <= 0) & (z.real == jnp.floor(z.real))
-    return jnp.where(pole | jnp.isnan(z), complex(np.nan, np.nan), found).astype(z.dtype)
+    return _where(pole | jnp.isnan(z), complex(np.nan, np.nan), found).astype(z.dtype)

@@ -53,7 +53,8 @@ def hyp1f1(a, b, x):
         return total * shrink, last * shrink, scale + where(large, math.log(_BIG), 0.0)
 
     one = jnp.ones_like(x)
-    total, _, scale = lax.fori_loop(0, 300, term, (one, one, jnp.zeros_like(x)))
+    sums: Any = lax.fori_loop(0, 300, term, (one, one, jnp.zeros_like(x)))
+    total, _, scale = sums
     near = total * lax.exp(scale - where(below, y, 0.0))
     y = where(far, size, 200.0)
     last = rest = one
@@ -112,7 +113,8 @@ def _between(a: Any, b: Any, c: Any, z: Any, ends: Any) -> Any:
         return total + last, slope + (k + 1) * last, last
 
     one, zero = jnp.ones_like(z), jnp.zeros_like(z)
-    total, slope, _ = lax.fori_loop(0, terms, term, (one, zero, one))
+    sums: Any = lax.fori_loop(0, terms, term, (one, zero, one))
+    total, slope, _ = sums
     slope = slope / where(start == 0, 1.0, start)
 
     def step(i: Any, carry: Any) -> Any:
@@ -133,5 +135,5 @@ def _between(a: Any, b: Any, c: Any, z: Any, ends: Any) -> Any:
         return x + h, value, slope / where(h == 0, 1.0, h) + where(h == 0, carry[2], 0.0)
 
     x = where(ends | (start == 0), 0.5, start)
-    _, total, _ = lax.fori_loop(0, steps, step, (x, total, slope))
-    return total
+    end: Any = lax.fori_loop(0, steps, step, (x, total, slope))
+    return end[1]

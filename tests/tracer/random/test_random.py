@@ -350,3 +350,14 @@ ERRORS = [
 def test_errors_have_the_class_and_phrase_of_jax(expression: str, cls: type, message: str) -> None:
     with pytest.raises(cls, match=re.escape(message)):
         eval(expression, scope())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_counts_of_numbers_of_python_under_strict_settings(dtype):
+    key = random.key(12)
+    want = random.binomial(key, 21, 0.3, shape=(50,), dtype=dtype)
+    for setting in (st.numpy_dtype_promotion("strict"), st.numpy_rank_promotion("raise")):
+        with setting:
+            for f in (random.binomial, st.jit(random.binomial, static_argnums=(1, 2, 3, 4))):
+                found = f(key, 21, 0.3, (50,), dtype)
+                assert found.dtype == dtype and np.array_equal(found, want)
