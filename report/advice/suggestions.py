@@ -93,8 +93,9 @@ class Search:
         try:
             search.run(candidates, _FIRST)
             if not any(map(search.is_best, search.found)):
-                others = self.candidates.of(record, cause, others=True)
-                candidates += [c for c in others if c not in candidates]
+                others = [c for c in self.candidates.of(record, cause, others=True)
+                          if c not in candidates]
+                candidates += others
                 search.run(others, _SECOND)
             search.combine()
         except KeyboardInterrupt:
@@ -305,12 +306,15 @@ class _One:
         return s.nearly_removes and faster and not self.harm(s)
 
     def worth(self, s: Suggestion) -> float:
-        """The seconds that it saves, which count less where it raises memory or operations: where
-        much, as the square of how many times.
+        """The seconds that it saves, which count less where it raises memory or operations (where
+        much, as the square of how many times) or takes more of its arguments, which who passes them
+        would gather.
         """
         base, harm = self.trials.base, self.harm(s)
         times = max(s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0))
-        return (base.time - s.time) * (1.0, _RAISED, times ** -2.0)[harm]
+        taken = s._arguments / max(1, base.memory.argument_bytes)
+        factor = (1.0, _RAISED, times ** -2.0)[harm]
+        return (base.time - s.time) * (min(factor, taken ** -0.5) if taken > MUCH else factor)
 
     def rank(self, s: Suggestion) -> tuple:
         # of equals rather what is written in the function, and less rather than more of it
