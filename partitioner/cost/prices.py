@@ -143,11 +143,12 @@ class Prices:
             return Price(0, 0.0)
         received = {"all-gather": n - 1, "all-reduce": 2 * (n - 1) / n,
                     "collective-permute": 1}.get(kind, (n - 1) / n)
-        if self.topology is None:
+        topology = self.topology
+        if topology is None:
             return Price(round(EXCHANGE * self.received), received * self.received)
 
         def seconds(nbytes: int) -> float:
-            return collective_seconds(self.topology, kind, axes, n, nbytes, int(nbytes * received))
+            return collective_seconds(topology, kind, axes, n, nbytes, int(nbytes * received))
 
         def line(one: int, two: int) -> Price:
             slope = (seconds(two) - seconds(one)) / (two - one)

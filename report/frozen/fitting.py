@@ -112,11 +112,13 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
                 if isinstance(held, tuple) else _pinned(held, pins, mesh, (*path, (n, name, -1))))
         out.append(eqn.replace(invars=tuple(operands), params=params))
         pin(n, "value", eqn.outvars, eqn.location)
-    ends = []
+    ends: list[Atom] = []
     for k, a in enumerate(program.outvars):     # a value may be brought elsewhere as a result
         spec = None if path else pins.get((path, -1, "result", k))
-        moves = spec is not None and isinstance(a, Var) and pinned.get(a, spec) != spec
-        ends.append(constrained(a, spec, program.eqns[-1].location) if moves else same.get(a, a))
+        if spec is None or not isinstance(a, Var) or pinned.get(a, spec) == spec:
+            ends.append(same.get(a, a))
+        else:
+            ends.append(constrained(a, spec, program.eqns[-1].location if program.eqns else first))
     new = program.replace(eqns=out, outvars=ends)
     if "meshes" in program.memo:
         new.memo["meshes"] = program.memo["meshes"]
