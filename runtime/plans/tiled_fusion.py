@@ -294,7 +294,7 @@ def _once(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
         if other != s and s not in outside:
             same[s] = other
         else:
-            out.append(call._replace(inputs=inputs))
+            out.append(call if inputs == call.inputs else call._replace(inputs=inputs))
     return out
 
 
