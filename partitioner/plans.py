@@ -24,7 +24,6 @@ from ..ir.passes import Pass
 from ..ir.program import DONATED, OBJECTIVE, RECOMPUTES, Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
-from .cost.buffers import nbytes
 from .cost.prices import Objective
 from .cost.topology import Topology
 from .dumps import Dump
@@ -142,7 +141,8 @@ def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
         received = use.received_bytes
         total += received * use.count
         moved = max(moved, received if use.kind != "all-reduce" else 0)
-    grows = moved > 0 and moved >= sum([nbytes(t) for t in (*local.in_avals, *local.out_avals)])
+    grows = moved > 0 and moved >= sum(
+        [_memory.nbytes(t) for t in (*local.in_avals, *local.out_avals)])
     return repeats, grows or total >= MIN_BYTES_FOR_XLA_PLAN, grows
 
 
