@@ -29,6 +29,7 @@ def complex_loggamma(z: Any) -> Any:
     Right of 1/2 by Stirling's series at a larger number, left of it by reflection: the logarithm
     of sin(pi z) is taken in the half-plane of z, where it has no cut.
     """
+    z = jnp.asarray(z)
     left = z.real < 0.5
     right = _where(left, 1 - z, z)
     far = right + _SHIFT

@@ -105,6 +105,14 @@ def test_gamma_and_erfcx_of_complex_numbers(dtype, rtol) -> None:
         check_grads(special.loggamma, (z,), order=2, rtol=1e-3)
 
 
+def test_numbers_of_python() -> None:
+    for name in ("gamma", "loggamma", "erfcx"):
+        found = getattr(special, name)(-0.5 + 2j)
+        np.testing.assert_allclose(found, getattr(scipy_special, name)(-0.5 + 2j), rtol=1e-5)
+    np.testing.assert_allclose(special.hyp1f1(1, 2.0, 1), np.e - 1, rtol=1e-6)
+    np.testing.assert_allclose(special.hyp2f1(1, 1, 2, 0.5), 2 * np.log(2), rtol=1e-6)
+
+
 def test_real_loggamma_has_no_value_left_of_zero() -> None:
     found = special.loggamma(np.float32([-0.5, 0, 3, np.inf]))
     np.testing.assert_allclose(found, [np.nan, np.nan, np.log(2), np.inf], rtol=1e-6)
