@@ -16,6 +16,9 @@ class Node:
     def __init__(self, one, two):
         self.children = one, two
 
+    def __repr__(self):                 # in the names of tests
+        return f"Node{self.children}"
+
 
 @pytest.fixture(scope="module")
 def trees():
