@@ -54,19 +54,19 @@ from typing import TYPE_CHECKING, Any
 
 # public name -> (module, name there); modules are relative to the package
 _NAMES: dict[str, tuple[str, str]] = {
-    "Array": (".ir.array", "Array"),
-    "AbstractDevice": (".ir.device", "AbstractDevice"),
-    "Device": (".ir.device", "Device"),
+    "Array": (".ir.values.array", "Array"),
+    "AbstractDevice": (".ir.meshes.device", "AbstractDevice"),
+    "Device": (".ir.meshes.device", "Device"),
     "NamedSharding": (".ir.shardings.sharding", "NamedSharding"),
     "P": (".ir.spec", "PartitionSpec"),
-    "ShapeDtypeStruct": (".ir.shape_struct", "ShapeDtypeStruct"),
+    "ShapeDtypeStruct": (".ir.values.shape_struct", "ShapeDtypeStruct"),
     "Shard": (".runtime.arrays.blocks", "Shard"),
     "autoshard": (".planning.autoshard", "autoshard"),
     "auto_axes": (".tracer.shardings.sharding_functions", "auto_axes"),
     "block_until_ready": (".runtime.arrays.transfer", "block_until_ready"),
     "checkpoint": (".tracer.autodiff.checkpoint", "checkpoint"),
     "checkpoint_policies": (".tracer.autodiff.checkpoint", "checkpoint_policies"),
-    "config": (".ir.context", "config"),
+    "config": (".ir.settings.context", "config"),
     "clear_caches": (".driver.caches", "clear_caches"),
     "copy_to_host_async": (".runtime.arrays.transfer", "copy_to_host_async"),
     "closure_convert": (".tracer.autodiff.custom.closures", "closure_convert"),
@@ -80,7 +80,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "device_put": (".driver.execution.transfer", "device_put"),
     "devices": (".runtime.devices", "devices"),
     "effects_barrier": (".tracer.host.callbacks", "effects_barrier"),
-    "enable_x64": (".ir.context", "enable_x64"),
+    "enable_x64": (".ir.settings.context", "enable_x64"),
     "eval_shape": (".driver", "eval_shape"),
     "explain": (".driver.analysis.explain", "explain"),
     "explicit_axes": (".tracer.shardings.sharding_functions", "explicit_axes"),
@@ -111,7 +111,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "named_scope": (".tracer.staging.name_scopes", "named_scope"),
     "parse_program": (".ir.text.parse", "parse_program"),
     "pmap": (".driver.jit.pmap", "pmap"),
-    "profile_phases": (".ir.phases", "profile_phases"),
+    "profile_phases": (".ir.settings.phases", "profile_phases"),
     "process_count": (".runtime.devices", "process_count"),
     "process_index": (".runtime.devices", "process_index"),
     "process_indices": (".runtime.devices", "process_indices"),
@@ -123,33 +123,33 @@ _NAMES: dict[str, tuple[str, str]] = {
     "shard_map": (".tracer.shard_map.shard_map", "shard_map"),
     "smap": (".tracer.shard_map.shard_map", "smap"),
     "thaw_plan": (".driver.analysis.freeze", "thaw_plan"),
-    "typeof": (".ir.typeof", "typeof"),
+    "typeof": (".ir.values.typeof", "typeof"),
     "value_and_grad": (".tracer.autodiff.grad", "value_and_grad"),
     "whatif": (".driver.analysis.whatif", "whatif"),
     "vjp": (".tracer.autodiff.grad", "vjp"),
     "vmap": (".tracer.batching.vmap", "vmap"),
-    "debug_nans": (".ir.settings", "debug_nans"),
-    "debug_infs": (".ir.settings", "debug_infs"),
-    "check_tracer_leaks": (".ir.settings", "check_tracer_leaks"),
-    "checking_leaks": (".ir.settings", "checking_leaks"),
-    "log_compiles": (".ir.settings", "log_compiles"),
-    "enable_checks": (".ir.settings", "enable_checks"),
-    "debug_key_reuse": (".ir.settings", "debug_key_reuse"),
-    "softmax_custom_jvp": (".ir.settings", "softmax_custom_jvp"),
-    "explain_cache_misses": (".ir.settings", "explain_cache_misses"),
-    "no_tracing": (".ir.settings", "no_tracing"),
-    "numpy_rank_promotion": (".ir.settings", "numpy_rank_promotion"),
-    "numpy_dtype_promotion": (".ir.settings", "numpy_dtype_promotion"),
-    "default_matmul_precision": (".ir.settings", "default_matmul_precision"),
-    "default_prng_impl": (".ir.settings", "default_prng_impl"),
-    "enable_custom_prng": (".ir.settings", "enable_custom_prng"),
-    "legacy_prng_key": (".ir.settings", "legacy_prng_key"),
-    "threefry_partitionable": (".ir.settings", "threefry_partitionable"),
-    "transfer_guard": (".ir.settings", "transfer_guard"),
-    "transfer_guard_host_to_device": (".ir.settings", "transfer_guard_host_to_device"),
-    "transfer_guard_device_to_device": (".ir.settings", "transfer_guard_device_to_device"),
-    "transfer_guard_device_to_host": (".ir.settings", "transfer_guard_device_to_host"),
-    "disable_jit": (".ir.settings", "disable_jit"),
+    "debug_nans": (".ir.settings.managers", "debug_nans"),
+    "debug_infs": (".ir.settings.managers", "debug_infs"),
+    "check_tracer_leaks": (".ir.settings.managers", "check_tracer_leaks"),
+    "checking_leaks": (".ir.settings.managers", "checking_leaks"),
+    "log_compiles": (".ir.settings.managers", "log_compiles"),
+    "enable_checks": (".ir.settings.managers", "enable_checks"),
+    "debug_key_reuse": (".ir.settings.managers", "debug_key_reuse"),
+    "softmax_custom_jvp": (".ir.settings.managers", "softmax_custom_jvp"),
+    "explain_cache_misses": (".ir.settings.managers", "explain_cache_misses"),
+    "no_tracing": (".ir.settings.managers", "no_tracing"),
+    "numpy_rank_promotion": (".ir.settings.managers", "numpy_rank_promotion"),
+    "numpy_dtype_promotion": (".ir.settings.managers", "numpy_dtype_promotion"),
+    "default_matmul_precision": (".ir.settings.managers", "default_matmul_precision"),
+    "default_prng_impl": (".ir.settings.managers", "default_prng_impl"),
+    "enable_custom_prng": (".ir.settings.managers", "enable_custom_prng"),
+    "legacy_prng_key": (".ir.settings.managers", "legacy_prng_key"),
+    "threefry_partitionable": (".ir.settings.managers", "threefry_partitionable"),
+    "transfer_guard": (".ir.settings.managers", "transfer_guard"),
+    "transfer_guard_host_to_device": (".ir.settings.managers", "transfer_guard_host_to_device"),
+    "transfer_guard_device_to_device": (".ir.settings.managers", "transfer_guard_device_to_device"),
+    "transfer_guard_device_to_host": (".ir.settings.managers", "transfer_guard_device_to_host"),
+    "disable_jit": (".ir.settings.managers", "disable_jit"),
     "ensure_compile_time_eval": (".tracer.staging.compile_time", "ensure_compile_time_eval"),
     "float0": (".ir.dtypes", "float0"),
     **{name: (".tracer.references.ref", name) for name in (
@@ -204,13 +204,13 @@ if TYPE_CHECKING:
     from .driver.analysis.whatif import whatif as whatif
     from .driver.jit import jit as jit
     from .driver.jit.pmap import pmap as pmap
-    from .ir.array import Array as Array
-    from .ir.context import config as config
-    from .ir.device import Device as Device
-    from .ir.shape_struct import ShapeDtypeStruct as ShapeDtypeStruct
+    from .ir.meshes.device import Device as Device
+    from .ir.settings.context import config as config
     from .ir.shardings.sharding import NamedSharding as NamedSharding
     from .ir.spec import P as P
-    from .ir.typeof import typeof as typeof
+    from .ir.values.array import Array as Array
+    from .ir.values.shape_struct import ShapeDtypeStruct as ShapeDtypeStruct
+    from .ir.values.typeof import typeof as typeof
     from .planning.autoshard import autoshard as autoshard
     from .runtime.devices import device_count as device_count
     from .runtime.devices import devices as devices

@@ -13,8 +13,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from ..ir.context import config
 from ..ir.diagnostics.diagnostic import fail
+from ..ir.settings.context import config
 
 PACKAGE = __name__.partition(".")[0]
 # Public modules of shardtrace that JAX has none like. All others at its root are JAX's, or inner.

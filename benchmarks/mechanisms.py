@@ -19,7 +19,7 @@ from suite.library import Library, Program
 from suite.worker import Worker
 
 import shardtrace as st
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.support.environment import SKIPPABLE
 from shardtrace.runtime.plans.draft import recording_plans
 from shardtrace.runtime.plans.generated import WRITTEN

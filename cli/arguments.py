@@ -11,11 +11,11 @@ from typing import Any
 
 from ..ir.diagnostics.errors import ShardtraceError
 from ..ir.dtypes import parse_short
-from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from ..ir.shape_struct import ShapeDtypeStruct
+from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..ir.support.spelling import close_match, none_such
+from ..ir.values.shape_struct import ShapeDtypeStruct
 from .problems import Problem, failure
 
 _TYPE = re.compile(r"\s*(\w+)\[(.*)\]\s*")

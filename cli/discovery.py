@@ -35,9 +35,9 @@ from ..driver.execution.programs import further
 from ..driver.jit.jit import jit
 from ..driver.jit.jitted import Jitted
 from ..driver.jit.stages import Compiled, Lowered, Traced
-from ..ir.context import STATE
 from ..ir.diagnostics.extras import is_installed
 from ..ir.ops.communication.collective_kinds import each_collective
+from ..ir.settings.context import STATE
 from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import none_such
 from ..report.explanation import Explanation

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..driver.execution.call_capture import unwatched
 from ..driver.jit.jitted import Jitted
-from ..ir.array import Array
-from ..ir.shape_struct import ShapeDtypeStruct
+from ..ir.values.array import Array
+from ..ir.values.shape_struct import ShapeDtypeStruct
 from ..tracer.trees import tree
 from .arguments import given_arguments, mesh_for, parse_argument_type
 from .problems import Problem, failure

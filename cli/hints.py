@@ -21,9 +21,9 @@ from ..driver.execution.call_capture import unwatched
 from ..driver.execution.programs import further
 from ..driver.jit.jit import jit
 from ..driver.jit.jitted import Jitted
-from ..ir.array import Array
 from ..ir.program import Program
 from ..ir.spec import PartitionSpec
+from ..ir.values.array import Array
 from ..report.words import spec_text
 from .arguments import add_arguments, given_arguments, module_meshes, specs_of
 from .guesses import needed

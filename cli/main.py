@@ -19,9 +19,9 @@ import traceback
 from collections.abc import Sequence
 
 from ..driver.execution import progress_bars
-from ..ir.context import config
 from ..ir.diagnostics.diagnostic import visible
-from ..ir.phases import profile_phases
+from ..ir.settings.context import config
+from ..ir.settings.phases import profile_phases
 from ..ir.text.prose import wrapped
 from .output import Output
 from .parser import make_parser

@@ -13,7 +13,7 @@ import traceback
 from types import TracebackType
 
 from ..ir.diagnostics.errors import DumpError
-from ..ir.diagnostics.location import PACKAGE
+from ..ir.source.location import PACKAGE
 
 FINE, FINDING, USAGE, FAILED = 0, 1, 2, 3
 INTERRUPTED = 130

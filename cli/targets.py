@@ -20,14 +20,15 @@ from ..driver.analysis.freeze import Thawed
 from ..driver.execution.call_capture import unwatched
 from ..driver.execution.programs import further
 from ..driver.jit.stages import Compiled, Lowered, Traced
-from ..ir.array import Array
-from ..ir.context import STATE
+from ..ir.attributes import Requests
 from ..ir.diagnostics.errors import ShardtraceError
 from ..ir.dtypes import short_name
-from ..ir.program import Level, Program, Requests
+from ..ir.program import Level, Program
+from ..ir.settings.context import STATE
 from ..ir.support.scopes import override
 from ..ir.text.names import name_variables
 from ..ir.text.parse import decoded, load_program, parse_program
+from ..ir.values.array import Array
 from ..ir.verify import verify
 from ..report.explanation import Explanation
 from ..report.frozen.plan import FrozenPlan

@@ -13,10 +13,10 @@ from ..ir.support.lazy import lazy_import
 
 with collector_paused():             # what modules are made of stays
     from ..ir.api_boundary import bound_class
-    from ..ir.mesh import AbstractMesh, Mesh
-    from ..ir.shape_struct import ShapeDtypeStruct
+    from ..ir.meshes.mesh import AbstractMesh, Mesh
     from ..ir.shardings.sharding import NamedSharding, SingleDeviceSharding
     from ..ir.spec import PartitionSpec
+    from ..ir.values.shape_struct import ShapeDtypeStruct
     from ..tracer.advice import advisers
     from ..tracer.arrays import array_methods
     from .analysis import fix_prices

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.context import config
 from ..ir.diagnostics.diagnostic import fail
+from ..ir.settings.context import config
 from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import none_such
 from ..runtime.devices import local_devices, process_count, process_index

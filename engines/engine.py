@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ..ir.mesh import AbstractMesh
+from ..ir.meshes.mesh import AbstractMesh
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
 from ..runtime.processes.coordinator import current_coordinator

@@ -8,10 +8,10 @@ from ..driver.jit.boundary import Boundary
 from ..driver.jit.jitted import Jitted
 from ..driver.jit.stages import Traced
 from ..ir.api_boundary import bound_class
-from ..ir.array import Array
-from ..ir.mesh import AbstractMesh, Mesh
-from ..ir.shape_struct import ShapeDtypeStruct
+from ..ir.meshes.mesh import AbstractMesh, Mesh
 from ..ir.support.lazy import lazy_import
+from ..ir.values.array import Array
+from ..ir.values.shape_struct import ShapeDtypeStruct
 from ..runtime.arrays.transfer import put
 from ..tracer.staging.signature import Arguments
 from .jaxpr.values import array_of, struct_of

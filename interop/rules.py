@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..ir.context import STATE
-from ..ir.diagnostics.location import Location
+from ..ir.settings.context import STATE
+from ..ir.source.location import Location
 
 Rule = Callable[..., Any]
 

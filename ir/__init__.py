@@ -1,17 +1,24 @@
 """Ground floor: what a program is. Imports nothing from the other folders.
 
-    types, mesh, spec    the type of a value: dtype, shape, and how it is split over mesh axes
-    op, rule             what an op declares; factor rules say which dimensions go together
+    types, spec          the type of a value: dtype, shape, and how it is split over mesh axes
+    op, facts            what an op declares; op_instance, signature: an op with its params, its types
     program, verify      equations, the four levels of programs, and the check of their promises
-    context              what is current in a thread: mesh, interpreter, configuration
-    dtypes/              dtypes and promotion
+    attributes, passes   what passes tell each other; how they are declared and run
+    padded, manual_state dimensions that a mesh does not divide; values inside of shard_map
+    api_boundary         what every public function does about errors
+    meshes/              meshes, their axes, devices and processes
+    rules/               factor rules: which dimensions of an op go together
     shardings/           the forms in which a sharding is given
+    dtypes/              dtypes and promotion
+    values/, trees/      arrays and their types as users hand them over; containers of them
+    settings/            configuration, and what is current in a thread
     inference/           from types of operands to types of results
     ops/                 the declaration of every op, by kind
     kernels/             numeric algorithms on numpy arrays, which evaluators of ops call
     rewriting/           rewrites declared as shape and replacement, and what applies them
     text/                programs as text and back
-    diagnostics/         errors, and places in the user's source
+    source/              places in the user's source, and how messages name things there
+    diagnostics/         errors and their explanations
     support/             caches, lazy imports, records, buffers
 
 Importing it registers the op declarations with `OPS` and the printer with `Program`; both load when

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
-from .array import Array
-from .context import STATE, config, put_back
 from .diagnostics.diagnostic import ADVISERS, Diagnostic, Remedy
-from .diagnostics.location import PACKAGE, STANDS_BETWEEN, Location
 from .diagnostics.usual_mistakes import advice
-from .diagnostics.wording import in_names_of
+from .settings.context import STATE, config, put_back
+from .source.location import PACKAGE, STANDS_BETWEEN, Location
+from .source.wording import in_names_of
 from .support.immutable import replace
+from .values.array import Array
 
 # Libraries that the package calls: their frames below ours say nothing of the user's program.
 _CALLED = frozenset({"numpy", "scipy", "lark", "networkx", "rich", "ml_dtypes", "inspect", "copy",

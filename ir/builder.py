@@ -4,12 +4,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .diagnostics.location import UNKNOWN, Location
 from .inference.infer import infer
 from .inference.levels import together
-from .mesh import AbstractMesh
+from .meshes.mesh import AbstractMesh
 from .op import Op
 from .program import Atom, Equation, Level, Var
+from .source.location import UNKNOWN, Location
 from .types import ArrayType
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .mesh import AbstractMesh
+from .meshes.mesh import AbstractMesh
 from .support.interning import InternTable
 
 _EMPTY: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     infer             shape and dtype of the results                  inference, verifier
     multiple_results  whether there is a list of them                 all
     subprograms       params that hold programs                       passes, executors
-    rule              factor rule (ir/rule.py)                        typing, propagation,
+    rule              factor rule (ir/rules/rule.py)                        typing, propagation,
                                                                       lowering, batching, cost
     explicit          entries of the results on Explicit axes         inference
     pending           unreduced and reduced axes of the results       inference, optimiser
@@ -52,9 +52,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .context import STATE, Interpreter
 from .facts import facts_of
-from .rule import FactorRule, Pattern, rule_of_text
+from .rules.rule import FactorRule, Pattern, rule_of_text
+from .settings.context import STATE, Interpreter
 from .support.caches import tables
 from .support.immutable import immutable
 from .types import ArrayType, Shape

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .op import Op
-from .rule import FactorRule
+from .rules.rule import FactorRule
 from .support.caches import tables
 
 _RULES = tables("ir.op_instance.OpInstance.rules",

@@ -16,7 +16,7 @@ from .types import Shape
 
 if TYPE_CHECKING:
     from .program import Atom
-    from .rule import FactorRule
+    from .rules.rule import FactorRule
     from .types import ArrayType
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from .phases import in_phase
 from .program import Program
+from .settings.phases import in_phase
 from .support.named_tuple import NamedTuple
 
 

@@ -18,12 +18,11 @@ import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .diagnostics.location import UNKNOWN, Location
-from .mesh import AbstractMesh, empty_abstract_mesh
+from .meshes.mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .op_instance import OpInstance, instance_of
 from .signature import SIGNATURES, Signature
-from .support.named_tuple import NamedTuple
+from .source.location import UNKNOWN, Location
 from .types import ArrayType
 
 _NO_EFFECTS: frozenset[str] = frozenset()
@@ -84,47 +83,6 @@ Atom = Var | Literal
 
 # In the memo of a program: each variable is bound once, and before its use; literals are right.
 SOUND_NAMES = "sound_names"
-
-
-class Requests(NamedTuple):
-    """In the memo of a TRACED program: how its arguments are laid out and its results shall be, as
-    types on the mesh with all axes Explicit; None for those of which nothing is said.
-    """
-    arguments: tuple[ArrayType | None, ...]
-    results: tuple[ArrayType | None, ...]
-
-    KEY = "requests"
-
-
-class LayoutConstraints(NamedTuple):
-    """In the memo of a RESOLVED program: which results of equations stay as their types say, all if
-    `fixed` is None; and where the user constrains values.
-    """
-    fixed: frozenset[Var] | None
-    places: dict[Var, Location]
-
-    KEY = "demands"
-
-
-# In the memo of a LOCAL program: the pass that is still to come.
-NEXT_PASS = "next pass"
-
-# In the memo of a program: the passes that are left out, in alphabetical order.
-SKIPPED_PASSES = "without"
-
-# In the memo of a program: what it is partitioned for, (objective, hardware, limit of memory).
-OBJECTIVE = "judged by"
-
-# In the memo of a RESHARDED program and what is made of it: whether the planner lets devices
-# compute the same.
-RECOMPUTES = "repeats"
-
-# In the memo of a program: for each parameter whether results may take its memory.
-DONATED = "donated"
-
-# What the text of a program says and only the memo holds.
-TEXT_ATTRIBUTES = ("meshes", Requests.KEY, LayoutConstraints.KEY, NEXT_PASS, SKIPPED_PASSES,
-                   OBJECTIVE, DONATED)
 
 
 class Equation:

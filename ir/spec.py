@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .axes import AxisName, axes_overlap, axis_factor, axis_size, format_sub_axis, parse_axis
+from .meshes.axes import AxisName, axes_overlap, axis_factor, axis_size, format_sub_axis, parse_axis
 from .support.interning import Immutable, InternTable
 from .support.lazy import lazy_import
 

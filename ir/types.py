@@ -23,10 +23,11 @@ import numpy as np
 from .diagnostics.diagnostic import fail
 from .diagnostics.errors import IndivisibleError
 from .dtypes import ExtendedDType, long_name, short_name, tangent_dtype
-from .factor_axes import axis_set
 from .manual_state import NOT_MANUAL, ManualState, set_text
-from .memory import DEVICE, MemorySpace
-from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from .meshes.memory import DEVICE, MemorySpace
+from .meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from .rules.factor_axes import axis_set
+from .shardings.normalized import normalized_sharding, unsharded
 from .shardings.sharding import NamedSharding, named_sharding_abstract
 from .spec import PartitionSpec, parse_axis, spec_from_entries
 from .support.interning import InternTable
@@ -246,18 +247,6 @@ _set_entries, _set_text_memo, _set_memo, _set_mesh, _set_ndim = (
     _slots.ndim.__set__)
 _types: InternTable[ArrayType] = InternTable()
 _known_type = _types.entries.get
-_no_sharding: dict[int, NamedSharding] = {}
-
-
-def unsharded(ndim: int, mesh: AbstractMesh = empty_abstract_mesh) -> NamedSharding:
-    """The sharding of a whole value of `ndim` dimensions on `mesh`."""
-    if mesh is empty_abstract_mesh:
-        sharding = _no_sharding.get(ndim)
-        if sharding is None:
-            sharding = named_sharding_abstract(mesh, spec_from_entries(((),) * ndim))
-            _no_sharding[ndim] = sharding
-        return sharding
-    return named_sharding_abstract(mesh, spec_from_entries(((),) * ndim))
 
 
 def array_type(shape: Shape, dtype: Any, weak_type: bool = False,
@@ -351,33 +340,6 @@ def _make(shape, dtype, weak_type, sharding, manual, memory_space) -> ArrayType:
     _set_text_memo(self, {})
     _set_memo(self, {})
     return _types.add((shape, dtype, weak_type, sharding, manual, memory_space), self)
-
-
-def normalized_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
-    """The sharding as types hold it: abstract mesh, full-rank spec, Explicit axes only."""
-    mesh = sharding.mesh if isinstance(sharding.mesh, AbstractMesh) else sharding.mesh.abstract_mesh
-    spec = sharding.spec
-    entries = spec.entries
-    if len(entries) > ndim:
-        if any(entries[ndim:]):
-            raise ValueError(
-                f"Sharding {sharding} is only valid for values of rank at least {len(entries)}, "
-                f"but was applied to a value of rank {ndim}."
-                + (" For scalars the PartitionSpec should be P()" if ndim == 0 else ""))
-        entries = entries[:ndim]
-    elif len(entries) < ndim:
-        entries = entries + ((),) * (ndim - len(entries))
-    unreduced, reduced = spec.unreduced, spec.reduced
-    if mesh.are_all_axes_explicit:
-        kept = entries
-    else:
-        explicit = frozenset(mesh.explicit_axes)
-        kept = tuple(tuple(a for a in dim if parse_axis(a)[0] in explicit)
-                     if isinstance(dim, tuple) else () for dim in entries)
-        unreduced, reduced = unreduced & explicit, reduced & explicit
-    if kept == spec.entries and mesh is sharding.mesh and sharding.memory_kind is None:
-        return sharding
-    return named_sharding_abstract(mesh, spec_from_entries(kept, unreduced, reduced))
 
 
 def _check_divisible(shape: Shape, entries: Entries, sharding: NamedSharding) -> None:

@@ -33,13 +33,13 @@ import numpy as np
 
 from .diagnostics.diagnostic import clipped, error
 from .diagnostics.errors import VerificationError
-from .diagnostics.location import UNKNOWN
 from .inference.form import misfit
 from .inference.levels import LEVEL_RULES, Violation, check_collective
 from .kernels.key_data import storage_dtype
-from .mesh import AbstractMesh
+from .meshes.mesh import AbstractMesh
 from .op import Op
 from .program import SOUND_NAMES, Atom, Equation, Level, Literal, Program, Var
+from .source.location import UNKNOWN
 from .support.caches import cached
 from .support.lazy import lazy_import
 from .verify_types import bound_twice, check_heading, check_mesh, check_type

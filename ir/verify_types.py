@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from .factor_axes import canonical_axes, covered
 from .inference.levels import Violation
 from .kernels.key_data import storage_dtype
-from .mesh import AbstractMesh, empty_abstract_mesh
+from .meshes.mesh import AbstractMesh, empty_abstract_mesh
 from .program import Level, Program, Var
+from .rules.factor_axes import canonical_axes, covered
 from .spec import axes_overlap
 from .support.caches import cached
 from .text.placeholders import MissingConstant

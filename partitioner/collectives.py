@@ -6,9 +6,9 @@ Bytes are those that the busiest device receives under ring algorithms
 """
 from __future__ import annotations
 
-from ..ir.diagnostics.location import Location
 from ..ir.ops.communication.collective_kinds import each_collective, total_received
 from ..ir.program import Equation, Program
+from ..ir.source.location import Location
 from ..ir.support.immutable import immutable
 from .choice.comparisons import Alternative, kind_of_reason
 from .padding_notes import padded_share

@@ -13,7 +13,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..ir.rule import HALO, INDEXED, ORDERED, PASS, REDUCE, Factor, FactorRule
+from ..ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, Factor
+from ..ir.rules.rule import FactorRule
 from ..ir.support.caches import cached
 from ..ir.types import Entries, Shape
 

@@ -1,7 +1,7 @@
 """The passes from a traced program to the one that every device runs, in order."""
 from __future__ import annotations
 
-from ..ir.mesh import AbstractMesh
+from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.collective import ppermute_p
 from ..ir.ops.control.custom import CALLS
 from ..ir.passes import Pass, run_passes

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.context import config
+from ..ir.attributes import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Requests
 from ..ir.diagnostics.errors import VerificationError
-from ..ir.mesh import AbstractMesh
+from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.retiling import merged_axes
-from ..ir.program import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Program, Requests
+from ..ir.program import Program
+from ..ir.settings.context import config
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.support.caches import cached
 from ..ir.support.collector import collector_paused

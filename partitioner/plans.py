@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from ..ir.attributes import DONATED, OBJECTIVE, RECOMPUTES
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.ops.communication.collective_kinds import each_collective
 from ..ir.passes import Pass
-from ..ir.program import DONATED, OBJECTIVE, RECOMPUTES, Program
+from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective

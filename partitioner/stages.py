@@ -8,22 +8,14 @@ import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..ir.context import config
+from ..ir.attributes import DONATED, NEXT_PASS, OBJECTIVE, RECOMPUTES, SKIPPED_PASSES, Requests
 from ..ir.diagnostics.diagnostic import clipped
 from ..ir.diagnostics.errors import ShardtraceError, VerificationError
-from ..ir.diagnostics.location import is_ours
 from ..ir.passes import Pass, run_passes
-from ..ir.phases import in_phase
-from ..ir.program import (
-    DONATED,
-    NEXT_PASS,
-    OBJECTIVE,
-    RECOMPUTES,
-    SKIPPED_PASSES,
-    Level,
-    Program,
-    Requests,
-)
+from ..ir.program import Level, Program
+from ..ir.settings.context import config
+from ..ir.settings.phases import in_phase
+from ..ir.source.location import is_ours
 from ..ir.verify import verify
 from .dumps import Dump
 from .passes import PartitionRequest

@@ -12,16 +12,17 @@ from ..driver.analysis.explain import explain, explain_program
 from ..driver.jit.jit import jit
 from ..driver.jit.jitted import Jitted
 from ..driver.jit.stages import Traced
-from ..ir.context import config
+from ..ir.attributes import DONATED, Requests
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
-from ..ir.mesh import AbstractMesh, Mesh
-from ..ir.program import DONATED, Program, Requests
-from ..ir.shape_struct import ShapeDtypeStruct
+from ..ir.meshes.mesh import AbstractMesh, Mesh
+from ..ir.program import Program
+from ..ir.settings.context import config
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.spelling import none_such
+from ..ir.values.shape_struct import ShapeDtypeStruct
 from ..partitioner.cost.hardware import Hardware
 from ..partitioner.cost.prices import Objective
 from ..partitioner.cost.topology import Topology

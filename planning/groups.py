@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..ir.program import Equation, Program, Var
-from ..ir.rule import PASS, REDUCE
+from ..ir.rules.factor import PASS, REDUCE
 from ..ir.support.named_tuple import NamedTuple
 from ..partitioner.choice.decisions import groups_of
 from ..partitioner.factors import RuleInfo, rule_info

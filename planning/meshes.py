@@ -4,9 +4,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..ir.context import STATE
 from ..ir.diagnostics.diagnostic import fail
-from ..ir.mesh import AbstractMesh, AxisType, Mesh
+from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh
+from ..ir.settings.context import STATE
 from ..ir.shardings.sharding import NamedSharding
 
 NAMES = ("data", "model", "part")          # of the axes of a mesh that is chosen

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ..ir.mesh import AbstractMesh
+from ..ir.meshes.mesh import AbstractMesh
 from ..ir.op_instance import OpInstance
 from ..ir.ops.communication.sharding import sharding_constraint_p
 from ..ir.program import Var

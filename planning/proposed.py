@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.mesh import AbstractMesh, Mesh
+from ..ir.meshes.mesh import AbstractMesh, Mesh
 from ..ir.program import Program
 from ..ir.spec import PartitionSpec
 from ..ir.support.named_tuple import NamedTuple

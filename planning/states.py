@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ..ir.mesh import AbstractMesh
+from ..ir.meshes.mesh import AbstractMesh
 from ..ir.program import Equation, Program, Var
 from ..ir.spec import PartitionSpec, spec_from_entries
 from .groups import Groups

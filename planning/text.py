@@ -5,8 +5,8 @@ import pprint
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.diagnostics.wording import duration
 from ..ir.shardings.sharding import NamedSharding
+from ..ir.source.wording import duration
 from ..ir.spec import PartitionSpec
 from ..ir.text.prose import plain_table, wrapped
 from ..partitioner.cost.figures import Figures

@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Iterable, Sequence
 
 from ..ir.diagnostics.errors import MemoryLimitError, ShardtraceError
-from ..ir.diagnostics.location import UNKNOWN, Location
-from ..ir.mesh import AbstractMesh
+from ..ir.meshes.mesh import AbstractMesh
 from ..ir.program import Program, Var
+from ..ir.source.location import UNKNOWN, Location
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..partitioner.cost.figures import Figures, figures

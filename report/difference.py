@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.diagnostics.wording import duration
 from ..ir.ops.communication.sharding import reshard_p
+from ..ir.source.wording import duration
 from ..ir.support.html import code, escaped
 from ..ir.types import ArrayType
 from . import render

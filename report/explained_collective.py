@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.diagnostics.location import Location
+from ..ir.source.location import Location
 from ..partitioner.choice.comparisons import Alternative
 from ..partitioner.collectives import CollectiveRecord
 from .advice.suggestion import Found, Suggestion

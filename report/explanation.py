@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..ir.diagnostics.wording import duration
+from ..ir.source.wording import duration
 from ..ir.support.lazy import lazy_import
 from . import render
 from .analysis import Analysis

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.diagnostics.location import Location
 from ..ir.program import Equation, Var
-from ..ir.rule import SCAN
+from ..ir.rules.factor import SCAN
+from ..ir.source.location import Location
 from ..partitioner.cost.buffers import info_of, nbytes
 from .explained_collective import ExplainedCollective
 from .words import quantity

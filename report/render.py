@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir.diagnostics.diagnostic import visible
-from ..ir.diagnostics.wording import duration
+from ..ir.source.wording import duration
 from ..ir.support.html import escaped, grid, listed, page
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.diagnostics.wording import duration
+from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import pattern_of, row_of
 from .equal_collectives import grouped

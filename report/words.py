@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from ..ir.diagnostics.diagnostic import shown_part
-from ..ir.diagnostics.location import Location
+from ..ir.source.location import Location
 from ..ir.spec import PartitionSpec
 
 

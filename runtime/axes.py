@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..ir.mesh import BaseMesh
+from ..ir.meshes.mesh import BaseMesh
 from ..ir.op_instance import OpInstance
 from ..ir.program import Equation
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis

@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.array import Array
-from ..ir.context import STATE, x64_enabled
 from ..ir.diagnostics.errors import JaxRuntimeError
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.kernels.key_data import storage_dtype
-from ..ir.mesh import empty_abstract_mesh, empty_mesh
+from ..ir.meshes.mesh import empty_abstract_mesh, empty_mesh
 from ..ir.op import Op
 from ..ir.ops.control.callback import call_arguments, format_fields
 from ..ir.program import Equation
-from ..ir.pytree import flatten
+from ..ir.settings.context import STATE, x64_enabled
 from ..ir.shardings.sharding import SingleDeviceSharding
 from ..ir.support.lazy import lazy_import
 from ..ir.support.scopes import override
 from ..ir.text.placeholders import NamedCallable, OpaqueValue
+from ..ir.trees.pytree import flatten
 from ..ir.types import ArrayType, array_type
+from ..ir.values.array import Array
 from .arrays.array import ArrayImpl
 from .axes import MeshAtoms
 from .devices import local_devices

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.mesh import AbstractMesh
+from ..ir.meshes.mesh import AbstractMesh
 from ..ir.shardings.sharding import tile_index
 from ..ir.spec import axis_factor
 from ..ir.types import ArrayType

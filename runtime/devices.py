@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.context import config
-from ..ir.device import Device
 from ..ir.diagnostics.diagnostic import fail
-from ..ir.mesh import AxisType, Mesh
-from ..ir.process import process_identity
+from ..ir.meshes.device import Device
+from ..ir.meshes.mesh import AxisType, Mesh
+from ..ir.meshes.process import process_identity
+from ..ir.settings.context import config
 from ..ir.support.caches import cached
 
 PLATFORMS = ("cpu",)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostics.location import Location
 from ..ir.kernels.key_data import storage_dtype
 from ..ir.program import Equation, Program
+from ..ir.source.location import Location
 from ..ir.support.immutable import immutable
 from ..ir.support.lazy import lazy_import
 from .storage import Stored

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.device import Device
+from ..ir.meshes.device import Device
 from .devices import devices as all_devices
 
 

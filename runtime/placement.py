@@ -10,9 +10,9 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..ir.device import Device
 from ..ir.diagnostics.diagnostic import fail
-from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..ir.meshes.device import Device
+from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..ir.shardings.gspmd import GSPMDSharding, from_named, is_unnamed, named_on
 from ..ir.shardings.restate import spec_for_tiling
 from ..ir.shardings.sharding import NamedSharding, Sharding

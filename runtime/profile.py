@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics.diagnostic import visible
-from ..ir.diagnostics.location import Location
-from ..ir.diagnostics.wording import duration
 from ..ir.program import Equation, Program
+from ..ir.source.location import Location
+from ..ir.source.wording import duration
 from ..ir.support.immutable import immutable
 from ..ir.support.lazy import lazy_import
 from ..ir.support.scopes import override

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.device import Device
 from ..ir.kernels.key_data import storage_dtype
-from ..ir.mesh import Mesh
+from ..ir.meshes.device import Device
+from ..ir.meshes.mesh import Mesh
 from ..ir.shardings.gspmd import GSPMDSharding
 from ..ir.shardings.sharding import (
     NamedSharding,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..driver.analysis.budgets import assert_comm, check_limits, explained
 from ..driver.execution.call_capture import unwatched
-from ..ir.diagnostics.wording import duration
+from ..ir.source.wording import duration
 from ..report.explanation import Explanation
 from ..report.words import quantity
 from .seen import Seen

@@ -10,7 +10,7 @@ import functools
 import shlex
 from typing import Any, NoReturn
 
-from ..ir.diagnostics.wording import duration
+from ..ir.source.wording import duration
 from ..ir.support.html import FAINT, LOUD, code, page
 from ..ir.support.lazy import lazy_import
 from ..partitioner.cost.hardware import hardware_names

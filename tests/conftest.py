@@ -19,7 +19,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import hypothesis
 import pytest
 
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 
 from .executors import EXECUTORS, FURTHER
 from .paths import GOLDEN

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import shardtrace as st
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 
 
 def specs(mesh: AbstractMesh, rank: int) -> list[tuple[tuple[str, ...], ...]]:

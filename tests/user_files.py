@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
-from shardtrace.ir.context import STATE
+from shardtrace.ir.settings.context import STATE
 
 COUNT = itertools.count()
 

@@ -18,18 +18,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.api_boundary import bound_class
-from ..ir.context import STATE
 from ..ir.diagnostics.diagnostic import fail
-from ..ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from ..ir.meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ..ir.ops.control.user_partitioned import custom_partitioning_p
 from ..ir.program import Program
-from ..ir.rule import HALO, PASS, REDUCERS, REPLICATE, RuleError, make_rule
-from ..ir.rule_notation import rule_text
-from ..ir.shape_struct import ShapeDtypeStruct
+from ..ir.rules.factor import HALO, PASS, REDUCERS, REPLICATE
+from ..ir.rules.notation import rule_text
+from ..ir.rules.parse import RuleError
+from ..ir.rules.rule import make_rule
+from ..ir.settings.context import STATE
+from ..ir.shardings.normalized import unsharded
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
-from ..ir.types import ArrayType, Entries, array_type, unsharded
+from ..ir.types import ArrayType, Entries, array_type
+from ..ir.values.shape_struct import ShapeDtypeStruct
 from .staging.staging import trace_to_program
 from .staging.tracer import typeof
 from .trees import tree

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.array import Array
+from ..ir.values.array import Array
 from . import jnp, lax
 from .operands.dtype_promotion import dtype_name, promote_dtypes_inexact
 from .staging.constants import as_array

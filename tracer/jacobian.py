@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.context import x64_enabled
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.op import OPS
 from ..ir.ops.derivatives import convert_like, explicit_sharding
+from ..ir.settings.context import x64_enabled
 from ..ir.shardings.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from ..ir.types import ArrayType

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.array import Array
 from ..ir.dtypes import finfo, iinfo, issubdtype
 from ..ir.op import Op
 from ..ir.ops.indexing.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p
+from ..ir.values.array import Array
 from . import lax
 from .jnp.indexing.indexed_update import scatter_update
 from .jnp.reductions import reduce as reductions

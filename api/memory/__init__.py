@@ -1,4 +1,4 @@
 """Memory spaces, as in `jax.memory`."""
-from shardtrace.ir.memory import MemorySpace as Space
+from shardtrace.ir.meshes.memory import MemorySpace as Space
 
 __all__ = ["Space"]

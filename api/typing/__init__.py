@@ -3,7 +3,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shardtrace.ir.array import Array
+from shardtrace.ir.values.array import Array
 
 ArrayLike: TypeAlias = Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
 DTypeLike: TypeAlias = np.dtype | type | str

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.program import Atom
-from ...ir.typeof import typeof
+from ...ir.values.typeof import typeof
 from ...tracer.staging.compile_time import ensure_compile_time_eval
 
 __all__ = ["Atom", "Trace", "ensure_compile_time_eval",

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ...ir.context import config
+from ...ir.settings.context import config
 from ...ir.support.environment import OBJECTIVES
 from ...ir.support.lazy import lazy_import
 from ...partitioner.cost.hardware import DEFAULT_HARDWARE

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...ir.attributes import TEXT_ATTRIBUTES
 from ...ir.diagnostics.diagnostic import visible
 from ...ir.diagnostics.errors import ShardtraceError
-from ...ir.diagnostics.location import UNKNOWN
-from ...ir.program import TEXT_ATTRIBUTES, Program
+from ...ir.program import Program
 from ...ir.program_equality import programs_equal
+from ...ir.source.location import UNKNOWN
 from ...ir.text.folding import unfold_comment
 from ...ir.text.parse import decoded, load_program, parse_program
 from ...ir.text.print import print_program

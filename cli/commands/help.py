@@ -11,7 +11,7 @@ from ...ir.inference.infer import infer
 from ...ir.op import OPS, Op
 from ...ir.support.environment import VARIABLES
 from ...ir.support.spelling import none_such
-from ...ir.typeof import typeof
+from ...ir.values.typeof import typeof
 from ..output import Output
 from ..problems import Problem
 

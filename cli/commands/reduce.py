@@ -18,7 +18,7 @@ from ...driver.execution.programs import (
     run_program,
 )
 from ...ir.diagnostics.errors import ShardtraceError
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.collective_kinds import KINDS
 from ...ir.program import Level, Program
 from ...ir.support.spelling import none_such

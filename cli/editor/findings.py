@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import Diagnostic
-from ...ir.diagnostics.wording import duration
+from ...ir.source.wording import duration
 from ...report.warnings.waste import Waste
 from ...report.words import quantity
 from .targets import Names

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.mesh import AbstractMesh
-from ...ir.program import DONATED, TEXT_ATTRIBUTES, Program, Requests
+from ...ir.attributes import DONATED, TEXT_ATTRIBUTES, Requests
+from ...ir.meshes.mesh import AbstractMesh
+from ...ir.program import Program
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
 from ...partitioner.cost.hardware import Hardware

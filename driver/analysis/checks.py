@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import Mesh
+from ...ir.meshes.mesh import Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...runtime.storage import freeze_result

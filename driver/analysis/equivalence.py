@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import error
-from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.mesh import AbstractMesh, empty_abstract_mesh
+from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.control.user_partitioned import custom_partitioning_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType, Entries, array_type
 from ...partitioner.factors import RuleInfo, rule_info

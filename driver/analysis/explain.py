@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.context import config
 from ...ir.program import Level, Program
+from ...ir.settings.context import config
 from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.hardware import hardware as find_hardware
 from ...partitioner.cost.topology import Topology

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
-from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.topology import Topology
 from ...report.advice.changes import Argument, Change, Prioritize, Result, text_of

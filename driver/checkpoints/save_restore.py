@@ -14,16 +14,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...ir.context import STATE, x64_enabled
-from ...ir.device import Device, process_index
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import IndivisibleError
-from ...ir.diagnostics.location import capture
 from ...ir.dtypes import canonicalize_dtype, is_extended
 from ...ir.dtypes.table import long_name, parse_long
-from ...ir.shape_struct import ShapeDtypeStruct
+from ...ir.meshes.device import Device, process_index
+from ...ir.settings.context import STATE, x64_enabled
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ...ir.source.location import capture
 from ...ir.spec import PartitionSpec
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...runtime.arrays.array import ArrayImpl
 from ...runtime.arrays.blocks import PENDING_SUM
 from ...runtime.arrays.host import PYTHON_NUMBERS

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.mesh import Mesh
-from ...ir.shape_struct import ShapeDtypeStruct
+from ...ir.meshes.mesh import Mesh
 from ...ir.shardings.sharding import Sharding
+from ...ir.values.array import Array
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...runtime.arrays.array import ArrayImpl
 from ...runtime.processes.coordinator import current_coordinator
 from ...runtime.storage import LocalBlocks, Stored, memory_of, new_stored, on_mesh

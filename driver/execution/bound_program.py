@@ -9,14 +9,14 @@ from typing import Any, Self
 import numpy as np
 
 from ...engines.engine import ENGINES
-from ...ir.context import STATE, config
-from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import Mesh
+from ...ir.meshes.device import Device
+from ...ir.meshes.mesh import Mesh
 from ...ir.ops.control.callback import INSPECTED, inspect_sharding_p
 from ...ir.passes import run_passes
-from ...ir.phases import phase
 from ...ir.program import Program
+from ...ir.settings.context import STATE, config
+from ...ir.settings.phases import phase
 from ...ir.shardings.refinement import Refinement
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec

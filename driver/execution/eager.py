@@ -4,13 +4,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.context import STATE, config, put_back, trace_settings
-from ...ir.mesh import Mesh
+from ...ir.meshes.mesh import Mesh
+from ...ir.meshes.process import process_identity
 from ...ir.op import DEFAULT_INTERPRETER, Op, params_key
 from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.ops.elementwise.identity import copy_p
-from ...ir.process import process_identity
 from ...ir.program import Program, subprograms_in
+from ...ir.settings.context import STATE, config, put_back, trace_settings
 from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
 from ...partitioner.pipeline import Options

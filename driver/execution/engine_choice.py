@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 from ...engines.engine import ENGINES
-from ...ir.context import config
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.settings.context import config
 from ...ir.support.spelling import none_such
 from .executable import Executable
 

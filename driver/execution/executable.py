@@ -6,10 +6,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...ir.device import Device
 from ...ir.dtypes import float0
+from ...ir.meshes.device import Device
 from ...ir.program import Program
-from ...ir.settings import transfer_guarded
+from ...ir.settings.managers import transfer_guarded
 from ...ir.shardings.formats import Layout
 from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType

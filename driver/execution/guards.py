@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.array import Array
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import JaxRuntimeError
-from ...ir.settings import transfer_allowed
+from ...ir.settings.managers import transfer_allowed
 from ...ir.support.lazy import lazy_import
+from ...ir.values.array import Array
 from ...tracer.staging.tracer import typeof
 
 logging = lazy_import("logging")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.manual_state import NOT_MANUAL, ManualState
-from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.passes import Pass
 from ...ir.program import Equation, Program
 from ...ir.rewriting.retyped import Retyped

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.diagnostics.location import capture
-from ...ir.mesh import Mesh
-from ...ir.process import process_identity
+from ...ir.meshes.mesh import Mesh
+from ...ir.meshes.process import process_identity
 from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.location import capture
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple

@@ -7,9 +7,9 @@ from typing import Any
 from ...engines.xla.engine import XLAProgram
 from ...engines.xla.source import Source
 from ...engines.xla.stablehlo import hlo_of_traced, stablehlo_of_local, stablehlo_of_traced
-from ...ir.diagnostics.location import Location
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Program
+from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec
 from ...tracer.trees import tree
 from .executable import Executable

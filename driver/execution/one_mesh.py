@@ -1,12 +1,12 @@
 """Find the one mesh that a computation runs on, and refuse types or ops that name another."""
 from __future__ import annotations
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.control.call import jit_p
 from ...ir.program import Program
+from ...ir.settings.context import STATE
 from ...ir.shardings.sharding import NamedSharding
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.context import config
+from ...ir.attributes import DONATED
 from ...ir.fingerprint import fingerprint
-from ...ir.mesh import AbstractMesh
-from ...ir.program import DONATED, Program
+from ...ir.meshes.mesh import AbstractMesh
+from ...ir.program import Program
+from ...ir.settings.context import config
 from ...ir.support.collector import collector_paused
 from ...ir.support.program_cache import ProgramCache
 from ...partitioner.dumps import Dump

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ...ir.context import config
 from ...ir.diagnostics.diagnostic import visible
+from ...ir.settings.context import config
 from ...ir.support import progress
 from ...ir.support.lazy import lazy_import
 

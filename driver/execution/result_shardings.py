@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.memory import MemorySpace, space_of_kind
-from ...ir.mesh import AxisType
+from ...ir.meshes.memory import MemorySpace, space_of_kind
+from ...ir.meshes.mesh import AxisType
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.caches import cached

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.context import STATE
-from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.memory import MemorySpace, space_of_kind
-from ...ir.mesh import Mesh
+from ...ir.meshes.device import Device
+from ...ir.meshes.memory import MemorySpace, space_of_kind
+from ...ir.meshes.mesh import Mesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.ops.elementwise.identity import device_put_p
-from ...ir.settings import transfer_guarded
+from ...ir.settings.context import STATE
+from ...ir.settings.managers import transfer_guarded
 from ...ir.shardings.formats import Format, Layout
 from ...ir.shardings.gspmd import GSPMDSharding, named_on
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
-from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.types import ArrayType
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...tracer.references.ref import Ref, refuse_result
 from ...tracer.staging.signature import Arguments, function_name
 from ...tracer.staging.tracer import Tracer, typeof

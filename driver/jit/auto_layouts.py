@@ -8,7 +8,7 @@ CPU).
 from __future__ import annotations
 
 from ...ir.program import Equation, Program, Var
-from ...ir.rule import PASS
+from ...ir.rules.factor import PASS
 from ...ir.shardings.formats import Layout
 from ...partitioner.preparation.inline import inline
 

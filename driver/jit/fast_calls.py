@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.context import config, usual_context
-from ...ir.mesh import ENTERED
-from ...ir.process import THREAD
+from ...ir.meshes.mesh import ENTERED
+from ...ir.meshes.process import THREAD
+from ...ir.settings.context import config, usual_context
 from ...ir.support.caches import tables
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.typeof import type_of_constant
+from ...ir.values.typeof import type_of_constant
 from ...runtime.arrays.array import ARRAYS, ArrayImpl
 from ...runtime.processes import coordinator
 from ...tracer.staging.signature import Arguments

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...ir.device import Device
+from ...ir.meshes.device import Device
 from ...ir.shardings.sharding import SingleDeviceSharding
 from ...partitioner.cost.prices import Objective
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options

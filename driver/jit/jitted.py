@@ -14,19 +14,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.api_boundary import bound_class, process_exception
-from ...ir.array import Array
-from ...ir.context import STATE, call_settings, config, jit_disabled, trace_settings
-from ...ir.device import Device
-from ...ir.diagnostics.location import SCOPES
-from ...ir.diagnostics.wording import warn
-from ...ir.mesh import entered_mesh
+from ...ir.attributes import DONATED
+from ...ir.meshes.device import Device
+from ...ir.meshes.mesh import entered_mesh
+from ...ir.meshes.process import process_identity
 from ...ir.ops.control.call import jit_p
-from ...ir.phases import phase
-from ...ir.process import process_identity
-from ...ir.program import DONATED, Program
-from ...ir.shape_struct import ShapeDtypeStruct
+from ...ir.program import Program
+from ...ir.settings.context import STATE, call_settings, config, jit_disabled, trace_settings
+from ...ir.settings.phases import phase
+from ...ir.source.location import SCOPES
+from ...ir.source.wording import warn
 from ...ir.support.caches import Cache, tables
 from ...ir.types import ArrayType
+from ...ir.values.array import Array
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
 from ...partitioner.stages import with_attribute
 from ...runtime.arrays.array import ArrayImpl

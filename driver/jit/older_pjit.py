@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.api_boundary import bound_class
-from ...ir.context import STATE, config, mesh_context
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.wording import warn
-from ...ir.mesh import entered_mesh
+from ...ir.meshes.mesh import entered_mesh
+from ...ir.settings.context import STATE, config, mesh_context
 from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.wording import warn
 from ...ir.spec import PartitionSpec
 from ...runtime.arrays.array import ArrayImpl
 from ...runtime.arrays.global_device_array import GlobalDeviceArray

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...ir.api_boundary import bound_class
-from ...ir.context import STATE
-from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import Mesh
+from ...ir.meshes.device import Device
+from ...ir.meshes.mesh import Mesh
+from ...ir.settings.context import STATE
 from ...ir.shardings.base_sharding import indivisible
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec

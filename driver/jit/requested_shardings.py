@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.context import STATE
-from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import DuplicateSpecError, IndivisibleError
-from ...ir.diagnostics.wording import warn
-from ...ir.mesh import entered_mesh
-from ...ir.process import process_identity
+from ...ir.meshes.device import Device
+from ...ir.meshes.mesh import entered_mesh
+from ...ir.meshes.process import process_identity
+from ...ir.settings.context import STATE
 from ...ir.shardings.formats import AutoLayout, Format, Layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ...ir.source.wording import warn
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, axes_overlap
 from ...ir.types import ArrayType
 from ...runtime.devices import local_devices

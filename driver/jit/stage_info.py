@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Program
-from ...ir.shape_struct import struct_of
 from ...ir.shardings.formats import Format
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
+from ...ir.values.shape_struct import struct_of
 from ...tracer.staging.signature import Arguments
 from ...tracer.trees import tree
 from ..execution.executable import Executable

@@ -6,16 +6,16 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from ...ir.api_boundary import bound_class
-from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.location import Location
+from ...ir.meshes.device import Device
 from ...ir.program import Program
-from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.formats import Format, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, SingleDeviceSharding
+from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...runtime.arrays.array import ARRAYS
 from ...tracer.staging.tracer import typeof
 from ...tracer.trees import tree

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.device import Device
-from ...ir.process import ProcessIdentity
+from ...ir.meshes.device import Device
+from ...ir.meshes.process import ProcessIdentity
 from ...ir.shardings.sharding import Sharding
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import

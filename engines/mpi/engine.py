@@ -5,10 +5,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.diagnostics.location import capture
-from ...ir.mesh import AbstractMesh
-from ...ir.process import ProcessIdentity
+from ...ir.meshes.mesh import AbstractMesh
+from ...ir.meshes.process import ProcessIdentity
 from ...ir.program import Program
+from ...ir.source.location import capture
 from ...ir.support.lazy import lazy_import
 from ...runtime.processes.coordinator import Call, set_default_coordinator
 from ...runtime.processes.simulated import deal_devices

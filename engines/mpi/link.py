@@ -21,7 +21,7 @@ import numpy as np
 
 from ...ir.diagnostics.errors import ProcessMismatchError
 from ...ir.diagnostics.extras import need
-from ...ir.diagnostics.location import Location
+from ...ir.source.location import Location
 from ...ir.support.lazy import lazy_import
 from ...runtime.processes.coordinator import Call
 from ...runtime.processes.standing import Standing, State, mismatch, named, raised, waiting

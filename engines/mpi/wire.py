@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Equation, Program
 from ...runtime.axes import axis_names
 from ...runtime.per_device.executor import PerDeviceRun

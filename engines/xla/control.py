@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.axes import axes_overlap
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.meshes.axes import axes_overlap
 from ...ir.ops.communication.collective_kinds import each_collective
 from ...ir.program import Atom, Equation, Program
 from .literals import dtype_text, plain, tuple_of

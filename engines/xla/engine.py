@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ...ir.context import config
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import JaxRuntimeError
 from ...ir.diagnostics.extras import need_jax
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Level, Program
+from ...ir.settings.context import config
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...runtime.device_blocks import DeviceBlocks

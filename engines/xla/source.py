@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.attributes import DONATED
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.location import Location
 from ...ir.dtypes import is_extended
 from ...ir.kernels.key_data import key_words, storage_dtype
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.control.custom import CALLS
-from ...ir.program import DONATED, Atom, Equation, Program, Var
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.source.location import Location
 from ...ir.types import ArrayType
 from ...runtime.axes import mesh_atoms
 from ...runtime.simulation.executor import used_axes

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.diagnostics.extras import need_jax
-from ...ir.diagnostics.location import Location
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Program
+from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from .engine import ask_for_devices, check_devices, enabled_x64, executed

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Equation, Program
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...ir.diagnostics.wording import duration
+from ...ir.source.wording import duration
 from ...report.explanation import Explanation
 from ...report.words import quantity
 from .report import XlaReport, empty_table, printed

@@ -9,8 +9,8 @@ from typing import Any
 from ...driver.jit.jitted import Jitted
 from ...driver.jit.stages import Compiled, Lowered
 from ...ir.diagnostics.extras import need_jax
-from ...ir.diagnostics.location import Location
-from ...ir.diagnostics.wording import duration
+from ...ir.source.location import Location
+from ...ir.source.wording import duration
 from ...ir.support.lazy import lazy_import
 from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.hardware import hardware as find_hardware

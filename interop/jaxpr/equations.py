@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.location import Location
 from ...ir.dialect import OPS
-from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
+from ...ir.source.location import Location
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ..registered import REGISTERED

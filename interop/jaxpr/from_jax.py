@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics.extras import need_jax
-from ...ir.mesh import AbstractMesh, Mesh
-from ...ir.shape_struct import ShapeDtypeStruct
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.shardings.sharding import Sharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...tracer.staging.signature import Arguments
 from ...tracer.staging.tracer import typeof
 from ..imported import Imported

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.diagnostics.location import Location
+from ...ir.source.location import Location
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ..files import is_library

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.dialect import OPS
-from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.support.lazy import lazy_import
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...tracer.host.callbacks import debug_callback, debug_print, io_callback, pure_callback
 from ...tracer.lax import linalg
 from ...tracer.lax.communication.manual_axes import axis_index, axis_size

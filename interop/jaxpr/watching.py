@@ -14,9 +14,9 @@ from ...driver.execution.call_capture import WATCH
 from ...driver.jit.boundary import Boundary
 from ...driver.jit.jitted import Jitted
 from ...driver.jit.stages import Traced
-from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.support.lazy import lazy_import
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...tracer.staging.signature import Arguments
 from ..imported import Imported
 from .from_jax import from_jax

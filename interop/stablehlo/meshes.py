@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.shardings.hlo_sharding import HloSharding
 from ...ir.shardings.refinement import common_refinement
 from ...ir.shardings.restate import spec_for_tiling

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ...engines.xla.engine import check_devices
-from ...ir.context import enable_x64
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.extras import need_jax
-from ...ir.mesh import AbstractMesh, Mesh
-from ...ir.shape_struct import ShapeDtypeStruct
+from ...ir.meshes.mesh import AbstractMesh, Mesh
+from ...ir.settings.context import enable_x64
 from ...ir.support.lazy import lazy_import
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ..imported import Imported
 from ..jaxpr.values import mesh_of as mesh_like
 from . import custom_calls, ops, regions  # noqa: F401  (they enter their rules)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.location import Location, ParsedLocation
-from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
+from ...ir.source.location import Location, ParsedLocation
 from ...ir.support.caches import cached
 from ...tracer.staging.tracer import typeof
 from ..files import is_library

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.lazy import lazy_import

@@ -18,12 +18,12 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..source.location import UNKNOWN, Location, capture
 from ..support.immutable import immutable
 from ..support.lazy import lazy_pattern
-from .location import UNKNOWN, Location, capture
 
 if TYPE_CHECKING:
-    from ..mesh import AbstractMesh
+    from ..meshes.mesh import AbstractMesh
     from ..spec import PartitionSpec
 
 _UNPRINTED = lazy_pattern(r"[^\n\t -~]")

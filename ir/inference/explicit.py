@@ -10,7 +10,7 @@ from typing import Any
 
 from ..diagnostics.diagnostic import fail
 from ..diagnostics.errors import ShardingTypeError
-from ..mesh import empty_abstract_mesh
+from ..meshes.mesh import empty_abstract_mesh
 from ..op import Op
 from ..types import ArrayType, Entries, Shape, short_list
 

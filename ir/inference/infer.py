@@ -11,19 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..context import STATE
 from ..diagnostics.diagnostic import fail
 from ..diagnostics.errors import ShardingTypeError
 from ..manual_state import NOT_MANUAL, ManualState
-from ..memory import DEVICE, MemorySpace
-from ..mesh import AbstractMesh, empty_abstract_mesh
+from ..meshes.memory import DEVICE, MemorySpace
+from ..meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ..op import Op, inference_key
 from ..op_instance import OpInstance, instance_of
-from ..phases import rule_evaluated
+from ..settings.context import STATE
+from ..settings.phases import rule_evaluated
+from ..shardings.normalized import unsharded
 from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..signature import SIGNATURES, Signature
 from ..spec import spec_from_entries
-from ..types import ArrayType, Shape, array_type, short_list, unsharded
+from ..types import ArrayType, Shape, array_type, short_list
 from .explicit import POLICIES, WHOLE_OF_WHOLE, padded
 from .factor_conflicts import add_factors
 from .unreduced import explicit_pending_axes, is_pending, pending_axes, refuse_pending

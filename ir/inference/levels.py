@@ -9,14 +9,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..factor_axes import Fragments, canonical_axes, factor_axes
 from ..manual_state import ManualState
-from ..memory import DEVICE
-from ..mesh import AbstractMesh, empty_abstract_mesh
+from ..meshes.memory import DEVICE
+from ..meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ..op import Op
 from ..op_instance import OpInstance
 from ..program import Level
-from ..rule import ELEMENTWISE, PASS
+from ..rules.factor import PASS
+from ..rules.factor_axes import Fragments, canonical_axes, factor_axes
+from ..rules.rule import ELEMENTWISE
 from ..spec import parse_axis
 from ..support.lazy import lazy_import
 from ..types import ArrayType

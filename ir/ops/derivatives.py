@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..context import x64_enabled
 from ..diagnostics.diagnostic import fail
 from ..dtypes import canonicalize_dtype, dtype_of, tangent_dtype
 from ..manual_state import ManualState
 from ..op import OPS, Op
+from ..settings.context import x64_enabled
 from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..support.caches import cached

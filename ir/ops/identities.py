@@ -19,8 +19,8 @@ def extremum(dtype: np.dtype, largest: bool) -> Any:
 
 
 def identity(operator: str, dtype: np.dtype) -> Any:
-    """What changes no result of a reduction or scan (an operator of ir/rule.py), as a number of the
-    dtype; None where there is none."""
+    """What changes no result of a reduction or scan, as a number of the dtype; None where there is
+    none. operator: of a factor (ir/rules/factor.py)."""
     if operator in ("max", "argmax", "logsumexp"):
         value = extremum(dtype, False)
     elif operator in ("min", "argmin"):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..mesh import AbstractMesh
+from ..meshes.mesh import AbstractMesh
 from ..program import Atom, Equation, Literal, Program, Var
 from ..types import ArrayType
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ..device import Device, process_index
 from ..diagnostics.diagnostic import error
 from ..diagnostics.errors import IndivisibleError
+from ..meshes.device import Device, process_index
 from ..support.caches import cached
 from ..support.interning import Immutable
 from ..support.lazy import lazy_import

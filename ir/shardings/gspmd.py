@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..device import Device, check_memory_kind
 from ..diagnostics.diagnostic import fail
-from ..mesh import Mesh
+from ..meshes.device import Device, check_memory_kind
+from ..meshes.mesh import Mesh
 from ..spec import PartitionSpec
 from ..support.lazy import lazy_import
 from .base_sharding import Index, Shape, Sharding, indivisible

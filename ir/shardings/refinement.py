@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..axes import AxisName
-from ..mesh import AbstractMesh, AxisType
+from ..meshes.axes import AxisName
+from ..meshes.mesh import AbstractMesh, AxisType
 from ..spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 
 Parts = Mapping[AxisName, tuple[AxisName, ...]]      # axis of a mesh -> axes of the refinement

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics.diagnostic import error
 from ..diagnostics.errors import IndivisibleError
-from ..mesh import AbstractMesh, AxisType, Mesh
+from ..meshes.mesh import AbstractMesh, AxisType, Mesh
 from ..spec import AxisName, PartitionSpec
 from ..support.lazy import lazy_import
 

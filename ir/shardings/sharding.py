@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..device import MEMORY_KINDS, Device, check_memory_kind
 from ..diagnostics.diagnostic import fail
-from ..mesh import AbstractMesh, Mesh
+from ..meshes.device import MEMORY_KINDS, Device, check_memory_kind
+from ..meshes.mesh import AbstractMesh, Mesh
 from ..spec import UNCONSTRAINED, PartitionSpec, parse_axis
 from ..support.caches import tables
 from ..support.interning import InternTable

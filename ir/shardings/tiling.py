@@ -14,7 +14,7 @@ from typing import Any
 
 from ..diagnostics.diagnostic import error, fail
 from ..diagnostics.errors import DuplicateSpecError
-from ..mesh import AbstractMesh, AxisType, Mesh
+from ..meshes.mesh import AbstractMesh, AxisType, Mesh
 from ..spec import (
     UNCONSTRAINED,
     AxisName,

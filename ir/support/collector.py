@@ -18,7 +18,7 @@ class _Pauses:
 
     No lock is taken, since an interrupt may come while it is held. A stage that an interrupt leaves
     ends as its object goes, and where a traceback keeps that, by the call of the package that the
-    interrupt passes (`put_back` in ir/context.py).
+    interrupt passes (`put_back` in ir/settings/context.py).
     """
 
     def __init__(self) -> None:

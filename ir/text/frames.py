@@ -13,24 +13,12 @@ from typing import Any
 from lark import Token
 from lark.exceptions import UnexpectedInput
 
+from ..attributes import DONATED, NEXT_PASS, OBJECTIVE, SKIPPED_PASSES, LayoutConstraints, Requests
 from ..diagnostics.errors import ShardtraceError
-from ..diagnostics.location import Location
 from ..kernels.key_data import storage_dtype
-from ..mesh import AbstractMesh, Mesh
-from ..program import (
-    DONATED,
-    NEXT_PASS,
-    OBJECTIVE,
-    SKIPPED_PASSES,
-    Atom,
-    Equation,
-    LayoutConstraints,
-    Level,
-    Literal,
-    Program,
-    Requests,
-    Var,
-)
+from ..meshes.mesh import AbstractMesh, Mesh
+from ..program import Atom, Equation, Level, Literal, Program, Var
+from ..source.location import Location
 from ..support.spelling import close_match
 from ..types import ArrayType
 from .names import given_name

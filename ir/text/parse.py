@@ -18,7 +18,7 @@ from lark.exceptions import UnexpectedInput
 
 from .. import dialect  # noqa: F401 - a text may use any op
 from ..diagnostics.errors import ShardtraceError
-from ..mesh import AbstractMesh, Mesh, empty_abstract_mesh
+from ..meshes.mesh import AbstractMesh, Mesh, empty_abstract_mesh
 from ..program import Program
 from ..support.collector import collector_paused
 from ..types import ArrayType

@@ -19,24 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Device
-from ..diagnostics.location import UNKNOWN
+from ..attributes import DONATED, NEXT_PASS, OBJECTIVE, SKIPPED_PASSES, LayoutConstraints, Requests
 from ..kernels.key_data import storage_dtype
-from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..meshes.device import Device
+from ..meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..op import Op, params_key
-from ..program import (
-    DONATED,
-    NEXT_PASS,
-    OBJECTIVE,
-    SKIPPED_PASSES,
-    Atom,
-    Equation,
-    LayoutConstraints,
-    Level,
-    Literal,
-    Program,
-    Requests,
-)
+from ..program import Atom, Equation, Level, Literal, Program
+from ..source.location import UNKNOWN
 from ..support.collector import collector_paused
 from ..support.lazy import lazy_import
 from ..types import ArrayType

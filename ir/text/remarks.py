@@ -19,10 +19,10 @@ import os
 import re
 from collections.abc import Mapping
 
-from ..diagnostics.location import UNKNOWN, Location, ParsedLocation
-from ..mesh import AbstractMesh
+from ..meshes.mesh import AbstractMesh
 from ..ops.communication.collective_kinds import equation_kind
 from ..program import Equation, Var
+from ..source.location import UNKNOWN, Location, ParsedLocation
 from ..support.lazy import lazy_pattern
 from .placeholders import quote
 from .value_printer import axis_text, unquote

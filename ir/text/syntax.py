@@ -13,7 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 
 from ..diagnostics.diagnostic import Diagnostic
 from ..diagnostics.errors import ProgramSyntaxError
-from ..diagnostics.location import Location
+from ..source.location import Location
 
 
 class Mistake(Exception):

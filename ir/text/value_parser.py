@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..device import AbstractDevice, Device
 from ..diagnostics.diagnostic import clipped
 from ..dtypes import parse_short
 from ..manual_state import NOT_MANUAL, ManualState
-from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..meshes.device import AbstractDevice, Device
+from ..meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..op import OPS
 from ..param_types import PARAM_TYPES
 from ..shardings.sharding import NamedSharding, SingleDeviceSharding, named_sharding_abstract

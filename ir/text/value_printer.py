@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Device
 from ..dtypes import ExtendedDType, short_name
 from ..manual_state import ManualState
-from ..memory import DEVICE
-from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..meshes.device import Device
+from ..meshes.memory import DEVICE
+from ..meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..op import Op
 from ..param_types import PARAM_TYPES, register_param_type
 from ..program import Level, Program

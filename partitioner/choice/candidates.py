@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from ...ir.rule import PASS, REDUCE
+from ...ir.rules.factor import PASS, REDUCE
 from ...ir.support.named_tuple import NamedTuple
 from ..factors import Axes, RuleInfo, project
 from .costs import Pending, parts_of

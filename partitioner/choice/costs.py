@@ -4,12 +4,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.column_sort import edge_elements, elements_received
 from ...ir.ops.communication.halo_exchange import plan_of
 from ...ir.ops.communication.halo_plan import Exchange
 from ...ir.ops.communication.row_exchange_plan import joined, lacking
-from ...ir.rule import HALO, ORDERED, REDUCE, SCAN
+from ...ir.rules.factor import HALO, ORDERED, REDUCE, SCAN
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries, Shape
 from ..cost.prices import Price, Prices, exchanges_of

@@ -12,7 +12,8 @@ from typing import Any
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Var
-from ...ir.rule import PASS, REDUCE, FactorRule
+from ...ir.rules.factor import PASS, REDUCE
+from ...ir.rules.rule import FactorRule
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo, rule_info

@@ -8,7 +8,7 @@ it. Nothing is planned ahead, and no cost is looked at.
 """
 from __future__ import annotations
 
-from ...ir.rule import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
+from ...ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ..factors import Axes, RuleInfo
 from .costs import parts_of
 from .decisions import Decision

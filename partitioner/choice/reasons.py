@@ -6,7 +6,7 @@ preferred or the user requested. comparisons.py finds out which of these it is.
 from __future__ import annotations
 
 from ...ir.op import Op
-from ...ir.rule import REDUCE
+from ...ir.rules.factor import REDUCE
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo

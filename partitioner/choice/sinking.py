@@ -20,7 +20,7 @@ import numpy as np
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.indexing.common import GatherScatterMode
 from ...ir.program import Atom, Equation, Literal
-from ...ir.rule import PASS
+from ...ir.rules.factor import PASS
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType

@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.dtypes import issubdtype
 from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, REARRANGED
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.rule import PASS, REDUCE
+from ...ir.rules.factor import PASS, REDUCE
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..factors import RuleInfo, rule_info

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Program, Var
+from ...ir.source.location import UNKNOWN, Location
 from .buffers import WRITTEN, buffers, in_place, is_copied, nbytes
 from .operations import BLOCK, CUMULATIVE
 from .work import bodies

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import OPS
 from ...ir.support.caches import cached
 from ...ir.support.environment import OBJECTIVES

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...ir.axes import axis_factor, parse_axis
+from ...ir.meshes.axes import axis_factor, parse_axis
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple

@@ -11,22 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.inference.infer import infer, inferred
 from ...ir.inference.levels import together
 from ...ir.manual_state import ManualState
-from ...ir.memory import DEVICE
-from ...ir.mesh import AbstractMesh, AxisType
+from ...ir.meshes.memory import DEVICE
+from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.op import Op
 from ...ir.ops.communication.collective import axis_index_p
 from ...ir.ops.elementwise.arithmetic import mul_p
 from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.ops.elementwise.identity import device_put_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.shardings.normalized import unsharded
 from ...ir.signature import SIGNATURES, Signature
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.types import ArrayType, array_type, unsharded
+from ...ir.types import ArrayType, array_type
 from ..factors import Axes
 from ..padding_notes import paddings
 from .recipes import Recipe, recipe_of

@@ -6,12 +6,12 @@ flow from the parameters' blocks, own-block slices and collectives, not taken fr
 """
 from __future__ import annotations
 
-from ...ir.factor_axes import axes_without
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.control.user_partitioned import custom_partitioning_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.rules.factor_axes import axes_without
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..propagation.resolved_types import frozen_mesh, typed

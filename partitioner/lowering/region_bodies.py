@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.factor_axes import axes_without
 from ...ir.manual_state import ManualState
 from ...ir.op import Op
 from ...ir.ops.communication.collective import (
@@ -20,6 +19,7 @@ from ...ir.ops.communication.collective import (
 )
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.rules.factor_axes import axes_without
 from ...ir.types import ArrayType
 from ..redistribution.moves import varying
 from ..regions import Region, region_of, with_programs

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.factor_axes import axes_without
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.program import Atom, Equation
+from ...ir.rules.factor_axes import axes_without
 from ...ir.types import ArrayType, Entries
 from ..preparation.inline import inline
 from ..redistribution.moves import emit_moves

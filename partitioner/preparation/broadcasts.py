@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.rule import ELEMENTWISE
+from ...ir.rules.rule import ELEMENTWISE
 from ..regions import inside
 
 

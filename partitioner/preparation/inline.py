@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.inference.infer import infer
-from ...ir.mesh import AxisType
+from ...ir.meshes.mesh import AxisType
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.control.custom import CALLS
 from ...ir.program import Atom, Equation, Program, Var

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.program import Equation, Program
 from ...ir.rewriting.retyped import Retyped
+from ...ir.shardings.normalized import unsharded
 from ...ir.shardings.restate import spec_for_tiling
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
-from ...ir.types import ArrayType, unsharded
+from ...ir.types import ArrayType
 
 
 def on_one_mesh(program: Program, mesh: AbstractMesh) -> Program:

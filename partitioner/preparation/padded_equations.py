@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from ...ir.inference.infer import infer
-from ...ir.mesh import empty_abstract_mesh
+from ...ir.meshes.mesh import empty_abstract_mesh
 from ...ir.op import OPS, Op
 from ...ir.ops.identities import identity
 from ...ir.padded import Padded, same_number
 from ...ir.program import Atom, Equation, Literal, Var
-from ...ir.rule import ELEMENTWISE, PASS, REDUCE, SCAN, FactorRule
+from ...ir.rules.factor import PASS, REDUCE, SCAN
+from ...ir.rules.rule import ELEMENTWISE, FactorRule
 from ...ir.types import ArrayType, Shape, array_type
 from ..factors import major_factor
 from ..padding_notes import padded_to, rows_count

@@ -1,7 +1,7 @@
 """Which sizes of mesh axes may shard a dimension, before propagation says which does."""
 from __future__ import annotations
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.rewriting.rewrite import Match
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.padded import Padded
 from ...ir.program import Atom, Equation, Program, Var

@@ -5,9 +5,9 @@ import math
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import Diagnostic
-from ...ir.diagnostics.wording import warn
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Equation
+from ...ir.source.wording import warn
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType, Shape
 from ..factors import Axes

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.support.caches import Cache, module_table
 from ...ir.types import Entries
 from ..factors import RuleInfo

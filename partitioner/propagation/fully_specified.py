@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.mesh import AbstractMesh
+from ...ir.attributes import LayoutConstraints
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Atom, Equation, LayoutConstraints, Level, Literal, Program, Var
+from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES, Signature
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType

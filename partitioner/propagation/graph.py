@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.mesh import AbstractMesh, AxisType
+from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.op_instance import OpInstance
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.rule import ELEMENTWISE, make_rule
+from ...ir.rules.rule import ELEMENTWISE, make_rule
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries

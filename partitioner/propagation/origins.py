@@ -11,8 +11,9 @@ import functools
 import math
 from collections.abc import Iterator
 
-from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.program import Equation, LayoutConstraints, Program, Var
+from ...ir.attributes import LayoutConstraints
+from ...ir.program import Equation, Program, Var
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.support.immutable import immutable
 from ..factors import project
 from .fixed_point import Solution

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import IndivisibleError
-from ...ir.diagnostics.location import UNKNOWN
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Program, Var
+from ...ir.source.location import UNKNOWN
 from ...ir.spec import PartitionSpec
 from ...ir.support.caches import cached
 from .fixed_point import Solution, run

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.mesh import AbstractMesh
+from ...ir.attributes import LayoutConstraints
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Atom, Equation, LayoutConstraints, Level, Literal, Program, Var
+from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType, Entries
 from ..regions import has_region, region_of, with_programs

@@ -1,12 +1,12 @@
 """Types on a frozen mesh, on which every axis is Explicit, and equations that change a layout."""
 from __future__ import annotations
 
-from ...ir.diagnostics.location import Location
-from ...ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from ...ir.meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ...ir.op_instance import OpInstance, instance_of
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.shardings.sharding import named_sharding_abstract
+from ...ir.source.location import Location
 from ...ir.spec import spec_from_entries
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType, Entries, array_type

@@ -12,8 +12,8 @@ import itertools
 import math
 from collections.abc import Mapping
 
-from ...ir.axes import axis_factor, format_sub_axis
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.axes import axis_factor, format_sub_axis
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.types import Entries
 from ..factors import Axes
 from .graph import Graph

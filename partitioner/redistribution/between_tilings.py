@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...ir.axes import axis_factor
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.axes import axis_factor
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.retiling import Tiling, disjoint_axes, merged_axes, received
 from ...ir.types import Entries, Shape
 from .effects import Move, local_shape, tile_count

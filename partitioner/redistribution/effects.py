@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.retiling import Tiling, partners, received, retiled_shape
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple

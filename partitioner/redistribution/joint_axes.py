@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable
 from itertools import pairwise
 from typing import Any
 
-from ...ir.axes import axis_factor, format_sub_axis, parse_axis
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.axes import axis_factor, format_sub_axis, parse_axis
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Program
 from ...ir.types import ArrayType, Entries
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
 from ...ir.ops.communication.collective import (
     all_gather_invariant_p,

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.types import Entries, Shape
 from .between_tilings import bound, retiled
 from .effects import Move, effect, local_shape, tile_count

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import math
 
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.support.caches import cached
 from ...ir.support.immutable import immutable, replace
 from ...ir.types import Entries, Shape

@@ -18,8 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...ir.axes import axis_factor, format_sub_axis
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.axes import axis_factor, format_sub_axis
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.retiling import disjoint_axes, merged_axes
 from ...ir.support.caches import cached
 from ...ir.types import Entries

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rewriting.unread import without_unread
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType
 from ..choice.sinking import Sunk, sunk
 from ..cost.prices import Prices

@@ -10,10 +10,11 @@ import functools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ...ir.diagnostics.location import Location
+from ...ir.attributes import LayoutConstraints
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.program import Atom, Equation, LayoutConstraints, Literal, Program, Var
-from ...ir.rule import PASS
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.rules.factor import PASS
+from ...ir.source.location import Location
 from ...ir.support.named_tuple import NamedTuple
 from ..choice.comparisons import ASKED, CHOSEN, Comparison, kind_of
 from ..choice.decisions import Decision, EquationDecision

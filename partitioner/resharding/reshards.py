@@ -10,19 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.attributes import RECOMPUTES, LayoutConstraints
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.phases import phase
-from ...ir.program import (
-    RECOMPUTES,
-    Atom,
-    Equation,
-    LayoutConstraints,
-    Level,
-    Literal,
-    Program,
-    Var,
-)
+from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.settings.phases import phase
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import ASKED, CHOSEN, NEEDED

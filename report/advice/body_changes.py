@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.manual_state import ManualState
 from ...ir.op import OPS
 from ...ir.program import Equation, Literal, Program, Var
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import array_type
 from ..reasons.value_paths import Place, substituted

@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...ir.diagnostics.location import Location
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.location import Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.types import Entries
 from ...partitioner.collectives import CollectiveRecord

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec
 from ..reasons.value_paths import Place, rewritten, substituted
 from ..words import spec_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ...ir.diagnostics.location import Location
+from ...ir.source.location import Location
 from ...partitioner.choice.comparisons import NEEDED
 from ...partitioner.collectives import CollectiveRecord
 from ..reasons.causes import Cause

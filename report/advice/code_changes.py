@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...ir.diagnostics.errors import ShardtraceError
-from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Program
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.source.location import UNKNOWN, Location
 from ..reasons.causes import where
 from ..reasons.value_paths import inner_programs
 from .code_rewrites import CHANGES, CodeChange, between

@@ -23,7 +23,7 @@ from ...ir.op import OPS
 from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.rewriting.rewrite import Match, Rewrite
-from ...ir.rule import ELEMENTWISE
+from ...ir.rules.rule import ELEMENTWISE
 from ...ir.types import array_type
 
 _BETWEEN = 6             # equations from a reduction to the gather of what it reduces

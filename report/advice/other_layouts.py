@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ...ir.mesh import AbstractMesh, AxisType
+from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.ops.communication.retiling import merged_axes
 from ...ir.types import Entries
 

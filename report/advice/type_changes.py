@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.diagnostics.location import Location
 from ...ir.program import Equation, Program
+from ...ir.source.location import Location
 from ..reasons.value_paths import inner_programs
 
 

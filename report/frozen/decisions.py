@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType

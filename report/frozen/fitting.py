@@ -9,11 +9,11 @@ import ast
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...ir.diagnostics.location import Location
-from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
 from ...partitioner.propagation.graph import THE_PLAN

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.diagnostics.wording import duration
+from ...ir.source.wording import duration
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.immutable import immutable
 from ...partitioner.propagation.graph import Graph

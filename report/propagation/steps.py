@@ -12,8 +12,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Atom
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import spec_from_entries
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType, Entries

@@ -4,9 +4,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import spec_from_entries
 from ..words import spec_text
 from .causes import Hold, Path, Step

@@ -4,9 +4,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ...ir.diagnostics.location import Location
-from ...ir.diagnostics.wording import duration
 from ...ir.program import Equation, Program
+from ...ir.source.location import Location
+from ...ir.source.wording import duration
 from ...partitioner.choice.comparisons import ASKED, CHOSEN, Alternative
 from ..words import quantity
 from .value_paths import inner_programs

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ...ir.diagnostics.location import UNKNOWN, Location
-from ...ir.program import Atom, Equation, LayoutConstraints, Var
+from ...ir.attributes import LayoutConstraints
+from ...ir.program import Atom, Equation, Var
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType
 from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative, without_alternative
 from ...partitioner.collectives import CollectiveRecord, collectives

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.diagnostics.location import Location
+from ...ir.source.location import Location
 from ...partitioner.cost.buffers import buffers
 from ...partitioner.cost.schedule import COMPUTATION
 from ...partitioner.cost.work import equation_seconds

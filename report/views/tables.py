@@ -6,7 +6,7 @@ import os
 from collections.abc import Hashable
 from typing import Any
 
-from ...ir.diagnostics.location import Location
+from ...ir.source.location import Location
 from ...ir.types import ArrayType
 
 LONGEST = 2_000          # lines of a file that is shown whole

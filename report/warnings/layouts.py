@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Program, Var
 from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import ArrayType, Entries
 from ...partitioner.cost.buffers import nbytes

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.diagnostics.location import Location
 from ...ir.program import Equation, Program, Var
+from ...ir.source.location import Location
 from ...partitioner.cost.work import bodies, trips
 
 LEAST = 0.01          # of the program's bytes or operations: below that nothing is said

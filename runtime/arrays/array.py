@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from ...ir.api_boundary import bound_methods, process_exception
-from ...ir.device import Device, process_index
 from ...ir.diagnostics.errors import DeletedArrayError, JaxRuntimeError
-from ...ir.process import ProcessIdentity, process_identity
-from ...ir.pytree import PLAIN_LEAVES
+from ...ir.meshes.device import Device, process_index
+from ...ir.meshes.process import ProcessIdentity, process_identity
 from ...ir.shardings.formats import Format, Layout, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
+from ...ir.trees.pytree import PLAIN_LEAVES
 from ...ir.types import ArrayType
 from ..devices import default_device
 from ..storage import LocalBlocks, Storage, Stored, block_of, frozen

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import x64_enabled
-from ...ir.device import Device, process_index
 from ...ir.diagnostics.errors import UnexpectedTracerError
 from ...ir.dtypes import canonicalize_dtype
-from ...ir.pytree import flatten, unflatten
+from ...ir.meshes.device import Device, process_index
+from ...ir.settings.context import x64_enabled
 from ...ir.shardings.formats import AutoLayout, Format
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.spec import PartitionSpec
-from ...ir.tree_prefix import broadcast_prefix
+from ...ir.trees.pytree import flatten, unflatten
+from ...ir.trees.tree_prefix import broadcast_prefix
+from ...ir.values.array import Array
 from ..devices import process_count
 from ..storage import on_mesh
 from .array import ArrayImpl

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.device import Device, process_index
+from ...ir.meshes.device import Device, process_index
 from ...ir.shardings.sharding import NamedSharding, Sharding, common_devices_indices_map
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.context import x64_enabled
 from ...ir.dtypes import canonicalize_dtype
+from ...ir.settings.context import x64_enabled
 from ...ir.shardings.sharding import Sharding
 from ..devices import local_devices
 from .array import ArrayImpl

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import Mesh
+from ...ir.meshes.device import Device
+from ...ir.meshes.mesh import Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from ..storage import holders

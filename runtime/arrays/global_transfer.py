@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.diagnostics.location import capture
 from ...ir.shardings.sharding import Sharding
+from ...ir.source.location import capture
 from ..processes.coordinator import Call, Coordinator, GlobalValue, Slot, processes_of
 from ..storage import LocalBlocks, Storage, Stored
 from .array import ArrayImpl

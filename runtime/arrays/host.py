@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import x64_enabled
 from ...ir.diagnostics.errors import InvalidInputException
 from ...ir.dtypes import canonicalize_dtype, check_valid_dtype
-from ...ir.memory import space_of_kind
+from ...ir.meshes.memory import space_of_kind
+from ...ir.settings.context import x64_enabled
+from ...ir.shardings.normalized import normalized_sharding
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import cached
-from ...ir.types import ArrayType, array_type, normalized_sharding
+from ...ir.types import ArrayType, array_type
+from ...ir.values.array import Array
 
 PYTHON_NUMBERS = (bool, int, float, complex)
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from ...ir.api_boundary import bound_methods
-from ...ir.array import Array
-from ...ir.conversions import check_bool, check_index, check_scalar
 from ...ir.diagnostics.errors import JaxRuntimeError
-from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import is_extended, long_name
 from ...ir.kernels.key_data import key_words
 from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.source.wording import warn
+from ...ir.values.array import Array
+from ...ir.values.conversions import check_bool, check_index, check_scalar
 from .host import PYTHON_NUMBERS, python_number
 
 _OLDEST_DLPACK = (0, 5)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.process import THREAD, ProcessIdentity
+from ...ir.meshes.process import THREAD, ProcessIdentity
 from ..devices import devices
 
 _Known = dict[int, "weakref.ref[Any]"]

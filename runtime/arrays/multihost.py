@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.context import x64_enabled
-from ...ir.diagnostics.location import capture
 from ...ir.dtypes import canonicalize_dtype
-from ...ir.mesh import Mesh
-from ...ir.process import process_identity
-from ...ir.pytree import flatten, unflatten
+from ...ir.meshes.mesh import Mesh
+from ...ir.meshes.process import process_identity
+from ...ir.settings.context import x64_enabled
 from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.location import capture
 from ...ir.spec import PartitionSpec
-from ...ir.tree_prefix import PrefixError, broadcast_prefix
+from ...ir.trees.pytree import flatten, unflatten
+from ...ir.trees.tree_prefix import PrefixError, broadcast_prefix
 from ..processes.coordinator import Call, GlobalValue, Slot, current_coordinator, processes_of
 from ..storage import Storage, Stored, block_of, frozen
 from .array import ArrayImpl

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import optree
 
-from ...ir.array import Array
-from ...ir.context import STATE
-from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import Remedy, fail
 from ...ir.dtypes import is_extended
-from ...ir.memory import MemorySpace, kind_of_space
-from ...ir.mesh import AxisType
-from ...ir.pytree import NAMESPACE, flatten, unflatten
+from ...ir.meshes.device import Device
+from ...ir.meshes.memory import MemorySpace, kind_of_space
+from ...ir.meshes.mesh import AxisType
+from ...ir.settings.context import STATE
 from ...ir.shardings.formats import Format, Layout
 from ...ir.shardings.gspmd import GSPMDSharding
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
-from ...ir.tree_prefix import PrefixError, broadcast_prefix
+from ...ir.trees.pytree import NAMESPACE, flatten, unflatten
+from ...ir.trees.tree_prefix import PrefixError, broadcast_prefix
+from ...ir.values.array import Array
 from ..axes import MeshAtoms
 from ..devices import default_device
 from ..processes.coordinator import Coordinator, current_coordinator

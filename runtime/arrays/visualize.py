@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.ops.control.callback import inspect_sharding_p
-from ...ir.pytree import flatten
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.support import html as looks
 from ...ir.support.lazy import lazy_import
+from ...ir.trees.pytree import flatten
 
 html = lazy_import("html")
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.device import Device, process_index
 from ...ir.diagnostics.diagnostic import clipped, fail
 from ...ir.dtypes import is_extended
 from ...ir.dtypes.table import float0, parse_long
 from ...ir.kernels.key_data import key_words, pack_keys, storage_dtype
+from ...ir.meshes.device import Device, process_index
 from ...ir.shardings.sharding import Sharding
 from ...ir.support.lazy import lazy_import
 from ..arrays.array import ArrayImpl

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...ir.dtypes.table import float0, parse_long
 from ...ir.kernels.key_data import storage_dtype
-from ...ir.mesh import AxisType
+from ...ir.meshes.mesh import AxisType
 from .record import MOST_NESTED, NUMBERS, Index, LeafRecord, generation_folder, number_from_text
 
 _FILE = re.compile(r"process-\d{1,9}\.safetensors")

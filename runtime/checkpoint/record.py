@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...ir.device import Device
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import ShardtraceError
-from ...ir.mesh import AxisType, Mesh
+from ...ir.meshes.device import Device
+from ...ir.meshes.mesh import AxisType, Mesh
 from ...ir.shardings.gspmd import GSPMDSharding
 from ...ir.shardings.hlo_sharding import HloSharding
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.kernels.key_data import storage_dtype
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.spec import axis_factor
 from ..axes import axis_names, linear_index

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
-from ...ir.context import STATE, config
 from ...ir.passes import Pass
-from ...ir.phases import in_phase
+from ...ir.settings.context import STATE, config
+from ...ir.settings.phases import in_phase
 from ...ir.support.environment import skipped
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.support.scopes import override

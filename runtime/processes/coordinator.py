@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.device import Device
-from ...ir.diagnostics.location import Location
-from ...ir.mesh import AbstractMesh
-from ...ir.process import ProcessIdentity, set_default_process_index
+from ...ir.meshes.device import Device
+from ...ir.meshes.mesh import AbstractMesh
+from ...ir.meshes.process import ProcessIdentity, set_default_process_index
 from ...ir.program import Program
 from ...ir.shardings.sharding import Sharding
+from ...ir.source.location import Location
 from ...ir.support.caches import cached
 from ...ir.support.immutable import immutable
 from ...ir.support.lazy import lazy_import

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.context import config
-from ...ir.process import ProcessIdentity
+from ...ir.meshes.process import ProcessIdentity
+from ...ir.settings.context import config
 from ..storage import Storage, Stored
 from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue, by_process, merge
 from .standing import Standing, State, mismatch, places, raised, waiting

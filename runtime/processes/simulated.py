@@ -21,9 +21,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...ir.context import STATE, config
 from ...ir.diagnostics.errors import ProcessMismatchError
-from ...ir.process import ProcessIdentity, process_scope
+from ...ir.meshes.process import ProcessIdentity, process_scope
+from ...ir.settings.context import STATE, config
 from .coordinator import coordinator_scope, current_coordinator
 from .rendezvous import ThreadCoordinator, World
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...ir.diagnostics.diagnostic import error
 from ...ir.diagnostics.errors import ProcessMismatchError
-from ...ir.diagnostics.location import Location
+from ...ir.source.location import Location
 from ...ir.support.named_tuple import NamedTuple
 from .coordinator import Call, Parts
 

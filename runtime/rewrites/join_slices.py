@@ -16,8 +16,9 @@ from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.shardings.normalized import unsharded
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.types import array_type, unsharded
+from ...ir.types import array_type
 
 MOST = 1024             # slices of one array
 

@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.context import config
 from ...ir.ops.control.custom import CALLS
 from ...ir.passes import Pass, run_passes
-from ...ir.phases import in_phase
 from ...ir.program import Program
+from ...ir.settings.context import config
+from ...ir.settings.phases import in_phase
 from ...ir.support.environment import skipped
 from ...ir.support.lazy import lazy_import
 from ...ir.verify import verify

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.kernels.key_data import storage_dtype
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Atom, Literal
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType

@@ -11,7 +11,9 @@ from typing import Any
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.op import Op
 from ...ir.op_instance import OpInstance
-from ...ir.rule import REDUCE, FactorRule, RuleError
+from ...ir.rules.factor import REDUCE
+from ...ir.rules.parse import RuleError
+from ...ir.rules.rule import FactorRule
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.diagnostics.wording import warn
 from ...ir.facts import IDENTITY
 from ...ir.kernels.key_data import storage_dtype
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.source.wording import warn
 from ...ir.support.caches import cached
 from ...ir.support.collector import collector_paused
 from ...ir.support.lazy import lazy_import

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...ir.rule import PASS, REDUCE, FactorRule
+from ...ir.rules.factor import PASS, REDUCE
+from ...ir.rules.rule import FactorRule
 from ..layout import Atoms
 from .device_sums import Folds
 from .workspace import Value

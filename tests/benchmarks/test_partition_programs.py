@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 
 from ..paths import GOLDEN, ROOT
 from .program_values import arguments, is_run, numbers

@@ -6,8 +6,8 @@ import pytest
 from shardtrace.cli.commands.help import FOLDER, TOPICS, error_classes, op_page
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.communication.collective_kinds import KINDS as COLLECTIVES
-from shardtrace.ir.rule import KINDS as KINDS_OF_FACTORS
-from shardtrace.ir.rule import REDUCERS
+from shardtrace.ir.rules.factor import KINDS as KINDS_OF_FACTORS
+from shardtrace.ir.rules.factor import REDUCERS
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.report.warnings.warnings import KINDS
 

@@ -17,8 +17,9 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir import rule, verify
+from shardtrace.ir import verify
 from shardtrace.ir.inference import levels
+from shardtrace.ir.rules import rule
 from shardtrace.partitioner.lowering import builder
 from shardtrace.partitioner.propagation import fixed_point
 from shardtrace.runtime.simulation import equation_plans

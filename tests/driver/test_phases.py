@@ -12,8 +12,8 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir.context import STATE
-from shardtrace.ir.phases import PhaseProfile, phase
+from shardtrace.ir.settings.context import STATE
+from shardtrace.ir.settings.phases import PhaseProfile, phase
 
 
 def step(w, x):

@@ -16,7 +16,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import random
 from shardtrace.engines.engine import ENGINES
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.program import Program
 from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import NamedSharding

@@ -12,7 +12,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.engines.engine import ENGINES
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

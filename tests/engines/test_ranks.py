@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 
 from ..paths import EXAMPLES, ROOT
 from .process_programs import PROGRAMS

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from shardtrace.ir import device as device_module
-from shardtrace.ir.device import AbstractDevice, Device, process_index, process_scope
-from shardtrace.ir.mesh import (
+from shardtrace.ir.meshes import device as device_module
+from shardtrace.ir.meshes.device import AbstractDevice, Device, process_index, process_scope
+from shardtrace.ir.meshes.mesh import (
     AbstractMesh,
     AxisType,
     Mesh,

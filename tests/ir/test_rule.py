@@ -1,7 +1,8 @@
 """Factor rules: how they are written, what they mean, and every way of writing one wrong."""
 import pytest
 
-from shardtrace.ir.rule import SUMMED, Pattern, RuleError, make_rule
+from shardtrace.ir.rules.parse import RuleError
+from shardtrace.ir.rules.rule import SUMMED, Pattern, make_rule
 
 
 def test_a_matrix_product_has_three_factors():

@@ -6,11 +6,11 @@ import pytest
 
 from shardtrace.ir import dialect  # noqa: F401
 from shardtrace.ir.diagnostics.errors import VerificationError
-from shardtrace.ir.diagnostics.location import Location
-from shardtrace.ir.factor_axes import canonical_axes, covered, factor_axes
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var
+from shardtrace.ir.rules.factor_axes import canonical_axes, covered, factor_axes
+from shardtrace.ir.source.location import Location
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify

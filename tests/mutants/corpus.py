@@ -24,11 +24,12 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.driver.execution.programs import further
 from shardtrace.ir.builder import ProgramBuilder
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Level, Program, Var
+from shardtrace.ir.shardings.normalized import unsharded
 from shardtrace.ir.text.print import print_program
-from shardtrace.ir.types import array_type, unsharded
+from shardtrace.ir.types import array_type
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 import shardtrace as st
-from shardtrace.ir.diagnostics.location import UNKNOWN
+from shardtrace.ir.source.location import UNKNOWN
 from shardtrace.runtime import measure
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.storage import Stored

@@ -7,13 +7,14 @@ import numpy as np
 
 import shardtrace.ir.dialect  # noqa: F401
 from shardtrace.ir.builder import ProgramBuilder
-from shardtrace.ir.diagnostics.location import Location
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Atom, Level, Literal, Program, Var
+from shardtrace.ir.shardings.normalized import unsharded
 from shardtrace.ir.shardings.sharding import NamedSharding
+from shardtrace.ir.source.location import Location
 from shardtrace.ir.spec import PartitionSpec
-from shardtrace.ir.types import array_type, unsharded
+from shardtrace.ir.types import array_type
 
 HERE = Location.at("user.py", 1)
 

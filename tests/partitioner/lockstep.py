@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardtrace.ir.kernels.key_data import storage_dtype
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.program import Atom, Equation, Literal, Program, Var
 from shardtrace.ir.shardings.tiling import tile_index
 from shardtrace.ir.spec import axis_factor

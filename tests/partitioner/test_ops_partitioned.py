@@ -14,11 +14,12 @@ import pytest
 
 import shardtrace.ir.dialect  # noqa: F401
 from shardtrace.ir.builder import ProgramBuilder
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.op import OPS, Op, Sample
 from shardtrace.ir.program import Level, Program, Var
+from shardtrace.ir.shardings.normalized import unsharded
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.ir.types import array_type, unsharded
+from shardtrace.ir.types import array_type
 from shardtrace.partitioner.pipeline import partition
 
 from . import lockstep

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import shardtrace.partitioner.pipeline as pipeline
-from shardtrace.ir.context import config
 from shardtrace.ir.diagnostics.errors import VerificationError
 from shardtrace.ir.passes import Pass
 from shardtrace.ir.program import Level, Program
 from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.rewriting.unread import drop_dead
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_program as parse

@@ -9,7 +9,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.driver.execution.programs import further
 from shardtrace.errors import JaxRuntimeError, MemoryLimitError
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.partitioner.cost.hardware import hardware
 from shardtrace.partitioner.cost.memory import memory

@@ -22,7 +22,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 
 from ..paths import module_of_site
 
@@ -33,20 +33,20 @@ WITH_EXAMPLES = (
     "shardtrace.driver.jit.older_pjit",
     "shardtrace.driver.jit.pmap",
     "shardtrace.driver.execution.transfer",
-    "shardtrace.ir.array",
+    "shardtrace.ir.values.array",
     "shardtrace.ir.shardings.base_sharding",
-    "shardtrace.ir.device",
+    "shardtrace.ir.meshes.device",
     "shardtrace.ir.shardings.formats",
     "shardtrace.ir.shardings.gspmd",
     "shardtrace.ir.shardings.hlo_sharding",
-    "shardtrace.ir.memory",
-    "shardtrace.ir.mesh",
-    "shardtrace.ir.mesh_axes",
+    "shardtrace.ir.meshes.memory",
+    "shardtrace.ir.meshes.mesh",
+    "shardtrace.ir.meshes.mesh_axes",
     "shardtrace.ir.shardings.op_sharding",
-    "shardtrace.ir.shape_struct",
+    "shardtrace.ir.values.shape_struct",
     "shardtrace.ir.shardings.sharding",
     "shardtrace.ir.spec",
-    "shardtrace.ir.typeof",
+    "shardtrace.ir.values.typeof",
     "shardtrace.ir.types",
     "shardtrace.runtime",
     "shardtrace.tracer.evaluation",

@@ -10,15 +10,16 @@ from shardtrace import clear_caches
 from shardtrace.engines.engine import ENGINES
 from shardtrace.ir import dialect
 from shardtrace.ir.builder import ProgramBuilder
-from shardtrace.ir.context import config
 from shardtrace.ir.dtypes import is_extended
 from shardtrace.ir.manual_state import ManualState
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Level, Literal, Program, Var
+from shardtrace.ir.settings.context import config
+from shardtrace.ir.shardings.normalized import unsharded
 from shardtrace.ir.shardings.sharding import named_sharding_abstract
 from shardtrace.ir.spec import axis_factor, spec_from_entries
-from shardtrace.ir.types import array_type, unsharded
+from shardtrace.ir.types import array_type
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardtrace.ir.context import config
-from shardtrace.ir.device import process_scope
-from shardtrace.ir.mesh import AxisType
+from shardtrace.ir.meshes.device import process_scope
+from shardtrace.ir.meshes.mesh import AxisType
+from shardtrace.ir.settings.context import config
 from shardtrace.runtime import devices as dv
 
 pytestmark = pytest.mark.usefixtures("eight_devices")

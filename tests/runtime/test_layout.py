@@ -8,7 +8,7 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.runtime.axes import MeshAtoms, linear_index
 from shardtrace.runtime.layout import Layout, array_shape, label_sizes, rearrangement, whole
 

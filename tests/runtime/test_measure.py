@@ -10,7 +10,7 @@ import shardtrace as st
 from shardtrace import lax
 from shardtrace import numpy as jnp
 from shardtrace.ir.builder import ProgramBuilder
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Level, Program, Var
 from shardtrace.ir.spec import spec_from_entries

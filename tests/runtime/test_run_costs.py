@@ -10,7 +10,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.support.buffer_pool import POOL
 from shardtrace.runtime.axes import MeshAtoms
 from shardtrace.runtime.rewrites.inline_calls import inline_calls

@@ -16,13 +16,13 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...ir.array import Array
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import PRICES, Diagnostic, Fix, Remedy
 from ...ir.diagnostics.errors import ShardingTypeError
+from ...ir.settings.context import STATE
 from ...ir.support.immutable import immutable, replace
 from ...ir.support.scopes import override
 from ...ir.types import ArrayType, Entries
+from ...ir.values.array import Array
 from ..staging.staging import Builder, trace_to_program
 from ..staging.tracer import Tracer
 from ..trees import tree

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...ir.api_boundary import inner
-from ...ir.diagnostics.location import PACKAGE
 from ...ir.inference.explicit import spec_entry
-from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
+from ...ir.source.location import PACKAGE
 from ...ir.types import Entries
 
 _ALIASES = {"numpy": "jnp"}          # as modules are imported by most

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.diagnostics.location import Location
 from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.source.location import Location
 from ...ir.support.immutable import immutable
 from ..staging.staging import Builder
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...ir.api_boundary import inner
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import Diagnostic, Fix, Remedy
+from ...ir.settings.context import STATE
 from ...ir.spec import PartitionSpec
 from ...ir.support.immutable import replace
 from ..trees import tree

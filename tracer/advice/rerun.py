@@ -15,9 +15,9 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import Fix
-from ...ir.diagnostics.location import PACKAGE
+from ...ir.settings.context import STATE
+from ...ir.source.location import PACKAGE
 from ...ir.support.caches import cached
 from ...ir.support.immutable import replace
 from ..staging.staging import Builder, trace_to_program

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...ir.api_boundary import inner
-from ...ir.diagnostics.location import PACKAGE
-from ...ir.mesh import Mesh
+from ...ir.meshes.mesh import Mesh
+from ...ir.source.location import PACKAGE
 from ...ir.spec import PartitionSpec
 from .names import Names
 from .rerun import traced

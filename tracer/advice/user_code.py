@@ -15,13 +15,13 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from ...ir.array import Array
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import Fix
-from ...ir.diagnostics.location import PACKAGE, is_between
+from ...ir.settings.context import STATE
+from ...ir.source.location import PACKAGE, is_between
 from ...ir.support.caches import cached
 from ...ir.support.immutable import immutable
 from ...ir.support.named_tuple import NamedTuple
+from ...ir.values.array import Array
 from ..staging.staging import Builder
 
 _BUILTINS = (tuple, list, len, range, slice, int, float, bool, abs, min, max, sum, sorted, reversed)

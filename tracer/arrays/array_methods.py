@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.api_boundary import api_function
-from ...ir.array import install_methods
+from ...ir.values.array import install_methods
 from .. import jnp, lax
 from ..jnp.array_api import __array_api_version__
 from ..jnp.creation import arrays

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.api_boundary import SIGNS, process_exception
-from ...ir.array import Array
+from ...ir.values.array import Array
 from ..indexing.indexing import get_item
 from ..jnp.creation import arrays
 from ..jnp.elementwise import division, powers, rounding, two_operands

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.location import capture
 from ...ir.op import OPS, Op
 from ...ir.ops.control.custom import checkpoint_p, name_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.source.location import capture
 from ...ir.support.immutable import immutable
 from .. import sharding_notes
 from ..references import through

@@ -4,14 +4,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.array import Array
-from ...ir.context import STATE
 from ...ir.dtypes import float0
-from ...ir.mesh import Mesh
+from ...ir.meshes.mesh import Mesh
 from ...ir.op import OPS
-from ...ir.phases import phase
 from ...ir.program import Program, Var
+from ...ir.settings.context import STATE
+from ...ir.settings.phases import phase
 from ...ir.support.immutable import immutable
+from ...ir.values.array import Array
 from ..staging.signature import function_name
 from ..staging.staging import Builder
 from ..staging.tracer import Tracer, typeof

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.context import STATE, interpreter_context
-from ...ir.diagnostics.location import Location
 from ...ir.dtypes import float0
 from ...ir.op import DEFAULT_INTERPRETER, OPS, LinearOperand, Op
 from ...ir.ops.derivatives import full_like, has_tangent, push_forward
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.settings.context import STATE, interpreter_context
+from ...ir.source.location import Location
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
 from ..staging.bound_names import copy_names

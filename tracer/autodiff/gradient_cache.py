@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from ...ir.context import STATE
-from ...ir.diagnostics.location import is_ours
 from ...ir.fingerprint import fingerprint
 from ...ir.program import Equation, Literal, Program, Var
+from ...ir.settings.context import STATE
+from ...ir.source.location import is_ours
 from ...ir.support.program_cache import ProgramCache
 from ..staging.staging import Builder
 from ..staging.steps import marks, owner_of

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.context import STATE, interpreter_context
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.settings.context import STATE, interpreter_context
 from ...ir.support.immutable import immutable
 from .forward import Forward, LinearBuilder, Mask, finish_linear
 from .replay import live_equations, stage

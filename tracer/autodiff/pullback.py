@@ -10,7 +10,7 @@ from typing import Any
 
 from ...ir.api_boundary import bound_class
 from ...ir.ops.derivatives import has_tangent
-from ...ir.phases import phase
+from ...ir.settings.phases import phase
 from ...ir.types import ArrayType
 from ..staging.tracer import Tracer
 from ..trees import tree

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.array import Array
-from ...ir.context import STATE, interpreter_context
-from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.settings.context import STATE, interpreter_context
 from ...ir.types import ArrayType
+from ...ir.values.array import Array
 from ..staging.memoized import BUILDERS
 from ..staging.nesting import refuse
 from ..staging.staging import Builder, collector_paused

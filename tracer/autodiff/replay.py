@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import STATE, interpreter_context
-from ...ir.diagnostics.location import UNKNOWN, Location, is_ours
-from ...ir.mesh import AbstractMesh, empty_abstract_mesh
+from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.settings.context import STATE, interpreter_context
+from ...ir.source.location import UNKNOWN, Location, is_ours
 from ...ir.types import ArrayType
+from ...ir.values.array import Array
 from ..staging.bound_names import copy_names
 from ..staging.staging import Builder, canonical_value, trace_to_program
 from ..staging.tracer import type_of_constant

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.context import STATE
-from ...ir.diagnostics.location import Location
 from ...ir.op import LinearOperand
 from ...ir.program import Equation
+from ...ir.settings.context import STATE
+from ...ir.source.location import Location
 from ...ir.support.caches import module_table
 from ..staging.staging import Builder
 from ..staging.steps import MISS, marks, owner_of, steps_since

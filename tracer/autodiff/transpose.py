@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.program import Equation, Literal, Program, Var
+from ...ir.settings.context import STATE
 from ...ir.types import ArrayType
 from ..staging.tracer import typeof
 from .forward import Mask, with_weakness, zero_tangent

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.api_boundary import bound_class
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.control.custom import custom_jvp_call_p
 from ...ir.ops.derivatives import has_tangent
+from ...ir.settings.context import STATE
 from .. import lax
 from ..autodiff.custom.common import ONE, call_program, forward_rules, function_name, positional
 from ..autodiff.forward import zero_tangent

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import STATE, Interpreter
-from ...ir.diagnostics.location import UNKNOWN, Location, capture
 from ...ir.inference.infer import infer
-from ...ir.mesh import Mesh
+from ...ir.meshes.mesh import Mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Var
+from ...ir.settings.context import STATE, Interpreter
+from ...ir.source.location import UNKNOWN, Location, capture
 from ...ir.types import ArrayType
+from ...ir.values.array import Array
 from ..shardings.sharding_functions import EAGER_CALL
 from ..staging.constants import as_array
 from ..staging.operand_casts import cast_operands

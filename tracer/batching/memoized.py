@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.context import STATE, config
-from ...ir.diagnostics.location import capture
+from ...ir.settings.context import STATE, config
+from ...ir.source.location import capture
 from ..staging.memoized import BUILDERS, MAPPED, Known, enter, may_warn
 from ..staging.steps import MISS, Steps, marks, owner_of, steps_since
 from ..staging.tracer import Tracer

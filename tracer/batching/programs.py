@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.context import STATE
-from ...ir.diagnostics.location import UNKNOWN
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import OPS
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.settings.context import STATE
+from ...ir.source.location import UNKNOWN
 from ...ir.types import ArrayType
 from ..staging.staging import current_builder, record_mesh, trace_to_program
 from ..staging.tracer import typeof

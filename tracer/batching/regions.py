@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.control.manual import entering_type, manual_mesh, shard_map_p
 from ...ir.program import Program
+from ...ir.settings.context import STATE
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.immutable import replace

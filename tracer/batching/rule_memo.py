@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.op import Op
 from ...ir.op_instance import instance_of
 from ...ir.program import Atom
-from ...ir.typeof import NUMPY_SCALARS
+from ...ir.settings.context import STATE
 from ...ir.types import ArrayType
+from ...ir.values.typeof import NUMPY_SCALARS
 from ..staging.staging import Builder
 from ..staging.steps import marks, owner_of, steps_since
 from ..staging.tracer import Tracer

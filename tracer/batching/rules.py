@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh, empty_abstract_mesh
+from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import OPS, Op
 from ...ir.ops.communication.sharding import insert_dim
 from ...ir.ops.derivatives import batch_first, move_first

@@ -14,9 +14,9 @@ import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.inference.unreduced import is_pending, refuse_pending
+from ...ir.settings.context import STATE
 from ..lax.control.mapping import VMAP
 from ..references import through
 from ..staging.tracer import typeof

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.diagnostics.location import capture
 from ...ir.ops.control.check import check_p
+from ...ir.source.location import capture
+from ...ir.values.array import Array
 from ..batching.rules import Batched, Dims, MappedAxis, rule, to_dim
 from ..trees import tree
 from .errors import Error, FailedCheckError, failure

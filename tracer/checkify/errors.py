@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import error
-from ...ir.diagnostics.location import Location
-from ...ir.shape_struct import ShapeDtypeStruct
+from ...ir.source.location import Location
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ..jnp.indexing.searching import where
 from ..staging.tracer import typeof
 from ..trees import tree

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.control.loops_and_branches import cond_p, item_type, scan_p, while_p
 from ...ir.ops.derivatives import full_like
 from ...ir.program import Equation, Program
+from ...ir.settings.context import STATE
 from ...ir.spec import PartitionSpec
 from ...ir.support.immutable import immutable
 from ...ir.support.scopes import override

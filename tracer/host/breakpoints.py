@@ -13,7 +13,7 @@ import sys
 import types
 from typing import Any
 
-from ...ir.diagnostics.location import is_between
+from ...ir.source.location import is_between
 from .callbacks import debug_callback
 
 _HIDDEN = (types.ModuleType, types.FunctionType, type)

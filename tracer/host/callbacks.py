@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.context import STATE, x64_enabled
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import canonicalize_dtype, dtype_of
 from ...ir.ops.control import callback as ops
+from ...ir.settings.context import STATE, x64_enabled
 from ...ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from ...ir.types import ArrayType, array_type
 from ..staging.tracer import typeof

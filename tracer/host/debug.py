@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
-from ...ir.context import STATE, config
 from ...ir.program import Equation, Var
+from ...ir.settings.context import STATE, config
 from ...ir.support.scopes import override
 from ...ir.types import ArrayType
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.dtypes import issubdtype
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.elementwise.arithmetic import add_p, mul_p
 from ...ir.ops.movement.creation import iota_p
 from ...ir.ops.movement.joining import concatenate_p
@@ -17,6 +16,7 @@ from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
+from ...ir.values.array import Array
 from .. import lax
 from ..lax.creation import filled_as
 from ..lax.slicing import wrap_negative

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import NonConcreteBooleanIndexError
 from ...ir.dtypes import issubdtype
 from ...ir.support.immutable import immutable
+from ...ir.values.array import Array
 from .. import lax
 from ..operands.dtype_promotion import shape_of
 from ..staging.constants import PYTHON_SCALARS, as_array

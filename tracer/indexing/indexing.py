@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import config
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import issubdtype
 from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
 from ...ir.ops.movement.shape import rev_p, squeeze_p
 from ...ir.ops.movement.slicing import slice_p
+from ...ir.settings.context import config
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
+from ...ir.values.array import Array
 from .. import lax
 from ..lax.slicing import wrap_negative
 from ..operands.dtype_promotion import convert

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as _np
 
-from ...ir.array import Array as ndarray
 from ...ir.support.lazy import lazy_names
+from ...ir.values.array import Array as ndarray
 from ..operands.dtype_promotion import ComplexWarning
 from .creation.arrays import (
     array,

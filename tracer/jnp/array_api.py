@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.context import x64_enabled
 from ...ir.dtypes import canonicalize_dtype
 from ...ir.dtypes.kinds import KINDS
+from ...ir.settings.context import x64_enabled
 
 __all__ = ["__array_api_version__", "__array_namespace_info__"]
 __array_api_version__ = "2024.12"

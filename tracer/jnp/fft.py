@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.dtypes.kinds import to_complex_dtype
 from ...ir.ops.elementwise.arithmetic import div_p, mul_p
+from ...ir.values.array import Array
 from .. import lax
 from ..operands.dtype_promotion import (
     check_arraylike,

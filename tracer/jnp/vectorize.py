@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from ...ir.context import config
-from ...ir.diagnostics.wording import warn
+from ...ir.settings.context import config
+from ...ir.source.wording import warn
 from ...ir.support.lazy import lazy_import
 from ..operands.dtype_promotion import shape_of
 from ..operands.who_asks import asked_by_user

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...ir.context import config, x64_enabled
 from ...ir.dtypes import canonicalize_dtype
 from ...ir.ops.contractions.dot_general import dot_general_p
 from ...ir.ops.contractions.precision import DotAlgorithm, DotAlgorithmPreset, Precision
 from ...ir.ops.contractions.ragged import RaggedDotDimensionNumbers, ragged_dot_general_p
+from ...ir.settings.context import config, x64_enabled
 from .. import sharding_notes
 from ..operands.dtype_promotion import shape_of
 from ..shardings.out_sharding import output_sharding

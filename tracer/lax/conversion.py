@@ -5,9 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import x64_enabled
-from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import ExtendedDType, canonicalize_dtype, dtype_of, issubdtype
 from ...ir.ops.elementwise.convert import (
     bitcast_convert_type_p,
@@ -15,6 +12,9 @@ from ...ir.ops.elementwise.convert import (
     reduce_precision_p,
 )
 from ...ir.ops.elementwise.identity import optimization_barrier_p, stop_gradient_p
+from ...ir.settings.context import x64_enabled
+from ...ir.source.wording import warn
+from ...ir.values.array import Array
 from .. import sharding_notes
 from ..operands.dtype_promotion import (
     ComplexWarning,

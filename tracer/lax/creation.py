@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import STATE, x64_enabled
 from ...ir.dtypes import ExtendedDType, canonicalize_dtype
 from ...ir.op import OPS
 from ...ir.ops.movement.creation import empty_p, iota_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.settings.context import STATE, x64_enabled
+from ...ir.shardings.normalized import normalized_sharding
 from ...ir.shardings.sharding import NamedSharding
-from ...ir.types import normalized_sharding
+from ...ir.values.array import Array
 from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype
 from ..operands.shape_arguments import static_shape

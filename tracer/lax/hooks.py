@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.diagnostics.errors import UnexpectedTracerError
 from ...ir.dtypes import parse_long
 from ...ir.ops.control.call import composite_p
 from ...ir.ops.elementwise.identity import stage_p
+from ...ir.values.array import Array
 from ..operands.dtype_promotion import shape_of, user_dtype
 from ..shardings.sharding_functions import traced_or_run
 from ..staging.constants import as_array

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ...ir.api_boundary import inner
-from ...ir.array import Array
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import iinfo, issubdtype
 from ...ir.op import Op
@@ -27,6 +26,7 @@ from ...ir.ops.reductions.reduction import (
 )
 from ...ir.ops.reductions.sorting import sort_p, top_k_p
 from ...ir.types import array_type
+from ...ir.values.array import Array
 from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
 from ..operands.shape_arguments import canonical_axes, canonical_axis

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.ops.movement.joining import concatenate_p, split_p, stack_p, unstack_p
 from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.reshape import reshape_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p, rev_p, squeeze_p, tile_p, transpose_p
 from ...ir.support.caches import cached
+from ...ir.values.array import Array
 from .. import sharding_notes
 from ..operands.broadcasting import to_type
 from ..operands.dtype_promotion import broadcast_shapes as _broadcast_shapes

@@ -3,15 +3,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import Remedy, fail
-from ...ir.diagnostics.wording import warn
-from ...ir.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
+from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
 from ...ir.ops.communication.sharding import check_constraint, sharding_constraint_p
 from ...ir.ops.elementwise.identity import shard_alike_p
+from ...ir.settings.context import STATE
 from ...ir.shardings.formats import Format, Layout
 from ...ir.shardings.gspmd import GSPMDSharding, named_on
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
+from ...ir.source.wording import warn
 from ...ir.spec import PartitionSpec
 from ..staging.call_places import bind_where_called
 from ..staging.constants import as_array, put_on_device

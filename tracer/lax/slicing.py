@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import x64_enabled
 from ...ir.dtypes import canonicalize_dtype, iinfo, issubdtype
 from ...ir.ops.elementwise.arithmetic import add_p
 from ...ir.ops.elementwise.comparison import lt_p
@@ -19,6 +17,8 @@ from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
 from ...ir.ops.movement.dynamic_update_slicing import dynamic_update_slice_p
 from ...ir.ops.movement.slicing import slice_p
+from ...ir.settings.context import x64_enabled
+from ...ir.values.array import Array
 from .. import sharding_notes
 from ..operands.dtype_promotion import (
     available,

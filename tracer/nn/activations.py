@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
+from ...ir.values.array import Array
 from .. import lax, sharding_notes
 from ..autodiff.custom.custom_jvp import custom_jvp
 from ..jnp.elementwise.arithmetic import (

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.dtypes import finfo, promote_types
+from ...ir.values.array import Array
 from .. import lax
 from ..jnp.creation.filled import tril
 from ..jnp.elementwise.log_sums import logsumexp

@@ -15,8 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.dtypes import issubdtype, to_complex_dtype
+from ...ir.values.array import Array
 from .. import jnp, lax, random
 from ..operands.dtype_promotion import user_dtype
 from ..operands.scalars import float_default

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import finfo, parse_long
+from ...ir.source.wording import warn
+from ...ir.values.array import Array
 from .. import lax
 from ..autodiff.custom.custom_vjp import custom_vjp
 from ..jnp.creation.filled import ones

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.array import Array
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import ShardingTypeError
 from ...ir.inference.unreduced import is_pending, refuse_pending
@@ -17,6 +16,7 @@ from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
+from ...ir.values.array import Array
 from ..shardings.eager_mesh import mesh_of_operands
 from ..staging.constants import as_array
 from .dtype_promotion import broadcast_shapes, shape_of

@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import config, x64_enabled
 from ...ir.diagnostics.errors import TypePromotionError
-from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import (
     ALL_DTYPES,
     ExtendedDType,
@@ -28,7 +25,10 @@ from ...ir.dtypes import (
 )
 from ...ir.ops.elementwise.convert import cast, convert_element_type_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.settings.context import config, x64_enabled
+from ...ir.source.wording import warn
 from ...ir.support.caches import cached
+from ...ir.values.array import Array
 from ..staging.constants import is_array_like, unwrapped
 from ..staging.tracer import Tracer
 from .scalars import (

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.context import x64_enabled
 from ...ir.dtypes import ALL_DTYPES, canonicalize_dtype, iinfo, issubdtype, python_scalar_dtype
 from ...ir.ops.elementwise.convert import cast
+from ...ir.settings.context import x64_enabled
 
 BOOL = np.dtype(bool)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.diagnostics.errors import AxisError
+from ...ir.values.array import Array
 from .dtype_promotion import Shape
 
 

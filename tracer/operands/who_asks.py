@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from ...ir.diagnostics.location import PACKAGE, STANDS_BETWEEN
+from ...ir.source.location import PACKAGE, STANDS_BETWEEN
 
 # What stands between a user's line and a function that promotes, in front of it or behind.
 _PASSING = tuple(f"{PACKAGE}.{name}" for name in (

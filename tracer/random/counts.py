@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.dtypes import finfo, iinfo
+from ...ir.values.array import Array
 from .. import jnp, lax
 from ..jnp.indexing.searching import choose_where
 from ..operands.dtype_promotion import (

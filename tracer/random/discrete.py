@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.dtypes import issubdtype
+from ...ir.values.array import Array
 from .. import jnp, lax, sharding_notes
 from ..jnp.indexing.searching import choose_where
 from ..operands.dtype_promotion import (

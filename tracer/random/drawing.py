@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import STATE, trace_settings, x64_enabled
 from ...ir.diagnostics.errors import TypePromotionError
 from ...ir.dtypes import issubdtype, safe_to_cast
 from ...ir.op import OPS
 from ...ir.program import Program
+from ...ir.settings.context import STATE, trace_settings, x64_enabled
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
+from ...ir.values.array import Array
 from ..operands.dtype_promotion import broadcast_shapes, dtype_name, shape_of, user_dtype
 from ..operands.scalars import float_default, int_default
 from ..operands.shape_arguments import static_shape

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.random.gamma import random_gamma_p
+from ...ir.values.array import Array
 from .. import jnp, lax
 from ..operands.dtype_promotion import convert, shape_of
 from ..operands.shape_arguments import static_shape

@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import config
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.wording import warn
 from ...ir.dtypes import KEY_FRY, KEY_RBG, KEY_URBG, KeyDType, is_extended
 from ...ir.ops.random.primitives import (
     random_clone_p,
@@ -24,6 +21,9 @@ from ...ir.ops.random.primitives import (
     random_unwrap_p,
     random_wrap_p,
 )
+from ...ir.settings.context import config
+from ...ir.source.wording import warn
+from ...ir.values.array import Array
 from .. import lax
 from ..batching.vmap import vmap
 from ..operands.dtype_promotion import is_array_like, shape_of

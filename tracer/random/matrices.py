@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
+from ...ir.values.array import Array
 from .. import jnp, lax
 from ..operands.dtype_promotion import broadcast_shapes, promote_dtypes_inexact, shape_of
 from ..operands.shape_arguments import static_shape

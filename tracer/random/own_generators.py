@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...ir.array import Array
 from ...ir.dtypes import KEY_DTYPES, KeyDType, named_key_dtype
 from ...ir.ops.random.primitives import (
     random_bits_p,
@@ -20,6 +19,7 @@ from ...ir.ops.random.primitives import (
     random_wrap_p,
     threefry2x32_p,
 )
+from ...ir.values.array import Array
 from .. import jnp, lax
 from ..operands.dtype_promotion import dtype_name
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import x64_enabled
 from ...ir.dtypes import default_dtype, finfo, iinfo, issubdtype
 from ...ir.ops.random.primitives import random_bits_p, random_unwrap_p
+from ...ir.settings.context import x64_enabled
+from ...ir.values.array import Array
 from .. import jnp, lax, sharding_notes
 from ..jnp.indexing.searching import choose_where
 from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS
 from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.types import ArrayType, array_type
+from ...ir.values.array import Array
 from ..staging.tracer import typeof
 from .frames import Box
 

@@ -19,7 +19,7 @@ from ..operands.dtype_promotion import (
     strong_array,
 )
 from ..staging.constants import as_array
-from . import special
+from . import error_functions, special
 from .special import where
 
 LOG_2PI = math.log(2 * math.pi)
@@ -117,18 +117,18 @@ class norm(_Symmetric):
     def _log_density(z):
         return -0.5 * (z * z + LOG_2PI)
 
-    _probability = staticmethod(special.ndtr)
-    _quantile = staticmethod(special.ndtri)
+    _probability = staticmethod(error_functions.ndtr)
+    _quantile = staticmethod(error_functions.ndtri)
 
     @classmethod
     def logcdf(cls, x, loc=0, scale=1):
         """The logarithm of `cdf`, exact far out too."""
-        return special.log_ndtr(cls._standard("logcdf", x, loc, scale)[0])
+        return error_functions.log_ndtr(cls._standard("logcdf", x, loc, scale)[0])
 
     @classmethod
     def logsf(cls, x, loc=0, scale=1):
         """The logarithm of `sf`, exact far out too."""
-        return special.log_ndtr(-cls._standard("logsf", x, loc, scale)[0])
+        return error_functions.log_ndtr(-cls._standard("logsf", x, loc, scale)[0])
 
 
 class laplace(_Symmetric):

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.dtypes import finfo, issubdtype
+from ...ir.values.array import Array
 from .. import jnp, lax
 from ..autodiff.custom.solves import custom_linear_solve
 from ..trees import tree

@@ -14,7 +14,7 @@ from ..nn import logsumexp
 from ..operands.dtype_promotion import promote_dtypes_inexact
 from ..trees.tree import register_pytree_node_class
 from .dense import solve_triangular
-from .special import ndtr
+from .error_functions import ndtr
 
 Bandwidth = str | float | Callable[[Any], Any] | None
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import jnp, lax
 from ..operands.dtype_promotion import promote_args_inexact, strong_array
-from . import special
+from . import error_functions, special
 from .distributions import LOG_2PI, LocationScale, Shaped, within_support
 from .special import where
 
@@ -181,9 +181,9 @@ def _log_normal_mass(a, b):
     """log of the probability that a normal variable is between a and b, exact in both tails."""
     flip = a > 0
     low, high = where(flip, -b, a), where(flip, -a, b)      # not both above zero
-    left = special.log_ndtr(high) + jnp.log1p(-jnp.exp(jnp.minimum(
-        special.log_ndtr(low) - special.log_ndtr(high), 0)))
-    middle = jnp.log1p(-special.ndtr(low) - special.ndtr(-high))
+    left = error_functions.log_ndtr(high) + jnp.log1p(-jnp.exp(jnp.minimum(
+        error_functions.log_ndtr(low) - error_functions.log_ndtr(high), 0)))
+    middle = jnp.log1p(-error_functions.ndtr(low) - error_functions.ndtr(-high))
     return where(high <= 0, left, middle)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import jnp, lax, nn
 from ..autodiff.custom.custom_jvp import custom_jvp
-from ..operands.dtype_promotion import dtype_name, promote_args_inexact, strong, strong_array
+from ..operands.dtype_promotion import dtype_name, promote_args_inexact, strong_array
 from ..trees import tree
 from .complex_gamma import complex_loggamma, stirling_rest
 
@@ -298,98 +298,6 @@ def boxcox1p(x, lmbda):
 
 
 # -- the normal distribution -----------------------------------------------------------------------
-
-def erf(x):
-    """The error function, elementwise: 2 / sqrt(pi) times the integral of exp(-t**2) from 0 to x.
-    """
-    (x,) = promote_args_inexact("erf", x)
-    return lax.erf(x)
-
-
-def erfc(x):
-    """The complement of the error function, elementwise: 1 - erf(x), without cancellation."""
-    (x,) = promote_args_inexact("erfc", x)
-    return lax.erfc(x)
-
-
-def erfinv(x):
-    """The inverse of the error function, elementwise, for x between -1 and 1."""
-    (x,) = promote_args_inexact("erfinv", x)
-    return lax.erf_inv(x)
-
-
-def ndtr(x):
-    """The probability that a standard normal number is at most x.
-
-    >>> from shardtrace.scipy.special import ndtr
-    >>> print(ndtr(0.0))
-    0.5
-    """
-    (x,) = promote_args_inexact("ndtr", x)
-    w = x * math.sqrt(0.5)
-    tail = lax.erfc(lax.abs(w))
-    near = 1 + lax.erf(w)
-    return strong(0.5 * where(lax.abs(w) < math.sqrt(0.5), near, where(w > 0, 2 - tail, tail)))
-
-
-# From where on (below, above) the formulas for the tails are exact enough.
-_TAILS = {np.dtype(np.float64): (-20.0, 8.0)}
-
-
-@custom_jvp
-def _log_ndtr(x):
-    below, above = _TAILS.get(np.dtype(dtype_name(x)), (-10.0, 5.0))
-    far = jnp.minimum(x, below)
-    # The asymptotic series 1 - 1/x^2 + 3/x^4 - 15/x^6 of ndtr(x) (-x) / pdf(x).
-    square = 1 / (far * far)
-    series = 1 - square * (1 - square * (3 - 15 * square))
-    lower = -0.5 * far * far - lax.log(-far) - LOG_SQRT_2PI + lax.log(series)
-    middle = lax.log(ndtr(jnp.clip(x, below, above)))
-    return where(x > above, -ndtr(-x), where(x > below, middle, lower))
-
-
-@_log_ndtr.defjvp
-def _(primals, tangents):
-    (x,), (dx,) = primals, tangents
-    y = _log_ndtr(x)
-    return y, dx * lax.exp(-0.5 * x * x - LOG_SQRT_2PI - y)
-
-
-def log_ndtr(x, series_order=3):
-    """log of `ndtr`, exact far out in the lower tail too. The series has three terms."""
-    (x,) = promote_args_inexact("log_ndtr", x)
-    return strong(_log_ndtr(x))
-
-
-@custom_jvp
-def _ndtri(p):
-    """Newton's method on log ndtr(x) = log p, for the smaller of p and 1 - p."""
-    small = jnp.minimum(p, 1 - p)
-    inside = (small > 0) & (small <= 0.5)
-    target = lax.log(where(inside, small, 0.5))
-    z = jnp.sqrt(-2 * target)
-    x = -(z - (2.515517 + 0.802853 * z + 0.010328 * z * z)
-          / (1 + 1.432788 * z + 0.189269 * z * z + 0.001308 * z * z * z))
-    for _ in range(3):
-        y = _log_ndtr(x)
-        x = x - (y - target) * lax.exp(y + 0.5 * x * x + LOG_SQRT_2PI)
-    x = where(p > 0.5, -x, x)
-    edge = where(p == 0, -np.inf, where(p == 1, np.inf, np.nan)).astype(dtype_name(p))
-    return where(inside, x, edge)
-
-
-@_ndtri.defjvp
-def _(primals, tangents):
-    (p,), (dp,) = primals, tangents
-    x = _ndtri(p)
-    return x, dp * lax.exp(0.5 * x * x + LOG_SQRT_2PI)
-
-
-def ndtri(p):
-    """The normal distribution's quantiles, elementwise: the inverse of `ndtr`."""
-    (p,) = promote_args_inexact("ndtri", p)
-    return _ndtri(p)
-
 
 # -- Bessel functions ------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.builder import ProgramBuilder
-from ...ir.context import STATE
 from ...ir.manual_state import NOT_MANUAL
-from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.op import OPS
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.settings.context import STATE
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
 from ..staging.staging import Builder

@@ -14,15 +14,15 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
 
-from ...ir.context import STATE
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.op import OPS
 from ...ir.ops.control.manual import manual_mesh
-from ...ir.pytree import PLAIN_LEAVES
+from ...ir.settings.context import STATE
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.caches import cached
+from ...ir.trees.pytree import PLAIN_LEAVES
 from ...ir.types import ArrayType
 from ..shardings.sharding_functions import traced_or_run
 from ..staging.staging import Builder, current_builder, record_mesh, trace_to_program

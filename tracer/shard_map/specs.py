@@ -9,7 +9,7 @@ from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.inference.explicit import spec_entry
-from ...ir.mesh import AbstractMesh, AxisType
+from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.op import OPS
 from ...ir.ops.control.manual import entering_type
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract

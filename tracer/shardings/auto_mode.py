@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.context import STATE, abstract_mesh_context
+from ...ir.settings.context import STATE, abstract_mesh_context
 from ...ir.shardings.sharding import NamedSharding
 from .sharding_functions import with_auto_axes
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.context import STATE
-from ...ir.mesh import Mesh
+from ...ir.meshes.mesh import Mesh
+from ...ir.settings.context import STATE
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from ..staging.constants import as_array, put_on_device

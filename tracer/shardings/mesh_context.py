@@ -11,9 +11,9 @@ import sys
 from types import FrameType
 from typing import Any
 
-from ...ir.context import STATE, mesh_context
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh, Mesh, empty_mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh, empty_mesh
+from ...ir.settings.context import STATE, mesh_context
 from ...ir.support.scopes import override
 
 _BEFORE_WITH = opcode.opmap.get("BEFORE_WITH")

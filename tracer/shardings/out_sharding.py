@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.context import STATE
-from ...ir.mesh import empty_abstract_mesh
+from ...ir.meshes.mesh import empty_abstract_mesh
 from ...ir.ops.communication.sharding import explicit_sharding
+from ...ir.settings.context import STATE
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec, spec_from_entries
 

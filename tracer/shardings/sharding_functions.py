@@ -10,11 +10,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.context import STATE, abstract_mesh_context
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.op import OPS
 from ...ir.ops.control.call import jit_p
+from ...ir.settings.context import STATE, abstract_mesh_context
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec, parse_axis, spec_from_entries
 from ...ir.types import ArrayType

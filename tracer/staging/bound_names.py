@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from types import CodeType, FrameType, MemberDescriptorType
 from typing import Any
 
-from ...ir.diagnostics.location import PACKAGE, SCOPES, STANDS_BETWEEN, UNKNOWN, Location, is_ours
 from ...ir.program import Name, Program, Var
+from ...ir.source.location import PACKAGE, SCOPES, STANDS_BETWEEN, UNKNOWN, Location, is_ours
 from ...ir.support.caches import cached, module_table
 from .tracer import Tracer
 

@@ -5,10 +5,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.context import STATE
-from ...ir.diagnostics.call_location import capture_call
-from ...ir.diagnostics.location import Location, capture
 from ...ir.op import Op
+from ...ir.settings.context import STATE
+from ...ir.source.call_location import capture_call
+from ...ir.source.location import Location, capture
 
 
 @contextlib.contextmanager

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...ir.context import STATE, interpreter_context
 from ...ir.op import DEFAULT_INTERPRETER, Op
+from ...ir.settings.context import STATE, interpreter_context
 from .tracer import Tracer
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import STATE
 from ...ir.op import DEFAULT_INTERPRETER, OPS
+from ...ir.settings.context import STATE
+from ...ir.values.array import Array
 from .staging import Builder
 from .tracer import Tracer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from ...ir.context import STATE, config
 from ...ir.diagnostics.errors import LeakedTracerError
+from ...ir.settings.context import STATE, config
 from .tracer import Tracer
 
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...ir.context import STATE, config
-from ...ir.diagnostics.location import Location
 from ...ir.dtypes import issubdtype
 from ...ir.op import Op
+from ...ir.settings.context import STATE, config
+from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec
 from ...ir.support.caches import Bounded, cached, module_table
 from ...ir.types import ArrayType

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any
 
-from ...ir.diagnostics.location import SCOPES
+from ...ir.source.location import SCOPES
 from ...ir.support.scopes import override
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.context import STATE
 from ...ir.inference.infer import infer
 from ...ir.manual_state import NOT_MANUAL
-from ...ir.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import OPS, Op
 from ...ir.program import Atom, Literal
+from ...ir.settings.context import STATE
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from .tracer import Tracer

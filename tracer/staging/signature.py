@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.types import ArrayType
+from ...ir.values.array import Array
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from ..trees import tree
 
 

@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.array import Array
-from ...ir.context import STATE, config, x64_enabled
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import UnexpectedTracerError
-from ...ir.diagnostics.location import Location
 from ...ir.dtypes import canonicalize_dtype
 from ...ir.inference.infer import infer, infer_anew
-from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.settings.context import STATE, config, x64_enabled
 from ...ir.signature import SIGNATURES
+from ...ir.source.location import Location
 from ...ir.support.collector import collector_paused
-from ...ir.typeof import NUMPY_SCALARS
 from ...ir.types import ArrayType
+from ...ir.values.array import Array
+from ...ir.values.typeof import NUMPY_SCALARS
 from . import leaks
 from .bound_names import DEEP, Watch
 from .nesting import DEEP as DEEPLY

@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from ...ir.context import STATE, trace_settings
-from ...ir.diagnostics.location import Location
 from ...ir.op import Op
 from ...ir.op_instance import OpInstance
 from ...ir.program import Equation, Literal, Var
+from ...ir.settings.context import STATE, trace_settings
 from ...ir.signature import Signature
+from ...ir.source.location import Location
 from ...ir.support.caches import cached
 from .staging import Builder
 from .tracer import Tracer

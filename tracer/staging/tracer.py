@@ -1,16 +1,14 @@
 """Tracers: the stand-ins for arrays while a function is traced.
 
-A tracer is a variable of the program under construction, with the operators and methods of an array
-(installed on the common base, ir/array.py). It knows its type and nothing else: asking it for a
-value (`bool(x)`, `np.asarray(x)`) is an error that says where and what to do instead.
+A tracer is a variable of the program under construction, with the operators and methods of an
+array (installed on the common base, ir/values/array.py). It knows its type and nothing else: asking
+it for a value (`bool(x)`, `np.asarray(x)`) is an error that says where and what to do instead.
 """
 from __future__ import annotations
 
 from typing import Any
 
 from ...ir.api_boundary import bound_methods
-from ...ir.array import Array
-from ...ir.conversions import check_bool, check_index, check_scalar
 from ...ir.diagnostics.diagnostic import Remedy, fail
 from ...ir.diagnostics.errors import (
     ConcretizationTypeError,
@@ -19,11 +17,13 @@ from ...ir.diagnostics.errors import (
     TracerIntegerConversionError,
 )
 from ...ir.program import Var
-from ...ir.pytree import PLAIN_LEAVES
-from ...ir.typeof import check_int_fits as check_int_fits
-from ...ir.typeof import type_of_constant as type_of_constant
-from ...ir.typeof import typeof as typeof
+from ...ir.trees.pytree import PLAIN_LEAVES
 from ...ir.types import ArrayType
+from ...ir.values.array import Array
+from ...ir.values.conversions import check_bool, check_index, check_scalar
+from ...ir.values.typeof import check_int_fits as check_int_fits
+from ...ir.values.typeof import type_of_constant as type_of_constant
+from ...ir.values.typeof import typeof as typeof
 
 
 class Tracer(Array):

@@ -1,7 +1,7 @@
 """Pytrees: nested containers of arrays, flattened and rebuilt (optree does the work).
 
-The ground is ir/pytree.py; here are key paths, tree prefixes with JAX's error texts, registration
-of classes, and the rest of what the package needs. What users call is in tree_api.py.
+The ground is ir/trees/pytree.py; here are key paths, tree prefixes with JAX's error texts,
+registration of classes, and the rest of what the package needs. What users call is in tree_api.py.
 """
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import optree
 
-from ...ir.array import Array
-from ...ir.pytree import (
+from ...ir.support.immutable import immutable
+from ...ir.trees.pytree import (
     NAMESPACE,
     PLAIN_LEAVES,
     ChildKey,
@@ -22,18 +22,18 @@ from ...ir.pytree import (
     refuse_deep,
     unflatten,
 )
-from ...ir.pytree import flatten_call as flatten_call
-from ...ir.pytree import flatten_tuple as flatten_tuple
-from ...ir.pytree import rebuilder as rebuilder
-from ...ir.pytree import structure_of_arrays as structure_of_arrays
-from ...ir.support.immutable import immutable
-from ...ir.tree_prefix import PrefixError as PrefixError
-from ...ir.tree_prefix import broadcast_prefix as broadcast_prefix
-from ...ir.tree_prefix import map_str as map_str
-from ...ir.tree_prefix import prefix_counts as prefix_counts
-from ...ir.tree_prefix import prefix_leaves as prefix_leaves
-from ...ir.tree_prefix import prefix_mismatch
-from ...ir.tree_prefix import prefix_mismatches as prefix_mismatches
+from ...ir.trees.pytree import flatten_call as flatten_call
+from ...ir.trees.pytree import flatten_tuple as flatten_tuple
+from ...ir.trees.pytree import rebuilder as rebuilder
+from ...ir.trees.pytree import structure_of_arrays as structure_of_arrays
+from ...ir.trees.tree_prefix import PrefixError as PrefixError
+from ...ir.trees.tree_prefix import broadcast_prefix as broadcast_prefix
+from ...ir.trees.tree_prefix import map_str as map_str
+from ...ir.trees.tree_prefix import prefix_counts as prefix_counts
+from ...ir.trees.tree_prefix import prefix_leaves as prefix_leaves
+from ...ir.trees.tree_prefix import prefix_mismatch
+from ...ir.trees.tree_prefix import prefix_mismatches as prefix_mismatches
+from ...ir.values.array import Array
 
 PyTreeDef = optree.PyTreeSpec
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...ir.diagnostics.wording import of_pytrees
+from ...ir.source.wording import of_pytrees
 from . import tree as _tree
 
 Leafish = Callable[[Any], bool] | None

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import optree
 
-from ...ir.pytree import NAMESPACE, one_level
+from ...ir.trees.pytree import NAMESPACE, one_level
 from . import tree
 from .tree import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey, register_pytree_node
 

@@ -1,7 +1,7 @@
 """The trace at work."""
 from __future__ import annotations
 
-from ....ir.context import STATE
+from ....ir.settings.context import STATE
 
 __all__ = ["trace_state_clean"]
 

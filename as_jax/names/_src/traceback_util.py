@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-from ....ir.diagnostics.location import is_ours
+from ....ir.source.location import is_ours
 from ..extend.source_info_util import _EXCLUDED, register_exclusion
 
 __all__ = ["_exclude_paths", "api_boundary", "include_frame", "register_exclusion"]

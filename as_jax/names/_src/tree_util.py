@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import optree
 
-from ....ir.pytree import NAMESPACE
+from ....ir.trees.pytree import NAMESPACE
 
 __all__ = ["_registry"]
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
-from ...factor_axes import axes_without, axis_set, canonical_axes, covered
 from ...facts import CHEAP, GENERATED, IDENTITY, REARRANGED, VIEW
 from ...manual_state import NOT_MANUAL, ManualState
 from ...op import OPS, Collective, Op, defop
+from ...rules.factor_axes import axes_without, axis_set, canonical_axes, covered
 from ...spec import parse_axis
 from ...types import ArrayType
 from ..derivatives import move_first, strong

@@ -10,7 +10,7 @@ from typing import Any
 from ...diagnostics.diagnostic import fail
 from ...inference.explicit import follow_policy
 from ...op import Op
-from ...rule import FactorRule, make_rule
+from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType, Entries, Shape
 
 Axes = tuple[str, ...]

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
-from ...factor_axes import axis_set
 from ...manual_state import ManualState
 from ...op import Collective, Op, defop
-from ...rule import FactorRule, make_rule
+from ...rules.factor_axes import axis_set
+from ...rules.rule import FactorRule, make_rule
 from ...support.buffer_pool import empty
 from ...support.caches import cached
 from ...types import ArrayType

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...op import LocalizeContext
 from ...program import Atom
-from ...rule import HALO, Factor
+from ...rules.factor import HALO, Factor
 from ..emitting import INT32, Emitting, literal
 from .halo_plan import Exchange, Piece, exchange
 from .row_exchange_plan import plain

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ...axes import axes_overlap
 from ...diagnostics.diagnostic import fail
-from ...factor_axes import axes_without, axis_set
 from ...manual_state import ManualState
+from ...meshes.axes import axes_overlap
 from ...op import Collective, Op, defop
-from ...rule import FactorRule, make_rule
+from ...rules.factor_axes import axes_without, axis_set
+from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType
 from . import group_exchange as exchange
 from .retiling import Tiling, least_shared, nested, received, retiled_shape

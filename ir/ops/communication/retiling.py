@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ...axes import axis_factor, format_sub_axis
+from ...meshes.axes import axis_factor, format_sub_axis
 
 Tiling = tuple[tuple[str, ...], ...]
 Sizes = Mapping[str, int]

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...context import STATE
 from ...diagnostics.diagnostic import fail
-from ...diagnostics.location import capture
 from ...facts import IDENTITY
 from ...inference.unreduced import is_pending, refuse_pending
 from ...manual_state import ManualState
-from ...mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from ...meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ...op import Collective, Op, Sample, defop
+from ...settings.context import STATE
 from ...shardings.sharding import NamedSharding, named_sharding_abstract
+from ...source.location import capture
 from ...spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...types import ArrayType
 

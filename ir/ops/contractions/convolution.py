@@ -25,7 +25,8 @@ from ...kernels.windows import Padding, halo, output_size, pad_array, passes, sp
 from ...op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...param_types import register_param_type
-from ...rule import REDUCE, FactorRule, make_rule
+from ...rules.factor import REDUCE
+from ...rules.rule import FactorRule, make_rule
 from ...shardings.sharding import NamedSharding
 from ...support.named_tuple import NamedTuple
 from ...types import ArrayType, Entries, Shape, short_list

@@ -17,7 +17,7 @@ from ...dtypes import is_narrow_float
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.gemm import contract, prepared
 from ...op import Evaluator, LinearOperand, Sample, defop
-from ...rule import SUMMED, Pattern
+from ...rules.rule import SUMMED, Pattern
 from ...shardings.sharding import NamedSharding, named_sharding_abstract
 from ...spec import spec_from_entries
 from ...support.caches import cached

@@ -8,10 +8,10 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...diagnostics.wording import warn
 from ...dtypes import ALL_DTYPES, finfo, iinfo, issubdtype
 from ...op import Op
 from ...shardings.sharding import NamedSharding
+from ...source.wording import warn
 from ...support.caches import cached
 from ...types import ArrayType, Entries, Shape, short_list
 from ..rules import (

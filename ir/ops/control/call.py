@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...op import defop
-from ...rule import FactorRule
+from ...rules.rule import FactorRule
 from ...types import ArrayType, same_type
 
 

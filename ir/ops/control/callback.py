@@ -22,9 +22,10 @@ from typing import Any
 from ...diagnostics.diagnostic import fail
 from ...manual_state import NOT_MANUAL, ManualState
 from ...op import Op, defop
-from ...pytree import unflatten
-from ...rule import PASS, REPLICATE, Factor, FactorRule
+from ...rules.factor import PASS, REPLICATE, Factor
+from ...rules.rule import FactorRule
 from ...support.lazy import lazy_import, lazy_pattern
+from ...trees.pytree import unflatten
 from ...types import ArrayType
 
 _string = lazy_import("string")

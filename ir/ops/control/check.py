@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...op import defop
-from ...rule import REPLICATE, Factor, FactorRule
+from ...rules.factor import REPLICATE, Factor
+from ...rules.rule import FactorRule
 from ...types import ArrayType
 
 

@@ -16,7 +16,7 @@ from ...diagnostics.diagnostic import fail
 from ...facts import IDENTITY
 from ...manual_state import ManualState
 from ...op import Op, Sample, defop
-from ...rule import FactorRule
+from ...rules.rule import FactorRule
 from ...types import ArrayType
 from ..elementwise.declaration import values
 from .call import composite_p, jit_p

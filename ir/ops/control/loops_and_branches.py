@@ -16,7 +16,7 @@ import numpy as np
 from ...manual_state import ManualState
 from ...op import Op, defop
 from ...program import Program
-from ...rule import FactorRule
+from ...rules.rule import FactorRule
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import spec_from_entries
 from ...types import ArrayType, same_type

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...manual_state import NOT_MANUAL, ManualState
-from ...mesh import AbstractMesh, AxisType
+from ...meshes.mesh import AbstractMesh, AxisType
 from ...op import Op, defop
-from ...rule import FactorRule
+from ...rules.rule import FactorRule
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import PartitionSpec, spec_from_entries
 from ...support.caches import cached

@@ -1,16 +1,16 @@
 """`custom_partitioning`: a user's function that is opaque but for its factor rule.
 
-The rule is a factor rule as of any op (ir/rule.py): it says what may be split, and propagation and
-choice read it. `call` is what runs on blocks; it is asked for a program once their shapes are known
-(partitioner/lowering/user_partitioned.py), so the function may be another one for each way of
-splitting. Name and meaning are those of JAX's primitive.
+The rule is a factor rule as of any op (ir/rules/rule.py): it says what may be split, and
+propagation and choice read it. `call` is what runs on blocks; it is asked for a program once their
+shapes are known (partitioner/lowering/user_partitioned.py), so the function may be another one for
+each way of splitting. Name and meaning are those of JAX's primitive.
 """
 from __future__ import annotations
 
 from typing import Any
 
 from ...op import defop
-from ...rule import FactorRule, make_rule
+from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from ...facts import CHEAP, IDENTITY
 from ...op import Sample, defop
-from ...rule import Factor, FactorRule
+from ...rules.factor import Factor
+from ...rules.rule import FactorRule
 from ...types import Shape
 from .declaration import values
 

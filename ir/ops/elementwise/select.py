@@ -13,13 +13,13 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...diagnostics.wording import warn
 from ...dtypes import issubdtype
 from ...facts import CHEAP, EXACT
 from ...inference import pending
-from ...mesh import empty_abstract_mesh
+from ...meshes.mesh import empty_abstract_mesh
 from ...op import LinearOperand, Sample, defop
 from ...shardings.sharding import NamedSharding, named_sharding_abstract
+from ...source.wording import warn
 from ...spec import spec_from_entries
 from ...types import ArrayType, Shape, short_list
 from ..derivatives import (

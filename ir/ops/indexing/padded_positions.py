@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...dtypes import iinfo
 from ...padded import Padded, PaddedContext
-from ...rule import INDEXED
+from ...rules.factor import INDEXED
 
 
 def bounded(context: PaddedContext, index: Padded, component: int | None, highest: int,

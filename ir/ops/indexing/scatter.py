@@ -20,7 +20,7 @@ from ...kernels.device_dimensions import empty_like, lead_indices, lead_sizes, w
 from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
-from ...rule import REDUCE
+from ...rules.factor import REDUCE
 from ...support.lazy import lazy_import
 from ...types import Shape
 from ..derivatives import batch_first

@@ -11,7 +11,7 @@ from ...dtypes import issubdtype
 from ...kernels.device_dimensions import is_common, lead_indices
 from ...kernels.dynamic_slices import clamped
 from ...op import LocalizeContext
-from ...rule import INDEXED
+from ...rules.factor import INDEXED
 from ...support.caches import cached
 from ...types import ArrayType
 from ..derivatives import batch_first

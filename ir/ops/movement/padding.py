@@ -14,7 +14,7 @@ from ...kernels.windows import Config, pad_array
 from ...op import OPS, LinearOperand, LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...program import Literal
-from ...rule import FactorRule, make_rule
+from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType, Shape, array_type
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first, explicit_sharding, move_first, type_of

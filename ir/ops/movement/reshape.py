@@ -21,7 +21,8 @@ from ...facts import BITCAST, CHEAP
 from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.merged_repeats import may_repeat, merged
 from ...op import Op, Sample, defop
-from ...rule import REPLICATE, FactorRule, Kind, Pattern, Split
+from ...rules.factor import REPLICATE, Kind, Split
+from ...rules.rule import FactorRule, Pattern
 from ...shardings.sharding import NamedSharding
 from ...support.caches import cached
 from ...types import ArrayType, Entries, Shape

@@ -16,7 +16,7 @@ from ...facts import BITCAST, CHEAP, GENERATED, REARRANGED, VIEW
 from ...inference.pending import refuse
 from ...op import LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
-from ...rule import FactorRule, Pattern, make_rule
+from ...rules.rule import FactorRule, Pattern, make_rule
 from ...shardings.sharding import NamedSharding
 from ...support.caches import cached
 from ...types import ArrayType, Entries, Shape

@@ -13,7 +13,7 @@ import numpy as np
 from ...facts import REARRANGED, VIEW
 from ...op import LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext
-from ...rule import INDEXED
+from ...rules.factor import INDEXED
 from ...types import ArrayType, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import move_first, type_of

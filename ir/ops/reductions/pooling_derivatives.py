@@ -22,7 +22,7 @@ from ...kernels.windows import (
     windows,
 )
 from ...op import Op, Sample, defop
-from ...rule import FactorRule, make_rule
+from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType, Entries, Shape
 from ..derivatives import type_of
 from ..elementwise.declaration import check_same_dtypes

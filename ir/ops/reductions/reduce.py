@@ -18,7 +18,7 @@ from ...diagnostics.diagnostic import fail
 from ...dtypes import compute_dtype
 from ...inference import pending
 from ...kernels.key_data import storage_dtype
-from ...mesh import empty_abstract_mesh
+from ...meshes.mesh import empty_abstract_mesh
 from ...op import OPS, Op, Sample, defop
 from ...program import Level, Literal, Program, Var
 from ...shardings.sharding import named_sharding_abstract

@@ -18,7 +18,8 @@ from ...inference.pending import refuse
 from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.reductions import adder_of
 from ...op import OPS, Op, Sample, defop
-from ...rule import REDUCE, Pattern
+from ...rules.factor import REDUCE
+from ...rules.rule import Pattern
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import spec_from_entries
 from ...support.caches import cached

@@ -20,7 +20,7 @@ from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
 from ...facts import IN_PLACE
 from ...kernels.sorting import largest, stable_order, taken
-from ...mesh import empty_abstract_mesh
+from ...meshes.mesh import empty_abstract_mesh
 from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Entries, Shape, short_list

@@ -20,10 +20,10 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.driver.execution.call_capture import WATCH
-from shardtrace.ir.context import STATE, config
-from shardtrace.ir.diagnostics.location import SCOPES
-from shardtrace.ir.mesh import ENTERED
-from shardtrace.ir.process import THREAD
+from shardtrace.ir.meshes.mesh import ENTERED
+from shardtrace.ir.meshes.process import THREAD
+from shardtrace.ir.settings.context import STATE, config
+from shardtrace.ir.source.location import SCOPES
 from shardtrace.ir.support import collector, scopes
 from shardtrace.runtime import callbacks
 from shardtrace.runtime.plans.plan import TIMED

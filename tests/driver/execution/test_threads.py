@@ -12,9 +12,9 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.distributed import run_processes
-from shardtrace.ir.context import STATE, config
 from shardtrace.ir.manual_state import ManualState
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
+from shardtrace.ir.settings.context import STATE, config
 from shardtrace.ir.shardings.sharding import named_sharding_abstract
 from shardtrace.ir.spec import spec_from_entries
 from shardtrace.ir.types import array_type

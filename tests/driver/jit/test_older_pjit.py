@@ -13,7 +13,7 @@ import shardtrace.numpy as jnp
 from shardtrace.experimental.global_device_array import GlobalDeviceArray, Shard
 from shardtrace.experimental.maps import Mesh, xmap
 from shardtrace.experimental.pjit import FROM_GDA, pjit, with_sharding_constraint
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -8,7 +8,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.sharding import Mesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

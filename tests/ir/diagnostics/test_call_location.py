@@ -3,7 +3,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir.diagnostics import call_location
+from shardtrace.ir.source import call_location
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -2,7 +2,7 @@
 import pytest
 
 from shardtrace.ir.diagnostics.diagnostic import Label, error, fail
-from shardtrace.ir.diagnostics.location import Location, capture, is_ours
+from shardtrace.ir.source.location import Location, capture, is_ours
 
 
 def here(x):

@@ -13,7 +13,7 @@ from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels import conv_products, gemm
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions import convolution
 from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers
 from shardtrace.ir.ops.contractions.dot_general import dot

@@ -19,17 +19,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardtrace.ir.context import abstract_mesh_context, interpreter_context
 from shardtrace.ir.diagnostics.errors import IndivisibleError, ShardingTypeError
 from shardtrace.ir.dialect import OPS, Op
 from shardtrace.ir.dtypes import compute_dtype
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.key_data import storage_dtype
 from shardtrace.ir.manual_state import ManualState
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand, Sample
 from shardtrace.ir.ops.derivatives import push_forward
-from shardtrace.ir.rule import PASS, Factor, FactorRule
+from shardtrace.ir.rules.factor import PASS, Factor
+from shardtrace.ir.rules.rule import FactorRule
+from shardtrace.ir.settings.context import abstract_mesh_context, interpreter_context
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import ArrayType, array_type

@@ -11,7 +11,7 @@ from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.linalg import apply_pivots
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions.fft import FftType
 from shardtrace.ir.ops.derivatives import push_forward
 from shardtrace.ir.text.parse import parse_type

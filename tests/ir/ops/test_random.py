@@ -14,7 +14,7 @@ from shardtrace.ir.kernels import float32_functions as single
 from shardtrace.ir.kernels.generators import threefry
 from shardtrace.ir.kernels.generators.gamma import gamma_numbers, normal_numbers, uniform_numbers
 from shardtrace.ir.kernels.key_data import KEY_STORAGE, key_words, pack_keys, storage_dtype
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.types import ArrayType, array_type

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from shardtrace.ir.device import Device, process_scope
 from shardtrace.ir.diagnostics.errors import IndivisibleError
-from shardtrace.ir.mesh import AxisType, Mesh
+from shardtrace.ir.meshes.device import Device, process_scope
+from shardtrace.ir.meshes.mesh import AxisType, Mesh
 from shardtrace.ir.shardings.gspmd import GSPMDSharding, from_named, named_on
 from shardtrace.ir.shardings.hlo_sharding import HloSharding, OpSharding
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding

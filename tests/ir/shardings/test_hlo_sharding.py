@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.diagnostics.errors import IndivisibleError
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.shardings.hlo_sharding import (
     HloSharding,
     OpSharding,

@@ -9,9 +9,9 @@ import random
 import numpy as np
 import pytest
 
-from shardtrace.ir.device import Device, process_scope
 from shardtrace.ir.diagnostics.errors import DuplicateSpecError, IndivisibleError
-from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh
+from shardtrace.ir.meshes.device import Device, process_scope
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from shardtrace.ir.shardings.sharding import (
     NamedSharding,
     Sharding,

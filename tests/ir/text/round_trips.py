@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.program import Program
 from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.shardings.sharding import NamedSharding

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from shardtrace.ir import dialect
-from shardtrace.ir.diagnostics.location import UNKNOWN, Location
-from shardtrace.ir.mesh import AbstractMesh, empty_abstract_mesh
+from shardtrace.ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Literal, Program, Var
 from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.shardings.sharding import NamedSharding
+from shardtrace.ir.source.location import UNKNOWN, Location
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import load_program, parse_program
 from shardtrace.ir.text.print import print_program

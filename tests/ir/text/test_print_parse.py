@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardtrace.ir.device import Device
-from shardtrace.ir.diagnostics.location import Location
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.manual_state import ManualState
-from shardtrace.ir.mesh import AbstractMesh, Mesh
+from shardtrace.ir.meshes.device import Device
+from shardtrace.ir.meshes.mesh import AbstractMesh, Mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var
 from shardtrace.ir.shardings.sharding import NamedSharding
+from shardtrace.ir.source.location import Location
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.types import array_type
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from shardtrace.ir.diagnostics.errors import ProgramSyntaxError
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.text.parse import (
     load_program,
     parse_mesh,

@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardtrace.ir.device import AbstractDevice, Device
 from shardtrace.ir.dtypes import ALL_DTYPES, KEY_FRY, float0
 from shardtrace.ir.manual_state import ManualState
-from shardtrace.ir.mesh import AbstractMesh, Mesh, empty_abstract_mesh
+from shardtrace.ir.meshes.device import AbstractDevice, Device
+from shardtrace.ir.meshes.mesh import AbstractMesh, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.param_types import register_param_type
 from shardtrace.ir.program import Level, Program, Var

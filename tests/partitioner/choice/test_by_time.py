@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.partitioner.cost.hardware import hardware
 from shardtrace.partitioner.cost.links import collective_seconds

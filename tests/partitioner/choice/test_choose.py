@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from shardtrace.ir.rule import make_rule
+from shardtrace.ir.rules.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.choice.layouts import LayoutTable
 from shardtrace.partitioner.choice.strategies import StrategyTable, legal_strategy

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.program import Program
-from shardtrace.ir.rule import make_rule
+from shardtrace.ir.rules.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.choice import lookahead

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.ops.communication.sharding import reshard_p
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import bytes_received, collectives

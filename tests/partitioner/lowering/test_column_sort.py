@@ -10,7 +10,7 @@ from hypothesis import strategies as draw
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.rule import Factor
+from shardtrace.ir.rules.factor import Factor
 
 from ..agreement import agree
 

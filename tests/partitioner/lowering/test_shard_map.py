@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.builder import ProgramBuilder
-from shardtrace.ir.mesh import AxisType
+from shardtrace.ir.meshes.mesh import AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.control.manual import entering_type, manual_mesh
 from shardtrace.ir.program import Level, Program, Var

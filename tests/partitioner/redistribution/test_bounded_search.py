@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.ops.communication.retiling import received
 from shardtrace.partitioner.redistribution import partial_sums, redistribute, shortest
 from shardtrace.partitioner.redistribution.redistribute import plan

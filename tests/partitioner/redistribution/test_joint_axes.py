@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.choice.layouts import layouts_for

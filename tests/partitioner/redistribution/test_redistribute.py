@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from shardtrace.ir.axes import axis_factor
-from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.meshes.axes import axis_factor
+from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.shardings.tiling import tile_index
 from shardtrace.partitioner.redistribution.joint_axes import JointAxes
 from shardtrace.partitioner.redistribution.redistribute import Plan, plan

@@ -9,7 +9,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.resharding.loop_sums import move_sums, traffic

@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.runtime.measure import measure
 from shardtrace.sharding import NamedSharding

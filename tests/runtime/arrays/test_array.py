@@ -9,12 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardtrace.ir.context import config
-from shardtrace.ir.device import process_scope
 from shardtrace.ir.diagnostics.errors import JaxRuntimeError
 from shardtrace.ir.dtypes import KEY_FRY
 from shardtrace.ir.kernels.key_data import pack_keys
-from shardtrace.ir.mesh import AxisType, Mesh
+from shardtrace.ir.meshes.device import process_scope
+from shardtrace.ir.meshes.mesh import AxisType, Mesh
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
 from shardtrace.runtime import storage
@@ -330,7 +330,7 @@ def test_memory_kinds_show_in_the_type():
 
 
 def test_arrays_are_instances_of_the_abstract_array():
-    from shardtrace.ir.array import Array
+    from shardtrace.ir.values.array import Array
     assert isinstance(sharded(), Array) and type(sharded()) is ArrayImpl
 
 

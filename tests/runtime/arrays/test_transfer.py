@@ -4,10 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.context import config, mesh_context
-from shardtrace.ir.device import process_scope
 from shardtrace.ir.diagnostics.errors import IndivisibleError
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.device import process_scope
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
+from shardtrace.ir.settings.context import config, mesh_context
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
 from shardtrace.runtime.arrays.assembly import (

@@ -8,7 +8,7 @@ from hypothesis import strategies as draw
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

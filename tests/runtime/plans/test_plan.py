@@ -9,8 +9,8 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir import dialect
-from shardtrace.ir.diagnostics.location import Location
 from shardtrace.ir.program import Equation
+from shardtrace.ir.source.location import Location
 from shardtrace.runtime.plans import plan
 from shardtrace.runtime.plans.plan import PlanBuilder
 

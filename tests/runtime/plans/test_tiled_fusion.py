@@ -12,7 +12,7 @@ from hypothesis import strategies as draw
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.runtime import threads
 from shardtrace.runtime.calls.symbolic import record

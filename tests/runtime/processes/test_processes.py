@@ -17,7 +17,7 @@ from shardtrace import lax, runtime
 from shardtrace.distributed import run_processes
 from shardtrace.errors import ProcessMismatchError
 from shardtrace.experimental import multihost_utils
-from shardtrace.ir.context import STATE, config
+from shardtrace.ir.settings.context import STATE, config
 from shardtrace.runtime.processes import simulated
 from shardtrace.runtime.processes.simulated import deal_devices
 from shardtrace.runtime.storage import LocalBlocks, Stored

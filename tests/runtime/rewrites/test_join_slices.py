@@ -9,7 +9,7 @@ from hypothesis import strategies as draw
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.runtime.rewrites import join_slices
 from shardtrace.sharding import PartitionSpec as P
 

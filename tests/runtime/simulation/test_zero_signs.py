@@ -6,7 +6,7 @@ import pytest
 
 import shardtrace as st
 from shardtrace import lax
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.sharding import PartitionSpec as P
 
 MESH = st.make_mesh((4, 2), ("x", "y"))

@@ -14,7 +14,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import random
-from shardtrace.ir.context import config
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.nn import initializers
 from shardtrace.sharding import AxisType, NamedSharding

@@ -12,8 +12,8 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from ....ir.context import STATE
 from ....ir.program import Program, Var
+from ....ir.settings.context import STATE
 from ...staging.staging import Builder
 from ...staging.tracer import Tracer
 

@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....ir.context import STATE, config, interpreter_context, x64_enabled
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import UnexpectedTracerError
 from ....ir.op import Op
 from ....ir.program import Program
+from ....ir.settings.context import STATE, config, interpreter_context, x64_enabled
 from ....ir.types import ArrayType
 from ...staging.signature import function_name, plain_function
 from ...staging.tracer import Tracer, typeof

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....ir.api_boundary import bound_class
-from ....ir.context import STATE, x64_enabled
-from ....ir.diagnostics.location import Location, capture, is_ours
 from ....ir.ops.control.custom import custom_jvp_call_p
 from ....ir.ops.derivatives import has_tangent
+from ....ir.settings.context import STATE, x64_enabled
+from ....ir.source.location import Location, capture, is_ours
 from ....ir.support.caches import module_table
 from ....ir.types import ArrayType, same_type
 from ... import lax

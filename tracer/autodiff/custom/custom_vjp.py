@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from ....ir.api_boundary import bound_class
-from ....ir.context import STATE, config, x64_enabled
 from ....ir.diagnostics.errors import UnexpectedTracerError
 from ....ir.dtypes import issubdtype
 from ....ir.ops.control.custom import custom_lin_p, custom_vjp_call_p
 from ....ir.ops.derivatives import cotangent_type, has_tangent
+from ....ir.settings.context import STATE, config, x64_enabled
 from ....ir.types import ArrayType, same_type
 from ...references import through
 from ...staging.signature import function_name

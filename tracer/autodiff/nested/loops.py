@@ -13,13 +13,14 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....ir.context import STATE
 from ....ir.ops.communication.sharding import reshard_p
 from ....ir.ops.control.loops_and_branches import scan_p
 from ....ir.ops.derivatives import add_any
 from ....ir.program import Atom, Literal, Program
+from ....ir.settings.context import STATE
+from ....ir.shardings.normalized import unsharded
 from ....ir.support.immutable import immutable
-from ....ir.types import ArrayType, unsharded
+from ....ir.types import ArrayType
 from ...staging.tracer import typeof
 from ..dependence import iterated, moving_results, reached_results
 from ..forward import Mask, jvp_program, matching, zero_tangent

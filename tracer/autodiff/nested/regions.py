@@ -15,13 +15,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ....ir.context import STATE
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.manual_state import ManualState
 from ....ir.op import OPS
 from ....ir.ops.control.manual import shard_map_p
 from ....ir.ops.derivatives import const, div
 from ....ir.program import Program
+from ....ir.settings.context import STATE
 from ....ir.spec import PartitionSpec, spec_from_entries
 from ....ir.support.scopes import override
 from ....ir.types import ArrayType

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
-from ....ir.context import STATE, x64_enabled
-from ....ir.device import Device
 from ....ir.diagnostics.diagnostic import fail
-from ....ir.diagnostics.wording import warn
 from ....ir.dtypes import ExtendedDType, dtype_of, lattice_result_type
+from ....ir.meshes.device import Device
 from ....ir.ops.communication.sharding import reshard_p
 from ....ir.ops.elementwise.comparison import ne_p
 from ....ir.ops.elementwise.identity import copy_p
+from ....ir.settings.context import STATE, x64_enabled
 from ....ir.shardings.sharding import Sharding
+from ....ir.source.wording import warn
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.conversion import convert_quietly
 from ...operands.dtype_promotion import convert, dtype_and_weak, user_dtype

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from ....ir import dtypes as _dtypes
-from ....ir.array import Array
-from ....ir.context import x64_enabled
+from ....ir.settings.context import x64_enabled
+from ....ir.values.array import Array
 from .arrays import asarray
 
 

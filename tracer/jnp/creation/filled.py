@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.dtypes import float0, issubdtype
 from ....ir.ops.elementwise.arithmetic import add_p, sub_p
 from ....ir.ops.elementwise.comparison import eq_p, ge_p
 from ....ir.ops.elementwise.powers import pow_p
 from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.movement.creation import iota_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import element, filled, filled_as, like
 from ...operands.broadcasting import to_type

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
-from ....ir.context import config
+from ....ir.settings.context import config
+from ....ir.values.array import Array
 from ... import lax
 from ...batching.vmap import vmap
 from ...operands.dtype_promotion import check_arraylike, promote_dtypes

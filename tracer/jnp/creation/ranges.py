@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import ConcretizationTypeError
 from ....ir.dtypes import issubdtype
@@ -16,6 +15,7 @@ from ....ir.ops.elementwise.powers import pow_p
 from ....ir.ops.elementwise.transcendental import log_p
 from ....ir.ops.movement.creation import iota_p
 from ....ir.ops.movement.reshape import reshape_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
 from ...operands.dtype_promotion import (

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.dtypes import issubdtype
 from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import (
@@ -45,6 +44,7 @@ from ....ir.ops.elementwise.transcendental import (
     tan_p,
     tanh_p,
 )
+from ....ir.values.array import Array
 from ... import sharding_notes
 from ...autodiff.custom.custom_jvp import custom_jvp
 from ...operands.broadcasting import select_of

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.dtypes import issubdtype
 from ....ir.ops.elementwise.arithmetic import add_p, div_p, rem_p, round_p, sign_p, sub_p
 from ....ir.ops.elementwise.bitwise import and_p
 from ....ir.ops.elementwise.comparison import eq_p, lt_p, ne_p
 from ....ir.ops.elementwise.select import select_n_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import check_arraylike, dtype_name, promote_args_numeric

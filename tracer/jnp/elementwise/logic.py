@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import abs_p, add_p, mul_p, sub_p
 from ....ir.ops.elementwise.bitwise import and_p, not_p, or_p, xor_p
 from ....ir.ops.elementwise.comparison import eq_p, ge_p, gt_p, is_finite_p, le_p, lt_p, ne_p
 from ....ir.ops.elementwise.complex_parts import imag_p, real_p
 from ....ir.ops.elementwise.select import select_n_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.dtype_promotion import (
     check_arraylike,

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import (
     abs_p,
@@ -24,6 +23,7 @@ from ....ir.ops.elementwise.complex_parts import complex_p, imag_p, real_p
 from ....ir.ops.elementwise.powers import integer_pow_p, pow_p, sqrt_p, square_p
 from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.elementwise.transcendental import exp2_p, exp_p, log1p_p, log_p, logistic_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...autodiff.custom.custom_jvp import custom_jvp
 from ...operands.broadcasting import select_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....ir.array import Array
 from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import (
     add_p,
@@ -20,6 +19,7 @@ from ....ir.ops.elementwise.comparison import gt_p, lt_p, ne_p
 from ....ir.ops.elementwise.transcendental import (
     atan2_p,
 )
+from ....ir.values.array import Array
 from ... import sharding_notes
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import (

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ....ir.api_boundary import bound_class, process_exception
-from ....ir.context import config
-from ....ir.diagnostics.location import PACKAGE
+from ....ir.settings.context import config
+from ....ir.source.location import PACKAGE
 from ... import lax
 from ...operands.dtype_promotion import check_arraylike, shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis

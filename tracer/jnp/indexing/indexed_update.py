@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 
 from ....ir.api_boundary import bound_methods
-from ....ir.array import Array
-from ....ir.context import STATE, config, x64_enabled
-from ....ir.diagnostics.wording import warn
 from ....ir.dtypes import iinfo, issubdtype, safe_to_cast
 from ....ir.inference.infer import infer
 from ....ir.op import Op
@@ -27,9 +24,12 @@ from ....ir.ops.indexing.scatter import (
     scatter_sub_p,
 )
 from ....ir.ops.movement.shape import rev_p
+from ....ir.settings.context import STATE, config, x64_enabled
+from ....ir.shardings.normalized import unsharded
 from ....ir.shardings.sharding import named_sharding_abstract
+from ....ir.source.wording import warn
 from ....ir.spec import spec_from_entries
-from ....ir.types import unsharded
+from ....ir.values.array import Array
 from ... import lax
 from ...indexing import indexing
 from ...indexing.gathering import Gathering, gathering

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import ConcretizationTypeError
 from ....ir.ops.elementwise.arithmetic import add_p
@@ -19,6 +18,7 @@ from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.movement.creation import iota_p
 from ....ir.ops.reductions.positions import argmax_p
 from ....ir.ops.reductions.sorting import sort_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.broadcasting import broadcast_together, select_of
 from ...operands.dtype_promotion import (

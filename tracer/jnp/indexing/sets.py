@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.ops.elementwise.arithmetic import sub_p
 from ....ir.ops.elementwise.comparison import lt_p
 from ....ir.ops.movement.creation import iota_p
 from ....ir.ops.reductions.sorting import sort_p
 from ....ir.support.named_tuple import NamedTuple
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.dtypes import issubdtype
 from ....ir.ops.elementwise.arithmetic import add_p
@@ -13,6 +12,7 @@ from ....ir.ops.movement.creation import iota_p
 from ....ir.ops.reductions.reduction import reduce_sum_p
 from ....ir.ops.reductions.sorting import sort_p
 from ....ir.ops.rules import resized_entries
+from ....ir.values.array import Array
 from ... import lax
 from ...lax.control.bodies import vary
 from ...lax.creation import filled_as

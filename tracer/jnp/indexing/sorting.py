@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.ops.elementwise.arithmetic import neg_p
 from ....ir.ops.elementwise.complex_parts import complex_p
 from ....ir.ops.movement.creation import iota_p
 from ....ir.ops.reductions.sorting import sort_p, top_k_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.dtype_promotion import (
     check_arraylike,

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.dtypes import issubdtype
 from ....ir.ops.elementwise.arithmetic import add_p, div_p, mul_p, rem_p
 from ....ir.ops.elementwise.comparison import lt_p
 from ....ir.ops.movement.creation import iota_p
 from ....ir.ops.movement.reshape import reshape_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.slicing import held, wrap_negative
 from ...operands.broadcasting import select_of, to_type

@@ -5,10 +5,10 @@ import operator
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.ops.elementwise.arithmetic import add_p
 from ....ir.ops.elementwise.comparison import eq_p
 from ....ir.ops.movement.creation import iota_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...indexing import indexing as array_indexing
 from ...operands.broadcasting import select_of, to_type

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.dtype_promotion import (
     check_arraylike,

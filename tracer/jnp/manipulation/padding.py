@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.dtypes import issubdtype
 from ....ir.ops.elementwise.arithmetic import mul_p, sub_p
 from ....ir.ops.reductions.sorting import sort_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of

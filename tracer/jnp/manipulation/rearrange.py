@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import ConcretizationTypeError
 from ....ir.ops.elementwise.arithmetic import add_p, sub_p
@@ -18,6 +17,7 @@ from ....ir.ops.movement.shape import broadcast_in_dim_p
 from ....ir.ops.movement.slicing import slice_p
 from ....ir.ops.reductions.reduction import reduce_sum_p
 from ....ir.ops.reductions.sorting import sort_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.slicing import held
 from ...operands.broadcasting import incompatible

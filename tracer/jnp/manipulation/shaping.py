@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.ops.communication.sharding import reshard_p
 from ....ir.ops.elementwise.identity import copy_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.broadcasting import broadcast_together, to_type
 from ...operands.dtype_promotion import broadcast_shapes as _broadcast_shapes

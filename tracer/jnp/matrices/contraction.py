@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.ops.contractions.dot_general import dot_general_p
 from ....ir.ops.elementwise.arithmetic import mul_p
 from ....ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ....ir.spec import spec_from_entries
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.contraction import canonicalize_precision, element_type
 from ...operands.dtype_promotion import (

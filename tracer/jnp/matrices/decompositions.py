@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.ops.elementwise.arithmetic import mul_p, neg_p
 from ....ir.ops.linalg.decompositions import geqrf_p
 from ....ir.support.named_tuple import NamedTuple
+from ....ir.values.array import Array
 from ... import lax
 from ...operands.broadcasting import to_type
 from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes_inexact

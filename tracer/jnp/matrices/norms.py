@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.ops.elementwise.arithmetic import mul_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.dtype_promotion import check_arraylike, convert
 from ...operands.shape_arguments import canonical_axes

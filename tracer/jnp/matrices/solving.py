@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.dtypes import finfo
 from ....ir.inference.explicit import spec_entry
 from ....ir.ops.elementwise.arithmetic import div_p, mul_p, sub_p
 from ....ir.ops.elementwise.comparison import lt_p
 from ....ir.support.named_tuple import NamedTuple
+from ....ir.values.array import Array
 from ... import lax
 from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of, to_type

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.ops.elementwise.arithmetic import div_p, mul_p, sub_p
 from ....ir.ops.elementwise.comparison import gt_p
 from ....ir.ops.elementwise.complex_parts import real_p
 from ....ir.ops.elementwise.powers import sqrt_p, square_p
 from ....ir.ops.movement.reshape import reshape_p
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import (

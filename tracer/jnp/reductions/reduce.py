@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.dtypes import issubdtype, to_inexact_dtype
 from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import add_p, max_p, min_p, mul_p, sub_p
@@ -27,6 +26,7 @@ from ....ir.ops.reductions.reduction import (
     reduce_sum_p,
     reduce_xor_p,
 )
+from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.reduction import extreme
 from ...operands.broadcasting import select_of, to_type

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
 from ....ir.dtypes import finfo, issubdtype
 from ....ir.ops.elementwise.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
+from ....ir.values.array import Array
 from ... import lax
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import (

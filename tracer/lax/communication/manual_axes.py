@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.context import STATE
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.manual_state import ManualState, set_text
-from ....ir.mesh import AbstractMesh
+from ....ir.meshes.mesh import AbstractMesh
 from ....ir.ops.communication import collective as ops
 from ....ir.ops.elementwise.arithmetic import add_p, mul_p
+from ....ir.settings.context import STATE
 from ....ir.support.caches import cached
 from ... import sharding_notes
 from ...staging.tracer import typeof

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
-from ....ir.context import STATE
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.ops.communication import collective as ops
 from ....ir.ops.derivatives import convert_like, strong
@@ -24,6 +22,8 @@ from ....ir.ops.elementwise.comparison import eq_p
 from ....ir.ops.elementwise.convert import convert_element_type_p
 from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.movement.shape import broadcast_in_dim_p, squeeze_p
+from ....ir.settings.context import STATE
+from ....ir.values.array import Array
 from ... import sharding_notes
 from ...staging.tracer import typeof
 from ...trees import tree

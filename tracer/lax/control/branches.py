@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.array import Array
-from ....ir.context import jit_disabled
 from ....ir.ops.control.loops_and_branches import cond_p
+from ....ir.settings.context import jit_disabled
+from ....ir.values.array import Array
 from ...operands.dtype_promotion import dtype_name, shape_of
 from ...operands.scalars import LEVEL
 from ...references import through

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ....ir.diagnostics.diagnostic import Help, Label, Remedy, fail
-from ....ir.diagnostics.location import capture
 from ....ir.program import Atom, Program
+from ....ir.source.location import capture
 from ....ir.types import ArrayType, same_type
 from ...staging.tracer import Tracer
 from ...trees import tree

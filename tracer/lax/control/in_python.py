@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....ir.array import Array
 from ....ir.diagnostics.errors import ConcretizationTypeError
+from ....ir.values.array import Array
 from ...staging.tracer import Tracer
 from ...trees import tree
 from ..shape import stack

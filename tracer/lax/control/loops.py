@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import optree
 
-from ....ir.context import jit_disabled, x64_enabled
 from ....ir.diagnostics.diagnostic import Remedy, fail
 from ....ir.diagnostics.errors import ConcretizationTypeError
 from ....ir.dtypes import issubdtype, lattice_result_type
 from ....ir.ops.control.loops_and_branches import item_type, scan_p, while_p
 from ....ir.program import Atom
+from ....ir.settings.context import jit_disabled, x64_enabled
 from ....ir.types import ArrayType, same_type
 from ...operands.dtype_promotion import dtype_and_weak
 from ...references import through

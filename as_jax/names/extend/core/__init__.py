@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .....ir.array import Array
-from .....ir.context import STATE
 from .....ir.diagnostics.diagnostic import fail
 from .....ir.program import Var
+from .....ir.settings.context import STATE
 from .....ir.types import ArrayType
+from .....ir.values.array import Array
 from .....tracer.staging.tracer import Tracer
 from ...interpreters import ad
 from .primitive import Primitive

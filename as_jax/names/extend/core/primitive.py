@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .....ir.context import STATE
 from .....ir.diagnostics.diagnostic import fail
 from .....ir.ops.control.custom import custom_jvp_call_p
+from .....ir.settings.context import STATE
 from .....tracer.autodiff.custom.common import SymbolicZero, call_program
 from .....tracer.autodiff.forward import zero_tangent
 from .....tracer.batching.rules import Batched, MappedAxis

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.diagnostics.errors import VerificationError
-from shardtrace.ir.factor_axes import axes_without, axis_set
 from shardtrace.ir.manual_state import ManualState
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.communication.retile import retile_kind
 from shardtrace.ir.ops.communication.retiling import (
@@ -22,9 +21,11 @@ from shardtrace.ir.ops.communication.retiling import (
     received,
     retiled_shape,
 )
+from shardtrace.ir.rules.factor_axes import axes_without, axis_set
+from shardtrace.ir.shardings.normalized import unsharded
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.text.print import print_program
-from shardtrace.ir.types import array_type, unsharded
+from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 
 SIZE = {"x": 4, "y": 2, "z": 3}

@@ -8,7 +8,7 @@ import pytest
 
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS
-from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand
 from shardtrace.ir.ops.indexing.common import (
     GatherDimensionNumbers,

@@ -17,16 +17,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..source.wording import warn
+from ..support.caches import cached
+from ..support.interning import InternTable
+from ..support.lazy import lazy_import
 from .axes import AxisName
 from .device import AbstractDevice, Device
-from .diagnostics.wording import warn
 from .mesh_axes import AxisType, BaseMesh, normalize_axis_types
 from .process import ProcessIdentity, process_identity
-from .support.caches import cached
-from .support.interning import InternTable
-from .support.lazy import lazy_import
 
-_placement_html = lazy_import(".shardings.placement_html", __package__)
+_placement_html = lazy_import("..shardings.placement_html", __package__)
 
 __all__ = [
     "AbstractMesh", "AxisType", "BaseMesh", "Mesh", "empty_abstract_mesh", "empty_concrete_mesh",

@@ -9,8 +9,8 @@ from typing import Any
 
 import optree
 
+from ..support.caches import cached
 from .pytree import NAMESPACE, ChildKey, flatten, one_level, unflatten
-from .support.caches import cached
 
 
 class PrefixError(ValueError):

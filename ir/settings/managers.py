@@ -1,6 +1,6 @@
 """Settings as the context managers that JAX has for them: `with debug_nans(True): ...`.
 
-Each stands for an entry of `config` (configuration.py): called with a value it is a `with` block
+Each stands for an entry of `config` (config.py): called with a value it is a `with` block
 for this thread, `.value` is what holds now, and `config.update("jax_debug_nans", True)` sets it for
 all.
 """

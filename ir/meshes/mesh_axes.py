@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..support.interning import Immutable
 from .axes import AxisName, axis_factor, axis_size, parse_axis
-from .support.interning import Immutable
 
 __all__ = ["AxisType", "BaseMesh", "normalize_axis_types"]
 

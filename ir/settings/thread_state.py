@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
+from ..meshes.mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
 
 
 class Interpreter(Protocol):
@@ -14,7 +14,7 @@ class Interpreter(Protocol):
     def process(self, op: Any, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]: ...
 
 
-# What a thread's phases are recorded by from its beginning; ir/phases.py sets another for
+# What a thread's phases are recorded by from its beginning; ir/settings/phases.py sets another for
 # SHARDTRACE_PROFILE.
 NEW_PHASES: list[Callable[[], Any]] = [lambda: None]
 
@@ -35,7 +35,7 @@ class ThreadState(threading.local):
     spmd_axes: the axes that vmaps were given as `spmd_axis_name`.
     stand_ins: what variables of traces that have ended stand for, while a rule of a custom
       derivative runs that closes over them (tracer/autodiff/custom/closed_values.py).
-    phases: who records where time goes, if anybody does (ir/phases.py).
+    phases: who records where time goes, if anybody does (ir/settings/phases.py).
     """
 
 

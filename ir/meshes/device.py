@@ -2,16 +2,16 @@
 
 A device is a name with a number: the runtime makes devices and knows what they can do. They are
 interned, so a device is the same object everywhere, after pickling too. Which process owns a device
-depends on the calling thread's process (ir/process.py), unless the device states it itself.
+depends on the calling thread's process (ir/meshes/process.py), unless the device states it itself.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..support.immutable import immutable
+from ..support.interning import Immutable, InternTable
 from .process import process_identity, process_index, process_scope, set_default_process_index
-from .support.immutable import immutable
-from .support.interning import Immutable, InternTable
 
 __all__ = [
     "AbstractDevice", "Device", "Memory", "process_index", "process_scope",

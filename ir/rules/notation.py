@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from .rule import RuleError
+from .parse import RuleError
 
 _TENSOR = re.compile(r"\[([^\[\]]*)\]")
 _FACTOR = re.compile(r"[A-Za-z](?:_\d+)?")

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .support.caches import cached
-from .support.lazy import lazy_pattern
+from ..support.caches import cached
+from ..support.lazy import lazy_pattern
 
 __all__ = [
     "AxisName", "axes_overlap", "axis_factor", "axis_size", "format_sub_axis", "parse_axis",

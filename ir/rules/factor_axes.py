@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .mesh import AbstractMesh
-from .spec import axis_factor, format_sub_axis, parse_axis
-from .support.caches import cached
+from ..meshes.mesh import AbstractMesh
+from ..spec import axis_factor, format_sub_axis, parse_axis
+from ..support.caches import cached
 
 Fragment = tuple[Any, int, int]        # axis, product of the parts before it, size
 Fragments = tuple[Fragment, ...]

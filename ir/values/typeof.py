@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import ALL_DTYPES, canonicalize_dtype, dtype_of
+from ..settings.context import x64_enabled
+from ..support.caches import module_table
+from ..types import ArrayType, array_type
 from .array import Array
-from .context import x64_enabled
-from .dtypes import ALL_DTYPES, canonicalize_dtype, dtype_of
-from .support.caches import module_table
-from .types import ArrayType, array_type
 
 
 def typeof(x: Any) -> ArrayType:

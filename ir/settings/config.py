@@ -5,10 +5,10 @@ import contextlib
 import os
 from typing import Any
 
-from .diagnostics.wording import warn
-from .settings_of_xla import SETTINGS
-from .support import environment
+from ..source.wording import warn
+from ..support import environment
 from .thread_state import STATE
+from .xla import SETTINGS
 
 
 def _env_flag(name: str, default: bool) -> bool:

@@ -16,93 +16,19 @@ accept, the collectives of its lowering, batching and cost. After Shardy's op sh
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from .support.caches import cached
+from ..support.caches import cached
+from .factor import HALO, PASS, REDUCE, Factor, Kind, Split, fields_text
+from .parse import RuleError, parse_rule
 
 Dim = tuple[int, ...]            # factors of a dimension, major to minor; () for size one
 Map = tuple[Dim, ...]            # the dimensions of one operand or result
-Split = str | tuple[str, ...]    # factors of a dimension by name: one, or a tuple of other than one
-Kind = tuple[str, str, bool, tuple[Any, ...]]      # kind, operator, blocked, and the halo's window
 
-PASS, REDUCE, HALO, REPLICATE, SCAN, INDEXED, ORDERED = (
-    "pass", "reduce", "halo", "replicate", "scan", "indexed", "ordered")
-KINDS = (PASS, REDUCE, HALO, REPLICATE, SCAN, INDEXED, ORDERED)
-_SPLITTABLE = frozenset((
-    (INDEXED, "sum"), (INDEXED, "own"), (ORDERED, "top"), (ORDERED, "columns")))
-REDUCERS = ("sum", "max", "min", "prod", "and", "or", "xor", "argmax", "argmin")
-
-
-class Factor:
-    """One factor: its name, size, kind, and for reductions and scans the combining operator.
-
-    blocked: sharding must not flow along it, whatever its kind.
-    offset, reach, stride, valid: of a halo factor; result position p (of a factor that is summed,
-    position p of the kernel) reads `reach` source rows from p * stride + offset on, of which only
-    rows valid[0] to valid[1] (not included) matter (None: all; operator "ring": the first row
-    follows on the last). Without a reach there is no exchange of this form, and the factor may not
-    stay split, but where the operator says how: "mirror" for blocks that change places, "joined"
-    for operands one after the other.
-    spread: source rows lie so far apart, with nothing in between.
-
-    What follows from these: splittable, whether the local op may run with this factor sharded, its
-    emitter or a reduction doing the rest (a scan exchanges totals, `indexed(sum)` leaves a pending
-    sum of what each device owns, in `indexed(own)` each writes what it owns, `ordered(top)` merges
-    the best of each block, `ordered(columns)` sorts blocks as columns); leaves_sum, whether the
-    result is a pending sum over the axes of this factor; reducer, the monoid of the reduction that
-    a split leaves to be done at once, "" for none.
-    """
-
-    __slots__ = (
-        "blocked", "kind", "leaves_sum", "name", "offset", "operator", "reach", "reducer", "size",
-        "splittable", "spread", "stride", "valid")
-
-    def __init__(self, name: str, size: int, kind: str = PASS, operator: str = "",
-                 blocked: bool = False, offset: int = 0, reach: int = 0, stride: int = 1,
-                 valid: tuple[int, int] | None = None, spread: int = 1) -> None:
-        self.name, self.size, self.kind, self.operator = name, size, kind, operator
-        self.blocked, self.offset, self.reach = blocked, offset, reach
-        self.stride, self.valid, self.spread = stride, valid, spread
-        self.splittable = (
-            kind in (PASS, SCAN, REDUCE)
-            or (kind == HALO and (reach > 0 or operator in ("mirror", "joined")))
-            or (kind, operator) in _SPLITTABLE)
-        self.leaves_sum = operator == "sum" and kind in (REDUCE, INDEXED)
-        bare = kind == REDUCE and operator not in ("sum", "argmax", "argmin")
-        self.reducer = operator if bare else ""
-
-    def __eq__(self, other: object) -> bool:
-        return _of_factor(self) == _of_factor(other) if type(other) is Factor else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(_of_factor(self))
-
-    def __repr__(self) -> str:
-        return _text(self, _FACTOR)
-
-    def splittable_over(self, devices: int) -> bool:
-        """May the local op run with the factor over so many devices, as far as its size matters?
-
-        Columns must be long enough (ops/communication/column_sort.py).
-        """
-        if self.operator != "columns":
-            return self.splittable
-        rows, rest = divmod(self.size, devices)
-        return not rest and not rows % devices and rows >= 2 * (devices - 1) ** 2
-
-
-_FACTOR = ("name", "size", "kind", "operator", "blocked", "offset", "reach", "stride", "valid",
-           "spread")
 _RULE = ("operands", "results", "factors")
-_of_factor, _of_rule = attrgetter(*_FACTOR), attrgetter(*_RULE)
-
-
-def _text(value: object, names: Iterable[str]) -> str:
-    fields = ", ".join(f"{name}={getattr(value, name)!r}" for name in names)
-    return f"{type(value).__name__}({fields})"
+_of_rule = attrgetter(*_RULE)
 
 
 class FactorRule:
@@ -128,7 +54,7 @@ class FactorRule:
         return hash(_of_rule(self))
 
     def __repr__(self) -> str:
-        return _text(self, _RULE)
+        return fields_text(self, _RULE)
 
     def carriers(self, f: int) -> tuple[tuple[int, int, int], ...]:
         """Where factor f occurs: (tensor, dim, position in the dim), operands, then results."""
@@ -168,80 +94,6 @@ class FactorRule:
             kinds.append(f"{f.name}{'!' if f.blocked else ''}:{word}")
         tail = " | " + " ".join(kinds) if kinds else ""
         return f"{side(self.operands)} -> {side(self.results)}{tail}"
-
-
-class RuleError(ValueError):
-    """A rule string that is malformed or does not fit the types it is applied to."""
-
-
-_TOKEN = re.compile(r"\(|\)|\.\.\.|[A-Za-z_][A-Za-z_0-9]*|1|,")
-
-
-@cached(1024)
-def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, tuple[Any, ...]]]]:
-    """Rule text -> (operand maps, result maps, kinds), factors still by name."""
-    body, _, kind_text = text.partition("|")
-    left, arrow, right = body.partition("->")
-    if not arrow:
-        raise RuleError(f"rule {text!r} has no `->`")
-    kinds = {}
-    for item in kind_text.split():
-        name, colon, word = item.partition(":")
-        blocked = name.endswith("!")
-        name = name.rstrip("!")
-        match = re.fullmatch(r"(\w+)(?:\(([^)]*)\))?", word) if colon else None
-        if colon and not match:
-            raise RuleError(f"kind {item!r} of rule {text!r}: write `factor:kind`")
-        kind, argument = (match.group(1), match.group(2) or "") if match else (PASS, "")
-        if kind in REDUCERS:
-            kinds[name] = (REDUCE, kind, blocked, _window(argument))
-        elif kind == HALO and argument and argument not in ("mirror", "joined"):
-            ring = "ring" if argument.endswith(",ring") else ""
-            kinds[name] = (HALO, ring, blocked, _window(argument.removesuffix(",ring")))
-        elif kind in KINDS:
-            kinds[name] = (kind, argument, blocked, ())
-        else:
-            raise RuleError(f"unknown kind {kind!r} in rule {text!r}; one of "
-                            f"{', '.join(KINDS + REDUCERS)}")
-    return _parse_side(left, text), _parse_side(right, text), kinds
-
-
-def _window(text: str) -> tuple[Any, ...]:
-    """`offset,reach,stride[/spread][,first,last]` as offset, reach, stride, valid, spread."""
-    if not text:
-        return ()
-    offset, reach, stride, *valid = text.split(",")
-    stride, _, spread = stride.partition("/")
-    return (int(offset), int(reach), int(stride), tuple(map(int, valid)) or None, int(spread or 1))
-
-
-def _parse_side(side: str, text: str) -> tuple:
-    maps: list[tuple] = []
-    current: list[Split] = []
-    group: list[str] | None = None
-    if _TOKEN.sub("", side).strip():
-        raise RuleError(f"rule {text!r}: cannot read {_TOKEN.sub('', side).strip()!r}")
-    for token in _TOKEN.findall(side):
-        if token == ",":
-            maps.append(tuple(current))
-            current = []
-        elif token == "(":
-            if group is not None:
-                raise RuleError(f"rule {text!r}: nested parentheses")
-            group = []
-        elif token == ")":
-            if group is None:
-                raise RuleError(f"rule {text!r}: unmatched `)`")
-            current.append(group[0] if len(group) == 1 else tuple(group))
-            group = None
-        elif group is not None:
-            group.append(token)
-        else:
-            current.append(() if token == "1" else token)
-    if group is not None:
-        raise RuleError(f"rule {text!r}: unmatched `(`")
-    maps.append(tuple(current))
-    return tuple(maps)
 
 
 def make_rule(text: str, operand_shapes: Iterable[tuple[int, ...]],
@@ -381,7 +233,7 @@ def _each(rank: int) -> Map:
 @cached(4096)
 def _pattern(text: str, operands: tuple[int, ...], results: tuple[int, ...]) -> Pattern:
     """The pattern that a text gives for operands and results of these ranks."""
-    left, right, kinds = _parse(text)
+    left, right, kinds = parse_rule(text)
     if len(operands) == 0 and left == ((),):
         left = ()
     if len(results) == 0 and right == ((),):

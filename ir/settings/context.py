@@ -3,16 +3,16 @@
 Everything that a trace depends on besides its arguments lives in `STATE` (thread_state.py), one
 object a thread, so that two threads never see each other's mesh or half-built program.
 `config.update` sets defaults for the process, as in JAX; `config.override(...)` changes them for
-this thread and a `with` block (configuration.py).
+this thread and a `with` block (config.py).
 """
 from __future__ import annotations
 
 from typing import Any
 
-from .configuration import config as config
-from .mesh import AbstractMesh, Mesh
-from .support.collector import end_pauses
-from .support.scopes import override
+from ..meshes.mesh import AbstractMesh, Mesh
+from ..support.collector import end_pauses
+from ..support.scopes import override
+from .config import config as config
 from .thread_state import STATE as STATE
 from .thread_state import Interpreter as Interpreter
 

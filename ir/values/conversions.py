@@ -4,8 +4,8 @@ Messages are JAX's (0.10.2).
 """
 from __future__ import annotations
 
-from .dtypes import is_extended
-from .types import ArrayType
+from ..dtypes import is_extended
+from ..types import ArrayType
 
 _NARROW = ("int1", "int2", "int4", "uint1", "uint2", "uint4")
 

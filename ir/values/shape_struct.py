@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import ExtendedDType, canonicalize_dtype
+from ..manual_state import NOT_MANUAL, ManualAxisType
+from ..meshes.mesh import AbstractMesh, Mesh
+from ..settings.context import STATE, x64_enabled
+from ..shardings.base_sharding import Sharding
+from ..shardings.formats import AutoLayout, Format
+from ..shardings.sharding import NamedSharding
+from ..spec import PartitionSpec
+from ..support.lazy import lazy_import
+from ..types import ArrayType, array_type
 from .array import Array
-from .context import STATE, x64_enabled
-from .dtypes import ExtendedDType, canonicalize_dtype
-from .manual_state import NOT_MANUAL, ManualAxisType
-from .mesh import AbstractMesh, Mesh
-from .shardings.base_sharding import Sharding
-from .shardings.formats import AutoLayout, Format
-from .shardings.sharding import NamedSharding
-from .spec import PartitionSpec
-from .support.lazy import lazy_import
 from .typeof import typeof
-from .types import ArrayType, array_type
 
-_html = lazy_import(".support.html", __package__)
-_placement_html = lazy_import(".shardings.placement_html", __package__)
+_html = lazy_import("..support.html", __package__)
+_placement_html = lazy_import("..shardings.placement_html", __package__)
 
 _set = object.__setattr__
 

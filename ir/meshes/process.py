@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 
-from .support.interning import Immutable, InternTable
-from .support.scopes import override
+from ..support.interning import Immutable, InternTable
+from ..support.scopes import override
 
 __all__ = [
     "ProcessIdentity", "process_identity", "process_index", "process_scope",

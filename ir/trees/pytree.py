@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 import optree
 
-from .diagnostics.diagnostic import fail
-from .support.caches import cached
-from .support.immutable import immutable
+from ..diagnostics.diagnostic import fail
+from ..support.caches import cached
+from ..support.immutable import immutable
 
 NAMESPACE = "shardtrace"
 

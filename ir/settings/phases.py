@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..support import environment
+from ..support.lazy import lazy_import
+from ..support.scopes import override
 from .context import STATE
-from .support import environment
-from .support.lazy import lazy_import
-from .support.scopes import override
 from .thread_state import NEW_PHASES
 
 _console = lazy_import("rich.console")

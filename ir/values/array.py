@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .types import ArrayType
+from ..types import ArrayType
 
 
 class Array:

@@ -1,0 +1,1 @@
+"""Meshes of devices: axes, devices, processes and memory spaces."""

@@ -1,0 +1,1 @@
+"""Settings, and what is current in a thread: mesh, interpreter, phase of the work."""

@@ -1,0 +1,1 @@
+"""Nested containers of arrays (pytrees), and one value for a whole subtree."""
