@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import functools
 import importlib.util
 import inspect
 import io
@@ -38,6 +37,7 @@ from ..driver.jit.stages import Compiled, Lowered, Traced
 from ..ir.diagnostics.extras import is_installed
 from ..ir.ops.communication.collective_kinds import each_collective
 from ..ir.settings.context import STATE
+from ..ir.support.caches import cached
 from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import none_such
 from ..report.explanation import Explanation
@@ -68,7 +68,7 @@ class Enough(BaseException):
     """Ends a run of the user's file: what it calls has been seen."""
 
 
-@functools.lru_cache(2)
+@cached(2)
 def syntax_tree(source: str) -> ast.Module:
     """A text parsed, once for all that look at it. Raises SyntaxError or ValueError."""
     return ast.parse(source)
