@@ -1,7 +1,7 @@
 """Ground floor: what a program is. Imports nothing from the other folders.
 
     types, spec          the type of a value: dtype, shape, and how it is split over mesh axes
-    op, facts            what an op declares; op_instance, signature: an op with its params, its types
+    op, facts            what an op declares; op_instance, signature: an op as an equation has it
     program, verify      equations, the four levels of programs, and the check of their promises
     attributes, passes   what passes tell each other; how they are declared and run
     padded, manual_state dimensions that a mesh does not divide; values inside of shard_map

@@ -110,7 +110,7 @@ def evaluations(monkeypatch):
 @pytest.mark.parametrize("program", [chain, network])
 def test_evaluations_do_not_grow_with_equations_of_the_same_kinds(evaluations, program):
     counts = []
-    for layers in (20, 60):
+    for layers in (20, 40):             # for exchanges of 1 MB and more two plans are made
         st.clear_caches()
         evaluations.clear()
         compiled(program(mesh_of((2, 4)), layers))
