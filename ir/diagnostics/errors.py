@@ -355,5 +355,6 @@ class MemoryLimitError(JaxRuntimeError):
 
 
 # Tracebacks and pickles call them by their public name.
-for _public in [x for x in globals().values() if isinstance(x, type) and x.__module__ == __name__]:
+for _public in [x for x in globals().values() if isinstance(x, type)
+                and x.__module__.rpartition(".")[0] == __package__]:
     _public.__module__ = f"{__name__.partition('.')[0]}.errors"

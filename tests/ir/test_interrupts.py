@@ -1,8 +1,8 @@
 """An interrupt between any two steps of entering or leaving a block leaves nothing switched."""
 import shardtrace as st
+from shardtrace.ir.settings import config as configuration
+from shardtrace.ir.settings import context
 from shardtrace.ir.settings.context import STATE, config
-from shardtrace.ir.settings.managers import config as configuration
-from shardtrace.ir.settings.managers import context
 
 from ..interrupts import interrupted
 

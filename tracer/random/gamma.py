@@ -47,8 +47,8 @@ def sample_gamma(key: Array, a: Any, *, shape: Shape | None, dtype: np.dtype,
     if own_impl(key.aval.dtype) is not None:
         fail(NotImplementedError, "gamma numbers are drawn with generators of this library alone; "
              f"this key is {key.aval.str_short()}", code="own-generator",
-             help="make a key of another one for them: "
-                  "`random.key(random.bits(key), impl=\"threefry2x32\")`")
+             help="make a key of the library's for them, with impl=\"threefry2x32\", of bits that "
+                  "this one draws")
     return random_gamma_p.bind(key, a, log_space=log_space)
 
 

@@ -202,11 +202,10 @@ inspect_sharding_p = defop(
     "inspect_sharding", doc="Call `callback` with the sharding that the operand gets.",
     infer=lambda x, *, callback: [], multiple_results=True,
     rule=lambda operands, results, *, callback: _rule(operands, results, partitioned=True),
-    explicit="unsharded", manual=_states, arithmetic=False,
-    jvp="zero", transpose=_nothing, pending="keep",
+    explicit="unsharded", pending="keep", manual=_states, jvp="zero", transpose=_nothing,
     batch=lambda operands, dims, size, *, callback: (
         inspect_sharding_p.bind(*operands, callback=callback), []),
-    effect="debug")
+    arithmetic=False, effect="debug")
 pure_callback_p = _callback(
     "pure_callback",
     "The results of `callback`, of types `result_avals`; it is called for these alone.",

@@ -259,7 +259,7 @@ def test_wrong_operands_are_errors(name: str, types: list[ArrayType], params: di
      "-> s0 | s0!:replicate"),
     ("random_split", ((3,),), (3, 2), {"shape": (2,)}, "b -> b s0"),
     ("random_gamma", ((3,), (3, 5)), (3, 5), {"log_space": False}, "d0, d0 d1 -> d0 d1"),
-    ("random_unwrap", ((3,),), (3, 2), {}, "d0 -> d0 w | w!:replicate"),
+    ("random_unwrap", ((3,),), (3, 2), {}, "b -> b w | w!:replicate"),
 ])
 def test_factor_rules(name: str, operands: tuple, result: tuple, params: dict[str, Any],
                       expected: str) -> None:

@@ -215,7 +215,8 @@ def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     compute = to_inexact(dtype)
     start, stop = convert(as_array(start), compute), convert(as_array(stop), compute)
     shape = lax.broadcast_shapes(shape_of(start), shape_of(stop))
-    start, stop = to_shape(start, shape), to_shape(stop, shape)
+    if shape_of(start) and shape_of(stop):
+        start, stop = to_shape(start, shape), to_shape(stop, shape)
     sign = sign_p.bind(start)
     low, high = div_p.bind(start, sign), div_p.bind(stop, sign)
     factor = convert(1 / np.log(10), compute)
