@@ -23,14 +23,15 @@ class _Pauses:
 
     def __init__(self) -> None:
         self.stages: dict[int, int] = {}       # id of the object of a stage -> its thread
-        self.switched = False  # a stage has switched it off
+        self.switched: object = None    # the mark of the stage that has switched it off
         self.aged = 0          # objects made old since all were looked through, or had not to be
         self.alive = 0         # blocks of memory that were left then
         self.frozen = False    # somebody has kept objects out of the collector's sight
 
     def ended(self) -> None:
         """Switch the collector on, if the last stage has ended, and one had switched it off."""
-        if self.switched and not self.stages:
+        switched = self.switched
+        if switched is not None and not self.stages:
             try:
                 if self.may_age():
                     self.aged += gc.get_count()[0]
@@ -39,7 +40,8 @@ class _Pauses:
                         gc.unfreeze()
             finally:
                 gc.enable()
-                self.switched = False
+                if self.switched is switched:       # no other thread's stage since
+                    self.switched = None
 
     def may_age(self) -> bool:
         """Are no objects frozen? They would come back; and to count them takes as long as they are
@@ -78,7 +80,7 @@ class collector_paused:
         self.entered = True
         _pauses.stages[id(self)] = get_ident()
         if gc.isenabled():
-            _pauses.switched = True
+            _pauses.switched = object()
             gc.disable()
 
     def __exit__(self, *exc: object) -> None:

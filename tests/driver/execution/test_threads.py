@@ -140,8 +140,14 @@ def test_meshes_and_configuration_are_of_each_thread():
 
 def test_the_garbage_collector_is_on_again_when_all_have_traced():
     assert gc.isenabled()
-    in_threads(lambda i: [st.make_jaxpr(lambda x: jnp.sin(x) * i)(1.0) for _ in range(20)])
-    assert gc.isenabled()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)             # threads meet between any two calls
+    try:
+        for _ in range(10):
+            in_threads(lambda i: [st.make_jaxpr(lambda x: jnp.sin(x) * i)(1.0) for _ in range(20)])
+            assert gc.isenabled()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_arrays_can_be_listed_while_others_are_made():
