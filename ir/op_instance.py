@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .dtypes import is_extended
 from .op import Op
 from .rules.rule import FactorRule
 from .support.caches import tables
@@ -60,8 +61,11 @@ class OpInstance:
         key, rules = (operands, results), self.rules
         if key in rules:
             return rules[key]
-        found = rules[key] = self.op.factor_rule(
+        found = self.op.factor_rule(
             tuple([t.shape for t in operands]), tuple([t.shape for t in results]), self.params)
+        if any([is_extended(t.dtype) for t in results]):
+            found = found.without_sums()
+        rules[key] = found
         return found
 
     def __repr__(self) -> str:

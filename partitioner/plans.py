@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
-
 from ..ir.attributes import DONATED, OBJECTIVE, RECOMPUTES
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
@@ -135,7 +133,7 @@ def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
     if objective.name != "time":
         return False, False, False
     repeats = local.memo.get(RECOMPUTES, False)
-    if not (local.holds_programs or any(map(exchanges, local.ops))) or _beyond_xla(local):
+    if not (local.holds_programs or any(map(exchanges, local.ops))):
         return repeats, False, False
     total = moved = 0
     for use in each_collective(local):
@@ -147,14 +145,6 @@ def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
     grows = moved > 0 and moved >= sum(
         [_memory.nbytes(t) for t in (*local.in_avals, *local.out_avals)])
     return repeats, grows or total >= MIN_BYTES_FOR_XLA_PLAN, grows
-
-
-def _beyond_xla(local: Program) -> bool:
-    """Does a program call the host, or hold keys? Plans by XLA's rules split operands of these."""
-    return any("callback" in eqn.op.name or eqn.op.effect
-               or any(not isinstance(v.aval.dtype, np.dtype) for v in eqn.outvars)
-               for eqn in local.walk()) or any(
-                   not isinstance(t.dtype, np.dtype) for t in local.in_avals)
 
 
 def _exchanges(plan: _Plan) -> list[tuple]:

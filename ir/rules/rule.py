@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..support.caches import cached
-from .factor import HALO, PASS, REDUCE, Factor, Kind, Split, fields_text
+from .factor import HALO, INDEXED, PASS, REDUCE, Factor, Kind, Split, fields_text
 from .parse import RuleError, parse_rule
 
 Dim = tuple[int, ...]            # factors of a dimension, major to minor; () for size one
@@ -67,6 +67,13 @@ class FactorRule:
                         lists[g].append((t, d, p))
             table = self.memo["carriers"] = tuple(tuple(x) for x in lists)
         return table[f]
+
+    def without_sums(self) -> FactorRule:
+        """The rule for values that nobody can add up: what is looked up is so in whole dimensions.
+        """
+        return FactorRule(self.operands, self.results, tuple([
+            Factor(f.name, f.size, INDEXED, blocked=f.blocked)
+            if f.kind == INDEXED and f.leaves_sum else f for f in self.factors]))
 
     def __str__(self) -> str:
         def dim(d: Dim) -> str:

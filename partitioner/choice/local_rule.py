@@ -28,7 +28,7 @@ class LocalRule(LookaheadSearch):
 
     def _search(self) -> None:
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None or decision.needs else _taken(decision)
+            self.found[k] = None if decision.info is None else _taken(decision)
 
 
 def _taken(decision: Decision) -> Strategy | Decision:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.dtypes import is_extended
 from ...ir.inference.infer import infer
 from ...ir.meshes.mesh import empty_abstract_mesh
 from ...ir.op import OPS, Op
@@ -42,7 +43,8 @@ def equation_on(eqn: Equation, operands: Sequence[Padded], sizes: Sequence[Shape
     if eqn.op.effect or eqn.op.subprograms or eqn.op.evaluate is None:
         return context.as_it_is()
     if eqn.op.padded is not None:
-        found = eqn.op.padded(context)
+        types = [*[x.atom.aval for x in operands], *context.result_types]
+        found = None if any([is_extended(t.dtype) for t in types]) else eqn.op.padded(context)
         return context.as_it_is() if found is None else found
     return context.by_factors()
 

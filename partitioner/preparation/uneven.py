@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...ir.dtypes import is_extended
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.padded import Padded
@@ -61,8 +62,9 @@ class _Wanted:
     graph: Graph
 
     def sizes(self, atom: Atom) -> Shape:
+        """With padding, which is of numbers: keys have no such."""
         t, shape = self.graph.of(atom), atom.aval.shape
-        if t < 0:
+        if t < 0 or is_extended(atom.aval.dtype):
             return shape
         return tuple([self._size(n, math.prod(map(self.graph.size, axes)))
                       for n, axes in zip(shape, self.graph.layouts[t].entries, strict=True)])

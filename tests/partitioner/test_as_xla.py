@@ -18,7 +18,7 @@ from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
 from ..benchmarks import program_values
-from ..executors import assert_alike
+from ..executors import EXECUTORS, assert_alike
 from ..paths import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -178,3 +178,24 @@ def test_there_is_one_plan_whatever_the_limit_of_memory() -> None:
     x = st.ShapeDtypeStruct((512, 512), "float32", sharding=NamedSharding(mesh, P("x")))
     with pytest.raises(st.errors.MemoryLimitError, match="no plan was found"):
         st.jit(jnp.matmul, compiler_options={**XLA, "memory_limit": 1e5}).lower(x, x)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("objective", ["xla", "memory"])
+@pytest.mark.parametrize("ordered", [None, False, True])
+def test_callbacks_are_given_whole_operands(ordered: bool | None, objective: str, executor: str
+                                            ) -> None:
+    """ordered: of an io_callback; None: a pure one."""
+    def total(x: np.ndarray) -> np.ndarray:
+        return np.sum(x, dtype=np.float32)
+
+    def f(x: st.Array) -> st.Array:
+        result = st.ShapeDtypeStruct((), np.float32)
+        if ordered is None:
+            return st.pure_callback(total, result, x) + x
+        return st.experimental.io_callback(total, result, x, ordered=ordered) + x
+
+    x = np.arange(64, dtype=np.float32).reshape(16, 4)
+    split = st.device_put(x, NamedSharding(mesh_of(GRID), P("x", "y")))
+    with st.config.override(shardtrace_objective=objective, shardtrace_executor=executor):
+        np.testing.assert_array_equal(st.jit(f)(split), x.sum() + x)
