@@ -12,7 +12,7 @@ from ...engines.engine import ENGINES
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.device import Device
 from ...ir.meshes.mesh import Mesh
-from ...ir.ops.control.callback import INSPECTED, inspect_sharding_p
+from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.passes import run_passes
 from ...ir.program import Program
 from ...ir.settings.context import STATE, config
@@ -80,8 +80,7 @@ class BoundProgram:
             self.partitioned: Partitioned = partition_cached(
                 program, mesh=mesh_of_types(program, placement.abstract_mesh),
                 in_shardings=self.arg_specs, out_shardings=wanted, options=options)
-        if INSPECTED.met:
-            INSPECTED.met = False
+        if "debug" in self.partitioned.stages["traced"].effects:
             self._tell_shardings()
         self.committed = bool(mesh is not None or self.asked
                               or any([a.sharding is not None and a.used for a in args]))

@@ -15,7 +15,6 @@ Names and params are those of JAX's primitives where it has them.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -189,15 +188,6 @@ debug_callback_p = _callback(
     jvp="zero", transpose=_nothing,
     effect="debug")
 
-
-class _Inspected(threading.local):
-    """met: whether an `inspect_sharding` was lowered since this was asked last, by this thread."""
-
-    def __init__(self) -> None:
-        self.met = False
-
-
-INSPECTED = _Inspected()
 inspect_sharding_p = defop(
     "inspect_sharding", doc="Call `callback` with the sharding that the operand gets.",
     infer=lambda x, *, callback: [], multiple_results=True,
