@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...ir.program import Program, Var
+from ...ir.program import Equation, Program, Var
 from ...ir.source.location import UNKNOWN, Location
 from .buffers import WRITTEN, buffers, in_place, is_copied, nbytes
 from .operations import BLOCK, CUMULATIVE
@@ -86,9 +86,9 @@ class _Sweep:
 def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = None) -> _Sweep:
     """free: parameters whose buffers end with their last use. timeline: gets a moment each."""
     held = buffers(program, WRITTEN)
-    alive: dict[Var, tuple[int, Location]] = {}
+    alive: dict[Var, tuple[int, Equation | None]] = {}        # bytes, and what made it
     for v in (*program.invars, *program.constvars):
-        alive[v] = (nbytes(v.aval), UNKNOWN)
+        alive[v] = (nbytes(v.aval), None)
     pinned = {v for v in alive if v not in free}
     live = sum(n for n, _ in alive.values())
     best = _Sweep(live, UNKNOWN, [])
@@ -118,7 +118,7 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
                     live -= alive.pop(taken)[0]
                     ending.remove(taken)
         for v in made:
-            alive[v] = (nbytes(v.aval), eqn.location)
+            alive[v] = (nbytes(v.aval), eqn)
             live += nbytes(v.aval)
         most = live + copies + inside.peak
         if timeline is not None:
@@ -129,14 +129,17 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         for v in (*ending, *(v for v in made if v not in held.last)):
             if v in alive:
                 live -= alive.pop(v)[0]
-    own = [Held(v.name or _label(where), v.aval.str_short(True), n, where)
-           for v, (n, where) in at_peak.items()]
+    own = [Held(_label(v, eqn), v.aval.str_short(True), n, eqn.location if eqn else UNKNOWN)
+           for v, (n, eqn) in at_peak.items()]
     best.held = sorted((*own, *best.held), key=lambda h: -h.nbytes)
     return best
 
 
-def _label(where: Location) -> str:
-    return where.text() or "a value"
+def _label(v: Var, eqn: Equation | None) -> str:
+    """What a reader knows a value by: its name, its text, or the equation that makes it."""
+    if v.name or eqn is None:
+        return v.name or "a parameter"
+    return eqn.location.text() or f"a result of `{eqn.op.name}`"
 
 
 def _inside(eqn) -> _Sweep:

@@ -28,7 +28,7 @@ function showTime() {
   let from = 0, to = seconds || 1, at = -1;
   const canvas = picture(lanes.length * (high + 16) + 34, "computation and communication over a step", (g, width, height, ink) => {
     const x = t => (t - from) / (to - from) * width;
-    lanes.forEach((lane, i) => {
+    lanes.forEach(([lane], i) => {
       const y = top + i * (high + 16);
       g.fillStyle = ink("faint");
       g.fillText(lane, 4, y + 7);
@@ -36,14 +36,16 @@ function showTime() {
       g.fillRect(0, y + 15, width, high);
     });
     let last = lanes.map(() => -1);      // no more than one for each column
-    events.forEach(([lane, start, took], n) => {
+    events.forEach(([lane, start, took, , , , loop], n) => {
       const [a, b] = [x(start), x(start + took)];
       if (b < 0 || a > width || (b < last[lane] && n !== at)) return;
       const y = top + lane * (high + 16) + 15;
+      g.globalAlpha = loop ? 0.3 : 1;    // what runs in it is drawn over it
       g.fillStyle = laneColor(lane);
       g.fillRect(a, y, Math.max(1, b - a - (b - a > 4 ? 1 : 0)), high);
+      g.globalAlpha = 1;
       if (b - a > 60) {
-        g.fillStyle = "#fff";
+        g.fillStyle = loop ? ink("ink") : "#fff";
         g.save(); g.beginPath(); g.rect(a, y, b - a - 4, high); g.clip();
         g.fillText(events[n][3], Math.max(a, 0) + 4, y + high / 2); g.restore();
       }
@@ -67,7 +69,7 @@ function showTime() {
     const [lane, start, took, op, place, collective] = events[n];
     if (start < from || start > to) { const wide = to - from; from = Math.max(0, start - wide / 3); to = from + wide; }
     canvas.paint();
-    detail(make("h2", {}, op), make("div", {}, `${lanes[lane]}, ${duration(took)} from ${duration(start)} on`), placeLink(place),
+    detail(make("h2", {}, op), make("div", {}, `${lanes[lane][0]}, ${duration(took)} from ${duration(start)} on`), placeLink(place),
       ...(collective < 0 ? [] : collectivesOf([collective])));
   };
   canvas.addEventListener("wheel", event => {
@@ -85,14 +87,13 @@ function showTime() {
     if (event.key === "+") zoom(0.7, (from + to) / 2);
     if (event.key === "-") zoom(1.4, (from + to) / 2);
   });
-  const busy = lanes.map((lane, i) => [lane, events.reduce((sum, e) => sum + (e[0] === i ? e[2] : 0), 0)]);
   $("time").replaceChildren(make("div", {class: "bar"}, make("button", {onclick: () => zoom(0.6, (from + to) / 2), "aria-label": "closer"}, "+"),
     make("button", {onclick: () => zoom(1.7, (from + to) / 2), "aria-label": "further"}, "−"),
     make("button", {onclick: () => { from = 0; to = seconds || 1; canvas.paint(); }}, "all"), "arrow keys go from event to event"), canvas,
-    make("h2", {}, "busy"), make("table", {}, ...busy.map(([lane, t], i) => make("tr", {}, make("td", {},
+    make("h2", {}, "busy"), make("table", {}, ...lanes.map(([lane, t], i) => make("tr", {}, make("td", {},
       make("i", {class: "dot", color: laneColor(i)}), lane), make("td", {class: "n"}, duration(t)),
       make("td", {class: "n"}, seconds ? `${Math.round(100 * t / seconds)}%` : "")))),
-    make("p", {class: "faint"}, "By the cost model. Of a loop the first steps are drawn."));
+    make("p", {class: "faint"}, "By the cost model, every iteration of a loop counted; drawn are the first of them."));
 }
 
 function showMemory() {

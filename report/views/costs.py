@@ -1,6 +1,7 @@
 """Collectives, lines, times and memory of an explanation as data."""
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ...ir.source.location import Location
@@ -88,8 +89,9 @@ def line_seconds(e: Analysis, tables: Tables) -> list[list[Any]]:
 
 
 def timeline_data(e: Analysis, tables: Tables) -> dict[str, Any]:
-    """A step on one device: lanes, computation first, then one for each set of mesh axes; events as
-    `[lane, start, seconds, op, place, collective]`.
+    """A step on one device: lanes as `[name, seconds busy]`, computation first, then one for each
+    set of mesh axes; events as `[lane, start, seconds, op, place, collective, whole loop]`. Events
+    show the first iterations of a loop, seconds busy count them all.
     """
     number = collective_numbers(e)
     lanes = {COMPUTATION: 0}
@@ -105,10 +107,18 @@ def timeline_data(e: Analysis, tables: Tables) -> dict[str, Any]:
             seen.add(key)
             n = number.get(id(event.equation), -1)
             axes = e.collectives[n].mesh_axes if n >= 0 else (event.stream,)
-            lane = f"over {', '.join(map(str, axes))}"
+            lane = _lane(axes)
         events.append([lanes.setdefault(lane, len(lanes)), event.start, event.seconds,
-                       event.equation.op.name, tables.place(event.equation.location), n])
-    return {"lanes": list(lanes), "events": events, "seconds": e.time}
+                       event.equation.op.name, tables.place(event.equation.location), n,
+                       bool(event.equation.op.subprograms)])
+    busy = dict.fromkeys(lanes, 0.0) | {COMPUTATION: e.times.compute}
+    for c in e.collectives:
+        busy[_lane(c.mesh_axes)] = busy.get(_lane(c.mesh_axes), 0.0) + c.total_time
+    return {"lanes": list(busy.items()), "events": events, "seconds": e.time}
+
+
+def _lane(axes: Iterable[Any]) -> str:
+    return f"over {', '.join(map(str, axes))}"
 
 
 def memory_data(e: Analysis, tables: Tables) -> dict[str, Any]:

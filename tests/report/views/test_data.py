@@ -101,7 +101,7 @@ def test_what_a_stage_changed_makes_it_of_the_one_before(data) -> None:
 
 def test_times_are_those_of_the_cost_model(data) -> None:
     e = explained("two_products")
-    assert data["timeline"]["lanes"] == ["computation", "over model"]
+    assert [name for name, _ in data["timeline"]["lanes"]] == ["computation", "over model"]
     took = [0.0, 0.0]
     for lane, _, seconds, *_ in data["timeline"]["events"]:
         took[lane] += seconds
@@ -109,6 +109,9 @@ def test_times_are_those_of_the_cost_model(data) -> None:
     assert sum(t for _, t in data["seconds"]) == pytest.approx(e.times.compute)
     looped = explained("layers")
     assert sum(t for _, t in view_data(looped, 0)["seconds"]) == pytest.approx(looped.times.compute)
+    busy = dict(view_data(looped, 0)["timeline"]["lanes"])       # every iteration counted
+    assert busy.pop("computation") == pytest.approx(looped.times.compute)
+    assert sum(busy.values()) == pytest.approx(looped.times.communication)
 
 
 def test_memory_is_that_of_the_cost_model(data) -> None:
