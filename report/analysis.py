@@ -17,7 +17,6 @@ from .advice.candidates import Candidates
 from .advice.suggestion import Found
 from .advice.suggestions import SECONDS, Search
 from .advice.trials import Subject
-from .bounds import reshard_bound
 from .explained_collective import ExplainedCollective
 from .reasons.causes import Cause
 from .reasons.explain_collective import Reasons
@@ -39,24 +38,21 @@ class Analysis:
         local = self.partitioned.local
         self.name = name or local.name
         with collector_paused():
-            self.reasons = Reasons(self.partitioned)
-            self.collectives: tuple[ExplainedCollective, ...] = tuple(
-                [self._explained(r) for r in collectives(local)])
+            self.collectives = tuple([ExplainedCollective(
+                r, exchange_seconds(topology, r), lambda: self.reasons, self._suggestions)
+                for r in collectives(local)])
         self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
+
+    @functools.cached_property
+    def reasons(self) -> Reasons:
+        """What finds the causes; made when one is asked for."""
+        with collector_paused():
+            return Reasons(self.partitioned)
 
     @functools.cached_property
     def figures(self) -> Figures:
         with collector_paused():
             return figures(self.partitioned.local, self.topology, self.subject.donated)
-
-    def _explained(self, record: CollectiveRecord) -> ExplainedCollective:
-        cause = self.reasons.cause(record)
-        bound = record.received_bytes
-        if cause.move is not None:
-            before, after = cause.move.invars[0].aval, cause.move.outvars[0].aval
-            bound = min(bound, reshard_bound(before, after))
-        return ExplainedCollective(record, cause, exchange_seconds(self.topology, record), bound,
-                                   self._suggestions, self.reasons.vetoes)
 
     @functools.cached_property
     def search(self) -> Search:

@@ -1,14 +1,18 @@
 """One collective of an explanation: its line, reason, cost, and what would avoid it."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from ..ir.source.location import Location
+from ..ir.support.collector import collector_paused
 from ..partitioner.choice.comparisons import Alternative
 from ..partitioner.collectives import CollectiveRecord
 from .advice.suggestion import Found, Suggestion
+from .bounds import reshard_bound
 from .reasons.causes import Asked, Cause, Path
+from .reasons.explain_collective import Reasons
 from .words import excerpt
 
 
@@ -22,18 +26,30 @@ class ExplainedCollective:
     this change of layout moves in one run.
     """
 
-    __slots__ = ("_find_suggestions", "_find_vetoes", "_suggestions", "_vetoes", "cause",
-                 "lower_bound", "paths", "reason", "record", "time")
+    def __init__(self, record: CollectiveRecord, seconds: float, reasons: Callable[[], Reasons],
+                 find_suggestions: Callable[[CollectiveRecord, Cause], Found]) -> None:
+        self.record, self.time = record, seconds
+        self._reasons, self._find_suggestions = reasons, find_suggestions
 
-    def __init__(self, record: CollectiveRecord, cause: Cause, seconds: float, bound: int,
-                 find_suggestions: Callable[[CollectiveRecord, Cause], Found],
-                 find_vetoes: Callable[[Cause], tuple[str, ...]]) -> None:
-        self.record, self.cause = record, cause
-        self.time, self.lower_bound = seconds, bound
-        self._find_suggestions, self._find_vetoes = find_suggestions, find_vetoes
-        self.reason, self.paths = str(cause), cause.paths
-        self._suggestions: tuple[Suggestion, ...] | None = None
-        self._vetoes: tuple[str, ...] | None = None
+    @functools.cached_property
+    def cause(self) -> Cause:
+        with collector_paused():
+            return self._reasons().cause(self.record)
+
+    @functools.cached_property
+    def reason(self) -> str:
+        return str(self.cause)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return self.cause.paths
+
+    @property
+    def lower_bound(self) -> int:
+        if self.cause.move is None:
+            return self.received_bytes
+        before, after = self.cause.move.invars[0].aval, self.cause.move.outvars[0].aval
+        return min(self.received_bytes, reshard_bound(before, after))
 
     @property
     def kind(self) -> str:
@@ -95,24 +111,20 @@ class ExplainedCollective:
         """Seconds over all runs, as if alone."""
         return self.time * self.count
 
-    @property
+    @functools.cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
         """What would avoid it, best first; each was partitioned and costed as a whole."""
-        if self._suggestions is None:
-            self._suggestions = self.search.suggestions
-        return self._suggestions
+        return self.search.suggestions
 
     @property
     def search(self) -> Found:
         """The suggestions, with how many candidates there were and how many of them were tried."""
         return self._find_suggestions(self.record, self.cause)
 
-    @property
+    @functools.cached_property
     def vetoes(self) -> tuple[str, ...]:
         """Layouts that would have needed no exchange, each with what forbade it."""
-        if self._vetoes is None:
-            self._vetoes = self._find_vetoes(self.cause)
-        return self._vetoes
+        return self._reasons().vetoes(self.cause)
 
     def excerpt(self) -> str:
         """The user's line with a caret under the expression."""

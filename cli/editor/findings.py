@@ -50,11 +50,15 @@ class Findings:
     def __init__(self, path: str, source: str) -> None:
         self.path, self.text = path, Text(source)
         self.names = Names(source)
+        self.problems: list[dict[str, Any]] = []
+        self.forget_programs()
+
+    def forget_programs(self) -> None:
+        """Nothing is known of programs, as at first; problems stay."""
         self._types: dict[tuple[int, ...], dict[str, None]] = {}      # by the place of a name
         self._told: dict[tuple[int, ...], dict[str, None]] = {}
         self._causes: dict[tuple[int, ...], dict[tuple[Any, ...], None]] = {}
         self._moved: dict[int, dict[str, None]] = {}
-        self.problems: list[dict[str, Any]] = []
 
     def data(self) -> dict[str, Any]:
         span = self.text.range
@@ -95,7 +99,7 @@ class Findings:
             where = tuple(place[1:5])
             self._moved.setdefault(place[1], {})[_lens(c)] = None
             self._told.setdefault(where, {})[_collective(c)] = None
-            self._lead(where, data, [(reason, -1) for reason in c["reasons"]])
+            self._lead(where, data, [(reason, -1) for reason in c.get("reasons", ())])
 
     def wasted(self, warnings: Sequence[Waste]) -> None:
         """Warnings of a program that are about lines of the file."""
@@ -232,8 +236,9 @@ def _lens(c: dict[str, Any]) -> str:
 
 
 def _collective(c: dict[str, Any]) -> str:
-    return "\n".join([f"**{c['heading']}**", "", c["verdict"], "",
-                      *(f"- {line}" for line in c["reasons"])])
+    heading = f"**{c['heading']}**"
+    return "\n".join([heading, "", c["verdict"], "", *(f"- {line}" for line in c["reasons"])]
+                     if "reasons" in c else [heading])
 
 
 def _joined(types: dict[str, None]) -> str:

@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Looked:
 
     def __init__(self, found: dict[str, Any], lines: list[str]) -> None:
         self.found, self.lines = found, lines
+        self.reasons = asyncio.Event()       # they are known, or will not be
         self.advice: list[dict[str, Any]] = []
         self._now: tuple[list[str], dict[int, int]] = (lines, {})
 
@@ -55,25 +57,32 @@ class Worker:
         self.seconds, self.hardware = seconds, hardware
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
+        self._number = 0                     # of the last question
 
-    async def ask(self, path: str, advise: bool = False) -> dict[str, Any]:
+    async def ask(self, path: str, advise: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """What the worker finds, as it comes. Who asks no longer may leave; what is still answered
+        to him is read over by the next.
+        """
         async with self._turn:
             process = await self._started()
-            asked = {"path": path, "seconds": self.seconds, "hardware": self.hardware,
-                     "advise": advise}
+            self._number += 1
+            asked = {"number": self._number, "path": path, "seconds": self.seconds,
+                     "hardware": self.hardware, "advise": advise}
             assert process.stdin is not None and process.stdout is not None
             try:
                 process.stdin.write(json.dumps(asked).encode() + b"\n")
                 await process.stdin.drain()
-                line = await asyncio.wait_for(process.stdout.readline(), 3 * self.seconds + 15)
-                return json.loads(line)
+                while True:
+                    line = await asyncio.wait_for(process.stdout.readline(), 3 * self.seconds + 15)
+                    found = json.loads(line)
+                    if found.pop("number") == asked["number"]:
+                        if not found:
+                            return
+                        yield found
             except (TimeoutError, OSError, ValueError) as problem:     # it hangs, or has ended
                 self.stop()
-                return {"problems": [{"range": [0, 0, 0, 0], "severity": 1, "code": "",
-                                      "fixes": [], "message": f"shardtrace: no answer: {problem}"}]}
-            except asyncio.CancelledError:
-                self.stop()              # its answer would be taken for another's
-                raise
+                yield {"problems": [{"range": [0, 0, 0, 0], "severity": 1, "code": "",
+                                     "fixes": [], "message": f"shardtrace: no answer: {problem}"}]}
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
@@ -128,23 +137,39 @@ class Server(LanguageServer):
         if path is None or not Path(path).is_file():
             return
         lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
-        # shielded: a look that is under way is let end, and then looked past
-        found = await asyncio.shield(asyncio.ensure_future(self.worker.ask(path)))
-        looked = self.looked[uri] = Looked(found, lines)
-        self.publish(uri)
+        looked: Looked | None = None
+        try:
+            async for found in self.worker.ask(path):
+                if looked is None:
+                    looked = self.looked[uri] = Looked(found, lines)
+                    self.publish(uri)
+                else:                        # the same with its reasons
+                    looked.found |= found
+                self._refresh()
+        finally:
+            if looked is not None:
+                looked.reasons.set()
+        if looked is not None and (looked.found.get("hints") or looked.found.get("lenses")):
+            async for more in self.adviser.ask(path, True):
+                if "advice" not in more or self.looked.get(uri) is not looked:
+                    continue                 # it took too long, or there is something newer
+                looked.advice = more["advice"]
+                if more["problems"] != looked.found["problems"]:
+                    looked.found["problems"] = more["problems"]
+                    self.publish(uri)
+
+    def _refresh(self) -> None:
+        """Have an editor that can ask again do so."""
         features = self.client_capabilities.workspace
         if features is not None and features.inlay_hint and features.inlay_hint.refresh_support:
             self.workspace_inlay_hint_refresh(None)
         if features is not None and features.code_lens and features.code_lens.refresh_support:
             self.workspace_code_lens_refresh(None)
-        if "hints" in found and (found["hints"] or found["lenses"]):
-            more = await asyncio.shield(asyncio.ensure_future(self.adviser.ask(path, True)))
-            if "advice" not in more or self.looked.get(uri) is not looked:
-                return                   # it took too long, or there is something newer
-            looked.advice = more["advice"]
-            if more["problems"] != found["problems"]:
-                found["problems"] = more["problems"]
-                self.publish(uri)
+
+    async def reasons(self, uri: str) -> None:
+        """Wait for the reasons of what was found in a file."""
+        if uri in self.looked:
+            await self.looked[uri].reasons.wait()
 
     def publish(self, uri: str) -> None:
         found = self.looked[uri].found
@@ -215,8 +240,9 @@ def make_server() -> Server:
                 for title in item["titles"]]
 
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
-    def hover(params: lsp.HoverParams) -> lsp.Hover | None:
+    async def hover(params: lsp.HoverParams) -> lsp.Hover | None:
         uri = params.text_document.uri
+        await server.reasons(uri)
         around = _around(server.at(uri, "hovers"), params.position)
         if not around:
             return None
@@ -230,7 +256,8 @@ def make_server() -> Server:
                          around[0][0])
 
     @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
-    def definition(params: lsp.DefinitionParams) -> list[lsp.Location]:
+    async def definition(params: lsp.DefinitionParams) -> list[lsp.Location]:
+        await server.reasons(params.text_document.uri)
         around = _around(server.at(params.text_document.uri, "causes"), params.position)
         return [lsp.Location(Path(t["path"]).as_uri(), _range(t["range"]))
                 for _, item in around[:1] for t in item["targets"]]

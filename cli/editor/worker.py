@@ -1,4 +1,5 @@
-"""The process that explains files for the server: a line of JSON in, a line of JSON out.
+"""The process that explains files for the server: a line of JSON in, lines of JSON out, each with
+the number of what was asked, the last with nothing else.
 
 It loads everything once and executes nothing of a user: each file is run in a copy of it that is
 given up after its time, so that the next answer begins from a clean state, and warm.
@@ -12,13 +13,14 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ...report.views.costs import fix_data
 from ...report.views.data import source_data
 from ..discovery import PythonFile
-from ..isolated import Died, isolated
+from ..isolated import Died, isolated_each
 from ..problems import Problem
 from .findings import ERROR, WARNING, Findings
 
@@ -63,36 +65,44 @@ def serve() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "warm.py")
         path.write_text(_WARM)
-        look({"path": str(path), "seconds": 10.0})       # what it needs is loaded by now
+        list(look({"path": str(path), "seconds": 10.0}))     # what it needs is loaded by now
     gc.disable()                         # its copies live for one answer
     gc.freeze()
     print(json.dumps({"ready": True}), file=out, flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        print(json.dumps(answer(asked)), file=out, flush=True)
+        number = {"number": asked["number"]}
+        for found in answers(asked):
+            print(json.dumps({**number, **found}), file=out, flush=True)
+        print(json.dumps(number), file=out, flush=True)
     return 0
 
 
-def answer(asked: dict[str, Any]) -> dict[str, Any]:
+def answers(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What is found in a file; an empty answer with a problem where it takes too long or ends."""
     work = advise if asked.get("advise") else look
     try:
-        return isolated(work, asked, (3 if asked.get("advise") else 1) * asked["seconds"] + 5)
+        yield from isolated_each(work, asked,
+                                 (3 if asked.get("advise") else 1) * asked["seconds"] + 5)
     except (TimeoutError, Died, RuntimeError) as problem:
         found = Findings(asked["path"], "")
         found.problem([0, 0, 0, 0], f"shardtrace: {problem}", ERROR)
-        return found.data()
+        yield found.data()
 
 
-def look(asked: dict[str, Any]) -> dict[str, Any]:
-    """Types, collectives, errors of a file: what can be had at once."""
+def look(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Types, collectives, errors of a file: what can be had at once. Then all that again with the
+    reasons.
+    """
     found, explanations = _explained(asked)
-    for e in explanations:
-        found.add(source_data(e))
-    return found.data()
+    for reasons in (False, True):
+        found.forget_programs()
+        for e in explanations:
+            found.add(source_data(e, reasons))
+        yield found.data()
 
 
-def advise(asked: dict[str, Any]) -> dict[str, Any]:
+def advise(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """All problems of a file, what is wasted among them; and what avoids the dearest collectives,
     by line: in words, and as edits where it is written so.
     """
@@ -111,7 +121,7 @@ def advise(asked: dict[str, Any]) -> dict[str, Any]:
                 fixes.append({"range": found.text.whole(c.source.line), "title": fix["text"],
                               "effect": fix["effect"], "edits": edits if len(edits) == len(
                                   fix["edits"]) else []})
-    return {"advice": fixes, "problems": found.problems}
+    yield {"advice": fixes, "problems": found.problems}
 
 
 def _explained(asked: dict[str, Any]) -> tuple[Findings, list[Any]]:

@@ -21,11 +21,16 @@ _HELD = 200          # buffers at the peak that are listed
 
 
 def collective_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
-    """Each collective in program order: what, where, how much, why."""
+    """Each collective in program order: what, where, how much."""
     return [{"kind": c.kind, "axes": [str(a) for a in c.mesh_axes], "group": c.group_size,
              "bytes": c.received_bytes, "count": c.count, "time": c.time, "heading": heading(c),
-             "place": tables.place(c.source), "reason_kind": c.reason_kind, "verdict": c.verdict,
-             "reasons": c.cause.lines()} for c in e.collectives]
+             "place": tables.place(c.record.source)} for c in e.collectives]
+
+
+def reason_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
+    """Why each collective is there, and at whose line."""
+    return [{"reason_kind": c.reason_kind, "verdict": c.verdict, "reasons": c.cause.lines(),
+             "place": tables.place(c.source)} for c in e.collectives]
 
 
 def collective_numbers(e: Analysis) -> dict[int, int]:
@@ -114,7 +119,7 @@ def timeline_data(e: Analysis, tables: Tables) -> dict[str, Any]:
     busy = dict.fromkeys(lanes, 0.0) | {COMPUTATION: e.times.compute}
     for c in e.collectives:
         busy[_lane(c.mesh_axes)] = busy.get(_lane(c.mesh_axes), 0.0) + c.total_time
-    return {"lanes": list(busy.items()), "events": events, "seconds": e.time}
+    return {"lanes": [list(lane) for lane in busy.items()], "events": events, "seconds": e.time}
 
 
 def _lane(axes: Iterable[Any]) -> str:

@@ -17,6 +17,7 @@ from .costs import (
     collective_data,
     line_seconds,
     memory_data,
+    reason_data,
     timeline_data,
     warning_data,
 )
@@ -27,13 +28,14 @@ from .tables import Tables
 SCHEMA = 1               # grows when a field changes or goes
 
 
-def source_data(e: Analysis) -> dict[str, Any]:
+def source_data(e: Analysis, reasons: bool = True) -> dict[str, Any]:
     """What belongs to lines: values with their types, and collectives. Nothing is costed for it
-    but these, so that editors get it at once.
+    but these, so that editors get it at once; sooner still without reasons, where values have no
+    `from` and collectives no reason.
     """
     with collector_paused():
         tables = Tables()
-        return _with_tables(_at_lines(e, tables), tables)
+        return _with_tables(_at_lines(e, tables, reasons), tables)
 
 
 def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
@@ -50,15 +52,18 @@ def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
         return _with_tables(data, tables)
 
 
-def _at_lines(e: Analysis, tables: Tables) -> dict[str, Any]:
-    sources = Sources(e, tables)
+def _at_lines(e: Analysis, tables: Tables, reasons: bool = True) -> dict[str, Any]:
+    sources = Sources(e, tables, reasons)
+    moved = collective_data(e, tables)
+    if reasons:
+        moved = [{**c, **why} for c, why in zip(moved, reason_data(e, tables), strict=True)]
     mesh = e.partitioned.mesh
     return {
         "schema": SCHEMA, "name": e.name, "topology": str(e.topology),
         "mesh": [[str(a), n] for a, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True)],
         "links": {str(a): e.topology.describe(a) for a in e.topology.axes},
         "values": sources.values, "equations": sources.equations, "results": sources.results,
-        "collectives": collective_data(e, tables)}
+        "collectives": moved}
 
 
 def _with_tables(data: dict[str, Any], tables: Tables) -> dict[str, Any]:

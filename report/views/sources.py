@@ -22,13 +22,13 @@ class Sources:
     A value: `name` as the user calls it ("" where he does not), `text` of its expression, `type`
     and `place` by number, `equation` that makes it (-1: a parameter), the equation that it is
     `inside` of (-1: none), and `from`: for each axis `[dimension, axis, value, op, place]`, the
-    value that it was taken from, by which op and where; or -1, the annotation and its place.
-    An equation: `op`, `place`, `inside`, `scope` (names around it, the outermost first), `in` and
-    `out`.
+    value that it was taken from, by which op and where; or -1, the annotation and its place. An
+    equation: `op`, `place`, `inside`, `scope` (names around it, the outermost first), `in` and
+    `out`. ways: whether `from` is found out; it is empty otherwise.
     """
 
-    def __init__(self, e: Analysis, tables: Tables) -> None:
-        self.reasons, self.tables = e.reasons, tables
+    def __init__(self, e: Analysis, tables: Tables, ways: bool = True) -> None:
+        self.analysis, self.tables = e, tables
         self.values: list[dict[str, Any]] = []
         self.equations: list[dict[str, Any]] = []
         self.number: dict[Var, int] = {}
@@ -38,7 +38,7 @@ class Sources:
             self._value(v, v.name or (program.arg_names[i - captured] if i >= captured else ""))
         self._program(program, -1)
         for v, number in self.number.items():
-            self.values[number]["from"] = list(self._origins(v))
+            self.values[number]["from"] = list(self._origins(v)) if ways else []
         self.results = [self.number[v] for v in program.outvars if v in self.number]
 
     def _program(self, program: Program, inside: int) -> None:
@@ -73,14 +73,15 @@ class Sources:
 
     def _origins(self, v: Var) -> Iterator[list[Any]]:
         """One step back of each axis of a value."""
-        tensor = self.reasons.tensor(v) if any(v.aval.entries) else -1
+        reasons = self.analysis.reasons
+        tensor = reasons.tensor(v) if any(v.aval.entries) else -1
         if tensor < 0:
             return
         for d, axes in enumerate(v.aval.entries):
             for axis in axes:
                 back = self._back(tensor, d, axis)
                 if isinstance(back, Step):
-                    source = self.reasons.of_tensor.get(back.tensor)
+                    source = reasons.of_tensor.get(back.tensor)
                     eqn = back.equation
                     yield [d, str(axis), -1 if source is None else self.number.get(source, -1),
                            "the result" if eqn is None else eqn.op.name,
@@ -90,11 +91,12 @@ class Sources:
                     yield [d, str(axis), -1, text, self.tables.place(where)]
 
     def _back(self, tensor: int, dim: int, axis: str) -> Step | tuple | None:
-        back = self.reasons.back(tensor, dim, axis)
-        assert self.reasons.origins is not None
-        if isinstance(back, Step) and back.tensor in self.reasons.origins.solution.graph.repeats:
+        reasons = self.analysis.reasons
+        back = reasons.back(tensor, dim, axis)
+        assert reasons.origins is not None
+        if isinstance(back, Step) and back.tensor in reasons.origins.solution.graph.repeats:
             # of no variable: what the equation computes with, an operand of it repeated
-            further = self.reasons.back(back.tensor, back.dim, axis)
+            further = reasons.back(back.tensor, back.dim, axis)
             if isinstance(further, Step):
                 return Step(back.equation, further.tensor, further.dim)
         return back

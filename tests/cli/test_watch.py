@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from shardtrace.cli.isolated import Died, isolated
+from shardtrace.cli.isolated import Died, isolated, isolated_each
 
 from .conftest import LAYER
 
@@ -83,7 +83,16 @@ def test_a_process_of_its_own_gives_what_it_can() -> None:
         isolated(time.sleep, 60, 0.2)
     with pytest.raises(Died, match="status 7"):
         isolated(os._exit, 7)
+    begun = isolated_each(then_ends, 2)
+    assert [next(begun), next(begun)] == [0, 1]     # as they come: what is behind them is not
+    with pytest.raises(Died, match="status 7"):
+        next(begun)
 
 
 def divmod_by_zero(n):
     return divmod(n, 0)
+
+
+def then_ends(n):
+    yield from range(n)
+    os._exit(7)

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from shardtrace.cli.editor.targets import Names
+from shardtrace.cli.editor.worker import look
 from shardtrace.ir.diagnostics.diagnostic import _first_import
 from shardtrace.ir.support.lazy import lazy_import
 
@@ -273,6 +274,18 @@ def test_advice_that_can_be_written_down_is_an_action(edit) -> None:
         assert "lax.pmean(x.mean(0)" in editor.edited(actions[0])
         assert "less by: " in await editor.hover(at)
     edit(HEAD + text, session)
+
+
+def test_types_and_collectives_come_before_their_reasons(tmp_path) -> None:
+    path = tmp_path / "mlp.py"
+    path.write_text(HEAD + LAYER)
+    first, then = look({"path": str(path), "seconds": 10.0})
+    assert first["hints"] == then["hints"] and len(first["hints"]) == 4
+    assert first["lenses"] == then["lenses"] and first["lenses"]
+    assert not first["causes"] and then["causes"]
+    told = ["\n".join(h["text"] for h in found["hovers"]) for found in (first, then)]
+    assert all("f32[256,256@model]" in text for text in told)
+    assert ["argument `w2`" in text for text in told] == [False, True]
 
 
 def test_lines_above_the_first_import() -> None:
