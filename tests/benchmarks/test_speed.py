@@ -52,6 +52,7 @@ def test_names_are_unique_and_meshes_have_eight_devices() -> None:
 def test_the_page_names_the_machine_every_program_and_every_goal() -> None:
     text = PAGE.read_text()
     assert tuple(re.findall(r"^## (.*)$", text, re.MULTILINE)) == document.HEADINGS
+    assert all(section.strip() for section in re.split(r"^## .*$", text, flags=re.MULTILINE))
     assert re.search(r"Measured \d{4}-\d\d-\d\d on: processor .+, cores \d+, memory", text)
     rows = re.findall(r"^\| ([^|]+?) \|", text, re.MULTILINE)
     assert [name for name in rows if name in PROGRAMS] == list(PROGRAMS)
