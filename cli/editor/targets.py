@@ -5,7 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..discovery import syntax_tree
+from ..watched_file import syntax_tree
 
 Span = tuple[int, int, int, int]         # line from 1, column, end line, end column; in characters
 
