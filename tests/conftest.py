@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 
 # Products here are small: further threads of the library of products would spin for nothing.
@@ -15,6 +16,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # JAX reads this when it is first asked for devices, in whichever test that is.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Containers often ask for no bytecode: then each of the many processes that tests start compiles
+# the package again, which takes longer than what most of them run, and pytest all test files.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 import hypothesis
 import pytest
