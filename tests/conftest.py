@@ -16,10 +16,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # JAX reads this when it is first asked for devices, in whichever test that is.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Containers often ask for no bytecode: then each of the many processes that tests start compiles
-# the package again, which takes longer than what most of them run, and pytest all test files.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 import hypothesis
 import pytest
@@ -28,6 +24,11 @@ from shardtrace.ir.settings.context import config
 
 from .executors import EXECUTORS, FURTHER
 from .paths import GOLDEN
+
+# Containers often ask for no bytecode: then each of the many processes that tests start compiles
+# the package again, which takes longer than what most of them run, and pytest all test files.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 gc.disable()               # until all is collected
 
@@ -59,7 +60,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What is collected lives until the end: the garbage collector need not walk through it."""
+    """What is collected lives until the end: the garbage collector need not walk through it.
+
+    Nor through all that a test makes while it makes it: of that most goes with the last reference.
+    """
+    gc.set_threshold(50_000, 10, 10)
     gc.enable()
     gc.collect()
     gc.freeze()
