@@ -64,7 +64,7 @@ def pytest_collection_finish() -> None:
 
     Nor through all that a test makes while it makes it: of that most goes with the last reference.
     """
-    gc.set_threshold(50_000, 10, 10)
+    gc.set_threshold(300_000, 5, 5)
     gc.enable()
     gc.collect()
     gc.freeze()
