@@ -77,11 +77,11 @@ def _words(text):
     return re.findall(r"\w+", text)
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_no_text_sends_the_user_to_another_package(name):
-    text = outcomes()[name]["message"]
-    assert not re.search(r"docs\.jax\.dev|github\.com/jax|readthedocs", text)
-    assert not re.search(r"\bjax\.(?:numpy|jit|lax|sharding|set_mesh|random)\b", text)
+def test_no_text_sends_the_user_to_another_package():
+    others = re.compile(r"docs\.jax\.dev|github\.com/jax|readthedocs|"
+                        r"\bjax\.(?:numpy|jit|lax|sharding|set_mesh|random)\b")
+    for name in WRONG:
+        assert not others.search(outcomes()[name]["message"]), name
 
 
 @pytest.mark.parametrize("name", WRONG)
