@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ..copies import Run, copies
 from ..paths import GOLDEN, TESTS
 
 PROGRAMS = sorted((TESTS / "interop" / "by_name").glob("*.py"))
@@ -30,53 +31,15 @@ def run(*arguments: str, cwd: pathlib.Path | None = None, **environment: str
                           text=True, cwd=cwd, env={**os.environ, **environment})
 
 
-# Runs each text that it is sent in a copy of itself, which has imported shardtrace.as_jax.
-COPIES = """
-import json, os, sys, tempfile
-import shardtrace.as_jax
-for line in sys.stdin:
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as complaints:
-        child = os.fork()
-        if not child:
-            os.dup2(out.fileno(), 1)
-            os.dup2(complaints.fileno(), 2)
-            status = 0
-            try:
-                exec(json.loads(line), {"__name__": "__main__"})
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-                status = 1
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-        said = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
-        for file in (out, complaints):
-            file.seek(0)
-            said.append(file.read().decode())
-    print(json.dumps(said), flush=True)
-"""
-
-
 @pytest.fixture(scope="module")
-def by_name() -> Iterator[Callable[[str], tuple[int, str, str]]]:
+def by_name() -> Iterator[Run]:
     """Exit status, output and complaints of a text that begins with `import shardtrace.as_jax`."""
-    if not hasattr(os, "fork"):
-        def alone(program: str) -> tuple[int, str, str]:
-            done = run("-c", f"import shardtrace.as_jax\n{program}")
-            return done.returncode, done.stdout, done.stderr
-        yield alone
-        return
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", COPIES], text=True,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        def copied(program: str) -> tuple[int, str, str]:
-            process.stdin.write(json.dumps(program) + "\n")
-            process.stdin.flush()
-            return tuple(json.loads(process.stdout.readline()))
-        yield copied
+    with copies("import shardtrace.as_jax") as run:
+        yield run
 
 
 @pytest.fixture
-def printed(by_name: Callable[[str], tuple[int, str, str]]) -> Callable[[str], str]:
+def printed(by_name: Run) -> Callable[[str], str]:
     """What a text prints that begins with `import shardtrace.as_jax`."""
     def of(program: str) -> str:
         status, out, complaints = by_name(program)
@@ -160,8 +123,7 @@ def test_imports(statement: str, printed: Callable[[str], str]) -> None:
     ("import jax, shardtrace as st; st.interop.from_jax(jax.jit(lambda x: x), 1.0)",
      "ModuleNotFoundError", "needs JAX"),
 ])
-def test_what_is_missing_is_named(statement: str, error: str, name: str,
-                                  by_name: Callable[[str], tuple[int, str, str]]) -> None:
+def test_what_is_missing_is_named(statement: str, error: str, name: str, by_name: Run) -> None:
     status, _, complaints = by_name(statement)
     assert status == 1
     assert re.search(rf"^{error}: .*{re.escape(name)}", complaints, re.MULTILINE), complaints

@@ -209,7 +209,10 @@ def _helps(tree):
 def test_help_that_was_not_tried_is_words():
     files = [f for room in ("ir", "tracer", "partitioner", "runtime", "report", "driver", "cli")
              for f in (ROOT / room).rglob("*.py")]
-    texts = [(f.name, text) for f in files for text in _helps(ast.parse(f.read_text()))]
+    sources = {f: f.read_text() for f in files}
+    texts = [(f.name, text) for f, source in sources.items()
+             if re.search(r"\b(help|fix) *=|\bRemedy\(", source)        # few: parsing takes long
+             for text in _helps(ast.parse(source))]
     texts += [("usual_mistakes.py", str(help)) for *_, help in usual_mistakes._TABLE]
     assert len(texts) > 150
     assert not [(file, code) for file, text in texts for code in re.findall("`([^`]*)`", text)
