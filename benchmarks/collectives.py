@@ -133,11 +133,13 @@ class Plan:
         return max(0, self.peak - self.arguments)
 
 
-def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p") -> tuple[Plan, Plan]:
-    """Our plan of a case, made for the hardware, and that of XLA."""
+def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p", compiled: Any = None
+          ) -> tuple[Plan, Plan]:
+    """Our plan of a case, made for the hardware, and that of XLA. compiled: for it, by us."""
     config = importlib.import_module("shardtrace").config
-    with config.override(shardtrace_hardware=hardware):
-        compiled = compile_case(case, "shardtrace")
+    if compiled is None:
+        with config.override(shardtrace_hardware=hardware):
+            compiled = compile_case(case, "shardtrace")
     found = compiled.explain(hardware)
     moved, words = own_bytes(compiled)
     device = found.topology.hardware

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import shutil
 import sys
@@ -42,6 +43,7 @@ STATUSES = ("exit status: 0 fine; 1 a finding (over the budget, different, not f
             "warning); 2 wrong use, or a file that cannot be read; 3 the program failed")
 
 
+@functools.cache
 def make_parser() -> argparse.ArgumentParser:
     """The parser of `shardtrace`."""
     parser = _Parser(

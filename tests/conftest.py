@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 
 # Products here are small: further threads of the library of products would spin for nothing.
@@ -23,6 +24,11 @@ from shardtrace.ir.settings.context import config
 
 from .executors import EXECUTORS, FURTHER
 from .paths import GOLDEN
+
+# Containers often ask for no bytecode: then each of the many processes that tests start compiles
+# the package again, which takes longer than what most of them run, and pytest all test files.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 gc.disable()               # until all is collected
 
@@ -54,7 +60,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What is collected lives until the end: the garbage collector need not walk through it."""
+    """What is collected lives until the end: the garbage collector need not walk through it.
+
+    Nor through all that a test makes while it makes it: of that most goes with the last reference.
+    """
+    gc.set_threshold(300_000, 5, 5)
     gc.enable()
     gc.collect()
     gc.freeze()

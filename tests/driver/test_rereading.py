@@ -173,9 +173,10 @@ def test_those_of_the_examples_do(name: str, tmp_path: pathlib.Path) -> None:
     assert programs
     for program in programs:
         stages = sorted(tmp_path.glob(f"{program}.0[0-5]-*.st"))     # the partitioner's
-        texts = [str(load_program(f)) for f in stages]
+        read = [load_program(f) for f in stages]
+        texts = [str(p) for p in read]
         for i, file in enumerate(stages):
-            assert leads_to(load_program(file))[-len(texts) + i:] == texts[i:], file.name
+            assert leads_to(read[i])[-len(texts) + i:] == texts[i:], file.name
 
 
 def test_only_optimization_can_be_left_out() -> None:

@@ -12,9 +12,11 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from ..copies import Run, copies
 from ..paths import GOLDEN, TESTS
 
 PROGRAMS = sorted((TESTS / "interop" / "by_name").glob("*.py"))
@@ -29,11 +31,21 @@ def run(*arguments: str, cwd: pathlib.Path | None = None, **environment: str
                           text=True, cwd=cwd, env={**os.environ, **environment})
 
 
-def printed(program: str) -> str:
+@pytest.fixture(scope="module")
+def by_name() -> Iterator[Run]:
+    """Exit status, output and complaints of a text that begins with `import shardtrace.as_jax`."""
+    with copies("import shardtrace.as_jax") as run:
+        yield run
+
+
+@pytest.fixture
+def printed(by_name: Run) -> Callable[[str], str]:
     """What a text prints that begins with `import shardtrace.as_jax`."""
-    done = run("-c", f"import shardtrace.as_jax\n{program}")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    def of(program: str) -> str:
+        status, out, complaints = by_name(program)
+        assert status == 0, complaints
+        return out.strip()
+    return of
 
 
 def needed(path: pathlib.Path) -> set[str]:
@@ -90,7 +102,7 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "import jax.monitoring as m; m.register_event_listener(lambda e, b: e); "
     "m.record_event('/a', b=1)",
 ])
-def test_imports(statement: str) -> None:
+def test_imports(statement: str, printed: Callable[[str], str]) -> None:
     printed(statement)
 
 
@@ -111,10 +123,10 @@ def test_imports(statement: str) -> None:
     ("import jax, shardtrace as st; st.interop.from_jax(jax.jit(lambda x: x), 1.0)",
      "ModuleNotFoundError", "needs JAX"),
 ])
-def test_what_is_missing_is_named(statement: str, error: str, name: str) -> None:
-    done = run("-c", f"import shardtrace.as_jax\n{statement}")
-    assert done.returncode == 1
-    assert re.search(rf"^{error}: .*{re.escape(name)}", done.stderr, re.MULTILINE), done.stderr
+def test_what_is_missing_is_named(statement: str, error: str, name: str, by_name: Run) -> None:
+    status, _, complaints = by_name(statement)
+    assert status == 1
+    assert re.search(rf"^{error}: .*{re.escape(name)}", complaints, re.MULTILINE), complaints
 
 
 def test_real_jax_is_not_replaced(tmp_path: pathlib.Path) -> None:
@@ -133,7 +145,7 @@ def test_nothing_stands_in_by_accident() -> None:
     assert done.stdout.strip() == "[] auto", done.stderr
 
 
-def test_axes_are_explicit_as_in_jax() -> None:
+def test_axes_are_explicit_as_in_jax(printed: Callable[[str], str]) -> None:
     assert printed("import jax\nmesh = jax.make_mesh((8,), ('x',))\n"
                    "print(mesh.axis_types[0].name, jax.typeof(jax.device_put(jax.numpy.ones(8), "
                    "jax.NamedSharding(mesh, jax.P('x')))))") == "Explicit float32[8@x]"
@@ -157,7 +169,7 @@ def test_errors_speak_of_the_users_line_and_names(tmp_path: pathlib.Path) -> Non
     assert "program.py:3" in done.stderr and "shardtrace.numpy" not in done.stderr
 
 
-def test_pickles_of_values_and_functions() -> None:
+def test_pickles_of_values_and_functions(printed: Callable[[str], str]) -> None:
     assert printed(
         "import pickle, jax, jax.numpy as jnp\n"
         "x, s, *fs = pickle.loads(pickle.dumps((jnp.arange(3), jax.P('x'), jnp.sin, jnp.add,\n"
@@ -166,7 +178,7 @@ def test_pickles_of_values_and_functions() -> None:
     ) == "[0 1 2] P('x',) True"
 
 
-def test_known_results_among_unknown_ones() -> None:
+def test_known_results_among_unknown_ones(printed: Callable[[str], str]) -> None:
     """What flax's scan asks for: which results of a function depend on what is not known."""
     assert printed("""
 import jax, jax.numpy as jnp
@@ -186,7 +198,7 @@ def g():
 print(g())""") == "[3. 5.]"
 
 
-def test_gradients_held_against_differences() -> None:
+def test_gradients_held_against_differences(printed: Callable[[str], str]) -> None:
     printed("""
 import jax, jax.numpy as jnp, pytest
 from jax.test_util import check_grads
@@ -199,7 +211,7 @@ with pytest.raises(AssertionError):
     check_grads(wrong, (3.0,), order=1)""")
 
 
-def test_values_that_a_derivative_moves() -> None:
+def test_values_that_a_derivative_moves(printed: Callable[[str], str]) -> None:
     """What equinox asks to tell results with a tangent from others."""
     assert printed("""
 import jax, jax.numpy as jnp
@@ -218,7 +230,7 @@ print(isinstance(jnp.ones(2), ad.JVPTracer))
 """) == ("[True, True, False, False, False] True\n[True, True, False, False, False] True\nFalse")
 
 
-def test_primitives_of_a_library() -> None:
+def test_primitives_of_a_library(printed: Callable[[str], str]) -> None:
     """By their own rules where they are differentiated or mapped, also within jit and loops."""
     assert printed("""
 import jax, jax.numpy as jnp

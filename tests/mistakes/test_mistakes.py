@@ -77,11 +77,11 @@ def _words(text):
     return re.findall(r"\w+", text)
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_no_text_sends_the_user_to_another_package(name):
-    text = outcomes()[name]["message"]
-    assert not re.search(r"docs\.jax\.dev|github\.com/jax|readthedocs", text)
-    assert not re.search(r"\bjax\.(?:numpy|jit|lax|sharding|set_mesh|random)\b", text)
+def test_no_text_sends_the_user_to_another_package():
+    others = re.compile(r"docs\.jax\.dev|github\.com/jax|readthedocs|"
+                        r"\bjax\.(?:numpy|jit|lax|sharding|set_mesh|random)\b")
+    for name in WRONG:
+        assert not others.search(outcomes()[name]["message"]), name
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -209,7 +209,10 @@ def _helps(tree):
 def test_help_that_was_not_tried_is_words():
     files = [f for room in ("ir", "tracer", "partitioner", "runtime", "report", "driver", "cli")
              for f in (ROOT / room).rglob("*.py")]
-    texts = [(f.name, text) for f in files for text in _helps(ast.parse(f.read_text()))]
+    sources = {f: f.read_text() for f in files}
+    texts = [(f.name, text) for f, source in sources.items()
+             if re.search(r"\b(help|fix) *=|\bRemedy\(", source)        # few: parsing takes long
+             for text in _helps(ast.parse(source))]
     texts += [("usual_mistakes.py", str(help)) for *_, help in usual_mistakes._TABLE]
     assert len(texts) > 150
     assert not [(file, code) for file, text in texts for code in re.findall("`([^`]*)`", text)

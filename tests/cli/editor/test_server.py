@@ -3,6 +3,7 @@ seen."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import sys
 import textwrap
@@ -46,7 +47,7 @@ if __name__ == "__main__":
 
 
 class Editor:
-    """A client with one file open."""
+    """A client with a file open."""
 
     def __init__(self, client, path) -> None:
         self.client, self.path, self.uri = client, path, path.as_uri()
@@ -118,27 +119,56 @@ class Editor:
         return "\n".join(lines)
 
 
+@contextlib.asynccontextmanager
+async def connected(root, options=None):
+    """A client of a server of its own."""
+    client = pytest_lsp.make_test_lsp_client()
+    await client.start_io(sys.executable, "-m", "shardtrace", "lsp")
+    try:
+        await client.initialize_session(lsp.InitializeParams(
+            capabilities=lsp.ClientCapabilities(), root_uri=root.as_uri(),
+            initialization_options=options))
+        yield client
+    finally:
+        await client.shutdown_session()
+        await client.stop()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """The loop and the client of the server that most sessions are held with, one by one: to start
+    a server and its workers takes longer than a session.
+    """
+    with asyncio.Runner() as runner:
+        connection = connected(tmp_path_factory.getbasetemp())
+        yield runner, runner.run(connection.__aenter__())
+        runner.run(connection.__aexit__(None, None, None))
+
+
 @pytest.fixture
-def edit(tmp_path):
-    """Run a session of an editor on a file of this text."""
-    def run(text, session, name="train.py", options=None):
-        path = tmp_path / name
+def edit(tmp_path, request):
+    """Run a session of an editor on a file of this text. options: those of a server of its own."""
+    def run(text, session, options=None):
+        path = tmp_path / "train.py"
         path.write_text(text)
 
-        async def main():
-            client = pytest_lsp.make_test_lsp_client()
-            await client.start_io(sys.executable, "-m", "shardtrace", "lsp")
+        async def edited(client):
+            editor = Editor(client, path)
+            await editor.open()
             try:
-                await client.initialize_session(lsp.InitializeParams(
-                    capabilities=lsp.ClientCapabilities(), root_uri=tmp_path.as_uri(),
-                    initialization_options=options))
-                editor = Editor(client, path)
-                await editor.open()
                 await session(editor)
             finally:
-                await client.shutdown_session()
-                await client.stop()
-        asyncio.run(asyncio.wait_for(main(), 200))
+                client.text_document_did_close(lsp.DidCloseTextDocumentParams(editor.document))
+
+        async def alone():
+            async with connected(tmp_path, options) as client:
+                await edited(client)
+
+        if options:
+            asyncio.run(asyncio.wait_for(alone(), 200))
+        else:
+            runner, client = request.getfixturevalue("shared")
+            runner.run(asyncio.wait_for(edited(client), 200))
     return run
 
 

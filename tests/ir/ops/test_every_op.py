@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,30 @@ from shardtrace.ir.types import ArrayType, array_type
 
 ELEMENTWISE = "... -> ..."
 Arrays = Sequence[np.ndarray]
+Test = Callable[[Op, Sample], None]
 
 SAMPLES = {op.name: list(op.samples()) for op in OPS.values()
            if op.samples is not None and op.evaluate is not None}
-ALL = [pytest.param(OPS[name], sample, id=f"{name}-{i}")
-       for name, samples in sorted(SAMPLES.items()) for i, sample in enumerate(samples)]
-every_sample = pytest.mark.parametrize("op,sample", ALL)
+ALL = [(OPS[name], sample) for name, samples in sorted(SAMPLES.items()) for sample in samples]
+
+
+def on_each(cases: Sequence[tuple[Op, Sample]]) -> Callable[[Test], Callable[[Op], None]]:
+    """Makes of a test on a sample one for each op, on all its samples; a note says which failed."""
+    by_op: dict[Op, list[Sample]] = {}
+    for op, sample in cases:
+        by_op.setdefault(op, []).append(sample)
+
+    def made(test: Test) -> Callable[[Op], None]:
+        @pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in by_op])
+        def on_samples(op: Op) -> None:
+            for sample in by_op[op]:
+                try:
+                    test(op, sample)
+                except BaseException as error:
+                    error.add_note(f"{op.name} of {sample.operands}, params {sample.params}")
+                    raise
+        return on_samples
+    return made
 
 
 # -- running ops ----------------------------------------------------------------------------------
@@ -119,7 +137,7 @@ def test_every_op_says_what_it_does_and_has_samples() -> None:
             assert SAMPLES.get(name), f"{name} has no samples"
 
 
-@every_sample
+@on_each(ALL)
 def test_evaluator_agrees_with_reference(op: Op, sample: Sample) -> None:
     out = results_of(op, sample.operands, dict(sample.params))
     if sample.reference is None:
@@ -132,7 +150,7 @@ def test_evaluator_agrees_with_reference(op: Op, sample: Sample) -> None:
                                      if a.dtype.kind in "fc" else a.dtype))
 
 
-@every_sample
+@on_each(ALL)
 def test_results_have_the_inferred_shape_and_dtype(op: Op, sample: Sample) -> None:
     types = infer(op, types_of(sample.operands), dict(sample.params))
     with np.errstate(all="ignore"):
@@ -148,10 +166,13 @@ def test_results_have_the_inferred_shape_and_dtype(op: Op, sample: Sample) -> No
 LEADS = ((), (3,), (2, 3))
 
 
-@every_sample
-@pytest.mark.parametrize("sizes", LEADS[1:], ids=str)
-def test_device_dimensions_are_a_loop_over_devices(op: Op, sample: Sample, sizes: tuple[int, ...]
-                                                   ) -> None:
+@on_each(ALL)
+def test_device_dimensions_are_a_loop_over_devices(op: Op, sample: Sample) -> None:
+    for sizes in LEADS[1:]:
+        loop_over_devices(op, sample, sizes)
+
+
+def loop_over_devices(op: Op, sample: Sample, sizes: tuple[int, ...]) -> None:
     count, lead, params = len(sample.operands), len(sizes), dict(sample.params)
     shapes = [tuple(sizes)] * count
     patterns = [shapes]
@@ -202,7 +223,7 @@ def splits(rule: FactorRule, tensors: Arrays) -> Iterator[tuple[int, Factor]]:
             yield f, factor
 
 
-@pytest.mark.parametrize("op,sample", [p for p in ALL if p.values[0].localize is None])
+@on_each([(op, s) for op, s in ALL if op.localize is None])
 def test_sharding_a_factor_changes_nothing(op: Op, sample: Sample) -> None:
     params = dict(sample.params)
     whole = results_of(op, sample.operands, params)
@@ -246,7 +267,7 @@ def default_batch(op: Op, operands: Arrays, dims: Sequence[int | None], size: in
     return out, [0] * len(out)
 
 
-@every_sample
+@on_each(ALL)
 def test_batching_is_a_loop_over_examples(op: Op, sample: Sample) -> None:
     size, params, count = 3, dict(sample.params), len(sample.operands)
     if not count or op.name == "rng_bit_generator":      # all bits come from the first state
@@ -275,8 +296,8 @@ def test_batching_is_a_loop_over_examples(op: Op, sample: Sample) -> None:
 
 WIDER = {np.dtype(a): np.dtype(b) for a, b in ((np.float32, np.float64),
                                                (np.complex64, np.complex128))}
-DIFFERENTIABLE = [p for p in ALL if p.values[1].grad and p.values[0].jvp not in (None, "zero")]
-LINEAR = [p for p in ALL if p.values[1].grad and p.values[0].transpose is not None]
+DIFFERENTIABLE = [(op, s) for op, s in ALL if s.grad and op.jvp not in (None, "zero")]
+LINEAR = [(op, s) for op, s in ALL if s.grad and op.transpose is not None]
 
 
 def widened(sample: Sample) -> tuple[list[np.ndarray], dict[str, Any]]:
@@ -300,7 +321,7 @@ def moving_sets(op: Op, operands: Arrays) -> Iterator[tuple[int, ...]]:
         yield from ((i,) for i in floats)
 
 
-@pytest.mark.parametrize("op,sample", DIFFERENTIABLE)
+@on_each(DIFFERENTIABLE)
 def test_jvp_agrees_with_finite_differences(op: Op, sample: Sample) -> None:
     operands, params = widened(sample)
     step = 1e-6
@@ -332,7 +353,7 @@ def pairing(xs: Sequence[Any], ys: Sequence[Any]) -> float:
     return float(sum(np.sum(np.real(x * y)) for x, y in zip(xs, ys, strict=True)))
 
 
-@pytest.mark.parametrize("op,sample", LINEAR)
+@on_each(LINEAR)
 def test_transpose_is_the_adjoint(op: Op, sample: Sample) -> None:
     operands, params = widened(sample)
     types = types_of(operands)
@@ -421,7 +442,7 @@ def accepted(op: Op, operands: Sequence[Value], params: dict[str, Any]) -> Any:
         return None
 
 
-@pytest.mark.parametrize("op,sample", DIFFERENTIABLE)
+@on_each(DIFFERENTIABLE)
 def test_tangents_have_the_types_of_their_primals(op: Op, sample: Sample) -> None:
     params = dict(sample.params)
     for mesh, types in sharded_types(sample):
@@ -441,7 +462,7 @@ def test_tangents_have_the_types_of_their_primals(op: Op, sample: Sample) -> Non
                 assert tangent is None or tangent.aval is out.aval
 
 
-@pytest.mark.parametrize("op,sample", LINEAR)
+@on_each(LINEAR)
 def test_cotangents_have_the_types_of_their_operands(op: Op, sample: Sample) -> None:
     params = dict(sample.params)
     for mesh, types in sharded_types(sample):
@@ -458,7 +479,7 @@ def test_cotangents_have_the_types_of_their_operands(op: Op, sample: Sample) -> 
                     assert cts[i].aval is types[i]
 
 
-@pytest.mark.parametrize("op,sample", [p for p in ALL if p.values[0].batch is not None])
+@on_each([(op, s) for op, s in ALL if op.batch is not None])
 def test_a_split_batch_stays_split(op: Op, sample: Sample) -> None:
     params, count = dict(sample.params), len(sample.operands)
     plain = [array_type(x.shape, x.dtype, False, NamedSharding(EXPLICIT, P()))

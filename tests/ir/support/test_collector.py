@@ -1,6 +1,10 @@
 """The garbage collector rests while programs are built; what lies in cycles goes all the same."""
 import gc
+import json
+import subprocess
+import sys
 import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -8,19 +12,17 @@ from shardtrace.ir.support import collector
 from shardtrace.ir.support.collector import collector_paused, end_pauses
 
 from ... import interrupts
+from ...paths import ROOT
 
 
 class Node:
     """Something that can hold itself."""
 
 
-@pytest.fixture
-def full_collections(monkeypatch):
-    """How many times all objects are looked through, a thousand new ones being many."""
-    gc.unfreeze()                                   # while any are frozen, it leaves all alone
+def full_collections(stage: Callable[[], None], times: int) -> int:
+    """How many times all objects are looked through in stages, a thousand new ones being many."""
     gc.collect()
-    monkeypatch.setattr(collector, "_FULL_COLLECTION", 1_000)
-    monkeypatch.setattr(collector, "_pauses", collector._Pauses())
+    collector._FULL_COLLECTION, collector._pauses = 1_000, collector._Pauses()
     with collector_paused():                        # the first time says how many blocks there are
         made = [[] for _ in range(3_000)]
     del made
@@ -31,38 +33,58 @@ def full_collections(monkeypatch):
             seen.append(info)
 
     gc.callbacks.append(note)
-    yield seen
+    for _ in range(times):
+        stage()
     gc.callbacks.remove(note)
-    gc.freeze()
+    return len(seen)
 
 
-def test_what_goes_by_itself_is_not_looked_for(full_collections):
-    for _ in range(10):
+def counted() -> dict[str, list[int]]:
+    """Full collections of stages of three kinds; for cycles, how many have gone and of how many."""
+    staying, gone = [], []
+
+    def passing():
         with collector_paused():
             made = [[] for _ in range(3_000)]
         del made
-    assert full_collections == []
 
-
-def test_what_stays_is_looked_through_now_and_then(full_collections):
-    made = []
-    for _ in range(4):
+    def stays():
         with collector_paused():
-            made.append([[] for _ in range(3_000)])
-    assert len(full_collections) in (3, 4)
+            staying.append([[] for _ in range(3_000)])
 
-
-def test_cycles_go(full_collections):
-    gone = []
-    for _ in range(5):
+    def cycles():
         with collector_paused():
             for _ in range(600):
                 node = Node()
                 node.me = node
                 gone.append(weakref.ref(node))
             del node
-    assert full_collections
-    assert sum(ref() is None for ref in gone) > len(gone) // 2
+
+    return {"passing": [full_collections(passing, 10)], "staying": [full_collections(stays, 4)],
+            "cycles": [full_collections(cycles, 5), sum(ref() is None for ref in gone), len(gone)]}
+
+
+@pytest.fixture(scope="module")
+def counts() -> dict[str, list[int]]:
+    """Counted in a process with few objects: to look through all of the suite's takes a second."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import json; from tests.ir.support import test_collector as t; "
+         "print(json.dumps(t.counted()))"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_goes_by_itself_is_not_looked_for(counts):
+    assert counts["passing"] == [0]
+
+
+def test_what_stays_is_looked_through_now_and_then(counts):
+    assert counts["staying"] in ([3], [4])
+
+
+def test_cycles_go(counts):
+    times, gone, all_of_them = counts["cycles"]
+    assert times and gone > all_of_them // 2
 
 
 def test_what_somebody_froze_is_neither_thawed_nor_counted_again(monkeypatch):

@@ -20,9 +20,8 @@ from shardtrace.partitioner.preparation import padded_equations
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
-CASES = [(name, i) for name, op in sorted(OPS.items())
-         if op.samples is not None and op.collective is None and not op.effect
-         for i in range(len(op.samples()))]
+CASES = {name: op.samples() for name, op in sorted(OPS.items())
+         if op.samples is not None and op.collective is None and not op.effect and op.samples()}
 
 
 def mesh_of(size):
@@ -44,15 +43,18 @@ def numbers(x):
 
 
 @pytest.mark.parametrize("poisoned", [False, True], ids=["zeros", "poison"])
-@pytest.mark.parametrize("name, i", CASES)
-def test_padding_is_never_seen(name, i, poisoned, monkeypatch):
-    op, sample = OPS[name], OPS[name].samples()[i]
+@pytest.mark.parametrize("name", CASES)
+def test_padding_is_never_seen(name, poisoned, monkeypatch):
     if poisoned:
         monkeypatch.setattr(padded_equations, "filler",
                             lambda dtype: last_in_order(np.dtype(dtype)))
-    operands = [np.asarray(x) for x in sample.operands]
-    if not all(isinstance(x.dtype, np.dtype) and x.dtype.kind in "biufc" for x in operands):
-        pytest.skip("operands are no numbers")
+    for sample in CASES[name]:
+        operands = [np.asarray(x) for x in sample.operands]
+        if all(isinstance(x.dtype, np.dtype) and x.dtype.kind in "biufc" for x in operands):
+            check(OPS[name], sample, operands)
+
+
+def check(op, sample, operands):
     want = st.tree.leaves(st.jit(lambda *xs: op.bind(*xs, **sample.params))(*operands))
     for size in (2, 3):
         mesh = mesh_of(size)
@@ -67,4 +69,4 @@ def test_padding_is_never_seen(name, i, poisoned, monkeypatch):
                 got = st.tree.leaves(st.jit(f)(*whole))
             for a, b in itertools.zip_longest(got, want):
                 np.testing.assert_allclose(numbers(a), numbers(b), rtol=2e-5, atol=1e-6,
-                                           err_msg=f"{name} {shape} {d} over {size}")
+                                           err_msg=f"{sample} {shape} {d} over {size}")

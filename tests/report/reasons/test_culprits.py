@@ -2,17 +2,20 @@
 
 For each program of culprit_styles.py and culprit_models.py: the line is named; the first suggestion
 for it, applied, leaves no such collective there, lowers the modelled time, costs what it says, and
-leaves every value equal to what the program computes on whole values.
+leaves every value equal to what the program computes on whole values; no suggestion that comes
+first costs much, or only moves bytes.
 """
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 
 import numpy as np
 import pytest
 
 import shardtrace as st
+from shardtrace.partitioner.cost.schedule import exchange_seconds
 
 from . import culprit_models, culprit_styles
 
@@ -34,7 +37,7 @@ def concrete(spec, seed):
     if spec.dtype == np.int32:
         value = rng.integers(0, 60, spec.shape).astype(np.int32)
     else:
-        value = (rng.standard_normal(spec.shape) * 0.05).astype(spec.dtype)
+        value = (rng.standard_normal(spec.shape, np.float32) * 0.05).astype(spec.dtype)
     return value if spec.sharding is None else st.device_put(value, spec.sharding)
 
 
@@ -47,12 +50,30 @@ def whole(args):
     return st.tree.map(np.asarray, args)
 
 
+@contextlib.contextmanager
+def meshed(name):
+    """Explicit programs run within their mesh."""
+    mesh = CASES[name][2]
+    with st.set_mesh(mesh) if mesh in EXPLICIT else contextlib.nullcontext():
+        yield
+
+
+@pytest.fixture(scope="module")
+def explained():
+    """The explanation of a program, which keeps the suggestions that were searched."""
+    @functools.cache
+    def explain(name):
+        jitted, args, _, _ = CASES[name]
+        return st.explain(jitted)(*args)
+    return explain
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_the_line_is_named_and_the_first_suggestion_does_what_it_says(name):
+def test_the_line_is_named_and_the_first_suggestion_does_what_it_says(name, explained):
     jitted, args, mesh, source = CASES[name]
     explicit = mesh in EXPLICIT
-    with st.set_mesh(mesh) if explicit else contextlib.nullcontext():
-        found = st.explain(jitted)(*args)
+    with meshed(name):
+        found = explained(name)
         lines = marked(source)
         ranked = sorted(found.collectives, key=lambda c: -c.total_time)
         there = [c for c in ranked if any(c.source.line <= n <= c.source.end_line for n in lines)]
@@ -72,8 +93,29 @@ def test_the_line_is_named_and_the_first_suggestion_does_what_it_says(name):
         values = values_of(args)
         given = st.tree.leaves(changed(*values))
     plain = jitted if explicit else st.jit(jitted._f)
-    context = st.set_mesh(mesh) if explicit else contextlib.nullcontext()
-    with context:
+    with meshed(name):
         wanted = st.tree.leaves(plain(*(values if explicit else whole(values))))
     for a, b in zip(given, wanted, strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), **SAME)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_comes_first_costs_little_and_no_suggestion_only_moves_bytes(name, explained):
+    with meshed(name):
+        found = explained(name)
+        for c in found.collectives:
+            def much(s):
+                return s.peak_bytes > 1.25 * found.peak_bytes or s.flops > 1.25 * found.flops
+
+            first = c.suggestions[:1]
+            if first and much(first[0]):
+                saved = found.time - first[0].time
+                assert not [s for s in c.suggestions
+                            if not much(s) and found.time - s.time >= saved / 2]
+            spent = sum(exchange_seconds(found.topology, o.record) * o.count
+                        for o in found.collectives
+                        if (o.kind, o.record.source.line) == (c.kind, c.record.source.line))
+            for s in c.suggestions:
+                if s.removes:
+                    assert (s.received_bytes < found.received_bytes
+                            or found.time - s.time >= 0.1 * spent * (1 - 1e-6))
