@@ -320,6 +320,9 @@ def _filter(error: Exception, trace: TracebackType | None, kept: list[TracebackT
         cause = UnfilteredStackTrace(
             "The stack trace below excludes the frames of the package; its whole is this one.")
         error.__cause__ = cause.with_traceback(trace)
+    elif hidden and config.read("jax_traceback_filtering") == "quiet_remove_frames":
+        error.add_note("For simplicity, the traceback is without frames of the package; "
+                       "JAX_TRACEBACK_FILTERING=off shows them.")
     error.__traceback__ = _linked_traceback(kept)
     _drop_contexts(error)
 

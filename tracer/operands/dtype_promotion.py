@@ -29,6 +29,7 @@ from ...ir.settings.context import config, x64_enabled
 from ...ir.source.wording import warn
 from ...ir.support.caches import cached
 from ...ir.values.array import Array
+from ...ir.values.typeof import refuse_masked
 from ..staging.constants import is_array_like, unwrapped
 from ..staging.tracer import Tracer
 from .scalars import (
@@ -88,9 +89,12 @@ def shape_of(x: Any) -> Shape:
 def check_arraylike(function: str, *args: Any) -> None:
     """Raise JAX's TypeError for lists, None and other objects that are no operands."""
     for position, arg in enumerate(args):
-        if not isinstance(arg, Array) and not is_array_like(arg):
+        if isinstance(arg, Array):
+            continue
+        if not is_array_like(arg):
             raise TypeError(f"{function} requires ndarray or scalar arguments, got {type(arg)} "
                             f"at position {position}.")
+        refuse_masked(arg)
 
 
 def check_arraylike_or_none(function: str, *args: Any) -> None:

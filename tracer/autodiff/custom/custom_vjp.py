@@ -292,7 +292,15 @@ def _aligned(ct: Any, like: Any) -> list[Any]:
 
 
 def _checked(ct: Any, t: ArrayType, path: str) -> Any:
-    if ct is None or isinstance(ct, SymbolicZero) or not has_tangent(t.dtype):
+    if ct is None or not has_tangent(t.dtype):
+        return None
+    if isinstance(ct, SymbolicZero):
+        if ct.shape != t.shape:
+            raise ValueError(
+                "Custom VJP bwd rule must produce a SymbolicZero with the same type as the args "
+                f"tuple of the primal function, but at output{path} it is of type "
+                f"{ct.aval.str_short()} for an input of type {t.str_short()}. Consider just "
+                "returning a None here instead.")
         return None
     want, have = cotangent_type(t), typeof(ct)
     # As in JAX, a cotangent may be of another floating dtype than its argument.
