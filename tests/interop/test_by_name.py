@@ -92,6 +92,7 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "    f = compute_on2(lambda x: 2 * x, compute_type='tpu_sparsecore',\n"
     "                    out_memory_spaces=jax.memory.Space.Device)\n"
     "    assert jax.jit(jax.grad(lambda x: f(x) ** 2))(3.0) == 24.0",
+    "import jax.numpy as jnp; jnp.__array_namespace_info__().default_dtypes()",
     "import jax; jax.vmap(lambda x: jax.lax.dce_sink(x))(jax.numpy.arange(3))",
     "from jax._src import traceback_util; traceback_util.UnfilteredStackTrace",
     "import jax.monitoring as m; m.register_event_listener(lambda e, b: e); "
