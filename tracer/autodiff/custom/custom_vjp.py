@@ -28,6 +28,7 @@ from ...references import through
 from ...staging.signature import function_name
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
+from ..checks import tangent_type
 from ..nested.rules import register
 from ..recording import Recording
 from ..replay import Scalar, user_code
@@ -352,7 +353,8 @@ def _lin_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str
     for t in params["out_types"]:
         ct = next(given) if has_tangent(t.dtype) else None
         if ct is None:
-            ct = SymbolicZero(cotangent_type(t)) if params["symbolic_zeros"] else zero_cotangent(t)
+            ct = (SymbolicZero(tangent_type(cotangent_type(t))) if params["symbolic_zeros"] else
+                  zero_cotangent(t))
         filled.append(ct)
     count = params["num_res"]
     with user_code(params["bwd"]):
