@@ -183,3 +183,23 @@ def test_symbolic_zeros_of_cotangents_are_of_tangent_types_and_shapes_that_fit()
     with pytest.raises(ValueError, match="Consider just returning a None here"):
         st.grad(lambda x, y, z: swapped(x, y, z)[2].sum(), argnums=2)(
             jnp.ones(1), jnp.ones(2), jnp.ones(3))
+
+
+def test_functions_with_rules_see_known_values_where_these_are_evaluated_at_once():
+    @st.custom_jvp
+    def f(x):
+        return x if x > 0 else -x
+
+    @st.custom_vjp
+    def g(x):
+        return x if x > 0 else -x
+
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0]))
+    g.defvjp(lambda x: (g(x), None), lambda _, ct: (ct,))
+
+    @st.jit
+    def known(y):
+        with st.ensure_compile_time_eval():
+            return y * (f(-2.0) + g(jnp.float32(-3.0)))
+
+    assert known(1.0) == 5

@@ -25,6 +25,7 @@ from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.settings.context import STATE, config, x64_enabled
 from ....ir.types import ArrayType, same_type
 from ...references import through
+from ...staging.compile_time import runs_at_once
 from ...staging.signature import function_name
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
@@ -123,9 +124,9 @@ class custom_vjp:
         moving, fixed, merge = split_arguments(args, self.nondiff_argnums)
         for x in fixed:
             _refuse_tracers(x)
-        if STATE.interpreter is None:
-            return self.fun(*args)
         leaves, treedef = tree.flatten(tuple(moving))
+        if runs_at_once(leaves):
+            return self.fun(*args)
         program, captured, out_tree = call_program(
             lambda *values: self.fun(*merge(values)), leaves, treedef, name)
         closed = closed_values(self.fwd, self.bwd, fixed)
