@@ -7,6 +7,7 @@ called as JAX's are, `policy(op, *operand_types, **params) -> bool`.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
 from .. import sharding_notes
 from ..references import through
-from ..references.frames import BOXES
+from ..references.frames import BOXES, Frame
 from ..staging.signature import Arguments, function_name
 from ..staging.staging import trace_to_program
 from ..staging.steps import owner_of
@@ -195,8 +196,9 @@ def _call(fun: Callable[..., Any], prevent_cse: bool, policy: Policy | None, *ar
     except TypeError:                           # static arguments that cannot be told apart
         found = key = None
     if found is None:
-        found = _traced(fun, types, treedef)
-        if not (key is None or BOXES.data or STATE.on_equation or SCOPES.path or any(
+        with Frame() if BOXES.data else contextlib.nullcontext() as frame:
+            found = _traced(fun, types, treedef)
+        if not (key is None or frame and frame.read or STATE.on_equation or SCOPES.path or any(
                 [isinstance(x, Tracer) for x in found[1]])):
             traces[key] = found
     program, captured, out_tree = found

@@ -248,6 +248,7 @@ def recomputed(call: Callable[..., Any]) -> Callable[..., Any]:
         fixed = {i: leaves[i] for i in references(leaves)}
         if fixed:
             fun = _with_fixed(fun, treedef, fixed)
+            fun.__dict__.pop("traces", None)            # those are of the function of arrays
             args = tuple(x for i, x in enumerate(leaves) if i not in fixed)
         done, result = unwritten(call, fun, prevent_cse, policy, *args)
         if done:

@@ -120,3 +120,28 @@ def test_a_reference_is_freed_once():
 def test_a_function_with_rules_returns_no_reference():
     with pytest.raises(ValueError, match="returned a mutable array reference"):
         with_rule(lambda ref: ref)(st.new_ref(1.0))
+
+
+def test_a_function_under_checkpoint_that_reads_a_reference_sees_what_that_holds():
+    ref, seen = st.new_ref(2.0), []
+
+    @st.checkpoint
+    def reads(x):
+        return x * ref[...]
+
+    @st.checkpoint
+    def given(x, other=None):
+        return x if other is None else x * other[...]
+
+    @st.checkpoint
+    def plain(x):
+        seen.append(1)
+        return jnp.sin(x)
+
+    for value in (2.0, 5.0):
+        ref[...] = value
+        assert reads(3.0) == given(3.0, ref) == 3 * value
+        assert given(3.0) == 3
+        assert st.grad(reads)(3.0) == value
+        plain(1.0)
+    assert len(seen) == 1
