@@ -209,6 +209,7 @@ def mapped(vmap_call: Callable[..., Any]) -> Callable[..., Any]:
             args, kwargs = tree.unflatten(treedef, [
                 x[...] if isinstance(x, Ref) else x for x in leaves])
         pure.__name__ = getattr(fun, "__name__", type(fun).__name__)
+        pure.__wrapped__ = fun                      # type: ignore[attr-defined] - its parameters
         own = [dims[i] for i in places]
         result, values, closed = vmap_call(pure, args, kwargs, in_axes, (out_axes, own, None),
                                            *rest)

@@ -145,3 +145,10 @@ def test_a_function_under_checkpoint_that_reads_a_reference_sees_what_that_holds
         assert st.grad(reads)(3.0) == value
         plain(1.0)
     assert len(seen) == 1
+
+
+def test_messages_of_vmap_name_the_arguments_whether_a_reference_is_alive_or_not():
+    ref = st.new_ref(1.0)
+    with pytest.raises(ValueError, match="axis 0 of argument first of type"):
+        st.vmap(lambda first, second: first + second)(jnp.ones(3), jnp.ones(2))
+    assert ref[...] == 1
