@@ -49,6 +49,8 @@ CASES = {
     "map_with_path": lambda m: m.tree_util.tree_map_with_path(
         lambda path, x, y: y, {"a": [1]}, {"a": None}),
     "vmap": lambda m: m.vmap(lambda x: x, out_axes=None, axis_name="i")(np.ones(3)),
+    "float0": lambda m: m.numpy.add(np.zeros(3, m.dtypes.float0), m.numpy.ones(3)),
+    "float0 of numpy": lambda m: np.zeros(3, m.dtypes.float0) * m.numpy.ones(3),
     "trees": lambda m: m.jvp(lambda x: x, (np.float32(2),), [np.float32(2)]),
 }
 
@@ -62,6 +64,7 @@ def outcome(case, m: ModuleType):
         found = case(m)
     except (TypeError, ValueError) as error:
         first = str(error).splitlines()[0].replace("st.", "jax.").partition("<function")[0]
+        first = first.replace("design, because", "design because")
         return type(error).__mro__[-4:], first.partition("Mismatch details")[0].rstrip(". ")
     return str(found.aval), np.asarray(found).tolist()
 
