@@ -61,6 +61,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "P": (".ir.spec", "PartitionSpec"),
     "ShapeDtypeStruct": (".ir.values.shape_struct", "ShapeDtypeStruct"),
     "Shard": (".runtime.arrays.blocks", "Shard"),
+    "ad": (".tracer.autodiff.pullback", "ad"),
     "autoshard": (".planning.autoshard", "autoshard"),
     "auto_axes": (".tracer.shardings.sharding_functions", "auto_axes"),
     "block_until_ready": (".runtime.arrays.transfer", "block_until_ready"),

@@ -316,10 +316,14 @@ def _filter(error: Exception, trace: TracebackType | None, kept: list[TracebackT
         for entry in hidden:
             entry.tb_frame.f_locals["__tracebackhide__"] = True
         return
-    if mode == "remove_frames" and hidden and error.__cause__ is None:
+    if mode == "remove_frames" and hidden and not isinstance(error.__cause__, UnfilteredStackTrace):
         cause = UnfilteredStackTrace(
             "The stack trace below excludes the frames of the package; its whole is this one.")
+        cause.__cause__ = error.__cause__
         error.__cause__ = cause.with_traceback(trace)
+    elif hidden and config.read("jax_traceback_filtering") == "quiet_remove_frames":
+        error.add_note("For simplicity, the traceback is without frames of the package; "
+                       "JAX_TRACEBACK_FILTERING=off shows them.")
     error.__traceback__ = _linked_traceback(kept)
     _drop_contexts(error)
 

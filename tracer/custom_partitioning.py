@@ -33,6 +33,7 @@ from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.types import ArrayType, Entries, array_type
 from ..ir.values.shape_struct import ShapeDtypeStruct
+from .sharding_rules import SdyShardingRule
 from .staging.staging import trace_to_program
 from .staging.tracer import typeof
 from .trees import tree
@@ -67,7 +68,7 @@ class custom_partitioning:
         self.static_argnums = tuple(static_argnums)
         self.defined = False
         self.partition: Callable[..., Any] | None = None
-        self.sharding_rule: str | Callable[..., Any] | None = None
+        self.sharding_rule: Any = None
         self.kinds: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
@@ -78,7 +79,7 @@ class custom_partitioning:
     def def_partition(self, partition: Callable[..., Any] | None = None,
                       infer_sharding_from_operands: Any = None,
                       propagate_user_sharding: Any = None, decode_shardings: bool = True,
-                      sharding_rule: str | Callable[..., Any] | None = None, *,
+                      sharding_rule: Any = None, *,
                       reduction_factors: Sequence[str] = (),
                       need_replication_factors: Sequence[str] = (),
                       permutation_factors: Sequence[str] = (), **factor_sizes: int
@@ -90,8 +91,8 @@ class custom_partitioning:
           arguments), and behind `|` the kinds of some, as in the rule of any op:
           "i k -> i | k:max" for partial results that are combined by max, `k:replicate` for what
           nothing may split. Or the same as Shardy writes it, "([i, k],[k, j])->([i, j])
-          {i=8, k=4, j=2} reduction={k}". Or a function of (mesh, argument shapes, result shapes)
-          that returns such a text. Without one nothing may be split.
+          {i=8, k=4, j=2} reduction={k}". Or a `SdyShardingRule`. Or a function of (mesh, argument
+          shapes, result shapes) that returns one of these. Without one nothing may be split.
         reduction_factors: those along which partial results are to be added up.
           need_replication_factors: those along which nothing may be split. permutation_factors:
           those whose blocks depend on others; `partition` exchanges what is needed.
@@ -108,6 +109,9 @@ class custom_partitioning:
         special = {"reduction_factors": reduction_factors,
                    "need_replication_factors": need_replication_factors,
                    "permutation_factors": permutation_factors}
+        if isinstance(sharding_rule, SdyShardingRule):
+            factor_sizes = {**sharding_rule.factor_sizes, **factor_sizes}
+            sharding_rule = str(sharding_rule)
         kinds: dict[str, str] = {}
         for name, factors in special.items():
             for factor in factors:
@@ -210,9 +214,10 @@ class _Call:
         if callable(text):
             structs = [[ShapeDtypeStruct(t.shape, t.dtype) for t in ts]
                        for ts in (operands, results)]
-            text = str(text(STATE.abstract_mesh, *structs))
-        text, sizes = rule_text(_private(*shapes) if text is None else text)
-        self.sizes = {**sizes, **owner.sizes}
+            text = text(STATE.abstract_mesh, *structs)
+        said_sizes = getattr(text, "factor_sizes", {})
+        text, sizes = rule_text(_private(*shapes) if text is None else str(text))
+        self.sizes = {**sizes, **said_sizes, **owner.sizes}
         body, _, tail = text.partition("|")
         said = {item.partition(":")[0]: item.partition(":")[2] for item in tail.split()}
         self._check_kinds(said, body, text)

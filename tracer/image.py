@@ -18,6 +18,7 @@ import numpy as np
 from ..ir.values.array import Array
 from . import jnp, lax
 from .operands.dtype_promotion import dtype_name, promote_dtypes_inexact
+from .operands.shape_arguments import static_shape
 from .staging.constants import as_array
 
 
@@ -147,7 +148,7 @@ def scale_and_translate(image: Any, shape: Sequence[int], spatial_dims: Sequence
     "nearest", and where the shape does not fit.
     """
     image = jnp.asarray(image)
-    shape = tuple(shape)
+    shape = static_shape(shape)
     if len(shape) != image.ndim:
         raise ValueError("shape must have length equal to the number of dimensions of x; "
                          f" {shape} vs {image.shape}")
@@ -176,7 +177,7 @@ def resize(image: Any, shape: Sequence[int], method: str | ResizeMethod, antiali
     [0.   0.25 0.75 1.  ]
     """
     image = jnp.asarray(image)
-    shape = tuple(shape)
+    shape = static_shape(shape)
     if len(shape) != image.ndim:
         raise ValueError("shape must have length equal to the number of dimensions of x; "
                          f" {shape} vs {image.shape}")

@@ -11,6 +11,16 @@ from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...tracer.references.ref import Ref, refuse_result
 from ...tracer.staging.signature import Arguments, function_name
 from ...tracer.staging.tracer import Tracer, typeof
+from ...tracer.trees import tree
+
+
+def abstract(x: Any) -> ArrayType:
+    """The type of an argument. Raises ValueError for what only converts to an array."""
+    if hasattr(x, "__jax_array__"):
+        raise ValueError("Triggering __jax_array__() during abstractification is no longer "
+                         "supported: convert the argument with `jnp.asarray`, or register its "
+                         "class as a pytree.")
+    return typeof(x)
 
 
 def argument_type(x: Any, function: Any, name: str) -> ArrayType:
@@ -55,9 +65,10 @@ def check_values(arguments: Arguments, leaves: Sequence[Any], args: Any, kwargs:
                       "arrays")
 
 
-def check_results(f: Any, results: Sequence[Any]) -> None:
-    """Raise TypeError for a result of the traced function `f` that is no array."""
-    for x in results:
+def check_results(f: Any, results: Sequence[Any], structure: Any) -> None:
+    """Raise TypeError for a result of the traced function `f` that is no array. structure: the
+    pytree of the results."""
+    for i, x in enumerate(results):
         if type(x) is Tracer:
             continue
         if isinstance(x, Ref):
@@ -67,8 +78,10 @@ def check_results(f: Any, results: Sequence[Any]) -> None:
         except TypeError:
             code = getattr(f, "__code__", None)
             where = f" at {code.co_filename}:{code.co_firstlineno}" if code else ""
+            path = tree.keystr(tree.leaves_with_path(tree.unflatten(structure, results))[i][0])
+            place = f" at output component {path}" if path else ""
             fail(TypeError, f"function {function_name(f)}{where} traced for jit "
-                 f"returned a value of type {type(x)}, which is not a valid JAX type",
+                 f"returned a value of type {type(x)}{place}, which is not a valid JAX type",
                  code="not-an-array", help="return arrays, or pytrees of arrays, only")
 
 

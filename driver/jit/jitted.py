@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...ir.api_boundary import bound_class, process_exception
 from ...ir.attributes import DONATED
 from ...ir.meshes.device import Device
@@ -48,6 +50,7 @@ from ..execution.call_capture import WATCH
 from ..execution.executable import Executable
 from ..execution.guards import guard_move
 from .argument_checks import (
+    abstract,
     argument_type,
     check_results,
     check_values,
@@ -199,9 +202,10 @@ class Jitted:
         for i, x in enumerate(leaves):
             try:
                 avals.append(x.aval if isinstance(x, Array) else
-                             x if isinstance(x, ArrayType) else typeof(x))
+                             x if isinstance(x, ArrayType) else abstract(x))
             except TypeError:
-                if hasattr(x, "shape") and hasattr(x, "dtype"):     # stands for an array
+                if hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(
+                        x, (np.ndarray, np.generic)):               # stands for an array
                     leaves[i] = ShapeDtypeStruct(x.shape, x.dtype)  # type: ignore[index]
                     avals.append(typeof(leaves[i]))
                     continue
@@ -269,7 +273,7 @@ class Jitted:
                 return [results]
             out, out_tree = tree.flatten(results)
             trees.append(out_tree)
-            check_results(self._f, out)
+            check_results(self._f, out, out_tree)
             paths[:] = result_paths(results, len(out))
             if frame is not None and frame.read:
                 values = frame.arguments_first()

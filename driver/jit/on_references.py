@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ir.program import Program
 from ...tracer.references.frames import Box, running
+from ...tracer.references.passing import passing, refuse_repeated
 from ...tracer.references.ref import inner_refs, last_values, references
 from ...tracer.staging.signature import Arguments, function_name
 from ...tracer.trees import tree
@@ -89,23 +90,20 @@ def on_arguments(jitted: Any, leaves: Sequence[Any], in_tree: Any, static: tuple
                  ) -> OnValues:
     """For a call with references among its arguments."""
     places = references(leaves)
+    names = jitted.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
     given = [leaves[i] for i in places]
-    repeated = next((r for i, r in enumerate(given) if r in given[:i]), None)
-    if repeated is not None:
-        names = jitted.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
-        where = [names[i] for i, r in zip(places, given, strict=True) if r is repeated]
-        raise ValueError(
-            "only one reference to a mutable array may be passed as an argument to a function, but "
-            f"when tracing {function_name(jitted.origin)} for jit the mutable array reference of "
-            f"type {repeated.aval} appeared at both {' and '.join(where)}.")
+    refuse_repeated(jitted.origin, "jit", given, [names[i] for i in places])
+    passed = passing(jitted.origin, "jit",
+                     dict(zip(given, [names[i] for i in places], strict=True)))
     count = len(leaves)
 
     def on_values(values: list[Any], *others: Any) -> Any:
         inner = inner_refs(values)
         refs, rest = iter(inner), iter(others)
-        return (_run(jitted, in_tree, static, [next(refs) if i in places else next(rest)
-                                               for i in range(count)]),
-                last_values(inner))
+        with passed:
+            return (_run(jitted, in_tree, static, [next(refs) if i in places else next(rest)
+                                                   for i in range(count)]),
+                    last_values(inner))
 
     asked = _asked(jitted, leaves, in_tree)
     if asked is not None:

@@ -22,9 +22,10 @@ class Config:
     jax_num_cpu_devices: simulated devices (default 8, SHARDTRACE_NUM_DEVICES, or XLA_FLAGS).
     jax_enable_x64: keep 64-bit types (default off).
     default_axis_types: "auto" or "explicit", what make_mesh gives without axis_types.
-    jax_traceback_filtering: which frames tracebacks show (JAX_TRACEBACK_FILTERING). "auto" and
-      "quiet_remove_frames": the user's alone; "remove_frames": these, with the whole traceback as
-      the cause; "tracebackhide": all, the package's marked for pytest and IPython; "off": all.
+    jax_traceback_filtering: which frames tracebacks show (JAX_TRACEBACK_FILTERING). "auto": the
+      user's alone; "quiet_remove_frames": these, and a note that says so; "remove_frames": these,
+      with the whole traceback as the cause; "tracebackhide": all, the package's marked for pytest
+      and IPython; "off": all.
     shardtrace_debug: from SHARDTRACE_DEBUG; "trace" prints every value as it is traced.
     shardtrace_dump: from SHARDTRACE_DUMP; a directory for every stage's text.
     shardtrace_check: run the verifier after every pass (default on, SHARDTRACE_CHECK=0: off).

@@ -1,11 +1,13 @@
 """The type of a value: of arrays, of numpy arrays and of Python scalars."""
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import ALL_DTYPES, canonicalize_dtype, dtype_of
+from ..dtypes.table import VALID_DTYPES
 from ..settings.context import x64_enabled
 from ..support.caches import module_table
 from ..types import ArrayType, array_type
@@ -63,9 +65,13 @@ def type_of_constant(x: Any) -> ArrayType:
             found = _SCALARS[key] = array_type((), canonicalize_dtype(x.dtype, key[1]))
         return found
     if isinstance(x, np.ndarray):
-        return array_type(x.shape, canonicalize_dtype(x.dtype, x64_enabled()))
-    if isinstance(x, (bool, int, float, complex)):
-        return type_of_constant(kind.__mro__[1](x) if kind.__mro__[1] is not object else x)
+        if kind is not np.ndarray:
+            refuse_masked(x)
+        if x.dtype in VALID_DTYPES:
+            return array_type(x.shape, canonicalize_dtype(x.dtype, x64_enabled()))
+    for base in (bool, int, float, complex):
+        if isinstance(x, base):
+            return type_of_constant(base(x))
     convert = getattr(x, "__jax_array__", None)
     if convert is not None:
         return typeof(convert())
@@ -73,6 +79,13 @@ def type_of_constant(x: Any) -> ArrayType:
         raise TypeError(f"A {type(x).__name__} does not have a value and cannot be used as a "
                         "constant in a JAX function.")
     raise TypeError(f"Argument '{x}' of type {type(x)} is not a valid JAX type")
+
+
+def refuse_masked(x: Any) -> None:
+    """Raise ValueError for a masked array of numpy: what the mask hides would count."""
+    if "numpy.ma" in sys.modules and isinstance(x, np.ma.MaskedArray):     # loads slowly
+        raise ValueError("numpy masked arrays are not supported as direct inputs to JAX functions. "
+                         "Use arr.filled() to convert the value to a standard numpy array.")
 
 
 def check_int_fits(x: int, dtype: np.dtype) -> None:

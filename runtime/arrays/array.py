@@ -14,8 +14,10 @@ import numpy as np
 
 from ...ir.api_boundary import bound_methods, process_exception
 from ...ir.diagnostics.errors import DeletedArrayError, JaxRuntimeError
+from ...ir.dtypes import canonicalize_dtype
 from ...ir.meshes.device import Device, process_index
 from ...ir.meshes.process import ProcessIdentity, process_identity
+from ...ir.settings.context import x64_enabled
 from ...ir.shardings.formats import Format, Layout, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
@@ -390,6 +392,9 @@ def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool
 
 
 def _unpickle(data: np.ndarray, dtype: Any, weak_type: bool) -> ArrayImpl:
+    if data.dtype == dtype:
+        dtype = canonicalize_dtype(dtype, x64_enabled())
+        data = data.astype(dtype, copy=False)
     return place(data, weak_type=weak_type, dtype=dtype)
 
 

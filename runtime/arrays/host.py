@@ -5,7 +5,6 @@ copied unless nobody can change it.
 """
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType, array_type
 from ...ir.values.array import Array
+from ...ir.values.typeof import refuse_masked
 
 PYTHON_NUMBERS = (bool, int, float, complex)
 
@@ -52,10 +52,7 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
     if isinstance(x, Array):
         return np.asarray(x), x.aval.weak_type
     if isinstance(x, np.ndarray):
-        if "numpy.ma" in sys.modules and isinstance(x, np.ma.MaskedArray):     # loads slowly
-            raise ValueError(
-                "numpy masked arrays are not supported as direct inputs to JAX functions. Use "
-                "arr.filled() to convert the value to a standard numpy array.")
+        refuse_masked(x)
         dtype = canonicalize_dtype(x.dtype, x64)
         check_valid_dtype(dtype)
         if dtype != x.dtype:

@@ -22,7 +22,7 @@ from ...ir.shardings.gspmd import GSPMDSharding
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.trees.pytree import NAMESPACE, flatten, unflatten
-from ...ir.trees.tree_prefix import PrefixError, broadcast_prefix
+from ...ir.trees.tree_prefix import PrefixError, broadcast_prefix, prefix_mismatches
 from ...ir.values.array import Array
 from ..axes import MeshAtoms
 from ..devices import default_device
@@ -92,9 +92,10 @@ def each_leaf(given: Any, x: Any, count: int, what: str) -> list[Any]:
     try:
         return broadcast_prefix(given, x, is_target, f"device_put {what}")
     except PrefixError as error:
+        found = prefix_mismatches(given, x, is_target, f"device_put {what}") or [str(error)]
         raise ValueError(f"device_put {what} specification must be a tree prefix of the "
-                         "corresponding value; Mismatch details (1 found):\n    "
-                         f"{error}") from None
+                         f"corresponding value; Mismatch details ({len(found)} found):\n    "
+                         + "\n    ".join(found)) from None
 
 
 def put(x: Any, target: Target = None, *, may_alias: bool | None = None) -> ArrayImpl:

@@ -99,6 +99,14 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "with jax.profiler.StepTraceAnnotation('train', step_num=1):\n"
     "    f = jax.profiler.annotate_function(jax.jit(lambda x: x + 1), name='f')\n"
     "assert f(1) == 2",
+    "import jax; from jax.experimental.compute_on import compute_on, compute_on2\n"
+    "with compute_on('device_host'):\n"
+    "    f = compute_on2(lambda x: 2 * x, compute_type='tpu_sparsecore',\n"
+    "                    out_memory_spaces=jax.memory.Space.Device)\n"
+    "    assert jax.jit(jax.grad(lambda x: f(x) ** 2))(3.0) == 24.0",
+    "import jax.numpy as jnp; jnp.__array_namespace_info__().default_dtypes()",
+    "import jax; jax.vmap(lambda x: jax.lax.dce_sink(x))(jax.numpy.arange(3))",
+    "from jax._src import traceback_util; traceback_util.UnfilteredStackTrace",
     "import jax.monitoring as m; m.register_event_listener(lambda e, b: e); "
     "m.record_event('/a', b=1)",
 ])
@@ -117,6 +125,10 @@ def test_imports(statement: str, printed: Callable[[str], str]) -> None:
     ("import jax; jax.profiler.start_trace('/nowhere')", "NotImplementedError", "to profile"),
     ("import jax; jax.ffi", "AttributeError", "'ffi'"),
     ("import jax; jax.driver", "AttributeError", "'driver'"),
+    ("from jax.experimental.compute_on import compute_on\n"
+     "with compute_on('elsewhere'): pass", "ValueError", "elsewhere"),
+    ("import jax.interpreters.mlir as m; m.register_lowering(None, None, 'toaster')",
+     "NotImplementedError", "unknown platform toaster"),
     ("import jax; jax.ir", "AttributeError", "'ir'"),
     ("from jax.extend.core import Primitive; Primitive('mine').bind(1.0)", "NotImplementedError",
      "`mine`"),

@@ -140,6 +140,24 @@ def test_remove_frames_keeps_the_whole_as_the_cause():
     assert _ours(raised.value.__cause__)
 
 
+def test_the_whole_stands_between_an_error_and_its_own_cause():
+    def f(x):
+        raise TypeError("outer") from ValueError("inner")
+
+    with st.config.override(jax_traceback_filtering="remove_frames"), \
+            pytest.raises(TypeError) as raised:
+        st.jit(f)(1.0)
+    assert _ours(raised.value.__cause__)
+    assert str(raised.value.__cause__.__cause__) == "inner"
+
+
+def test_quiet_removal_is_told_where_it_is_asked_for():
+    with st.config.override(jax_traceback_filtering="quiet_remove_frames"), \
+            pytest.raises(TypeError) as caught:
+        st.jit(lambda x: x)("text")
+    assert any("without frames of the package" in note for note in caught.value.__notes__)
+
+
 def test_traceback_filtering_is_one_of_jax_s_modes():
     with pytest.raises(ValueError, match="new enum value must be in"):
         st.config.update("jax_traceback_filtering", "sometimes")

@@ -74,3 +74,9 @@ def test_errors_say_what_does_not_fit():
         image.resize(X, (2, 2), "sharp")
     with pytest.raises(ValueError, match="Nearest neighbor resampling is not currently supported"):
         image.scale_and_translate(X, (2, 2), (0,), [1.0], [0.0], "nearest")
+
+
+def test_sizes_of_a_resized_image_are_whole_numbers():
+    with pytest.raises(TypeError, match="integer type"):
+        st.image.resize(jnp.ones((3, 4)), [10.5, 17], "bicubic")
+    assert st.image.resize(jnp.ones((3, 4)), jnp.array((10, 17)), "nearest").shape == (10, 17)

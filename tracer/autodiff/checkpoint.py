@@ -7,6 +7,7 @@ called as JAX's are, `policy(op, *operand_types, **params) -> bool`.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,13 +16,18 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS, Op
 from ...ir.ops.control.custom import checkpoint_p, name_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.source.location import capture
+from ...ir.settings.context import STATE
+from ...ir.source.location import SCOPES, capture
+from ...ir.support.caches import tables
 from ...ir.support.immutable import immutable
+from ...ir.types import ArrayType
 from .. import sharding_notes
 from ..references import through
+from ..references.frames import BOXES, Frame
 from ..staging.signature import Arguments, function_name
 from ..staging.staging import trace_to_program
-from ..staging.tracer import typeof
+from ..staging.steps import owner_of
+from ..staging.tracer import Tracer, typeof
 from ..trees import tree
 from .forward import jvp_program, weak_flags
 from .nested.rules import PartialEvaluation, register
@@ -30,6 +36,7 @@ from .replay import evaluate, live_equations, stage
 from .transpose import is_linear, transpose_program
 
 Policy = Callable[..., Any]
+_TRACES = tables("tracer.autodiff.checkpoint._TRACES", "traced programs of one function", 256)
 
 
 # -- policies --------------------------------------------------------------------------------------
@@ -160,6 +167,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun}")
     arguments = Arguments(fun, static_argnums, static_argnames, (), ())
+    traces = _TRACES()
 
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -170,6 +178,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
             full, named = arguments.merge(inner, inner_kwargs, static)
             return fun(*full, **named)
 
+        moved.traces = traces, static           # type: ignore[attr-defined]
         return _call(moved, prevent_cse, policy, moving, moving_kwargs)
 
     return wrapped
@@ -179,6 +188,28 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
 def _call(fun: Callable[..., Any], prevent_cse: bool, policy: Policy | None, *args: Any) -> Any:
     """One equation that computes `fun(*args)`."""
     leaves, treedef = tree.flatten(args)
+    types = [typeof(x) for x in leaves]
+    traces, static = getattr(fun, "traces", ({}, ()))
+    key: Any = (treedef, static, *types, STATE.abstract_mesh, owner_of("checkpoint"))
+    try:
+        found = traces.get(key)
+    except TypeError:                           # static arguments that cannot be told apart
+        found = key = None
+    if found is None:
+        with Frame() if BOXES.data else contextlib.nullcontext() as frame:
+            found = _traced(fun, types, treedef)
+        if not (key is None or frame and frame.read or STATE.on_equation or SCOPES.path or any(
+                [isinstance(x, Tracer) for x in found[1]])):
+            traces[key] = found
+    program, captured, out_tree = found
+    outs = checkpoint_p.bind(*captured, *leaves, jaxpr=program, prevent_cse=prevent_cse,
+                             differentiated=False, policy=policy)
+    return tree.unflatten(out_tree, outs)
+
+
+def _traced(fun: Callable[..., Any], types: Sequence[ArrayType], treedef: Any
+            ) -> tuple[Program, Sequence[Any], Any]:
+    """The program of `fun`, what it captures, and the structure of its results."""
     trees: list[Any] = []
 
     def flat(*values: Any) -> list[Any]:
@@ -186,14 +217,11 @@ def _call(fun: Callable[..., Any], prevent_cse: bool, policy: Policy | None, *ar
         trees.append(out_tree)
         return outs
 
-    program, captured = trace_to_program(flat, [typeof(x) for x in leaves],
-                                         name=function_name(fun))
+    program, captured = trace_to_program(flat, types, name=function_name(fun))
     if program.consts:
         captured = [x for _, x in program.consts]
         program = program.replace(invars=[*program.constvars, *program.invars], consts=())
-    outs = checkpoint_p.bind(*captured, *leaves, jaxpr=program, prevent_cse=prevent_cse,
-                             differentiated=False, policy=policy)
-    return tree.unflatten(trees[-1], outs)
+    return program, captured, trees[-1]
 
 
 # -- the rules of the equation ---------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ...ir.dtypes import issubdtype
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import cotangent_type, full_like, has_tangent
 from ...ir.types import ArrayType, same_type
+from ...ir.values.shape_struct import ShapeDtypeStruct
 from .. import sharding_notes
 from ..references import through
 from ..staging.signature import function_name
@@ -66,10 +67,10 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
                         f"{type(primals).__name__} and {type(tangents).__name__}.")
     flat, in_tree = tree.flatten(tuple(primals))
     given, tangent_tree = tree.flatten(tuple(tangents))
-    if in_tree != tangent_tree:
+    if in_tree != tangent_tree or isinstance(primals, list) != isinstance(tangents, list):
         raise TypeError("primal and tangent arguments to jax.jvp must have the same tree "
-                        f"structure; primals have tree structure {in_tree} whereas tangents have "
-                        f"tree structure {tangent_tree}.")
+                        f"structure; primals have tree structure {tree.structure(primals)} whereas "
+                        f"tangents have tree structure {tree.structure(tangents)}.")
     check_tangents(flat, given)
     point = differentiable(fun, flat_operands(flat), in_tree, has_aux=has_aux, word="JVPTracer")
     moving = [_laid_out(flat_operands([x])[0], typeof(p)) if has_tangent(typeof(p).dtype) else None
@@ -126,7 +127,8 @@ class Linearized:
     def __init__(self, linear: Linear, in_tree: Any, out_tree: Any, types: Sequence[ArrayType],
                  out_types: Sequence[ArrayType], moved: Mask, meshes: Sequence[Any]) -> None:
         self.linear, self.in_tree, self.out_tree = linear, in_tree, out_tree
-        self.types, self.out_types, self.moved, self.meshes = types, out_types, moved, meshes
+        self.types, self.out_types = tuple(types), tuple(out_types)
+        self.moved, self.meshes = tuple(moved), tuple(meshes)
 
     @property
     def jaxpr(self) -> Any:
@@ -145,6 +147,16 @@ class Linearized:
             found = [next(outs) if m else zero_tangent(t)
                      for t, m in zip(self.out_types, self.moved, strict=True)]
             return tree.unflatten(self.out_tree, map(finished, found))
+
+
+def _relinearized(rest: tuple[Any, ...], children: Iterable[Any]) -> Linearized:
+    program, *more = rest
+    return Linearized(Linear(program, tuple(children)), *more)
+
+
+tree.register_pytree_node(
+    Linearized, lambda f: (f.linear.residuals, (f.linear.program, f.in_tree, f.out_tree, f.types,
+                                                f.out_types, f.moved, f.meshes)), _relinearized)
 
 
 # -- reverse ---------------------------------------------------------------------------------------
@@ -310,13 +322,13 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
                      ) -> Callable[[Any], Any]:
     """The transpose of a function that is linear in its arguments.
 
-    primals: arrays or ShapeDtypeStructs; only their types count. The result maps a cotangent of
-    the function's result to a tuple of those of its arguments.
+    primals: arrays, or whatever has a shape and a dtype; only their types count. The result, a
+    pytree itself, maps a cotangent of the function's result to a tuple of those of its arguments.
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to transpose is deprecated")
     flat, in_tree = tree.flatten(primals)
-    types = [typeof(x) for x in flat]
+    types = [ShapeDtypeStruct.like(x).aval for x in flat]
     trees: list[Any] = []
 
     def run(*values: Any) -> list[Any]:
@@ -333,7 +345,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
                         "and integer -> integer functions, but got "
                         f"{[t.dtype for t in types]} -> {[t.dtype for t in out_types]}.")
 
-    def transposed(out_cotangent: Any) -> Any:
+    def transposed(captured: Sequence[Any], out_cotangent: Any) -> Any:
         cts, given = tree.flatten(out_cotangent)
         if given != trees[-1]:
             raise TypeError("cotangent tree does not match function output, expected "
@@ -346,7 +358,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
             finished(_zeros(t) if ct is None else ct)
             for t, ct in zip(types, found[len(captured):], strict=True)])
 
-    return transposed
+    return tree.Partial(transposed, captured)
 
 
 def _zeros(t: ArrayType) -> Any:

@@ -5,13 +5,15 @@ A residual that is one of the arguments themselves stands in `args_res`, where i
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from ...ir.api_boundary import bound_class
 from ...ir.ops.derivatives import has_tangent
 from ...ir.settings.phases import phase
 from ...ir.types import ArrayType
+from ..references.ref import Ref
 from ..staging.tracer import Tracer
 from ..trees import tree
 from .checks import check_cotangents
@@ -20,22 +22,45 @@ from .forward import Linear, Mask
 from .transpose import backward, zero_cotangent
 
 
-class NotNeeded:
-    """In `args_res`, stands for an argument that the derivative does not look at."""
+class _Says:
+    """Says one thing in the place of a gradient: what shall become of it, or what became."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "NotNeeded()"
+        return f"{type(self).__name__}()"
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is NotNeeded
+        return type(other) is type(self)
 
     def __hash__(self) -> int:
-        return hash(NotNeeded)
+        return hash(type(self))
 
 
-tree.register_pytree_node(NotNeeded, lambda _: ((), None), lambda *_: NotNeeded())
+class NotNeeded(_Says):
+    """In `args_res`, stands for an argument that the derivative does not look at."""
+
+
+class GradValue(_Says):
+    """For `with_refs`: the gradient by this argument is to be returned."""
+
+
+class DontWant(_Says):
+    """For `with_refs`: the gradient by this argument is not needed."""
+
+
+class GradRef(_Says):
+    """Returned for an argument whose gradient was added to a reference."""
+
+
+class DidntWant(_Says):
+    """Returned for an argument whose gradient is not needed."""
+
+
+ad = SimpleNamespace(DidntWant=DidntWant, DontWant=DontWant, GradRef=GradRef, GradValue=GradValue)
+"""What stands in the place of gradients, see `VJP.with_refs`."""
+for _kind in (NotNeeded, GradRef, DidntWant):          # which jitted functions may return
+    tree.register_pytree_node(_kind, lambda _: ((), None), lambda _, __, kind=_kind: kind())
 
 
 @bound_class
@@ -118,6 +143,33 @@ class VJP:
         with named_meshes(self._meshes):
             return tree.unflatten(self.in_tree, pulled_back(
                 Linear(self.jaxpr, tuple(self._residuals())), self._types, self._moved, cts))
+
+    def with_refs(self, *places: Any) -> Callable[[Any], Any]:
+        """The same function, which adds gradients to references and gives GradRef() for them.
+
+        places: like the arguments, with a reference, `ad.GradValue()` or `ad.DontWant()` for each
+        leaf.
+
+        >>> _, pull = st.vjp(lambda a, b: a * b, 2.0, 3.0)
+        >>> total = st.new_ref(10.0)
+        >>> pull.with_refs(total, st.ad.DontWant())(1.0), total[...]
+        ((GradRef(), DidntWant()), Array(13., dtype=float32, weak_type=True))
+        """
+        wanted, given = tree.flatten(places)
+        if given != self.in_tree:
+            raise ValueError(f"with_refs takes a tree like the arguments, {self.in_tree}, but got "
+                             f"{given}")
+
+        def pull(out_ct: Any) -> Any:
+            cts, found = tree.leaves(self(out_ct)), []
+            for ct, place in zip(cts, wanted, strict=True):
+                if isinstance(place, Ref):
+                    place.addupdate(ct)
+                found.append(GradRef() if isinstance(place, Ref) else
+                             DidntWant() if isinstance(place, DontWant) else ct)
+            return tree.unflatten(self.in_tree, found)
+
+        return pull
 
     def __repr__(self) -> str:
         return (f"VJP(of {self._name}, in_tree={self.in_tree}, out_tree={self.out_tree}, "

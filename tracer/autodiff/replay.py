@@ -17,6 +17,7 @@ from ...ir.settings.context import STATE, interpreter_context
 from ...ir.source.location import UNKNOWN, Location, is_ours
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
+from ..references.frames import no_references
 from ..staging.bound_names import copy_names
 from ..staging.staging import Builder, canonical_value, trace_to_program
 from ..staging.tracer import type_of_constant
@@ -235,7 +236,7 @@ def stage(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], like: Pro
     """The program of `f`, on its own: made out of `like`, whose mesh and constants it shares."""
     observers, STATE.on_equation = STATE.on_equation, []
     try:
-        with interpreter_context(None):
+        with interpreter_context(None), no_references():
             program, _ = trace_to_program(f, types, name=name or like.name, mesh=like.mesh)
     finally:
         STATE.on_equation = observers

@@ -80,8 +80,9 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0,
         return _call(fun, args, kwargs, in_axes, out_axes, axis_name, axis_size, spmd_axis_name)
 
     mapped.__doc__ = (f"Vectorized version of {getattr(fun, '__name__', fun)}: takes its arguments "
-                      "with one more dimension, over which it is mapped.\n\n"
-                      f"{getattr(fun, '__doc__', None) or ''}")
+                      "with one more dimension, over which it is mapped.")
+    if fun.__doc__:
+        mapped.__doc__ += f"\n\nOriginal documentation:\n\n{fun.__doc__}"
     return mapped
 
 
@@ -135,7 +136,10 @@ def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
                 where = ""
                 if isinstance(out_axes, (tuple, list, dict)):
                     where = tree.keystr(tree.leaves_with_path(results)[i][0])
-                fail(ValueError, f"at vmap out_axes{where}, got axis spec None but output was "
+                name = builder.axis.name
+                fail(ValueError, f"vmap has mapped output (axis_name={name}) but out_axes is None"
+                     if out_axes is None and name is not None else
+                     f"at vmap out_axes{where}, got axis spec None but output was "
                      f"batched on axis {dim}", code="mapped-output",
                      label="this result differs from example to example",
                      help="give it a dimension in out_axes")

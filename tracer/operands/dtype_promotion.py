@@ -18,17 +18,20 @@ from ...ir.dtypes import (
     canonicalize_dtype,
     check_user_dtype,
     dtype_of,
+    float0,
     lattice_result_type,
     python_scalar_dtype,
     to_complex_dtype,
     to_inexact_dtype,
 )
 from ...ir.ops.elementwise.convert import cast, convert_element_type_p
+from ...ir.ops.elementwise.declaration import refuse_float0
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.settings.context import config, x64_enabled
 from ...ir.source.wording import warn
 from ...ir.support.caches import cached
 from ...ir.values.array import Array
+from ...ir.values.typeof import refuse_masked
 from ..staging.constants import is_array_like, unwrapped
 from ..staging.tracer import Tracer
 from .scalars import (
@@ -88,9 +91,12 @@ def shape_of(x: Any) -> Shape:
 def check_arraylike(function: str, *args: Any) -> None:
     """Raise JAX's TypeError for lists, None and other objects that are no operands."""
     for position, arg in enumerate(args):
-        if not isinstance(arg, Array) and not is_array_like(arg):
+        if isinstance(arg, Array):
+            continue
+        if not is_array_like(arg):
             raise TypeError(f"{function} requires ndarray or scalar arguments, got {type(arg)} "
                             f"at position {position}.")
+        refuse_masked(arg)
 
 
 def check_arraylike_or_none(function: str, *args: Any) -> None:
@@ -349,9 +355,11 @@ def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
     return x, y
 
 
-def _check_no_keys(function: str, *args: Any) -> None:
-    """Raise JAX's TypeError where a random key meets a number."""
-    dtypes = [a.aval.dtype for a in args if isinstance(a, Array)]
+def _check_computable(function: str, *args: Any) -> None:
+    """Raise JAX's TypeError where a random key meets a number, and for zeros of dtype float0."""
+    dtypes = [a.aval.dtype if isinstance(a, Array) else getattr(a, "dtype", None) for a in args]
+    if float0 in dtypes:
+        refuse_float0(function, "array")
     if any(isinstance(d, ExtendedDType) for d in dtypes):
         dtypes = [dtype_name(a) for a in args]
         if len(set(dtypes)) > 1:
@@ -361,21 +369,21 @@ def _check_no_keys(function: str, *args: Any) -> None:
 def promote_args(function: str, *args: Any) -> list[Any]:
     """Operands of an n-ary jnp function brought to one dtype and rank."""
     check_arraylike(function, *args)
-    _check_no_keys(function, *args)
+    _check_computable(function, *args)
     return promote_shapes(function, *promote_dtypes(*map(unwrapped, args)))
 
 
 def promote_args_inexact(function: str, *args: Any) -> list[Any]:
     """As `promote_args`, integers becoming floats."""
     check_arraylike(function, *args)
-    _check_no_keys(function, *args)
+    _check_computable(function, *args)
     return promote_shapes(function, *promote_dtypes_inexact(*map(unwrapped, args)))
 
 
 def promote_args_numeric(function: str, *args: Any) -> list[Any]:
     """As `promote_args`, bool becoming int32."""
     check_arraylike(function, *args)
-    _check_no_keys(function, *args)
+    _check_computable(function, *args)
     return promote_shapes(function, *promote_dtypes_numeric(*map(unwrapped, args)))
 
 

@@ -6,11 +6,13 @@ ends. The frame notes which these are.
 """
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.types import ArrayType
 from ..staging.staging import Builder, trace_to_program
 from ..staging.tracer import typeof
@@ -28,11 +30,15 @@ class Box:
         BOXES.add(self)
 
     def read(self) -> Any:
+        for passing in PASSED.stack:
+            passing.check(self)
         for frame in _FRAMES.stack[self.depth:]:
             frame.note(self)
         return self.value
 
     def write(self, value: Any) -> None:
+        for passing in PASSED.stack:
+            passing.check(self)
         for frame in _FRAMES.stack[self.depth:]:
             if frame.refuses:
                 raise Written(frame)
@@ -53,16 +59,17 @@ class Frame:
     read: references from outside that it reads or writes. written: those that it writes, with
     what they held before. refuses: whether `Written` is raised instead. builder: of the trace for
     which references become arguments as they are met, behind the others (see `arguments_first`).
+    closed: whether it is an error to read or write one.
     """
 
-    __slots__ = ("bound", "builder", "read", "refuses", "written")
+    __slots__ = ("bound", "builder", "closed", "read", "refuses", "written")
 
     def __init__(self, boxes: Sequence[Box] = (), values: Sequence[Any] = ()) -> None:
         self.read: dict[Box, None] = {}
         self.builder: Builder | None = None
         self.written: dict[Box, Any] = {}
         self.bound = list(zip(boxes, values, strict=True))
-        self.refuses = False
+        self.refuses = self.closed = False
 
     def __enter__(self) -> Self:
         stack = _FRAMES.stack
@@ -74,6 +81,13 @@ class Frame:
 
     def note(self, box: Box) -> None:
         """That a box from outside is read or written."""
+        if self.closed:
+            fail(RuntimeError, "A derivative rule reads or writes a reference from outside of the "
+                 "`jit`, loop or `checkpoint` that it is a part of.", code="reference-in-rule",
+                 notes=("the derivative of what is traced is a program of its own, made once; it "
+                        "would hold the value of now",),
+                 help="let the rule return the value, as a part of a gradient or of a residual, or "
+                      "differentiate outside of the traced function")
         if self.builder is not None and box not in self.read:
             self.bound.append((box, (box.value, box.depth)))
             box.value = self.builder.argument(typeof(box.value))
@@ -94,6 +108,18 @@ class Frame:
         _FRAMES.stack.pop()
 
 
+@contextlib.contextmanager
+def no_references() -> Iterator[None]:
+    """A block that makes a program which shall hold no value of a reference from outside."""
+    if not BOXES.data:
+        yield
+        return
+    frame = Frame()
+    frame.closed = True
+    with frame:
+        yield
+
+
 class Written(BaseException):
     """A reference from outside of a frame would be written. No Exception: it is for `unwritten`."""
 
@@ -102,12 +128,13 @@ class Written(BaseException):
         self.frame = frame
 
 
-class _Frames(threading.local):
+class _Stack(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Frame] = []
+        self.stack: list[Any] = []
 
 
-_FRAMES = _Frames()
+_FRAMES, PASSED = _Stack(), _Stack()
+"""The frames around the place that runs, and the functions there that stand-ins are passed to."""
 
 
 def unwritten(call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[bool, Any]:

@@ -335,8 +335,9 @@ def freeze(ref: Ref) -> Any:
 
 def free_ref(ref: Ref) -> None:
     """Release the value of a reference, which has none afterwards. Reading it then raises
-    RuntimeError."""
-    _checked(ref)._gone = True
+    RuntimeError, and so does freeing it once more."""
+    _checked(ref)._check()
+    ref._gone = True
 
 
 def get(ref: Any, idx: Any = None) -> Any:
@@ -391,10 +392,11 @@ def _checked(ref: Any) -> Ref:
     return ref
 
 
-def refuse_result(what: str, ref: Ref) -> NoReturn:
+def refuse_result(what: str, ref: Ref, traced_for: str = "jit") -> NoReturn:
     """References cannot be returned by what is traced."""
-    fail(ValueError, f"function {what} traced for jit returned a mutable array reference of type "
-         f"{AbstractRef(typeof(ref._box.value))}, but mutable array references cannot be returned.",
+    fail(ValueError, f"function {what} traced for {traced_for} returned a mutable array "
+         f"reference of type {AbstractRef(typeof(ref._box.value))}, but mutable array references "
+         "cannot be returned.",
          code="returned-ref", help="return its value, which `freeze` and an index give")
 
 

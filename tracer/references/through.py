@@ -12,10 +12,12 @@ from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.control.loops_and_branches import item_type
+from ..staging.signature import function_name
 from ..staging.tracer import Tracer, typeof
 from ..trees import tree
 from .frames import BOXES, Box, Frame, running, unwritten, write_all, written_by
-from .ref import Ref, inner_refs, last_values, references
+from .passing import named_references, passing
+from .ref import Ref, inner_refs, last_values, references, refuse_result
 
 
 def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,6 +33,7 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
             if done:
                 return result
         given = [leaves[i] for i in places]
+        passed = passing(f, "scan", named_references(f, "scan", (init, xs)))
         arrays = [x[...] if isinstance(x, Ref) else x for x in leaves]
 
         def step(carry: Any, given: Any) -> Any:
@@ -38,7 +41,8 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
             refs = inner_refs([items[i] for i in places])
             for i, ref in zip(places, refs, strict=True):
                 items[i] = ref
-            pair: Any = f(carry, tree.unflatten(xs_tree, items))
+            with passed:
+                pair: Any = f(carry, tree.unflatten(xs_tree, items))
             carry, y = pair
             return carry, (y, last_values(refs))
 
@@ -89,6 +93,8 @@ def branching(choose: Callable[..., Any]) -> Callable[..., Any]:
         places = references(leaves)
         if places:
             fixed = {i: leaves[i] for i in places}
+            for f in branches:
+                named_references(f, what, operands)
             branches = [_with_fixed(f, treedef, fixed) for f in branches]
             operands = tuple(x for i, x in enumerate(leaves) if i not in fixed)
         done, result = unwritten(choose, what, chosen, index, branches, names, operands)
@@ -181,6 +187,7 @@ def mapped(vmap_call: Callable[..., Any]) -> Callable[..., Any]:
         leaves, treedef = tree.flatten((args, kwargs))
         places = references(leaves)
         dims = _dims(in_axes, args, kwargs) if places else []
+        named_references(fun, "vmap", args, kwargs)
         boxes: list[Any] = []
 
         def pure(*inner_args: Any, **inner_kwargs: Any) -> Any:
@@ -202,6 +209,7 @@ def mapped(vmap_call: Callable[..., Any]) -> Callable[..., Any]:
             args, kwargs = tree.unflatten(treedef, [
                 x[...] if isinstance(x, Ref) else x for x in leaves])
         pure.__name__ = getattr(fun, "__name__", type(fun).__name__)
+        pure.__wrapped__ = fun                      # type: ignore[attr-defined] - its parameters
         own = [dims[i] for i in places]
         result, values, closed = vmap_call(pure, args, kwargs, in_axes, (out_axes, own, None),
                                            *rest)
@@ -241,6 +249,7 @@ def recomputed(call: Callable[..., Any]) -> Callable[..., Any]:
         fixed = {i: leaves[i] for i in references(leaves)}
         if fixed:
             fun = _with_fixed(fun, treedef, fixed)
+            fun.__dict__.pop("traces", None)            # those are of the function of arrays
             args = tuple(x for i, x in enumerate(leaves) if i not in fixed)
         done, result = unwritten(call, fun, prevent_cse, policy, *args)
         if done:
@@ -263,6 +272,7 @@ def with_rules(call: Callable[..., Any]) -> Callable[..., Any]:
         if not places or self.fwd is None:
             return call(self, *args, **kwargs)
         fixed = {i: args[i] for i in places}
+        named_references(self.fun, "custom_vjp", args, kwargs)
         kept: list[Any] = []
 
         def merged(rest: Sequence[Any]) -> list[Any]:
@@ -288,7 +298,11 @@ def with_rules(call: Callable[..., Any]) -> Callable[..., Any]:
         nondiff = [i - sum(j < i for j in places) for i in self.nondiff_argnums]
 
         def fun(*rest: Any) -> Any:
-            return self.fun(*merged(rest))
+            result = self.fun(*merged(rest))
+            for x in tree.leaves(result):
+                if isinstance(x, Ref):
+                    refuse_result(function_name(self.fun), x, "custom_vjp")
+            return result
 
         fun.__name__ = getattr(self.fun, "__name__", "fun")
         pure = type(self)(fun, nondiff)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import jnp, lax
 from ..operands.dtype_promotion import promote_dtypes_inexact
-from .dense import expm, schur
+from .dense import expm, qr, schur
 from .special import where
 
 
@@ -24,17 +24,23 @@ def _square(name: str, a: Any) -> Any:
 
 
 def rsf2csf(T, Z, check_finite=True):
-    """The complex Schur form from a real one: (T, Z) with `Z T Z^H` as before, T triangular."""
+    """The complex Schur form from a real one: (T, Z) with `Z T Z^H` as before, T triangular.
+
+    Dimensions in front of the matrices are broadcast.
+    """
     t, z = promote_dtypes_inexact(jnp.asarray(T), jnp.asarray(Z))
     for name, x in (("Z", z), ("T", t)):
-        if x.ndim != 2 or x.shape[0] != x.shape[1]:
+        if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
             raise ValueError(f"Input '{name}' must be square.")
-    if t.shape != z.shape:
+    if t.shape[-1] != z.shape[-1]:
         raise ValueError(f"Input array shapes must match: Z: {z.shape} vs. T: {t.shape}")
-    n = t.shape[0]
     wide = jnp.result_type(t, jnp.complex64)
-    t, z = t.astype(wide), z.astype(wide)
-    eps = jnp.finfo(t.dtype).eps
+    one: Any = jnp.vectorize(_triangular, signature="(n,n),(n,n)->(n,n),(n,n)")
+    return one(t.astype(wide), z.astype(wide))
+
+
+def _triangular(t: Any, z: Any) -> Any:
+    n, eps = t.shape[0], jnp.finfo(t.dtype).eps
 
     def turned(k: Any, carry: Any) -> Any:
         """Zero below the diagonal in column n - 2 - k, by a rotation of two rows and columns."""
@@ -42,11 +48,7 @@ def rsf2csf(T, Z, check_finite=True):
         m = n - 1 - k
         rows = jnp.array([0, 1]) + m - 1
         block = t[rows[:, None], rows]
-        half, det = (block[0, 0] + block[1, 1]) / 2, (block[0, 0] * block[1, 1]
-                                                     - block[0, 1] * block[1, 0])
-        root = jnp.sqrt(half * half - det)
-        values = jnp.stack([half + root, half - root])
-        mu = values[0] - block[1, 1]
+        mu = jnp.linalg.eigvals(block)[0] - block[1, 1]
         below = block[1, 0]
         r = jnp.sqrt(jnp.abs(mu) ** 2 + jnp.abs(below) ** 2)
         r = where(r == 0, 1, r)
@@ -57,13 +59,11 @@ def rsf2csf(T, Z, check_finite=True):
         new = t.at[rows].set(where(at >= m - 1, left, t[rows]))
         right = new[:, rows] @ jnp.conj(g.T)
         new = new.at[:, rows].set(where((at <= m)[:, None], right, new[:, rows]))
-        new = new.at[m, m - 1].set(0)
         moved = z.at[:, rows].set(z[:, rows] @ jnp.conj(g.T))
         small = jnp.abs(below) <= eps * (jnp.abs(block[0, 0]) + jnp.abs(block[1, 1]))
-        return where(small, t, new), where(small, z, moved)
+        return where(small, t, new).at[m, m - 1].set(0), where(small, z, moved)
 
-    found: Any = lax.fori_loop(0, max(n - 1, 0), turned, (t, z))
-    return jnp.triu(found[0]), found[1]
+    return lax.fori_loop(0, max(n - 1, 0), turned, (t, z))
 
 
 def _columns(t: Any, diagonal: Any, entry: Any) -> Any:
@@ -250,23 +250,21 @@ def qr_multiply(a, c, mode="right", pivoting=False, conjugate=False, overwrite_a
                 overwrite_c=False):
     """`c Q` ("right") or `Q c` ("left") and R, of the QR decomposition of a.
 
-    conjugate: of Q first. A vector c is a row on the left and a column on the right.
+    pivoting: with the columns of `a` permuted, how is a third result. conjugate: of Q first. A
+    vector c is a row on the left and a column on the right.
     """
     if mode not in ("right", "left"):
         raise ValueError(f"Mode argument should be one of ['left', 'right'], got {mode!r}")
-    if pivoting:
-        raise NotImplementedError("qr_multiply: pivoting=True is not supported; permute the "
-                                  "columns of a before")
     a, c = promote_dtypes_inexact(jnp.asarray(a), jnp.asarray(c))
     vector = c.ndim == 1
     if vector:
         c = c[:, None] if mode == "left" else c[None]
     m, n = a.shape[-2:]
     whole = m > n and (c.shape[-2] if mode == "left" else c.shape[-1]) == m and mode == "left"
-    q, r = jnp.linalg.qr(a, mode="complete" if whole else "reduced")
+    q, r, *order = qr(a, mode="full" if whole else "economic", pivoting=pivoting)
     q = jnp.conj(q) if conjugate else q
     out = q @ c if mode == "left" else c @ q
-    return out.ravel() if vector else out, r[..., :min(m, n), :]
+    return out.ravel() if vector else out, r[..., :min(m, n), :], *order
 
 
 def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None, tol=None,

@@ -94,12 +94,19 @@ def _bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None, norm: 
     def small(grad: Any) -> Any:
         return jnp.linalg.norm(grad, ord=norm) < gtol
 
-    def searching(state: OptimizeResults) -> Any:
+    def searching(carry: tuple[OptimizeResults, Any]) -> Any:
+        state = carry[0]
         return ~state.success & (state.status == 0) & (state.nit < limit)
 
-    def step(state: OptimizeResults) -> OptimizeResults:
+    def step(carry: tuple[OptimizeResults, Any]) -> tuple[OptimizeResults, Any]:
+        state, before = carry
         direction = -(state.hess_inv @ state.jac)
-        found = _line_search(slope, state.x, direction, state.fun, state.jac, line_search_maxiter)
+        # Rounding may leave an estimate by which nothing leads down.
+        direction = jnp.where(jnp.vdot(state.jac, direction) < 0, direction, -state.jac)
+        # As far as the value would fall by what it fell by before, as scipy begins.
+        first = 2.02 * (state.fun - before) / jnp.vdot(state.jac, direction)
+        found = _line_search(slope, state.x, direction, state.fun, state.jac, line_search_maxiter,
+                             jnp.where((first > 0) & (first < 1), first, 1))
         moved, turned = found.low.t * direction, found.low.grad - state.jac
         curvature = jnp.vdot(turned, moved)
         safe: Any = jnp.where(curvature == 0, 1, curvature)
@@ -110,11 +117,12 @@ def _bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None, norm: 
         count = state.nfev + found.count
         return OptimizeResults(
             state.x + moved, small(found.low.grad), jnp.where(found.done, 0, 3), found.low.value,
-            found.low.grad, hess_inv, count, count, state.nit + 1)
+            found.low.grad, hess_inv, count, count, state.nit + 1), state.fun
 
     one = jnp.asarray(1)
-    end = lax.while_loop(searching, step, OptimizeResults(
-        x0, small(grad), one * 0, value, grad, identity, one, one, one * 0))
+    end, _ = lax.while_loop(searching, step, (OptimizeResults(
+        x0, small(grad), one * 0, value, grad, identity, one, one, one * 0),
+        value + jnp.linalg.norm(grad) / 2))
     return end._replace(status=jnp.where(end.success, 0, jnp.where(end.status == 0, 1, end.status)))
 
 
@@ -188,8 +196,11 @@ def _product(a: Any, b: Any) -> Any:
 
 
 def _line_search(slope: Callable[[Any], Any], x: Any, direction: Any, value: Any, grad: Any,
-                 limit: int) -> _Search:
-    """How far to go: `low` of the result, where the conditions hold if it is `done`."""
+                 limit: int, first: Any = 1) -> _Search:
+    """How far to go: `low` of the result, where the conditions hold if it is `done`.
+
+    first: the step that is tried first.
+    """
     def at(t: Any) -> _Point:
         value, grad = slope(x + t.astype(direction.dtype) * direction)
         return _Point(t, value, _product(jnp.conj(grad), direction), grad)
@@ -217,7 +228,7 @@ def _line_search(slope: Callable[[Any], Any], x: Any, direction: Any, value: Any
 
     no = jnp.asarray(False)
     found = lax.while_loop(searching, advance, _Search(
-        start, start, jnp.ones_like(value), no, no, jnp.asarray(0)))
+        start, start, jnp.full_like(value, first), no, no, jnp.asarray(0)))
     # Without the second condition a step that goes down is still one.
     return found._replace(done=found.done | (found.low.t > 0))
 

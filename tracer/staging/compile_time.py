@@ -24,6 +24,13 @@ class _KnownFirst:
             return (self.outer if traced else DEFAULT_INTERPRETER[0]).process(op, operands, params)
 
 
+def runs_at_once(leaves: Sequence[Any]) -> bool:
+    """Whether nothing is traced by a function of these values: it can be called as it is."""
+    interpreter = STATE.interpreter
+    return interpreter is None or type(interpreter) is _KnownFirst and not any(
+        [isinstance(x, Tracer) for x in leaves])
+
+
 @contextlib.contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
     """A context manager in which ops on known values run at once, also within a trace.

@@ -39,6 +39,8 @@ class Arguments:
 
     def __init__(self, f: Callable[..., Any], static_argnums: Any, static_argnames: Any,
                  donate_argnums: Any, donate_argnames: Any) -> None:
+        if isinstance(f, staticmethod):
+            raise TypeError(f"staticmethod arguments are not supported, got {f}")
         self._f = f
         self.static_nums, self.static_names = self._resolve(
             static_argnums, static_argnames, "static")
@@ -47,15 +49,15 @@ class Arguments:
         self.some_static = bool(self.static_nums or self.static_names)
         if not (self.some_static or self.donate_nums or self.donate_names):
             return
-        both = set(self.static_nums) & set(self.donate_nums)
-        if both:
-            raise ValueError(f"static_argnums and donate_argnums cannot intersect. "
-                             f"Argument numbers {both} appear in both")
-        names = set(as_tuple(static_argnames)) & set(as_tuple(donate_argnames))
+        names = {*self.static_names} & {*self.donate_names}
         if names:
             raise ValueError("static_argnames and donate_argnames cannot intersect. "
                              f"Argument names {names} appear in both "
                              "static_argnames and donate_argnames")
+        both = set(self.static_nums) & set(self.donate_nums)
+        if both:
+            raise ValueError(f"static_argnums and donate_argnums cannot intersect. "
+                             f"Argument numbers {both} appear in both")
 
     def _resolve(self, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ...], frozenset[str]]:
         given_nums, given_names = as_tuple(nums), as_tuple(names)
@@ -75,7 +77,12 @@ class Arguments:
                 raise ValueError(f"Jitted function has {kind}_argnums={given_nums}, but only "
                                  f"accepts {count} positional arguments.")
             out_nums.append(n + count if n < 0 and not var_positional else n)
-        known = {p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY}
+        known = {p.name for p in parameters}
+        by_position = {p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY,
+                                                                p.VAR_POSITIONAL)}
+        if by_position & {*given_names}:
+            raise ValueError(f"Jitted function has invalid argnames {by_position & {*given_names}} "
+                             f"in {kind}_argnames. These are positional-only")
         unknown = set(given_names) - known
         if unknown and not var_keyword:
             raise ValueError(f"Jitted function has invalid argnames {unknown} in {kind}_argnames. "

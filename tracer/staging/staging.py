@@ -264,8 +264,8 @@ class Builder:
              "transformation.", code="leaked-tracer",
              label="this uses a value of a trace that has ended",
              notes=(f"the value is {x.builder.describe(x.variable)} in `{x.builder.name}`",),
-             help="return the value from the traced function instead of keeping it in an outer "
-                  "variable, list or attribute")
+             help="return the value from the traced function instead of saving it to global "
+                  "state: an outer variable, list or attribute")
 
     @property
     def at_once(self) -> bool:

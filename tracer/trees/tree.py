@@ -68,6 +68,13 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any,
     if not rest and isinstance(tree, Array):
         return f(tree)
     flat, treedef = flatten(tree, is_leaf)
+    others = _others(tree, treedef, rest, is_leaf)
+    return unflatten(treedef, [f(*leaves) for leaves in zip(flat, *others, strict=True)])
+
+
+def _others(tree: Any, treedef: PyTreeDef, rest: Sequence[Any],
+            is_leaf: Callable[..., bool] | None) -> list[list[Any]]:
+    """For each tree of `rest`, what is in the place of each leaf of `tree`."""
     others = []
     for other in rest:
         try:
@@ -75,7 +82,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any,
         except ValueError:
             raise ValueError(prefix_mismatch(
                 tree, other, lambda x: is_leaf is not None and is_leaf(x), "tree")) from None
-    return unflatten(treedef, [f(*leaves) for leaves in zip(flat, *others, strict=True)])
+    return others
 
 
 # -- key paths ------------------------------------------------------------------------------------
@@ -169,7 +176,7 @@ def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
     {'a': ["['a'][0]"]}
     """
     pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
-    others = [treedef.flatten_up_to(r) for r in rest]
+    others = _others(tree, treedef, rest, None if is_leaf_takes_path else is_leaf)
     return unflatten(treedef, [f(path, leaf, *(o[i] for o in others))
                                for i, (path, leaf) in enumerate(pairs)])
 

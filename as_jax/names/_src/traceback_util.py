@@ -5,10 +5,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
+from ....ir.api_boundary import UnfilteredStackTrace
 from ....ir.source.location import is_ours
 from ..extend.source_info_util import _EXCLUDED, register_exclusion
 
-__all__ = ["_exclude_paths", "api_boundary", "include_frame", "register_exclusion"]
+__all__ = ["UnfilteredStackTrace", "_exclude_paths", "api_boundary", "include_frame",
+           "register_exclusion"]
 _exclude_paths = _EXCLUDED
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -201,7 +201,7 @@ def sm3(step_size, momentum=0.9):
         return vector.reshape([-1 if d == dim else 1 for d in range(ndim)])
 
     def init(x):
-        return x, jnp.zeros_like(x), [jnp.zeros(n, x.dtype) for n in x.shape]
+        return x, jnp.zeros_like(x), [jnp.zeros(n, x.dtype) for n in x.shape or (1,)]
 
     def update(i, g, state):
         x, moved, vectors = state
@@ -210,7 +210,8 @@ def sm3(step_size, momentum=0.9):
         squares = smallest + jnp.square(g)
         scaled: Any = jnp.where(squares > 0, g * lax.rsqrt(squares), 0.0)
         moved = (1.0 - momentum) * scaled + momentum * moved
-        vectors = [squares.max([d for d in range(x.ndim) if d != dim]) for dim in range(x.ndim)]
+        vectors = [squares.max([d for d in range(x.ndim) if d != dim])
+                   for dim in range(x.ndim)] or [squares.reshape(1)]
         return x - rate(i) * moved, moved, vectors
 
     return init, update, (lambda state: state[0])

@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["lower_fun", "register_lowering"]
 _LOWERINGS: dict[Any, Any] = {}
+_PLATFORMS = ("cpu", "cuda", "gpu", "rocm", "tpu")
 
 
 def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Callable[..., Any]:
@@ -14,6 +15,10 @@ def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Callabl
 
 
 def register_lowering(prim: Any, rule: Any, platform: str | None = None, **_: Any) -> Any:
-    """Keep the rule of a primitive."""
+    """Keep the rule of a primitive. Raises NotImplementedError for a platform that JAX has not."""
+    if platform is not None and platform not in _PLATFORMS:
+        raise NotImplementedError(
+            f"Registering an MLIR lowering rule for primitive {prim} for an unknown platform "
+            f"{platform}. Known platforms are: {', '.join(_PLATFORMS)}.")
     _LOWERINGS[prim, platform] = rule
     return rule

@@ -12,7 +12,7 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -56,19 +56,23 @@ _LETTERS = _Letters({FLOAT: "f", COMPLEX: "c", INTEGER: "iu", INEXACT: "fc", NUM
 
 # -- checks ---------------------------------------------------------------------------------------
 
+def refuse_float0(name: str, place: str) -> NoReturn:
+    """Raise JAX's TypeError for zeros of integers' derivatives, with which nothing is computed."""
+    fail(TypeError,
+         f"Called {name} with a float0 {place}. float0s do not support any operations by design, "
+         "because they are not compatible with non-trivial vector spaces. No implicit dtype "
+         "conversion is done. You can use np.zeros_like(arr, dtype=np.float) to cast a float0 "
+         "array to a regular zeros array. \nIf you didn't expect to get a float0 you might have "
+         "accidentally taken a gradient with respect to an integer argument.",
+         code="dtype-not-accepted")
+
+
 def check_accepted(name: str, t: ArrayType, kinds: Kinds, position: int | None = None) -> None:
     """Raise JAX's TypeError unless the operand's dtype is of one of these kinds."""
     if t.dtype.kind in _LETTERS[kinds] or any(issubdtype(t.dtype, kind) for kind in kinds):
         return
     if t.dtype == float0:
-        place = "array" if position is None else f"at position {position}"
-        fail(TypeError,
-             f"Called {name} with a float0 {place}. float0s do not support any operations by "
-             "design, because they are not compatible with non-trivial vector spaces. No implicit "
-             "dtype conversion is done. You can use np.zeros_like(arr, dtype=np.float) to cast a "
-             "float0 array to a regular zeros array. \nIf you didn't expect to get a float0 you "
-             "might have accidentally taken a gradient with respect to an integer argument.",
-             code="dtype-not-accepted")
+        refuse_float0(name, "array" if position is None else f"at position {position}")
     at = "" if position is None else f" at position {position}"
     accepted = ", ".join(kind.__name__ for kind in kinds)
     fail(TypeError,

@@ -7,7 +7,13 @@ import pytest
 import shardtrace as st
 from shardtrace import config, lax
 from shardtrace import numpy as jnp
-from shardtrace.experimental.custom_partitioning import custom_partitioning
+from shardtrace.experimental.custom_partitioning import (
+    BATCHING,
+    ArrayMapping,
+    CompoundFactor,
+    SdyShardingRule,
+    custom_partitioning,
+)
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify
@@ -273,3 +279,36 @@ def test_a_rule_that_does_not_fit_is_refused_at_the_call(rule, message):
         return
     with pytest.raises(ValueError, match=message):
         reduced(rule)(np.ones((8, 16), np.float32))
+
+
+def test_a_rule_of_objects_is_the_text_that_says_the_same():
+    rule = SdyShardingRule(
+        (ArrayMapping(BATCHING, CompoundFactor("a", "b"), "k"), ArrayMapping("k")),
+        (ArrayMapping(BATCHING, "a", "b"),), reduction_factors=("k",))
+    assert str(rule) == "... (a b) k, k -> ... a b | k:sum"
+    for given in (SdyShardingRule((("i", "k"),), (("i",),), reduction_factors=("k",)),
+                  lambda mesh, operands, results: SdyShardingRule(
+                      (("i", "k"),), (("i",),), reduction_factors=("k",))):
+        @custom_partitioning
+        def total(x):
+            return x.sum(1)
+        total.def_partition(sharding_rule=given)
+        compiled = same(total, values((8, 16)), (P("x", "y"),))
+        assert kinds(compiled) == ["all-reduce"]
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: CompoundFactor("a"), "at least two"), (lambda: ArrayMapping(1), "must be a str"),
+    (lambda: CompoundFactor(BATCHING, "a"), "Ellipsis"),
+    (lambda: SdyShardingRule((("i",),), (("i",),), j=2), "Factor j is not used"),
+    (lambda: SdyShardingRule((("i",),), (("i",),), i=2), "whole dimension"),
+    (lambda: SdyShardingRule(((CompoundFactor("a", "b"),),), (("a", "b"),)), None),
+    (lambda: SdyShardingRule(((CompoundFactor("a", "b"),),), ((CompoundFactor("a", "b"),),)),
+     "only used in compound"),
+    (lambda: SdyShardingRule((("i",),), (("i",),), reduction_factors=("k",)), "not used")])
+def test_objects_of_rules_are_checked(make, message):
+    if message is None:
+        make()
+        return
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -339,3 +339,10 @@ def test_where_blocks_lie_is_computed_once_for_all_devices():
     assert storage.block_index(sharding, (8, 2)) is storage.block_index(sharding, (8, 2))
     x = device_put(np.zeros((8, 2), np.float32), sharding)
     assert [s.replica_id for s in x.addressable_shards] == [0, 1] * 4
+
+
+def test_a_pickled_array_of_64_bits_is_read_in_32_where_these_are_not_on():
+    with config.override(jax_enable_x64=True):
+        text = pickle.dumps(place(np.ones(3)))
+        assert pickle.loads(text).dtype == np.float64
+    assert pickle.loads(text).dtype == np.float32

@@ -312,6 +312,39 @@ def test_checkpoint_with_static_arguments_under_jit() -> None:
         float(st.grad(st.grad(lambda x: jnp.sin(jnp.sin(x))))(1.0)), rel=1e-6)
 
 
+def test_a_function_under_checkpoint_is_traced_once_for_types_and_static_arguments() -> None:
+    seen = []
+
+    @functools.partial(st.checkpoint, static_argnums=(1,))
+    def f(x, n):
+        seen.append((x.shape, n))
+        return jnp.sin(x) * n
+
+    for n in (2, 2, 3):
+        for x in (1.0, 2.0, jnp.ones(3)):
+            np.testing.assert_allclose(f(x, n), np.sin(x) * n, rtol=1e-6)
+            np.testing.assert_allclose(st.jvp(lambda x, n=n: f(x, n), (x,), (x,))[1],
+                                       np.cos(x) * n * x, rtol=1e-6)
+    assert sorted(seen) == [((), 2), ((), 3), ((3,), 2), ((3,), 3)]
+
+
+def test_what_a_function_under_checkpoint_closes_over_is_that_of_each_trace() -> None:
+    factor = [2.0]
+
+    def loss(w):
+        factor[0] = w
+        return g(1.0)
+
+    g = st.checkpoint(lambda x: jnp.sin(x) * factor[0])
+    for w in (1.0, 2.0):
+        assert float(st.grad(loss)(w)) == pytest.approx(np.sin(1), rel=1e-6)
+        assert float(st.jit(loss)(w)) == pytest.approx(np.sin(1) * w, rel=1e-6)
+    kept = {}
+    for a in (1, [1]):                      # which cannot be told apart by its hash
+        kept[str(a)] = st.checkpoint(lambda x, a: x * len([a]), static_argnums=1)(3.0, a)
+    assert set(map(float, kept.values())) == {3.0}
+
+
 # -- closures --------------------------------------------------------------------------------------
 
 def test_functions_close_over_values_that_are_differentiated_outside() -> None:

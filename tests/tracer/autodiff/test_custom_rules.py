@@ -157,3 +157,49 @@ def test_truth_values_among_residuals_stay_those_of_python() -> None:
     for g in (st.grad(f), st.jit(st.grad(f))):
         assert float(g(1.0, True)) == 2.0
     assert seen == [True, True] and all(type(x) is bool for x in seen)
+
+
+def test_symbolic_zeros_of_cotangents_are_of_tangent_types_and_shapes_that_fit():
+    seen = []
+
+    @st.custom_vjp
+    def keyed(key, x):
+        return key, x
+
+    def backward(_, cts):
+        seen.append([(ct.shape, ct.dtype) for ct in cts[:1]])
+        return None, cts[1]
+
+    keyed.defvjp(lambda key, x: ((key.value, x.value), None), backward, symbolic_zeros=True)
+    st.grad(lambda x: keyed(st.random.key(0), x)[1])(1.0)
+    assert seen == [[((), st.dtypes.float0)]]
+
+    @st.custom_vjp
+    def swapped(x, y, z):
+        return x, y, z
+
+    swapped.defvjp(lambda x, y, z: ((x.value, y.value, z.value), None),
+                   lambda _, cts: (cts[1], cts[0], cts[2]), symbolic_zeros=True)
+    with pytest.raises(ValueError, match="Consider just returning a None here"):
+        st.grad(lambda x, y, z: swapped(x, y, z)[2].sum(), argnums=2)(
+            jnp.ones(1), jnp.ones(2), jnp.ones(3))
+
+
+def test_functions_with_rules_see_known_values_where_these_are_evaluated_at_once():
+    @st.custom_jvp
+    def f(x):
+        return x if x > 0 else -x
+
+    @st.custom_vjp
+    def g(x):
+        return x if x > 0 else -x
+
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0]))
+    g.defvjp(lambda x: (g(x), None), lambda _, ct: (ct,))
+
+    @st.jit
+    def known(y):
+        with st.ensure_compile_time_eval():
+            return y * (f(-2.0) + g(jnp.float32(-3.0)))
+
+    assert known(1.0) == 5

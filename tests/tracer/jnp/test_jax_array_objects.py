@@ -45,3 +45,15 @@ def test_errors_of_the_conversion_and_of_the_function_are_told():
         jnp.sum(Broken())
     with pytest.raises(ValueError, match="axis 5 is out of bounds"):
         jnp.sum(Wrapped(X), axis=5)
+
+
+def test_zeros_are_trimmed_off_an_object_that_is_an_array():
+    class Wrapped:
+        def __jax_array__(self):
+            return jnp.array([0, 0, 1, 2, 0])
+
+    assert jnp.trim_zeros(Wrapped()).tolist() == [1, 2]
+
+
+def test_lists_of_traced_numbers_have_a_dtype():
+    assert st.jit(jnp.iscomplexobj)([1 + 1j, 2]) and not st.jit(jnp.isrealobj)([1 + 1j, 2])

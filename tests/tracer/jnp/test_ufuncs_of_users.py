@@ -57,3 +57,18 @@ def test_their_properties_are_read_only_and_they_compare_by_their_function():
     assert jnp.frompyfunc(scalar_sub, 2, 1) == MINE
     assert hash(jnp.frompyfunc(scalar_sub, 2, 1)) == hash(MINE)
     assert jnp.frompyfunc(scalar_sub, 2, 1, identity=0) != MINE
+
+
+def test_what_a_mask_leaves_out_is_left_out_of_a_reduction_in_order():
+    x, used = np.array([1.0, 2.0, 4.0, 5.0], np.float32), np.array([True, False, True, True])
+    ratio = jnp.frompyfunc(lambda a, b: a / b, 2, 1)
+    assert ratio.reduce(x, initial=80.0, where=used) == 80 / 1 / 4 / 5
+    assert ratio.reduce(x, initial=80.0) == 80 / 1 / 2 / 4 / 5
+    assert ratio.reduce(x) == 1 / 2 / 4 / 5
+    one = jnp.frompyfunc(lambda a, b: a / b, 2, 1, identity=1)
+    assert one.reduce(x, where=used) == 1 / 1 / 4 / 5
+    assert one.reduce(x[:0]) == 1
+    grid = np.arange(1.0, 7.0, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(ratio.reduce(grid, axis=1, initial=60.0, keepdims=True),
+                               [[10.0], [0.5]])
+    np.testing.assert_allclose(ratio.reduce(grid, axis=None, initial=720.0), 1.0)

@@ -54,3 +54,17 @@ def test_what_is_refused() -> None:
         minimize(rosenbrock, jnp.zeros(2), method="CG")
     with pytest.raises(TypeError, match="must be a tuple"):
         minimize(rosenbrock, jnp.zeros(2), [1], method="BFGS")     # type: ignore[arg-type]
+
+
+def test_a_steep_function_and_a_far_start_end_in_a_minimum():
+    """The first step is as long as the slope says, and estimates that rounding spoils are left."""
+    steep = minimize(lambda x: jnp.mean((1e4 * x) ** 2), jnp.ones(2), method="BFGS")
+    np.testing.assert_allclose(steep.x, 0, atol=1e-6)
+
+    def himmelblau(p):
+        x, y = p
+        return (x ** 2 + y - 11) ** 2 + (x + y ** 2 - 7) ** 2
+
+    far = minimize(himmelblau, jnp.array([92, 0.001]), method="BFGS")
+    assert far.success
+    np.testing.assert_allclose(far.x, [3.584428, -1.848126], atol=2e-5)

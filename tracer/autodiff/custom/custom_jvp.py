@@ -24,6 +24,7 @@ from ....ir.source.location import Location, capture, is_ours
 from ....ir.support.caches import module_table
 from ....ir.types import ArrayType, same_type
 from ... import lax
+from ...staging.compile_time import runs_at_once
 from ...staging.memoized import BUILDERS, may_warn
 from ...staging.signature import function_name
 from ...staging.steps import owner_of
@@ -122,6 +123,8 @@ class custom_jvp:
             return self.fun(*args)
         moving, fixed, merge = split_arguments(args, self.nondiff_argnums)
         leaves, treedef = tree.flatten_tuple(tuple(moving))
+        if runs_at_once(leaves):
+            return self.fun(*args)
 
         # of a function of ours within a derivative: what it is the derivative of
         within = None if self._known is None else getattr(STATE.interpreter, "location", None)

@@ -25,9 +25,11 @@ from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.settings.context import STATE, config, x64_enabled
 from ....ir.types import ArrayType, same_type
 from ...references import through
+from ...staging.compile_time import runs_at_once
 from ...staging.signature import function_name
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
+from ..checks import tangent_type
 from ..nested.rules import register
 from ..recording import Recording
 from ..replay import Scalar, user_code
@@ -122,9 +124,9 @@ class custom_vjp:
         moving, fixed, merge = split_arguments(args, self.nondiff_argnums)
         for x in fixed:
             _refuse_tracers(x)
-        if STATE.interpreter is None:
-            return self.fun(*args)
         leaves, treedef = tree.flatten(tuple(moving))
+        if runs_at_once(leaves):
+            return self.fun(*args)
         program, captured, out_tree = call_program(
             lambda *values: self.fun(*merge(values)), leaves, treedef, name)
         closed = closed_values(self.fwd, self.bwd, fixed)
@@ -292,7 +294,15 @@ def _aligned(ct: Any, like: Any) -> list[Any]:
 
 
 def _checked(ct: Any, t: ArrayType, path: str) -> Any:
-    if ct is None or isinstance(ct, SymbolicZero) or not has_tangent(t.dtype):
+    if ct is None or not has_tangent(t.dtype):
+        return None
+    if isinstance(ct, SymbolicZero):
+        if ct.shape != t.shape:
+            raise ValueError(
+                "Custom VJP bwd rule must produce a SymbolicZero with the same type as the args "
+                f"tuple of the primal function, but at output{path} it is of type "
+                f"{ct.aval.str_short()} for an input of type {t.str_short()}. Consider just "
+                "returning a None here instead.")
         return None
     want, have = cotangent_type(t), typeof(ct)
     # As in JAX, a cotangent may be of another floating dtype than its argument.
@@ -344,7 +354,8 @@ def _lin_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str
     for t in params["out_types"]:
         ct = next(given) if has_tangent(t.dtype) else None
         if ct is None:
-            ct = SymbolicZero(cotangent_type(t)) if params["symbolic_zeros"] else zero_cotangent(t)
+            ct = (SymbolicZero(tangent_type(cotangent_type(t))) if params["symbolic_zeros"] else
+                  zero_cotangent(t))
         filled.append(ct)
     count = params["num_res"]
     with user_code(params["bwd"]):

@@ -16,6 +16,7 @@ from ....ir.settings.context import STATE, x64_enabled
 from ....ir.shardings.sharding import Sharding
 from ....ir.source.wording import warn
 from ....ir.values.array import Array
+from ....ir.values.typeof import refuse_masked
 from ... import lax, sharding_notes
 from ...lax.conversion import convert_quietly
 from ...operands.dtype_promotion import convert, dtype_and_weak, user_dtype
@@ -97,11 +98,14 @@ def _from(object: Any, dtype: Any, copy: bool) -> Array:
     if type(object) in _PYTHON:
         return as_array(object if dtype is None else convert(object, dtype))
     if isinstance(object, (np.ndarray, np.generic)):
+        refuse_masked(object)
         value = np.asarray(object)
         dtype_of(value, x64_enabled())          # raises for strings and objects
         return as_array(value if dtype is None else value.astype(dtype))
     if isinstance(object, (list, tuple)):
         return _from_sequence(object, dtype)
+    if isinstance(object, _PYTHON):                  # of a class of its own, such as an enum
+        return _from(next(k for k in _PYTHON if isinstance(object, k))(object), dtype, copy)
     if isinstance(object, (bytes, str)):
         dtype_of(np.asarray(object) if isinstance(object, (str, bytes)) else object, x64_enabled())
     if hasattr(object, "__array__") or hasattr(object, "__array_interface__"):

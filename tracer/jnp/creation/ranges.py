@@ -9,12 +9,13 @@ import numpy as np
 
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import ConcretizationTypeError
-from ....ir.dtypes import issubdtype
+from ....ir.dtypes import issubdtype, promote_types
 from ....ir.ops.elementwise.arithmetic import add_p, div_p, floor_p, mul_p, sign_p, sub_p
 from ....ir.ops.elementwise.powers import pow_p
 from ....ir.ops.elementwise.transcendental import log_p
 from ....ir.ops.movement.creation import iota_p
 from ....ir.ops.movement.reshape import reshape_p
+from ....ir.settings.context import x64_enabled
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
@@ -174,8 +175,8 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
 
 
 def result_dtype_of(a: Any, b: Any) -> Any:
-    """The dtype of an operation on two strong dtypes."""
-    return result_dtype(np.zeros((), a), np.zeros((), b))[0]
+    """The dtype of an operation on two strong dtypes, whatever promotion users allow."""
+    return promote_types(a, b, x64_enabled())
 
 
 def reshape_to(x: Any, shape: tuple[int, ...]) -> Any:

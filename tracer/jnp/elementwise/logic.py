@@ -294,6 +294,8 @@ def iscomplexobj(x):
     """Whether the dtype of x is a complex one, whatever its values: one Python bool."""
     if x is None:
         return False
+    if isinstance(x, (list, tuple)):
+        return any(map(iscomplexobj, x))
     return LEVEL.get(dtype_name(np_or_array(x))) == 3
 
 

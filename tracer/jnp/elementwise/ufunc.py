@@ -5,6 +5,7 @@ updates that exist anyway, where there are any, else element by element along th
 """
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +15,14 @@ import numpy as np
 from ....ir.api_boundary import bound_class, process_exception
 from ....ir.settings.context import config
 from ....ir.source.location import PACKAGE
+from ....ir.types import array_type
 from ... import lax
-from ...operands.dtype_promotion import check_arraylike, shape_of
+from ...operands.dtype_promotion import check_arraylike, convert, shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis
+from ...staging.constants import as_array
+from ...staging.staging import trace_to_program
 from ...staging.tracer import Tracer
+from ..reductions.reduce import to_shape
 
 
 @bound_class
@@ -109,9 +114,6 @@ class ufunc:
         rest = _moved(lax.slice_in_dim(x, 1, None, axis=axis), axis, 0)
         return lax.scan(step, first, rest)
 
-    def _folded(self, x: Any, axis: int) -> Any:
-        return self._scanned(x, axis)[0]
-
     def reduce(self, a, axis=0, dtype=None, out=None, keepdims=False, initial=None, where=None):
         """All elements along a dimension (all of them for axis=None) combined into one."""
         check_arraylike(f"{self.__name__}.reduce", a)
@@ -121,27 +123,43 @@ class ufunc:
         if where is not None:
             if self.identity is None and initial is None:
                 raise ValueError(f"reduction operation {self.__name__!r} does not have an "
-                                 "identity, so to use a where mask one has to specify 'initial'")
+                                 "identity, so to use a where mask one has to specify "
+                                 "'initial'.")
         if self._reduce is not None:
             extra = {} if dtype is None else {"dtype": dtype}
             given = {} if initial is None else {"initial": initial}
             masked = {} if where is None else {"where": where}
             return self._reduce(a, axis=axis, keepdims=keepdims, **extra, **given, **masked)
         shape = shape_of(a)
-        x = a if dtype is None else lax.convert_element_type(a, dtype)
-        if where is not None:
-            neutral = self.identity if self.identity is not None else initial
-            x = lax.select(lax.broadcast_like(where, x), x, lax.full_like(x, neutral))
         axes = tuple(range(len(shape))) if axis is None else canonical_axes(axis, len(shape))
-        for d in sorted(axes, reverse=True):
-            if not shape[d] and self.identity is None and initial is None:
+        others = [d for d in range(len(shape)) if d not in axes]
+        left = tuple([shape[d] for d in others])
+
+        def rows(x: Any) -> Any:
+            """What is combined in dimension 0, the rest behind it."""
+            x = lax.transpose(x, (*axes, *others))
+            return x if len(axes) == 1 else lax.reshape(x, (
+                math.prod([shape[d] for d in axes]), *left))
+
+        x, begin = rows(as_array(a)), self.identity if initial is None else initial
+        if begin is None:
+            if not x.shape[0]:
                 raise ValueError(f"zero-size array to reduction operation {self.__name__} which "
                                  "has no identity")
-            x = self._folded(x, d) if shape_of(x)[d] else lax.full_like(
-                x, self.identity, shape=shape[:d] + shape[d + 1:])
-        if initial is not None:
-            x = self._apply(x, initial)
-        return lax.expand_dims(x, axes) if keepdims else x
+            begin, x = x[0], x[1:]
+        if dtype is None:
+            element = array_type((), x.dtype)
+            dtype = trace_to_program(lambda x, y: [self._apply(x, y)], [element, element],
+                                     name=self.__name__)[0].out_avals[0].dtype
+
+        def step(found: Any, item: Any) -> tuple[Any, None]:
+            value, used = item
+            new = convert(self._apply(found, convert(value, dtype)), dtype)
+            return new if used is None else lax.select(used, new, found), None
+
+        used = None if where is None else rows(lax.broadcast_like(where, a))
+        found, _ = lax.scan(step, to_shape(convert(as_array(begin), dtype), left), (x, used))
+        return lax.expand_dims(found, axes) if keepdims else found
 
     def accumulate(self, a, axis=0, dtype=None, out=None):
         """Along a dimension, each element combined with all before it."""

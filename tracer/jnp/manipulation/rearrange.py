@@ -369,8 +369,8 @@ def insert(arr, obj, values, axis=None):
 def trim_zeros(filt, trim="fb", axis=None):
     """filt without leading (f) and trailing (b) zeros along dimensions; needs the values."""
     check_arraylike("trim_zeros", filt)
-    mask = concrete_value(filt, "trim_zeros") != 0
     x = as_array(filt)
+    mask = concrete_value(x, "trim_zeros") != 0
     axes = range(x.ndim) if axis is None else canonical_axes(axis, x.ndim)
     for d in axes:
         places = np.flatnonzero(mask.any(axis=tuple(i for i in range(x.ndim) if i != d)))

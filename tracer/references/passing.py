@@ -1,0 +1,69 @@
+"""That a reference has one name in a function: it is passed once, and not closed over as well.
+
+A function whose references are further arguments and results would else read what it wrote by
+another name before, and one of the two values written back would be lost.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.diagnostics.diagnostic import fail
+from ..staging.signature import Arguments, function_name
+from ..trees import tree
+from .frames import PASSED, Box
+from .ref import Ref, references
+
+
+def refuse_repeated(f: Callable[..., Any], what: str, given: Sequence[Ref], names: Sequence[str]
+                    ) -> None:
+    """Raise ValueError for a reference that is given twice. what: "jit", "scan", ..."""
+    for i, ref in enumerate(given):
+        for j in range(i):
+            if given[j] is ref:
+                fail(ValueError,
+                     "only one reference to a mutable array may be passed as an argument to a "
+                     f"function, but when tracing {function_name(f)} for {what} the mutable array "
+                     f"reference of type {ref.aval} appeared at both {names[j]} and {names[i]}.",
+                     code="repeated-ref", help="pass it once")
+
+
+def named_references(f: Callable[..., Any], what: str, args: Sequence[Any],
+                     kwargs: dict[str, Any] | None = None) -> dict[Ref, str]:
+    """The references among the arguments of `f`, and what it calls them; each is passed once."""
+    leaves = tree.leaves((tuple(args), kwargs or {}))
+    places = references(leaves)
+    if not places:
+        return {}
+    names = Arguments(f, None, None, None, None).leaf_names(args, kwargs or {})
+    given = [leaves[i] for i in places]
+    refuse_repeated(f, what, given, [names[i] for i in places])
+    return dict(zip(given, [names[i] for i in places], strict=True))
+
+
+class passing:
+    """While `f` runs on stand-ins for these references: it closes over none of them."""
+
+    __slots__ = ("names", "what")
+
+    def __init__(self, f: Callable[..., Any], what: str, given: dict[Ref, str]) -> None:
+        self.what = f"{function_name(f)} for {what}"
+        self.names: dict[Box, tuple[Ref, str]] = {r._box: (r, name) for r, name in given.items()}
+
+    def __enter__(self) -> None:
+        PASSED.stack.append(self)
+
+    def __exit__(self, *exc: object) -> None:
+        PASSED.stack.remove(self)
+
+    def check(self, box: Box) -> None:
+        """Raise ValueError for a reference that is read or written by another name."""
+        if box in self.names:
+            ref, name = self.names[box]
+            PASSED.stack.remove(self)               # the message asks for its type
+            try:
+                fail(ValueError, f"when tracing {self.what}, a mutable array reference of type "
+                     f"{ref.aval} was both closed over and passed as the argument {name}",
+                     code="repeated-ref", help="use one of the two")
+            finally:
+                PASSED.stack.append(self)
