@@ -7,8 +7,9 @@ and what they repeat, is known of whole per-device programs only:
                             more beside time; MemoryLimitError tells the least of them
     "memory"                of all of these the one that needs the least
     repeated computation    a plan without it is made too
-    exchanges               where there are some, XLA's plan is made too; where the plan needs too
-                            much memory beside it, those in which blocks count more, too
+    exchanges               where a device receives much, or blocks go to other dimensions or to
+                            neighbours, XLA's plan is made too; where the plan needs too much
+                            memory beside it, those in which blocks count more, too
 
 Of two plans the one is taken whose step is shorter; it may need as much more memory, and a tenth.
 """
@@ -41,6 +42,7 @@ _schedule = lazy_import(".cost.schedule", __package__)
 FIRST = "insert-reshards"       # the pass that prices are for
 WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit of memory
 MAX_PEAK_RATIO = 1.1            # what a plan may hold besides for a step as long as another's
+MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which on XLA's plan is worth making
 _USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 LARGEST = 3                     # values that are named where there is not enough memory
 
@@ -143,15 +145,16 @@ def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
     repeats = local.memo.get(RECOMPUTES, False)
     if not (local.holds_programs or any(map(exchanges, local.ops))):
         return repeats, False, False
-    moved, found = 0, False
+    total = moved = 0
     for use in each_collective(local):
         if use.kind not in _USUAL:
             return repeats, True, True
-        found = True
-        moved = max(moved, use.received_bytes if use.kind != "all-reduce" else 0)
+        received = use.received_bytes
+        total += received * use.count
+        moved = max(moved, received if use.kind != "all-reduce" else 0)
     grows = moved > 0 and moved >= sum(
         [_memory.nbytes(t) for t in (*local.in_avals, *local.out_avals)])
-    return repeats, found, grows
+    return repeats, grows or total >= MIN_BYTES_FOR_XLA_PLAN, grows
 
 
 def _exchanges(plan: _Plan) -> list[tuple]:

@@ -9,7 +9,6 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.driver.execution.programs import further
 from shardtrace.errors import JaxRuntimeError, MemoryLimitError
-from shardtrace.ir.ops.communication.collective_kinds import each_collective
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.partitioner.cost.hardware import hardware
@@ -174,17 +173,6 @@ def test_where_much_is_exchanged_no_step_is_longer_than_by_the_plan_that_xla_mak
     for n in (512, 4096):
         assert seconds(n)[0] <= seconds(n, objective="xla")[0]
     assert any("as in XLA" in e.reason for e in seconds(4096)[1].eqns)
-
-
-def test_sums_that_could_be_exchanged_together_are_where_waiting_for_one_takes_longer():
-    def loss(h, w, ids):
-        scores = h @ w
-        picked = jnp.take_along_axis(scores, ids[:, None], -1)[:, 0]
-        return (st.nn.logsumexp(scores, -1) - picked).mean()
-
-    ids = st.ShapeDtypeStruct((128,), jnp.int32, sharding=NamedSharding(MESH, P()))
-    lowered = st.jit(loss).lower(struct((128, 64)), struct((64, 4096), None, "x"), ids)
-    assert len(list(each_collective(lowered.stages["optimized"]))) == 2
 
 
 def test_where_a_plan_needs_too_much_memory_one_between_it_and_xlas_is_taken():
