@@ -8,7 +8,8 @@ and what they repeat, is known of whole per-device programs only:
     "memory"                of all of these the one that needs the least
     repeated computation    a plan without it is made too
     exchanges               where a device receives much, or blocks go to other dimensions or to
-                            neighbours, XLA's plan is made too
+                            neighbours, XLA's plan is made too; where the plan needs too much
+                            memory beside it, those in which blocks count more, too
 
 Of two plans the one is taken whose step is shorter; it may need as much more memory, and a tenth.
 """
@@ -62,10 +63,15 @@ class _Plan(NamedTuple):
     def peak(self) -> int:
         return self.memory.peak_bytes
 
-    def seconds(self) -> float:
-        """Of a step on the hardware."""
+    def longer_than(self, other: _Plan) -> float:
+        """How many times as long a step takes on the hardware as by another plan, at least:
+        whether exchanges overlap with computation, or nothing does.
+        """
         topology = Topology.of(self.objective.hardware, self.local.mesh.shape)
-        return _schedule.times(self.local, topology).step
+        own, others = (_schedule.times(p.local, topology) for p in (self, other))
+        return min(own.step / max(others.step, 1e-18),
+                   (own.compute + own.communication)
+                   / max(others.compute + others.communication, 1e-18))
 
 
 def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
@@ -112,6 +118,10 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
         xla = plan(objective._replace(name="xla"))
         if _exchanges(taken) != _exchanges(xla):
             taken = _shorter_or_lighter(taken, xla, grows)
+    if taken.longer_than(usual) > 1:        # which needs too much memory: what lies between?
+        for weight in WEIGHTS:
+            taken = _shorter_or_lighter(plan(objective._replace(weight=weight, no_repeats=True)),
+                                        taken)
     found, limit = [taken], objective.memory_limit
     for other in _lighter(objective):
         if objective.name == "memory" or 0 < limit < found[-1].peak:
@@ -161,7 +171,7 @@ def plans_made(local: Program, objective: Objective) -> int:
 def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
     """Of two plans the one whose steps are shorter; where devices hold more, in proportion to it.
     """
-    longer = own.seconds() / max(other.seconds(), 1e-18)
+    longer = own.longer_than(other)
     fits = not grows or longer * own.peak <= MAX_PEAK_RATIO * other.peak
     return own if longer <= 1 and fits else other
 

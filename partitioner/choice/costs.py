@@ -49,10 +49,11 @@ def compute_cost(price: PriceOf, prices: Prices, info: RuleInfo, shapes: Sequenc
     told: dict[int, int] = {}
     if info.has_halos and info.operands:           # other operands with the factor are bases
         for f, devices in parts.items():
-            rows, block = _halo(info, shapes, f, devices, 0)
+            rows, block, exchanges = _halo(info, shapes, f, devices, 0)
             moved = rows * (blocks[0] // max(block, 1)) * itemsizes[0]
             received += moved
-            cost += price("collective-permute", axes_of[f]).of(moved)
+            one = price("collective-permute", axes_of[f])
+            cost += one.of(moved) + max(0, exchanges - 1) * one.fixed
     if info.has_other_kinds:
         for local, itemsize in zip(blocks[info.operands:], itemsizes[info.operands:], strict=True):
             for _, axes in finish:
@@ -91,19 +92,21 @@ def local_cost(prices: Prices, flops: int, itemsize: int, sizes: Sequence[int]) 
 
 
 def _halo(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int, operand: int
-          ) -> tuple[int, int]:
-    """Rows of an operand that a device receives for halo factor f, and the rows of its block."""
+          ) -> tuple[int, int, int]:
+    """Rows of an operand that a device receives for halo factor f, the rows of its block, and in
+    how many exchanges."""
     factor = info.factors[f]
     dim = next((d for g, d, _ in info.places[operand] if g == f), None)
     if dim is None or not (factor.kind == HALO or factor.reach):
-        return 0, 1
+        return 0, 1, 0
     block = shapes[operand][dim] // devices
     if factor.operator == "joined":
-        return lacking(devices, *joined(devices, [s[dim] for s in shapes[:info.operands]])), block
+        sizes = [s[dim] for s in shapes[:info.operands]]
+        return lacking(devices, *joined(devices, sizes)), block, 1
     if not factor.reach:
-        return block, block                    # mirrored: another block than its own
+        return block, block, 1                 # mirrored: another block than its own
     plan = halo_plan(info, shapes, f, devices)
-    return (plan.received if plan else 0), block
+    return (plan.received, block, plan.exchanges) if plan else (0, block, 0)
 
 
 def can_split_into(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int) -> bool:

@@ -130,11 +130,19 @@ class _Context:
     def moved(self, x: Padded, d: int, start: int, size: int, fill: Any = 0) -> Atom:
         if (start, size) == (0, x.size(d)):
             return x.atom
+        reason = self._padding(x, d, size)
+        if 0 <= start <= start + size <= x.size(d):
+            return self._rows(x, d, start, start + size, reason)
         config = [(0, 0, 0)] * len(x.shape)
         config[d] = (-start, size - (x.size(d) - start), 0)
         number = self.number(fill, x.atom.aval)
-        return self._made("pad", [x.atom, number], {"padding_config": tuple(config)},
-                          self._padding(x, d, size))
+        return self._made("pad", [x.atom, number], {"padding_config": tuple(config)}, reason)
+
+    def _rows(self, x: Padded, d: int, start: int, limit: int, reason: str) -> Atom:
+        starts = _with((0,) * len(x.shape), d, start)
+        return self._made("slice", [x.atom], {
+            "start_indices": starts, "limit_indices": _with(x.sizes, d, limit), "strides": None},
+            reason)
 
     def _padding(self, x: Padded, d: int, size: int) -> str:
         """Why rows of an operand are moved: the result, or the operand itself, is padded."""
@@ -166,10 +174,7 @@ class _Context:
     def cut(self, x: Padded, d: int) -> Padded:
         if not x.is_padded(d):
             return x
-        limits = _with(x.sizes, d, x.shape[d])
-        atom = self._made("slice", [x.atom], {
-            "start_indices": (0,) * len(limits), "limit_indices": limits, "strides": None},
-            rows_count(x.shape[d], x.size(d), d))
+        atom = self._rows(x, d, 0, x.shape[d], rows_count(x.shape[d], x.size(d), d))
         return Padded(atom, x.shape, _with(x.fills, d, None))
 
     # -- equations -------------------------------------------------------------------------------

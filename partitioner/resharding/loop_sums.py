@@ -11,6 +11,7 @@ import math
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
@@ -21,6 +22,14 @@ from .delay import Delay, delayed
 from .forks import share_layouts
 
 _MOST_SEPARATE = 8
+
+
+class _Trial(NamedTuple):
+    """A loop with some sums carried unfinished, in these forms: its cost, and its body."""
+    cost: int
+    forms: dict[Slot, ArrayType]
+    plan: Delay
+    body: Program
 
 
 def move_sums(program: Program, prices: Prices) -> Program:
@@ -121,24 +130,44 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     if not wanted:
         return [eqn]
     constant = _constants(region, at)
-    before = _scaled(body_traffic(body, prices, constant), trips)
-    trials = [wanted]
-    if 1 < len(wanted) <= _MOST_SEPARATE:
-        trials += [{s: form} for s, form in wanted.items()]
-    for trial in trials:
+
+    def tried(trial: dict[Slot, ArrayType]) -> _Trial:
         plan = _trial_body(body, prices, trial, at, eqn)
         found = plan.rewritten()
-        after = _scaled(body_traffic(found, prices, constant), trips)
-        after += trips * (_work(found, prices) - _work(body, prices))
+        cost = _scaled(body_traffic(found, prices, constant), trips)
+        cost += trips * (_work(found, prices) - _work(body, prices)
+                         + _joint(body, prices) - _joint(found, prices))
+        behind = _Joint(prices)
         for s, form in trial.items():
             outer = eqn.outvars[s.result].aval
             waiting = _outside(s, form, outer)
-            after += prices.between(waiting, outer)
+            behind.add(waiting, outer)
+            cost += prices.between(waiting, outer)
             if s.operand >= 0:
-                after += prices.between(outer, waiting)
-        if after < before:
-            return _outer_reshards(eqn, region, at, found, trial, plan)
-    return [eqn]
+                cost += prices.between(outer, waiting)
+        return _Trial(cost - behind.saved, trial, plan, found)
+
+    before = _scaled(body_traffic(body, prices, constant), trips)
+    best = tried(wanted)                                # one may wait for another
+    kept, least = dict[Slot, ArrayType](), before
+    for more in _separately(wanted):
+        trial = tried({**kept, **more})
+        if trial.cost < least:
+            kept, least = trial.forms, trial.cost
+            best = min(best, trial, key=lambda t: t.cost)
+    if best.cost >= before:
+        return [eqn]
+    return _outer_reshards(eqn, region, at, best.body, best.forms, best.plan)
+
+
+def _separately(wanted: dict[Slot, ArrayType]) -> list[dict[Slot, ArrayType]]:
+    """Parts to be tried one after the other: sums that the body does not read, and then each that
+    it does, if these are few.
+    """
+    stacked = {s: form for s, form in wanted.items() if not s.inputs}
+    carried = [{s: form} for s, form in wanted.items() if s.inputs]
+    parts = [stacked, *carried] if stacked else carried
+    return parts if 1 < len(parts) <= _MOST_SEPARATE else []
 
 
 def _work(program: Program, prices: Prices) -> int:
@@ -146,6 +175,55 @@ def _work(program: Program, prices: Prices) -> int:
     blocks = [math.prod(v.aval.local_shape()) * v.aval.dtype.itemsize
               for eqn in program.eqns for v in eqn.outvars]
     return prices.computation(0, 1, sum(blocks))
+
+
+class _Joint:
+    """What it saves that small sums over the same axes which do not wait for each other are one
+    exchange (optimization/combine.py).
+    """
+
+    def __init__(self, prices: Prices) -> None:
+        self.prices = prices
+        self.saved = 0
+        self.together: dict[tuple, int] = {}
+
+    def add(self, source: ArrayType, target: ArrayType, after: int = 0) -> bool:
+        """Is it such a sum? after: how many of them come later and wait for it."""
+        summed = source.sharding.spec.unreduced - target.sharding.spec.unreduced
+        if not summed:
+            return False
+        axes = tuple(target.mesh.sort_axes(summed))
+        nbytes = _local(target) * target.dtype.itemsize
+        if nbytes > self.prices.worth_joining("all-reduce", axes):
+            return False
+        key = after, axes, target.dtype
+        of, known = self.prices.exchange("all-reduce", axes).of, self.together.get(key, 0)
+        self.saved += of(nbytes) + of(known) - of(known + nbytes)
+        self.together[key] = known + nbytes
+        return True
+
+
+def _joint(program: Program, prices: Prices) -> int:
+    """What is saved so in a program."""
+    sums = [eqn for eqn in program.eqns
+            if eqn.op is reshard_p and eqn.invars[0].aval.sharding.spec.unreduced]
+    if len(sums) < 2:
+        return 0
+    joint, height, first = _Joint(prices), dict[Atom, int](), sums[0]
+    for eqn in reversed(program.eqns):
+        own = 0
+        for v in eqn.outvars:
+            if v in height and height[v] > own:
+                own = height[v]
+        if eqn.op is reshard_p:
+            own += joint.add(eqn.invars[0].aval, eqn.outvars[0].aval, own)
+        if eqn is first:
+            break
+        if own:
+            for a in eqn.invars:
+                if a not in height or own > height[a]:
+                    height[a] = own
+    return joint.saved
 
 
 def _scaled(cost: tuple[int, int], trips: int) -> int:

@@ -22,7 +22,7 @@ BOUNDS = {
     "transformer block forward and backward": 0.9, "shard_map, chain of all_to_all": 1.1,
     "chain of reshards": 1.0, "recurrence, its gradient": 1.35, "convolutions": 1.0,
     "sorts and running sums": 1.15, "embedding and its gradient": 1.0,
-    "experts, dense dispatch": 0.9, "24 layers step, scanned": 1.2,
+    "experts, dense dispatch": 0.9, "24 layers step, scanned": 1.15,
     "24 layers step, unrolled, auto": 1.15}
 
 

@@ -173,3 +173,19 @@ def test_where_much_is_exchanged_no_step_is_longer_than_by_the_plan_that_xla_mak
     for n in (512, 4096):
         assert seconds(n)[0] <= seconds(n, objective="xla")[0]
     assert any("as in XLA" in e.reason for e in seconds(4096)[1].eqns)
+
+
+def test_where_a_plan_needs_too_much_memory_one_between_it_and_xlas_is_taken():
+    def convolved(a, b):
+        a = jnp.pad(a, ((0, 0), (2, 2), (0, 0)))
+        return lax.conv_general_dilated(a, b, (1,), "VALID",
+                                        dimension_numbers=("NWC", "WIO", "NWC")).sum(1)
+
+    def found(**options):
+        local = st.jit(convolved, compiler_options=options).lower(
+            struct((4, 512, 32), None, "x"), struct((5, 32, 64))).stages["optimized"]
+        return (times(local, Topology.of(hardware("v5p"), local.mesh.shape)).step,
+                memory(local).peak_bytes)
+
+    (own, peak_bytes), (theirs, of_xla) = found(), found(objective="xla")
+    assert own < theirs and peak_bytes <= 1.1 * of_xla

@@ -57,6 +57,11 @@ class Exchange:
     aligned: int | None
     direct: tuple[Wanted, ...] = ()
 
+    @property
+    def exchanges(self) -> int:
+        """How many there are."""
+        return 1 if self.direct else sum([len(piece.rounds) for piece in self.pieces])
+
 
 @cached(4096)
 def exchange(devices: int, block: int, step: int, offset: int, rows: int,
@@ -112,10 +117,8 @@ def _permutations(devices: int, block: int, step: int, offset: int, rows: int,
             lengths = np.full(devices, rows)
         elif t == 0:
             lengths = block - begin
-        elif t == count - 1:
-            lengths = np.maximum(first + rows - (home + t) * block, 0)
         else:
-            lengths = np.full(devices, block)
+            lengths = np.clip(first + rows - (home + t) * block, 0, block)
         sent = int(lengths[away].max(initial=0))
         rounds = _rounds(i, j, begin, away, step, block, sent, count == 1, t == 0 and count > 1)
         if rounds is None:

@@ -5,6 +5,9 @@ import itertools
 
 import pytest
 
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import config, lax
 from shardtrace.ir.diagnostics.errors import DuplicateSpecError
 from shardtrace.ir.ops.communication.sharding import explicit_sharding
 from shardtrace.ir.shardings.sharding import NamedSharding
@@ -12,6 +15,7 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import partition
+from shardtrace.sharding import AbstractMesh
 
 from ..building import Build, explicit
 from ..lockstep import partitioned
@@ -171,3 +175,29 @@ def test_a_weak_value_that_becomes_a_sum_stays_weak(spec):
         "i32", "~f32")
     done = partition(parse_program(text), mesh=MESH)
     assert all(v.aval.weak_type for v in done.local.outvars)
+
+
+@pytest.mark.parametrize("scales", [1, 9])
+def test_gradients_wait_for_the_end_of_a_loop_and_what_it_carries_does_not(scales):
+    mesh = AbstractMesh((2, 4), ("dp", "tp"))
+
+    def struct(shape, *spec):
+        return st.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, P(*spec)))
+
+    def loss(weights, x):
+        def layer(x, w):
+            up, down, factors = w
+            for _ in range(2):
+                h = jnp.tanh(x * lax.rsqrt((x ** 2).mean(-1, keepdims=True)) @ up)
+                for factor in factors:
+                    h = h * factor
+                x = x + h @ down
+            return x, None
+        return (lax.scan(layer, x, weights)[0] ** 2).mean()
+
+    weights = (struct((6, 64, 256), None, None, "tp"), struct((6, 256, 64), None, "tp"),
+               [struct((6, 256), None, "tp")] * scales)
+    with config.override(shardtrace_objective="time"):
+        found = st.jit(st.grad(loss)).lower(weights, struct((32, 64), "dp")).compile()
+    assert sorted((r.count, r.mesh_axes) for r in found.collectives()) == [
+        (1, ("dp",)), *[(6, ("tp",))] * 4]

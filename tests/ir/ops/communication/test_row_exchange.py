@@ -119,3 +119,11 @@ def test_the_op_lists_no_devices():
     assert op.collective is not None and len(str(params)) < 200
     assert lacking(1 << 16, (4,), params["wanted"]) == 2
     assert sent(1 << 16, (4,), params["wanted"]) == 2
+
+
+def test_by_permutations_no_more_rows_of_a_block_are_sent_than_are_wanted():
+    # the first has its block and wants 3 rows of the next, the second 2 too; the last wants 7 of
+    # the block before
+    plan = exchange(8, 65, 64, 0, 68, (0, 516), permutes=True)
+    assert [piece.sent for piece in plan.pieces if piece.rounds] == [7, 3, 2]
+    assert plan.exchanges == 3
