@@ -69,7 +69,7 @@ OUTSIDE: dict[str, str] = {
 # Why a name is missing: by module and name, or for all names of a kind by a prefix or suffix.
 REASONS: dict[str, dict[str, str]] = {
     "": {
-        "ad": _INTERNAL, "api_util": _INTERNAL, "interpreters": _INTERNAL,
+        "api_util": _INTERNAL, "interpreters": _INTERNAL,
         "lib": _INTERNAL, "make_user_context": _INTERNAL,
         "allow_f16_reductions": _COMPILER, "array_garbage_collection_guard": _COMPILER,
         "thread_guard": _COMPILER, "no_execution": _COMPILER,
