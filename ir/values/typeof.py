@@ -38,6 +38,7 @@ def typeof(x: Any) -> ArrayType:
     return type_of_constant(x)
 
 
+_NUMBERS: tuple[Any, ...] = (bool, int, float, complex)
 _SCALARS = module_table("ir.typeof._SCALARS", "types of scalars, by class or dtype", 256)
 NUMPY_SCALARS: dict[type, ArrayType] = {
     d.type: array_type((), d) for d in ALL_DTYPES
@@ -69,7 +70,7 @@ def type_of_constant(x: Any) -> ArrayType:
             refuse_masked(x)
         if x.dtype in VALID_DTYPES:
             return array_type(x.shape, canonicalize_dtype(x.dtype, x64_enabled()))
-    for base in (bool, int, float, complex):
+    for base in _NUMBERS:
         if isinstance(x, base):
             return type_of_constant(base(x))
     convert = getattr(x, "__jax_array__", None)

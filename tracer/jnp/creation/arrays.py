@@ -105,7 +105,8 @@ def _from(object: Any, dtype: Any, copy: bool) -> Array:
     if isinstance(object, (list, tuple)):
         return _from_sequence(object, dtype)
     if isinstance(object, _PYTHON):                  # of a class of its own, such as an enum
-        return _from(next(k for k in _PYTHON if isinstance(object, k))(object), dtype, copy)
+        base: Any = next(k for k in _PYTHON if isinstance(object, k))
+        return _from(base(object), dtype, copy)
     if isinstance(object, (bytes, str)):
         dtype_of(np.asarray(object) if isinstance(object, (str, bytes)) else object, x64_enabled())
     if hasattr(object, "__array__") or hasattr(object, "__array_interface__"):

@@ -28,7 +28,7 @@ from ....ir.ops.elementwise.bitwise import (
     shift_right_logical_p,
     xor_p,
 )
-from ....ir.ops.elementwise.comparison import eq_p, ge_p, gt_p, lt_p
+from ....ir.ops.elementwise.comparison import eq_p, ge_p, gt_p, lt_p, ne_p
 from ....ir.ops.elementwise.convert import bitcast_convert_type_p
 from ....ir.ops.elementwise.powers import pow_p
 from ....ir.ops.elementwise.select import select_n_p
@@ -142,7 +142,7 @@ def packbits(a, axis=None, bitorder="big"):
     if bitorder not in ("little", "big"):
         raise ValueError("'order' must be either 'little' or 'big'")
     zero = literal_like(0, as_array(a))
-    bits = convert(gt_p.bind(a, zero) if dtype_name(a) != np.dtype(bool) else as_array(a),
+    bits = convert(ne_p.bind(a, zero) if dtype_name(a) != np.dtype(bool) else as_array(a),
                    np.dtype("uint8"))
     if axis is None:
         bits, axis = lax.reshape(bits, (np.size(np.empty(shape_of(bits))),)), 0
