@@ -49,6 +49,9 @@ SELDOM = (
     "shardtrace.ir.text.print", "shardtrace.runtime.callbacks",
     "shardtrace.runtime.per_device.executor", "shardtrace.tracer.advice.advice",
     "shardtrace.tracer.jnp.fft", "shardtrace.tracer.jnp.linalg")
+LOADERS = ("__import__", "import_module", "lazy_import")
+IMPORTS = ast.Import, ast.ImportFrom
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda
 LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py", "cli/__init__.py", "as_jax/standing_in.py",
                 "studio/pytest_plugin.py"}
 
@@ -87,8 +90,8 @@ def _loads(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(
             node.func, "id", "")
-        return called in ("__import__", "import_module", "lazy_import")
-    return isinstance(node, ast.Import | ast.ImportFrom)
+        return called in LOADERS
+    return isinstance(node, IMPORTS)
 
 
 def _nodes(path: pathlib.Path, typing: bool = False) -> list[tuple[ast.AST, bool]]:
@@ -101,15 +104,17 @@ def _nodes(path: pathlib.Path, typing: bool = False) -> list[tuple[ast.AST, bool
 @functools.cache
 def _loading_nodes(path: pathlib.Path) -> dict[bool, list[tuple[ast.AST, bool]]]:
     found: dict[bool, list[tuple[ast.AST, bool]]] = {False: [], True: []}
+    source = path.read_text()
+    calls = any(name in source for name in LOADERS)         # else no expression loads anything
     left: list[tuple[ast.AST, bool, bool]] = [(_tree(path), False, False)]
     while left:
         node, in_function, in_typing = left.pop()
         if _loads(node):
             found[in_typing].append((node, in_function))
-        inside = in_function or isinstance(
-            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inside = in_function or isinstance(node, FUNCTIONS)
         left += [(child, inside, in_typing or _is_type_checking(child))
-                 for child in ast.iter_child_nodes(node)]
+                 for child in ast.iter_child_nodes(node)
+                 if calls or not isinstance(child, ast.expr)]
     return found
 
 
