@@ -105,7 +105,8 @@ PREPARE: tuple[Pass, ...] = (
          "splits are slices; concatenations of shifted rows say how far these are moved",
          plans="xla"),
     Pass("pad-uneven", "inlined",
-         lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings),
+         lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings,
+                                 r.objective.name != "xla"),
          "dimensions that axes would split, but do not divide, are padded so that they do",
          UNEVEN, inside=True),
 )

@@ -7,9 +7,10 @@ and what they repeat, is known of whole per-device programs only:
                             more beside time; MemoryLimitError tells the least of them
     "memory"                of all of these the one that needs the least
     repeated computation    a plan without it is made too
-    exchanges               where a device receives much, or blocks go to other dimensions or to
-                            neighbours, XLA's plan is made too; where the plan needs too much
-                            memory beside it, those in which blocks count more, too
+    exchanges               where a device receives much, blocks go to other dimensions or to
+                            neighbours, or a sum waits alone that was much larger before, XLA's
+                            plan is made too; where the plan needs too much memory beside it, those
+                            in which blocks count more, too
 
 Of two plans the one is taken whose step is shorter; it may need as much more memory, and a tenth.
 """
@@ -31,6 +32,7 @@ from .cost.topology import Topology
 from .dumps import Dump
 from .optimization.hoist import exchanges
 from .passes import PartitionRequest
+from .preparation.uneven import has_strides
 from .stages import staged, with_attribute
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ FIRST = "insert-reshards"       # the pass that prices are for
 WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit of memory
 MAX_PEAK_RATIO = 1.1            # what a plan may hold besides for a step as long as another's
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which on XLA's plan is worth making
+MUCH_LARGER = 16        # a sum, than another over the same axes, which could have gone with it
 _USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 LARGEST = 3                     # values that are named where there is not enough memory
 
@@ -82,16 +85,20 @@ def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     """
     names = [step.name for step in passes]
     at = names.index(FIRST) if FIRST in names else 0
+    given = program
     for stage, program in staged(program, request, passes[:at], dump):      # noqa: B020
         yield stage, program
     first = dict(staged(program, request, passes[at:], dump))
-    taken = _taken(program, request, passes[at:], first, dump) if FIRST in names else first
+    taken = _taken(given, program, request, passes, at, first, dump) if FIRST in names else first
     yield from taken.items()
 
 
-def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
-           first: dict[str, Program], dump: Dump | None) -> dict[str, Program]:
-    """The stages of the plan that is taken: those of the first one, or others."""
+def _taken(given: Program, program: Program, request: PartitionRequest, passes: Sequence[Pass],
+           at: int, first: dict[str, Program], dump: Dump | None) -> dict[str, Program]:
+    """The stages of the plan that is taken: those of the first one, or others.
+
+    given: before all passes; program: before that at `at`, with which plans begin to differ.
+    """
     objective = request.objective
     *_, local = first.values()
     repeats, large, grows = _compared(local, objective)
@@ -101,10 +108,12 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
         return first
 
     def made_by(other: Objective, dump: Dump | None = None) -> dict[str, Program]:
-        given = program                         # whose text says what later stages are made by
+        source, steps = program, passes[at:]    # whose text says what later stages are made by
+        if other.name == "xla" and has_strides(program):
+            source, steps = given, passes       # which it does not pad
         if other.name != objective.name:
-            given = with_attribute(program, OBJECTIVE, other.said)
-        return dict(staged(given, request._replace(objective=other), passes, dump))
+            source = with_attribute(source, OBJECTIVE, other.said)
+        return dict(staged(source, request._replace(objective=other), steps, dump))
 
     def plan(other: Objective, stages: dict[str, Program] | None = None) -> _Plan:
         stages = stages or made_by(other)
@@ -132,7 +141,7 @@ def _taken(program: Program, request: PartitionRequest, passes: Sequence[Pass],
         _refuse(taken, limit)
     if taken is usual or dump is None or dump.folder is None:
         return taken.stages
-    dump.rewind(len(first))
+    dump.rewind(len(taken.stages))
     return made_by(taken.objective, dump)
 
 
@@ -146,15 +155,21 @@ def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
     if not (local.holds_programs or any(map(exchanges, local.ops))):
         return repeats, False, False
     total = moved = 0
+    sums: dict[tuple[str, ...], int] = {}
+    joins = False
     for use in each_collective(local):
         if use.kind not in _USUAL:
             return repeats, True, True
         received = use.received_bytes
         total += received * use.count
-        moved = max(moved, received if use.kind != "all-reduce" else 0)
+        if use.kind != "all-reduce":
+            moved = max(moved, received)
+            continue
+        other = sums.setdefault(use.mesh_axes, received)
+        joins = joins or max(other, received) > MUCH_LARGER * min(other, received)
     grows = moved > 0 and moved >= sum(
         [_memory.nbytes(t) for t in (*local.in_avals, *local.out_avals)])
-    return repeats, grows or total >= MIN_BYTES_FOR_XLA_PLAN, grows
+    return repeats, grows or joins or total >= MIN_BYTES_FOR_XLA_PLAN, grows
 
 
 def _exchanges(plan: _Plan) -> list[tuple]:

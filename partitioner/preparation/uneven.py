@@ -30,8 +30,10 @@ from .padded_equations import Output, equation_on, unpadded, with_sizes
 
 def pad_uneven(program: Program, mesh: AbstractMesh,
                in_shardings: Sequence[PartitionSpec | None],
-               out_shardings: Sequence[PartitionSpec | None]) -> Program:
+               out_shardings: Sequence[PartitionSpec | None], strides: bool = True) -> Program:
     """The pass: a TRACED program, calls inlined, whose dimensions are divided by what splits them.
+
+    strides: also odd ones of windows more than one row apart, which XLA leaves whole.
     """
     splits = [n for n in mesh.axis_sizes if n > 1]
     if not splits or not mesh.auto_axes or mesh.manual_axes or not _may_gain(program, splits):
@@ -39,7 +41,16 @@ def pad_uneven(program: Program, mesh: AbstractMesh,
     wanted = _Wanted(solve(program, mesh, in_shardings, out_shardings, uneven=True).graph)
     if not any(map(wanted.is_uneven, wanted.graph.index)):
         return program
-    return drop_dead(_Writer(wanted).program(program))
+    return drop_dead(_Writer(wanted, strides).program(program))
+
+
+def has_strides(program: Program) -> bool:
+    """Are there windows that are further apart than by one row?"""
+    return any(map(_strided, program.eqns))
+
+
+def _strided(eqn: Equation) -> bool:
+    return max(eqn.params.get("window_strides", ()), default=1) > 1
 
 
 def _may_gain(program: Program, splits: Sequence[int]) -> bool:
@@ -61,13 +72,16 @@ class _Wanted:
     """Shapes rounded up to what the axes of a solution divide."""
     graph: Graph
 
-    def sizes(self, atom: Atom) -> Shape:
-        """With padding, which is of numbers: keys have no such."""
+    def sizes(self, atom: Atom, is_xla: bool = False) -> Shape:
+        """With padding, which is of numbers: keys have no such. is_xla: not of a size that has
+        nothing in common with what splits it, since XLA splits others by a part of that.
+        """
         t, shape = self.graph.of(atom), atom.aval.shape
         if t < 0 or is_extended(atom.aval.dtype):
             return shape
-        return tuple([self._size(n, math.prod(map(self.graph.size, axes)))
-                      for n, axes in zip(shape, self.graph.layouts[t].entries, strict=True)])
+        parts = [math.prod(map(self.graph.size, axes)) for axes in self.graph.layouts[t].entries]
+        return tuple([n if is_xla and math.gcd(n, k) == 1 else self._size(n, k)
+                      for n, k in zip(shape, parts, strict=True)])
 
     def is_uneven(self, var: Var) -> bool:
         return self.sizes(var) != var.aval.shape
@@ -80,8 +94,8 @@ class _Wanted:
 class _Writer:
     """Writes programs with padding. env: values that have some, or other names, by the old ones."""
 
-    def __init__(self, wanted: _Wanted) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: _Wanted, strides: bool) -> None:
+        self.wanted, self.strides = wanted, strides
         self.env: dict[Atom, Padded] = {}
         self.out = Output()
 
@@ -117,7 +131,7 @@ class _Writer:
             self.region(eqn)
             return
         operands = [self.value(a) for a in eqn.invars]
-        sizes = [self.wanted.sizes(v) for v in eqn.outvars]
+        sizes = [self.wanted.sizes(v, not self.strides and _strided(eqn)) for v in eqn.outvars]
         if all([x.sizes == x.shape for x in operands]) and all(
                 [s == v.aval.shape for s, v in zip(sizes, eqn.outvars, strict=True)]):
             if any([x.atom is not a for x, a in zip(operands, eqn.invars, strict=True)]):
@@ -164,7 +178,8 @@ class _Writer:
                 shapes[slot.result] = (*front, *shape)
         programs = {}
         for p, (param, place, body) in enumerate(region.programs):
-            programs[param, place] = _Writer(self.wanted).program(body, arrivals[p], leaves[p])
+            programs[param, place] = _Writer(self.wanted, self.strides).program(
+                body, arrivals[p], leaves[p])
         outvars = [v if shape == v.aval.shape else Var(v.aval.update(shape=shape), v.name)
                    for v, shape in zip(eqn.outvars, shapes, strict=True)]
         self.out.eqns.append(eqn.replace(

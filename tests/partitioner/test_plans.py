@@ -9,6 +9,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.driver.execution.programs import further
 from shardtrace.errors import JaxRuntimeError, MemoryLimitError
+from shardtrace.ir.ops.communication.collective_kinds import each_collective
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.partitioner.cost.hardware import hardware
@@ -189,3 +190,30 @@ def test_where_a_plan_needs_too_much_memory_one_between_it_and_xlas_is_taken():
 
     (own, peak_bytes), (theirs, of_xla) = found(), found(objective="xla")
     assert own < theirs and peak_bytes <= 1.1 * of_xla
+
+
+def test_windows_that_xla_leaves_whole_take_no_longer_than_by_it():
+    def convolved(a, b):
+        return lax.conv_general_dilated(a, b, (2,), "VALID",
+                                        dimension_numbers=("NWC", "WIO", "NWC")).sum(1)
+
+    def found(device, **options):
+        local = st.jit(convolved, compiler_options=options | {"hardware": device}).lower(
+            struct((2, 2048, 64), None, "x"), struct((4, 64, 64))).stages["optimized"]
+        kinds = [use.kind for use in each_collective(local)]
+        return times(local, Topology.of(hardware(device), local.mesh.shape)).step, kinds
+
+    for device in ("v5p", "h100"):
+        theirs, kinds = found(device, objective="xla")
+        assert kinds == ["all-gather"] and found(device)[0] <= theirs
+
+
+def test_sums_that_could_be_exchanged_together_are_where_waiting_for_one_takes_longer():
+    def loss(h, w, ids):
+        scores = h @ w
+        picked = jnp.take_along_axis(scores, ids[:, None], -1)[:, 0]
+        return (st.nn.logsumexp(scores, -1) - picked).mean()
+
+    ids = st.ShapeDtypeStruct((128,), jnp.int32, sharding=NamedSharding(MESH, P()))
+    lowered = st.jit(loss).lower(struct((128, 64)), struct((64, 4096), None, "x"), ids)
+    assert len(list(each_collective(lowered.stages["optimized"]))) == 2
