@@ -28,6 +28,7 @@ VALUES = [
     "jnp.geomspace(np.ones((2, 3), F32), np.array([2, 3, 4], F32), 5)",
     "jnp.geomspace(F32(3), np.array([[2, 3, 4]], F32), 5, axis=1)",
     "jnp.packbits(np.array([0, -3, 3, 100, 1], np.int32))",
+    *(f"jnp.poly(np.array([1, {root}, 2], F32))" for root in ("np.inf", "np.nan", "0")),
     "jnp.unique(jnp.ones((2, 0)), True, True, True, axis=0)",
     "jnp.unique(jnp.ones((0, 3)), True, True, True, axis=1)",
     "jnp.unique(jnp.ones((0, 3)), True, True, True, axis=0)",

@@ -30,6 +30,7 @@ from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..creation.ranges import arange
+from ..elementwise.arithmetic import literal_like
 from ..elementwise.clipping import clip
 from ..elementwise.division import remainder
 from ..manipulation.diagonals import tile_to
@@ -242,12 +243,12 @@ def unravel_index(indices, shape):
     i = as_array(indices)
     total = math.prod(sizes)
     i = clip(held(i, total), -total, total - 1)
-    i = select_of(lt_p.bind(i, convert(0, i.dtype)), i,
-                  add_p.bind(i, convert(total, i.dtype)))
+    i = select_of(lt_p.bind(i, literal_like(0, i)), i,
+                  add_p.bind(i, literal_like(total, i)))
     out = []
     for n in reversed(sizes):
-        out.append(rem_p.bind(i, convert(n, i.dtype)))
-        i = div_p.bind(i, convert(n, i.dtype))
+        out.append(rem_p.bind(i, literal_like(n, i)))
+        i = div_p.bind(i, literal_like(n, i))
     return tuple(reversed(out))
 
 

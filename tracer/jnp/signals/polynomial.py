@@ -51,8 +51,8 @@ def poly(seq_of_zeros):
         raise ValueError("input must be 1d or non-empty square 2d array.")
     out = ones((1,) if x.size else (), x.dtype)
     for i in range(x.shape[0]):
-        root = lax.slice_in_dim(x, i, i + 1)
-        out = convolve(out, concatenate([ones((1,), x.dtype), neg_p.bind(root)]), mode="full")
+        last = neg_p.bind(lax.slice_in_dim(x, i, i + 1)) * out
+        out = concatenate([out[:1], out[1:] + last[:-1], last[-1:]])
     return out
 
 
