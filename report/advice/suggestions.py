@@ -333,13 +333,22 @@ _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
 
 def _without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
     """Not two that do the same, nor a pair that does no better than one of its changes, nor what is
-    like an earlier one but for taking more memory or operations.
+    like an earlier one but for taking more memory or operations, or for other specs of the same
+    values that are no better in anything.
     """
     kept: list[Suggestion] = []
     for s in found:
-        if not any(set(k.changes) < set(s.changes) or _dearer(s, k) for k in kept):
+        if not any(set(k.changes) < set(s.changes) or _dearer(s, k) or _same_values(s, k)
+                   for k in kept):
             kept.append(s)
     return kept[:8]
+
+
+def _same_values(s: Suggestion, other: Suggestion) -> bool:
+    """Does it change what the other one changes, and is better in nothing?"""
+    return ({*map(_target, s.changes)} == {*map(_target, other.changes)}
+            and s.time >= other.time and s.received_bytes >= other.received_bytes
+            and s.peak_bytes >= other.peak_bytes and s.flops >= other.flops)
 
 
 def _dearer(s: Suggestion, other: Suggestion) -> bool:

@@ -122,7 +122,8 @@ def sweep(block: Callable[[], Any], count: int, seed: int) -> None:
         assert switches() == before, f"{block.__name__}: an interrupt at {n} of {total} is seen"
         again = known if n % 2 else st.jit(lambda x: (x * 2).sum())
         assert float(again(X)) == want
-    assert hits > count // 4                # where caches are full there are fewer steps
+    # Where caches are full there are fewer steps; the search of an explanation ends by some.
+    assert hits >= count // 4
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda f: f.__name__)
