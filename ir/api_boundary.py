@@ -58,7 +58,7 @@ def api_function(f: Callable[..., Any], results: bool = False) -> Callable[..., 
             or "process_exception" in f.__code__.co_names            # it looks after that itself
             or f in _MADE):
         return f
-    found = _BOUNDED.get(f)
+    found = None if results else _BOUNDED.get(f)
     if found is not None:
         return found
     if results:

@@ -21,7 +21,7 @@ from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path
 
-_DEBOUNCE = 0.03         # seconds that a file is let alone before it is looked at
+_DEBOUNCE = 0.005        # seconds that a file is let alone before it is looked at
 _SOURCE = "shardtrace"
 
 
