@@ -44,7 +44,7 @@ class ExplainedCollective:
     def paths(self) -> tuple[Path, ...]:
         return self.cause.paths
 
-    @property
+    @functools.cached_property
     def lower_bound(self) -> int:
         if self.cause.move is None:
             return self.received_bytes

@@ -236,9 +236,10 @@ def _lens(c: dict[str, Any]) -> str:
 
 
 def _collective(c: dict[str, Any]) -> str:
-    heading = f"**{c['heading']}**"
-    return "\n".join([heading, "", c["verdict"], "", *(f"- {line}" for line in c["reasons"])]
-                     if "reasons" in c else [heading])
+    lines = [f"**{c['heading']}**"]
+    if "reasons" in c:
+        lines += ["", c["verdict"], "", *(f"- {line}" for line in c["reasons"])]
+    return "\n".join(lines)
 
 
 def _joined(types: dict[str, None]) -> str:
