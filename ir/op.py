@@ -58,6 +58,7 @@ from .settings.context import STATE, Interpreter
 from .support.caches import tables
 from .support.immutable import immutable
 from .types import ArrayType, Shape
+from .values.typeof import typeof
 
 
 @immutable
@@ -186,8 +187,25 @@ class Op:
         interpreter = STATE.interpreter
         if interpreter is None:
             interpreter = DEFAULT_INTERPRETER[0]
-        results = interpreter.process(self, operands, params)
+        try:
+            results = interpreter.process(self, operands, params)
+        except TypeError:
+            self._check_values(operands)
+            raise
         return results if self.multiple_results else results[0]
+
+    def _check_values(self, operands: Sequence[Any]) -> None:
+        """Raise JAX's TypeError for an operand that no array can hold."""
+        for position, x in enumerate(operands):
+            try:
+                typeof(x)
+            except TypeError as error:
+                if "is not a valid JAX type" in str(error):
+                    raise TypeError(
+                        f"Error interpreting argument to {self.name} as a JAX value. The "
+                        f"problematic value is of type {type(x)} and was passed to {self.name} at "
+                        f"position {position}.") from None
+                raise
 
     __call__ = bind
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
 from ...ir.types import ArrayType
@@ -35,6 +35,13 @@ def argument_type(x: Any, function: Any, name: str) -> ArrayType:
             "argument, and this argument was not marked as static using the static_argnums or "
             "static_argnames parameters of jax.jit.", code="not-an-array",
             help=_static_help(x, name)) from None
+
+
+def refuse_large(x: int, name: str) -> NoReturn:
+    """Raise OverflowError for an argument that no integer of 32 bits, or of 64, is."""
+    raise OverflowError("An overflow was encountered while parsing an argument to a jitted "
+                        f"computation, whose argument path is {name}. Got {type(x)} with value {x}"
+                        ) from None
 
 
 def _static_help(x: Any, name: str) -> Help:
@@ -72,7 +79,7 @@ def check_results(f: Any, results: Sequence[Any], structure: Any) -> None:
         if type(x) is Tracer:
             continue
         if isinstance(x, Ref):
-            refuse_result(function_name(f), x)
+            refuse_result(function_name(f), x, "jit")
         try:
             typeof(x)
         except TypeError:

@@ -19,7 +19,7 @@ from ...ir.meshes.device import Device
 from ...ir.shardings.sharding import SingleDeviceSharding
 from ...partitioner.cost.prices import Objective
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
-from ...tracer.staging.signature import Arguments
+from ...tracer.staging.signature import Arguments, function_name
 from .boundary import Boundary
 from .jitted import Jitted
 from .requested_shardings import check_asked, checked_device
@@ -130,6 +130,9 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Any 
                 *zip(program.invars, captured, strict=False), *program.consts))
         return (program, result.out_info) if return_shape else program
 
+    traced.__module__ = __name__.partition(".")[0]
+    traced.__name__ = f"make_jaxpr({function_name(fun)})"
+    traced.__qualname__ = f"make_jaxpr({getattr(fun, '__qualname__', function_name(fun))})"
     return traced
 
 

@@ -38,6 +38,7 @@ from ...runtime.placement import ArgumentPlacement
 from ...tracer.autodiff.replay import evaluate
 from ...tracer.host.debug import observing
 from ...tracer.references.frames import BOXES, Frame
+from ...tracer.references.in_rules import refuse_traced_rule
 from ...tracer.references.ref import references
 from ...tracer.staging.bound_names import number_names
 from ...tracer.staging.name_scopes import named_scopes
@@ -55,6 +56,7 @@ from .argument_checks import (
     check_results,
     check_values,
     qualified_name,
+    refuse_large,
 )
 from .boundary import Boundary
 from .donation import donated
@@ -135,7 +137,7 @@ class Jitted:
             key = (in_tree, static, leaf_keys(leaves), state.mesh, state.abstract_mesh,
                    entered_mesh(), call_settings(), process_identity())
             found = self._executables.get(key)
-        except TypeError:
+        except (TypeError, OverflowError):
             found = key = None      # a leaf that is no array: the traced call reports it
         known = found is not None
         if found is None:
@@ -173,6 +175,8 @@ class Jitted:
         if self._boundary.in_shardings is not None:
             leaves = self._boundary.constrained_arguments(leaves, in_tree)
         program, out_tree, captured = self._trace(leaves, in_tree, static)
+        if program.memo.get("rules on references"):
+            refuse_traced_rule()
         if program.memo.get("references"):
             return on_closed(self, (program, out_tree, captured), leaves, in_tree, static)(leaves)
         for mesh in program.memo.get("meshes", ()):
@@ -211,6 +215,8 @@ class Jitted:
                     continue
                 names = self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
                 avals.append(argument_type(x, self._f, names[i]))
+            except OverflowError:
+                refuse_large(x, self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))[i])
         state = STATE
         settings = (state.abstract_mesh, entered_mesh(), trace_settings(), state.named_axes,
                     state.mapped_mesh_axes, state.check_vma, process_identity())
@@ -287,6 +293,8 @@ class Jitted:
             with phase("trace") as timed, observing(), named_scopes(), frame or Frame():
                 program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
                 timed.equations = len(program.eqns)
+            if frame is not None and frame.has_rules:
+                program.memo["rules on references"] = True
             if frame is not None and frame.read:
                 program.memo["references"] = tuple(frame.read)
                 program.arg_names = (*(f"ref[{i}]" for i in range(len(frame.read))), *names)
@@ -360,7 +368,10 @@ class Jitted:
         return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
-        return f"<jitted {function_name(self._f)}>"
+        try:
+            return f"<PjitFunction of {self.__wrapped__!r}>"
+        except Exception:                       # whatever the `repr` of a function of a user's does
+            return "<PjitFunction>"
 
 
 # A function is one program however often it is jitted. A function that its own trace leads back to,

@@ -92,13 +92,13 @@ def on_arguments(jitted: Any, leaves: Sequence[Any], in_tree: Any, static: tuple
     places = references(leaves)
     names = jitted.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
     given = [leaves[i] for i in places]
-    refuse_repeated(jitted.origin, "jit", given, [names[i] for i in places])
-    passed = passing(jitted.origin, "jit",
-                     dict(zip(given, [names[i] for i in places], strict=True)))
+    called = [names[i] for i in places]
+    refuse_repeated(jitted.origin, "jit", given, called)
+    passed = passing(jitted.origin, "jit", dict(zip(given, called, strict=True)))
     count = len(leaves)
 
     def on_values(values: list[Any], *others: Any) -> Any:
-        inner = inner_refs(values)
+        inner = inner_refs(values, called)
         refs, rest = iter(inner), iter(others)
         with passed:
             return (_run(jitted, in_tree, static, [next(refs) if i in places else next(rest)

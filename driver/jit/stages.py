@@ -17,7 +17,7 @@ from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...runtime.arrays.array import ARRAYS
-from ...tracer.staging.tracer import typeof
+from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys, placed_sharding, stored_value
 from ..execution.engine_choice import on_engine
@@ -348,6 +348,13 @@ class Compiled(_Placed):
         return f"There are {len(found)} mismatches, including:\n" + "\n".join(found)
 
     def _check(self, leaves: Sequence[Any]) -> None:
+        for x in leaves:
+            if isinstance(x, Tracer):
+                fail(TypeError, "Cannot apply JAX transformations to a function lowered and "
+                     "compiled for a particular signature. Detected argument of Tracer type "
+                     f"{type(x)}.", code="compiled-traced",
+                     notes=(f"it is called with {x!r}, of a function that is being traced",),
+                     help="call the jitted function itself there")
         known = self._traced._leaves
         if all(map(is_, leaves, known)) and ARRAYS.issuperset(map(type, leaves)) or (
                 leaf_keys(leaves) == leaf_keys(known)):

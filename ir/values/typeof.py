@@ -92,5 +92,6 @@ def refuse_masked(x: Any) -> None:
 def check_int_fits(x: int, dtype: np.dtype) -> None:
     """Raise OverflowError where a Python int does not fit the dtype it would get."""
     if not -(2 ** (dtype.itemsize * 8 - 1)) <= x < 2 ** (dtype.itemsize * 8 - 1):
-        raise OverflowError(f"An overflow was encountered while parsing an argument to a jitted "
-                            f"computation, whose value is {x}: it does not fit {dtype.name}")
+        raise OverflowError("An overflow was encountered while parsing an argument to a jitted "
+                            f"computation: Got <class 'int'> with value {x}, which {dtype.name} "
+                            "cannot hold")

@@ -49,7 +49,7 @@ from .transpose import backward
 # -- forward ---------------------------------------------------------------------------------------
 
 @sharding_notes.transformed
-@through.differentiating
+@functools.partial(through.differentiating, of_arguments=False)
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
         has_aux: bool = False) -> Any:
     """`(fun(*primals), its derivative in the direction tangents)`, by forward mode.

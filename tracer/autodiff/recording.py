@@ -31,6 +31,7 @@ class Recording(Builder):
     """
 
     __slots__ = ("_producer", "_seen", "concrete", "outer", "values", "word")
+    for_derivative = True
 
     def __init__(self, name: str, outer: Any, word: str = "GradTracer") -> None:
         super().__init__(name, outer)

@@ -163,7 +163,8 @@ class VmapBuilder(Builder):
         if isinstance(var, BatchedVar) and var.op is not None:
             text = var.location.text()
             shown = f"`{text}` " if text else ""
-            return f"the result of {shown}({var.op.name}) at {var.location}, {var.aval}"
+            return (f"the result of {shown}({var.op.name}), {var.aval}, which was created on line "
+                    f"{var.location}")
         return super().describe(var)
 
 

@@ -15,6 +15,7 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.values.array import Array
 from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype
+from ..operands.scalars import LEVEL
 from ..operands.shape_arguments import static_shape
 from ..shardings.eager_mesh import mesh_of_operands
 from ..shardings.out_sharding import output_sharding, placement
@@ -39,6 +40,8 @@ def filled(shape: tuple[int, ...], fill_value: Any, dtype: Any = None,
            sharding: NamedSharding | None = None) -> Array:
     """`full` with a sharding that an op takes; dtype None keeps a weak fill_value weak."""
     own, weak = dtype_and_weak(fill_value)
+    if type(fill_value) is int and dtype is not None and LEVEL.get(dtype, 0) > 1:
+        fill_value = float(fill_value)                  # it need be no integer of a program
     if dtype is None:
         dtype = own
     else:

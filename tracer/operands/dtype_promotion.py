@@ -31,7 +31,7 @@ from ...ir.settings.context import config, x64_enabled
 from ...ir.source.wording import warn
 from ...ir.support.caches import cached
 from ...ir.values.array import Array
-from ...ir.values.typeof import refuse_masked
+from ...ir.values.typeof import check_int_fits, refuse_masked
 from ..staging.constants import is_array_like, unwrapped
 from ..staging.tracer import Tracer
 from .scalars import (
@@ -127,6 +127,8 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
     if kind in PYTHON_LEVEL:
         if not weak:
             return scalar_of(x, dtype)
+        if kind is int:
+            check_int_fits(x, int_default())
         target = PYTHON_OF_LEVEL[LEVEL[dtype]]
         if python_scalar_dtype(target, x64_enabled())[0] == dtype:
             return target(x)

@@ -20,13 +20,16 @@ from ..trees import tree
 
 
 class Box:
-    """The value of a reference. depth: how many frames are around the place where it was made."""
+    """The value of a reference. depth: how many frames are around the place where it was made.
+    number: how many boxes there had been then."""
 
-    __slots__ = ("__weakref__", "depth", "value")
+    __slots__ = ("__weakref__", "depth", "number", "value")
+    made = 0
 
     def __init__(self, value: Any) -> None:
         self.value = value
         self.depth = len(_FRAMES.stack)
+        self.number = Box.made = Box.made + 1
         BOXES.add(self)
 
     def read(self) -> Any:
@@ -59,17 +62,18 @@ class Frame:
     read: references from outside that it reads or writes. written: those that it writes, with
     what they held before. refuses: whether `Written` is raised instead. builder: of the trace for
     which references become arguments as they are met, behind the others (see `arguments_first`).
-    closed: whether it is an error to read or write one.
+    closed: whether it is an error to read or write one. has_rules: whether a function is called in
+    it whose derivative rule has references (in_rules.py).
     """
 
-    __slots__ = ("bound", "builder", "closed", "read", "refuses", "written")
+    __slots__ = ("bound", "builder", "closed", "has_rules", "read", "refuses", "written")
 
     def __init__(self, boxes: Sequence[Box] = (), values: Sequence[Any] = ()) -> None:
         self.read: dict[Box, None] = {}
         self.builder: Builder | None = None
         self.written: dict[Box, Any] = {}
         self.bound = list(zip(boxes, values, strict=True))
-        self.refuses = self.closed = False
+        self.refuses = self.closed = self.has_rules = False
 
     def __enter__(self) -> Self:
         stack = _FRAMES.stack
@@ -133,8 +137,33 @@ class _Stack(threading.local):
         self.stack: list[Any] = []
 
 
-_FRAMES, PASSED = _Stack(), _Stack()
-"""The frames around the place that runs, and the functions there that stand-ins are passed to."""
+_FRAMES, PASSED, _TRACED_FOR = _Stack(), _Stack(), _Stack()
+"""The frames around the place that runs, the functions there that stand-ins are passed to, and what
+these functions are traced for."""
+
+
+def all_frames() -> list[Frame]:
+    return _FRAMES.stack
+
+
+class traced_for:
+    """A block in which functions are traced for `what`, as messages call it."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        _TRACED_FOR.stack.append(self.what)
+
+    def __exit__(self, *exc: object) -> None:
+        _TRACED_FOR.stack.pop()
+
+
+def traced_by() -> str:
+    """What the function is traced for."""
+    return _TRACED_FOR.stack[-1] if _TRACED_FOR.stack else "jit"
 
 
 def unwritten(call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[bool, Any]:

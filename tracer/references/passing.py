@@ -9,10 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.ops.control.loops_and_branches import item_type
 from ..staging.signature import Arguments, function_name
+from ..staging.staging import trace_to_program
+from ..staging.tracer import typeof
 from ..trees import tree
-from .frames import PASSED, Box
-from .ref import Ref, references
+from .frames import PASSED, Box, Frame
+from .ref import Ref, inner_refs, references, refuse_result
 
 
 def refuse_repeated(f: Callable[..., Any], what: str, given: Sequence[Ref], names: Sequence[str]
@@ -39,6 +42,38 @@ def named_references(f: Callable[..., Any], what: str, args: Sequence[Any],
     given = [leaves[i] for i in places]
     refuse_repeated(f, what, given, [names[i] for i in places])
     return dict(zip(given, [names[i] for i in places], strict=True))
+
+
+def refuse_carried(f: Callable[..., Any], what: str, init: Any, xs: Any = None) -> None:
+    """Raise what is wrong with `f(carry, ...)` where a carry holds references: at the least that it
+    does, since no result can be one."""
+    leaves, treedef = tree.flatten(init)
+    places = references(leaves)
+    if not places:
+        return
+    given = named_references(f, what, (init,) if xs is None and what != "scan" else (init, xs))
+    inner = iter(inner_refs([leaves[i][...] for i in places], list(given.values())))
+    refs = {i: next(inner) for i in places}
+    items, items_tree = tree.flatten(xs)
+    others = [x for i, x in enumerate(leaves) if i not in refs]
+
+    def run(*values: Any) -> list[Any]:
+        rest = iter(values)
+        carry = tree.unflatten(treedef, [refs[i] if i in refs else next(rest)
+                                         for i in range(len(leaves))])
+        result = f(carry, tree.unflatten(items_tree, list(rest))) if what == "scan" else f(carry)
+        for x in tree.leaves(result):
+            if isinstance(x, Ref):
+                refuse_result(function_name(f), x, what)
+        return []
+
+    with passing(f, what, given), Frame():
+        trace_to_program(run, [*map(typeof, others), *(item_type(typeof(
+            x[...] if isinstance(x, Ref) else x)) for x in items)], name=function_name(f))
+    ref, name = next(iter(given.items()))
+    fail(TypeError, f"{what} body function carry input and carry output must have equal types, but "
+         f"they differ: the input carry {name} is a reference of type {ref.aval}, and no result "
+         "can be one", code="carried-ref", help="let the function close over the reference")
 
 
 class passing:

@@ -15,10 +15,11 @@ import numpy as np
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS
 from ...ir.ops.elementwise.convert import convert_element_type_p
+from ...ir.source.location import Location, capture
 from ...ir.types import ArrayType, array_type
 from ...ir.values.array import Array
 from ..staging.tracer import typeof
-from .frames import Box
+from .frames import Box, traced_by
 
 _KINDS = (None, "no_grad_no_remat")
 
@@ -120,10 +121,11 @@ class Ref(_Slots):
     branches and by functions under `vmap`, `grad` and `checkpoint`. It cannot be returned.
     """
 
-    __slots__ = ("_box", "_gone")
+    __slots__ = ("_box", "_gone", "origin")
 
     def __init__(self, aval: AbstractRef | None, refs: Box) -> None:
         self._box, self._gone = refs, False
+        self.origin: Location | str = ""             # where it was made, or the argument's name
 
     def _value(self) -> Any:
         self._check()
@@ -155,6 +157,9 @@ class Ref(_Slots):
     @property
     def committed(self) -> bool:
         return self._value().committed
+
+    def refuse_result(self, function: str) -> NoReturn:
+        refuse_result(function, self)
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -311,7 +316,9 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None)
     if not isinstance(init_val, Array):
         init_val = convert_element_type_p.bind(init_val, new_dtype=t.dtype, weak_type=t.weak_type,
                                                sharding=None)
-    return Ref(None, Box(init_val))
+    ref = Ref(None, Box(init_val))
+    ref.origin = capture()
+    return ref
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
@@ -392,11 +399,16 @@ def _checked(ref: Any) -> Ref:
     return ref
 
 
-def refuse_result(what: str, ref: Ref, traced_for: str = "jit") -> NoReturn:
+def refuse_result(what: str, ref: Ref, traced_for: str = "") -> NoReturn:
     """References cannot be returned by what is traced."""
-    fail(ValueError, f"function {what} traced for {traced_for} returned a mutable array "
-         f"reference of type {AbstractRef(typeof(ref._box.value))}, but mutable array references "
-         "cannot be returned.",
+    origin = ref.origin
+    from_where = "" if not origin else (
+        f"\n\nThe returned mutable array was passed in as the argument {origin}."
+        if isinstance(origin, str) else
+        f"\n\nThe returned mutable array was created on line {origin}.")
+    fail(ValueError, f"function {what} traced for {traced_for or traced_by()} returned a mutable "
+         f"array reference of type {AbstractRef(typeof(ref._box.value))}, but mutable array "
+         f"references cannot be returned.{from_where}",
          code="returned-ref", help="return its value, which `freeze` and an index give")
 
 
@@ -405,9 +417,13 @@ def references(leaves: Sequence[Any]) -> list[int]:
     return [i for i, x in enumerate(leaves) if isinstance(x, Ref)]
 
 
-def inner_refs(values: Sequence[Any]) -> list[Ref]:
-    """References for the values of others, for the extent of a function."""
-    return [Ref(None, Box(x)) for x in values]
+def inner_refs(values: Sequence[Any], names: Sequence[str] = ()) -> list[Ref]:
+    """References for the values of others, for the extent of a function that has these as
+    arguments of these names."""
+    refs = [Ref(None, Box(x)) for x in values]
+    for ref, name in zip(refs, names, strict=False):
+        ref.origin = name
+    return refs
 
 
 def last_values(refs: Sequence[Ref]) -> list[Any]:

@@ -15,8 +15,9 @@ from ...ir.ops.control.loops_and_branches import item_type
 from ..staging.signature import function_name
 from ..staging.tracer import Tracer, typeof
 from ..trees import tree
-from .frames import BOXES, Box, Frame, running, unwritten, write_all, written_by
-from .passing import named_references, passing
+from .frames import BOXES, Box, Frame, running, traced_for, unwritten, write_all, written_by
+from .in_rules import in_python, note_rule, runs_in_python
+from .passing import named_references, passing, refuse_carried
 from .ref import Ref, inner_refs, last_values, references, refuse_result
 
 
@@ -25,11 +26,14 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(scan)
     def wrapped(f: Any, init: Any, xs: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not BOXES.data or not callable(f):
-            return scan(f, init, xs, *args, **kwargs)
+            with traced_for("scan"):
+                return scan(f, init, xs, *args, **kwargs)
+        refuse_carried(f, "scan", init, xs)
         leaves, xs_tree = tree.flatten(xs)
         places = references(leaves)
         if not places:
-            done, result = unwritten(scan, f, init, xs, *args, **kwargs)
+            with traced_for("scan"):
+                done, result = unwritten(scan, f, init, xs, *args, **kwargs)
             if done:
                 return result
         given = [leaves[i] for i in places]
@@ -67,8 +71,11 @@ def while_loops(while_loop: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(while_loop)
     def wrapped(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
         if not BOXES.data or not callable(body_fun):
-            return while_loop(cond_fun, body_fun, init_val)
-        done, result = unwritten(while_loop, cond_fun, body_fun, init_val)
+            with traced_for("while_body"):
+                return while_loop(cond_fun, body_fun, init_val)
+        refuse_carried(body_fun, "while_body", init_val)
+        with traced_for("while_body"):
+            done, result = unwritten(while_loop, cond_fun, body_fun, init_val)
         if done:
             return result
         boxes = written_by(body_fun, init_val)
@@ -88,7 +95,8 @@ def branching(choose: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(what: Any, chosen: Any, index: Any, branches: Any, names: Any, operands: Any
                 ) -> Any:
         if not BOXES.data:
-            return choose(what, chosen, index, branches, names, operands)
+            with traced_for(what):
+                return choose(what, chosen, index, branches, names, operands)
         leaves, treedef = tree.flatten(operands)
         places = references(leaves)
         if places:
@@ -97,7 +105,8 @@ def branching(choose: Callable[..., Any]) -> Callable[..., Any]:
                 named_references(f, what, operands)
             branches = [_with_fixed(f, treedef, fixed) for f in branches]
             operands = tuple(x for i, x in enumerate(leaves) if i not in fixed)
-        done, result = unwritten(choose, what, chosen, index, branches, names, operands)
+        with traced_for(what):
+            done, result = unwritten(choose, what, chosen, index, branches, names, operands)
         if done:
             return result
         boxes: dict[Any, None] = {}
@@ -123,20 +132,54 @@ def _with_fixed(f: Callable[..., Any], treedef: Any, fixed: dict[int, Any]) -> C
     return moved
 
 
-def differentiating(transform: Callable[..., Any]) -> Callable[..., Any]:
+def differentiating(transform: Callable[..., Any], of_arguments: bool = True
+                    ) -> Callable[..., Any]:
     """`transform(f, *args, has_aux=False, ...)`, whose result has the auxiliary data last: what
-    `f` writes is such."""
+    `f` writes is such. of_arguments: whether `args` are those of `f`."""
     @functools.wraps(transform)
     def wrapped(fun: Any, *args: Any, has_aux: bool = False, **kwargs: Any) -> Any:
         if not BOXES.data or not callable(fun):
             return transform(fun, *args, has_aux=has_aux, **kwargs)
+        given = named_references(fun, transform.__name__, args) if of_arguments else {}
+        if given:
+            *answer, (aux, values) = wrapped(
+                _of_values(fun, has_aux, args, given), *tree.map(_content, args), has_aux=True,
+                **kwargs)
+            for ref, value in zip(given, values, strict=True):
+                ref[...] = value
+            return (*answer, aux) if has_aux else tuple(answer)
         boxes: list[Any] = []
-        *answer, (aux, values) = transform(_auxiliary(fun, has_aux, boxes), *args, has_aux=True,
-                                           **kwargs)
+        *answer, (aux, values) = in_python(transform, _auxiliary(fun, has_aux, boxes), *args,
+                                           has_aux=True, **kwargs)
         write_all(boxes, values)
         return (*answer, aux) if has_aux else tuple(answer)
 
     return wrapped
+
+
+def _content(x: Any) -> Any:
+    return x[...] if isinstance(x, Ref) else x
+
+
+def _of_values(fun: Callable[..., Any], has_aux: bool, args: Any, given: dict[Ref, str]
+               ) -> Callable[..., Any]:
+    """`fun` as a function of what the references among its arguments hold, with what they hold
+    afterwards in its auxiliary data."""
+    treedef = tree.structure(args)
+    places = references(tree.leaves(args))
+
+    @functools.wraps(fun, updated=())
+    def pure(*values: Any) -> Any:
+        leaves = tree.leaves(values)
+        refs = inner_refs([leaves[i] for i in places], list(given.values()))
+        for i, ref in zip(places, refs, strict=True):
+            leaves[i] = ref
+        result, aux = fun(*tree.unflatten(treedef, leaves)), None
+        if has_aux:
+            result, aux = result
+        return result, (aux, last_values(refs))
+
+    return pure
 
 
 def with_gradients(value_and_grad: Callable[..., Any]) -> Callable[..., Any]:
@@ -152,7 +195,7 @@ def with_gradients(value_and_grad: Callable[..., Any]) -> Callable[..., Any]:
                 return derived(*args, **named)
             boxes: list[Any] = []
             pure = value_and_grad(_auxiliary(fun, has_aux, boxes), argnums, True, *rest, **kwargs)
-            (value, (aux, values)), g = pure(*args, **named)
+            (value, (aux, values)), g = in_python(pure, *args, **named)
             write_all(boxes, values)
             return ((value, aux) if has_aux else value), g
 
@@ -244,14 +287,18 @@ def recomputed(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def wrapped(fun: Callable[..., Any], prevent_cse: bool, policy: Any, *args: Any) -> Any:
         if not BOXES.data:
-            return call(fun, prevent_cse, policy, *args)
+            with traced_for("checkpoint / remat"):
+                return call(fun, prevent_cse, policy, *args)
+        if runs_in_python():
+            return fun(*args)
         leaves, treedef = tree.flatten(args)
         fixed = {i: leaves[i] for i in references(leaves)}
         if fixed:
             fun = _with_fixed(fun, treedef, fixed)
             fun.__dict__.pop("traces", None)            # those are of the function of arrays
             args = tuple(x for i, x in enumerate(leaves) if i not in fixed)
-        done, result = unwritten(call, fun, prevent_cse, policy, *args)
+        with traced_for("checkpoint / remat"):
+            done, result = unwritten(call, fun, prevent_cse, policy, *args)
         if done:
             return result
         boxes = written_by(fun, *args)
@@ -271,6 +318,7 @@ def with_rules(call: Callable[..., Any]) -> Callable[..., Any]:
         places = references(args) if BOXES.data else []
         if not places or self.fwd is None:
             return call(self, *args, **kwargs)
+        note_rule()
         fixed = {i: args[i] for i in places}
         named_references(self.fun, "custom_vjp", args, kwargs)
         kept: list[Any] = []
@@ -280,8 +328,13 @@ def with_rules(call: Callable[..., Any]) -> Callable[..., Any]:
             return [fixed[i] if i in fixed else next(left) for i in range(len(args))]
 
         def fwd(*rest: Any) -> Any:
+            before = Box.made
             out, residuals = self.fwd(*merged(rest))
             leaves, treedef = tree.flatten(residuals)
+            for x in tree.leaves((out, leaves)):
+                if isinstance(x, Ref) and x._box.number > before:
+                    refuse_result(f"{function_name(self.fwd)}, the custom_vjp fwd function of "
+                                  f"{function_name(self.fun)},", x, "custom_vjp")
             kept[:] = [treedef, {i: leaves[i] for i in references(leaves)}]
             return out, [x for x in leaves if not isinstance(x, Ref)]
 

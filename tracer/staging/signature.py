@@ -64,6 +64,9 @@ class Arguments:
         if not given_nums and not given_names:
             return (), frozenset()
         if self.signature is None:
+            if given_names and nums is None:
+                raise ValueError(f"Getting the signature of function {self._f} failed. Pass "
+                                 f"{kind}_argnums instead of {kind}_argnames.")
             return given_nums, frozenset(given_names)
         parameters = list(self.signature.parameters.values())
         positional = [p for p in parameters

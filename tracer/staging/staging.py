@@ -209,6 +209,13 @@ class Builder:
             return Literal(value[()], aval)
         return self._constant(x, aval, value)
 
+    def result(self, x: Any) -> Atom:
+        """`atom` of a result of the function. What is never one may say so, `refuse_result`."""
+        refuse_result = None if isinstance(x, Array) else getattr(x, "refuse_result", None)
+        if refuse_result is not None:
+            refuse_result(self.name)
+        return self.atom(x)
+
     def _encloses(self, builder: Builder) -> bool:
         b = self.parent
         while b is not None:
@@ -289,7 +296,8 @@ class Builder:
             if var in eqn.outvars:
                 text = eqn.location.text()
                 shown = f"`{text}` " if text else ""
-                return f"the result of {shown}({eqn.op.name}) at {eqn.location}, {var.aval}"
+                return (f"the result of {shown}({eqn.op.name}), {var.aval}, which was created on "
+                        f"line {eqn.location}")
         return f"a captured value, {var.aval}"
 
     # -- the result --------------------------------------------------------------------------
@@ -352,7 +360,7 @@ def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: st
         for observer in observers:
             observer.begin(name, builder.args)
         results = f(*args)
-        outvars = [r.variable if type(r) is Tracer and r.builder is builder else builder.atom(r)
+        outvars = [r.variable if type(r) is Tracer and r.builder is builder else builder.result(r)
                    for r in results]
         builder.watch.read()
         for observer in observers:

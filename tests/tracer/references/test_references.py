@@ -223,7 +223,7 @@ def test_mistakes_with_references_are_named(mistake, error, said):
 
 
 def test_a_rule_inside_of_jit_does_not_lose_what_it_writes():
-    """It cannot be written there: an error, not a reference that silently stays as it was."""
+    """Unless the derivative was taken when the function was traced, the reference is written."""
     ref = st.new_ref(jnp.zeros(()))
 
     @st.custom_vjp
@@ -235,8 +235,8 @@ def test_a_rule_inside_of_jit_does_not_lose_what_it_writes():
         return None, ct
 
     through.defvjp(lambda kept, x: (x, kept), back)
-    with pytest.raises(RuntimeError, match="has no value any more"):
-        st.grad(st.jit(lambda r, x: jnp.sin(through(r, x))), 1)(ref, 1.0)
+    st.grad(st.jit(lambda r, x: jnp.sin(through(r, x))), 1)(ref, 1.0)
+    assert float(ref[...]) == pytest.approx(np.cos(1.0))
 
 
 def test_references_print_as_what_they_hold():

@@ -1,0 +1,93 @@
+"""What jitted functions, compiled ones and programs say of themselves and refuse, beside JAX."""
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+from tests.real_jax import real_jax
+
+
+class NoSignature:
+    @property
+    def __signature__(self):
+        raise TypeError("no signature")
+
+    def __call__(self, *args):
+        return None
+
+
+class NoRepr:
+    def __call__(self):
+        return None
+
+    def __repr__(self):
+        raise ValueError("no repr")
+
+
+def compiled(m: ModuleType):
+    return m.jit(lambda x: x + 4).lower(1.0).compile()
+
+
+LARGE = 2 ** 100
+REFUSED = {
+    "compiled, jitted": lambda m: m.jit(lambda x: compiled(m)(x))(1.0),
+    "compiled, differentiated": lambda m: m.grad(lambda x: compiled(m)(x))(1.0),
+    "compiled, mapped": lambda m: m.vmap(lambda x: compiled(m)(x))(np.ones(3, np.float32)),
+    "no signature": lambda m: m.jit(NoSignature(), donate_argnames="a")(1.0),
+    "large argument": lambda m: m.jit(lambda x: x)(2 ** 31),
+    "large argument within": lambda m: m.jit(lambda a, *, y: a)(1, y={"k": [2 ** 31]}),
+    "large integers": lambda m: m.numpy.multiply(LARGE, 3.0),
+    "a large integer": lambda m: m.numpy.sin(LARGE),
+    "large, beside a float": lambda m: m.numpy.maximum(2.5, 2 ** 40),
+    "large branch": lambda m: m.numpy.where(True, LARGE, 1.0),
+    "text": lambda m: m.lax.add(m.numpy.array(7), "hello"),
+    "array of text": lambda m: m.lax.add(m.numpy.array(7), np.array("hello")),
+    "text of one operand": lambda m: m.lax.sin("hello"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_refused_in_the_words_of_jax(name):
+    jax = real_jax()
+    errors = []
+    for m in (st, jax):
+        with pytest.raises((TypeError, ValueError, OverflowError)) as e:
+            REFUSED[name](m)
+        words = str(e.value).split("\n")[0].split("Detected")[0].split(" at 0x")[0]
+        errors.append((type(e.value), words.replace(": Got", ", ").split(", ")[0]))
+    assert errors[0] == errors[1]
+
+
+def test_a_large_number_fills_an_array_of_floats():
+    jax = real_jax()
+    for m in (st, jax):
+        assert float(m.numpy.full((2,), LARGE, np.float32)[0]) == np.float32(LARGE)
+
+
+def test_jitted_functions_and_programs_have_the_names_that_jax_gives_them():
+    jax = real_jax()
+
+    def foo(x):
+        return x
+
+    for m in (st, jax):
+        assert repr(m.jit(foo)) == f"<PjitFunction of {foo!r}>"
+        assert repr(m.jit(NoRepr())) == "<PjitFunction>"
+        assert m.make_jaxpr(foo).__name__ == "make_jaxpr(foo)"
+        assert m.make_jaxpr(foo).__qualname__ == f"make_jaxpr({foo.__qualname__})"
+
+
+def test_a_leaked_value_is_said_to_be_made_where():
+    jax = real_jax()
+
+    def leak(m: ModuleType):
+        kept = []
+        m.jit(lambda x: kept.append(x + 1))(1.0)
+        return kept[0] + 1
+
+    for m in (st, jax):
+        with pytest.raises(m.errors.UnexpectedTracerError, match=r"was created on line"):
+            leak(m)
