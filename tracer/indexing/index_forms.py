@@ -42,9 +42,11 @@ def plain_index(index: Any, shape: tuple[int, ...]) -> list[Position]:
     lists, strings and floats, NonConcreteBooleanIndexError for traced masks.
     """
     if isinstance(index, list):
+        several = any(isinstance(i, (list, tuple, slice, Array, np.ndarray)) or i in (None, ...)
+                      for i in index)
         raise TypeError(
             "Using a non-tuple sequence for multidimensional indexing is not allowed; use "
-            "`arr[array(seq)]` instead of `arr[seq]`. See "
+            f"`arr[{'tuple' if several else 'array'}(seq)]` instead of `arr[seq]`. See "
             "https://github.com/jax-ml/jax/issues/4564 for more information.")
     items = index if isinstance(index, tuple) else (index,)
     checked = [_item(i) for i in items]
@@ -73,7 +75,7 @@ def plain_index(index: Any, shape: tuple[int, ...]) -> list[Position]:
             out.append(Position("mask", i.value))
             continue
         if isinstance(i, _MaskPart):
-            if i.size != shape[dim]:
+            if i.size not in (shape[dim], 0):             # as in numpy, an empty one fits
                 expected = tuple(shape[i_start(dim, i):][:len(i.mask_shape)])
                 raise IndexError("boolean index did not match shape of indexed array in index "
                                  f"{dim}: got {i.mask_shape}, expected {expected}")

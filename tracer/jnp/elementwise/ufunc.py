@@ -221,12 +221,12 @@ class ufunc:
         if out is not None:
             raise NotImplementedError(f"out argument of {self.__name__}.reduceat()")
         axis = canonical_axis(axis, len(shape_of(a)))
-        if isinstance(indices, Tracer) and indices._known() is None:
+        if isinstance(indices, Tracer) and indices._known() is None and indices.size:
             return self._reduceat_traced(a, indices, axis, dtype)
-        starts = np.asarray(indices)
+        starts = np.asarray(indices) if shape_of(indices)[0] else np.zeros(0, int)
         stops = [*starts[1:].tolist(), shape_of(a)[axis]]
-        parts = []
-        for start, stop in zip(starts.tolist(), stops, strict=True):
+        parts = [] if len(starts) else [lax.slice_in_dim(a, 0, 0, axis=axis)]
+        for start, stop in zip(starts.tolist(), stops, strict=False):
             part = lax.slice_in_dim(a, start, max(stop, start + 1), axis=axis)
             parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
         return lax.concatenate(parts, axis)

@@ -25,7 +25,7 @@ from ...staging.constants import as_array
 from ...staging.tracer import Tracer
 from ..elementwise.logic import isnan, logical_not
 from ..manipulation.joining import concatenate
-from ..manipulation.shaping import moveaxis, ravel
+from ..manipulation.shaping import broadcast_to, moveaxis, ravel
 from ..reductions import reduce as reductions
 from ..reductions.cumulative import cumsum
 from .searching import nonzero, take_rows, true_positions
@@ -101,7 +101,8 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
     values = take_rows(rows, sources, 0) if n else filled_as(
         (count, rows.shape[1]), convert(0, rows.dtype))
     if size is not None:
-        values = _filled(values, found, fill_value, rows, sources)
+        values = _filled(values, found, fill_value, rows,
+                         () if flat else moveaxis(x, axis, 0).shape[1:])
     out = [_from_rows(values, x, axis, flat)]
     if return_index:
         fill = lax.index_in_dim(sources, 0, 0, keepdims=False) if count else np.int32(0)
@@ -153,14 +154,13 @@ def _starts(ordered: list[Any], n: int, equal_nan: bool) -> Any:
     return lax.concatenate([first, differ], 0)
 
 
-def _filled(values: Any, found: Any, fill_value: Any, rows: Array, sources: Any) -> Any:
+def _filled(values: Any, found: Any, fill_value: Any, rows: Array, row: tuple[int, ...]) -> Any:
     if not values.shape[0]:
         return values
     if fill_value is None:
         fill = lax.index_in_dim(values, 0, 0, keepdims=True)
     else:
-        fill = lax.reshape(lax.broadcast_like(convert(as_array(fill_value), rows.dtype),
-                                              lax.index_in_dim(values, 0, 0)),
+        fill = lax.reshape(broadcast_to(convert(as_array(fill_value), rows.dtype), row),
                            (1, values.shape[1]))
     mask = lax.broadcast_in_dim(found, values.shape, (0,))
     return lax.select_n(mask, lax.broadcast_in_dim(fill, values.shape, (0, 1)), values)

@@ -1,0 +1,71 @@
+"""Arguments that are seldom given, beside JAX: empty masks and positions, shapes that are no tuples,
+slices that fill up."""
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+from tests.real_jax import real_jax
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3) % 2
+
+
+class Nothing:
+    """A shape of no dimensions that is no tuple."""
+
+    def __len__(self):
+        return 0
+
+    def __getitem__(self, i):
+        raise IndexError
+
+
+def product(m: ModuleType):
+    return m.numpy.frompyfunc(lambda a, b: a * b, 2, 1, identity=1)
+
+
+NO_PLACES = np.zeros(0, int)
+CASES = {
+    **{f"mask {shape} of {of}":
+       lambda m, shape=shape, of=of: m.numpy.ones(of)[np.empty(shape, bool)]
+       for shape, of in [((0,), (3,)), ((0,), (3, 4)), ((0, 4), (3, 4)), ((3, 0), (3, 4)),
+                         ((3, 0), (3, 4, 5))]},
+    "mask behind": lambda m: m.numpy.ones((3, 4, 5))[:, np.empty((0,), bool)],
+    "mask, set": lambda m: m.numpy.ones((3, 4)).at[np.empty((0, 4), bool)].set(2),
+    "unique, filled with a matrix": lambda m: m.numpy.unique(
+        X.reshape(1, 2, 3), axis=0, size=3, fill_value=X + 7),
+    "unique, filled with a column": lambda m: m.numpy.unique(
+        X, axis=1, size=5, fill_value=np.arange(2.0)),
+    "reduceat": lambda m: m.numpy.add.reduceat(X, NO_PLACES, axis=1),
+    "reduceat of a function": lambda m: product(m).reduceat(X, NO_PLACES, axis=0),
+    "reduceat, jitted": lambda m: m.jit(lambda i: m.numpy.add.reduceat(X, i, axis=1))(NO_PLACES),
+    "shape of nothing": lambda m: m.numpy.arange(1).reshape(Nothing()),
+    "shape in an array": lambda m: m.numpy.arange(6).reshape(np.array([2, 3])),
+    "shape from an iterator": lambda m: m.numpy.arange(6).reshape(iter((2, -1))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_jax_has_it(name):
+    got, want = (CASES[name](m) for m in (st, real_jax()))
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
+@pytest.mark.parametrize("index", [[0, 1], [slice(0, 1), 1], [None, 0], [[0, 1], [1, 0]],
+                                   [np.array([0]), 1]], ids=str)
+def test_a_list_as_an_index_is_refused_with_what_to_write(index):
+    words = []
+    for m in (st, real_jax()):
+        with pytest.raises(TypeError, match="Using a non-tuple sequence") as e:
+            m.numpy.asarray(X)[index]
+        words.append(str(e.value).partition(" instead")[0])
+    assert words[0] == words[1]
+
+
+def test_a_mask_of_another_size_is_refused():
+    with pytest.raises(IndexError, match="boolean index did not match"):
+        st.numpy.ones((3, 4, 5))[np.empty((2, 0), bool)]
