@@ -126,6 +126,13 @@ def _batch_out_of(x: Any, dim: int, size: int, groups: int = 1) -> tuple[list[An
 def batch_conv(op: Op, operands: Sequence[Any], dims: Sequence[int | None], size: int,
                params: Params) -> tuple[list[Any], list[int]]:
     """One convolution for a batch of them: the batch is more images, more features, or groups."""
+    if not size:
+        zeros = [x if d is None else call(
+            "broadcast_in_dim", x.dtype.type(0), shape=(*x.shape[:d], *x.shape[d + 1:]),
+            broadcast_dimensions=(), sharding=None) for x, d in zip(operands, dims, strict=True)]
+        out = op.bind(*zeros, **params)
+        return [call("broadcast_in_dim", out, shape=(0, *out.shape), sharding=None,
+                     broadcast_dimensions=tuple(range(1, len(out.shape) + 1)))], [0]
     lhs, rhs = operands
     n = params["dimension_numbers"]
     groups, batches = params["feature_group_count"], params["batch_group_count"]

@@ -1,5 +1,5 @@
-"""Arguments that are seldom given, beside JAX: empty masks and positions, shapes that are no tuples,
-slices that fill up."""
+"""Arguments that are seldom given, beside JAX: empty masks and positions, shapes that are no
+tuples, slices that fill up."""
 from __future__ import annotations
 
 from types import ModuleType
@@ -69,3 +69,20 @@ def test_a_list_as_an_index_is_refused_with_what_to_write(index):
 def test_a_mask_of_another_size_is_refused():
     with pytest.raises(IndexError, match="boolean index did not match"):
         st.numpy.ones((3, 4, 5))[np.empty((2, 0), bool)]
+
+
+@pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0)])
+@pytest.mark.parametrize("groups", [(1, 1), (2, 1), (1, 2)])
+def test_a_convolution_of_no_examples(groups, in_axes):
+    batches, features = groups
+    lhs = np.ones((batches, 2 * features, 6, 7), np.float32)
+    rhs = np.ones((2 * batches * features, 2, 1, 2), np.float32)
+
+    def f(m: ModuleType):
+        return lambda a, b: m.lax.conv_general_dilated(
+            a, b, (1, 1), "VALID", batch_group_count=batches, feature_group_count=features)
+
+    args = [x if d is None else np.zeros((0, *x.shape), x.dtype)
+            for x, d in zip((lhs, rhs), in_axes, strict=True)]
+    got, want = (m.vmap(f(m), in_axes)(*args) for m in (st, real_jax()))
+    assert got.shape == want.shape == (0, *f(st)(lhs, rhs).shape)
