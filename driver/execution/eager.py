@@ -15,6 +15,7 @@ from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
 from ...partitioner.pipeline import Options
 from ...runtime.arrays.array import ArrayImpl
+from ...runtime.arrays.assembly import make_array_from_callback
 from ...runtime.placement import ArgumentPlacement
 from ...tracer.shard_map import region_values
 from ...tracer.shardings import sharding_functions
@@ -138,4 +139,5 @@ def install() -> None:
     DEFAULT_INTERPRETER[:] = [EagerInterpreter()]
     sharding_functions.EAGER_CALL[:] = [_eager_call]
     constants.DEVICE_PUT[:] = [device_put]
+    constants.NEW_ARRAY[:] = [make_array_from_callback]
     region_values.RUN_PROGRAM[:] = [_run_flat]

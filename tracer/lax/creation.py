@@ -19,7 +19,7 @@ from ..operands.scalars import LEVEL
 from ..operands.shape_arguments import static_shape
 from ..shardings.eager_mesh import mesh_of_operands
 from ..shardings.out_sharding import output_sharding, placement
-from ..staging.constants import as_array, is_concrete, put_on_device
+from ..staging.constants import as_array, is_concrete, placed_new, put_on_device
 
 
 def full(shape, fill_value, dtype=None, *, sharding=None):
@@ -33,7 +33,7 @@ def full(shape, fill_value, dtype=None, *, sharding=None):
         raise TypeError(
             f"full must be called with scalar fill_value, got fill_value.shape {have}.")
     device, out = placement(sharding, None, "full", len(shape))
-    return put_on_device(filled(shape, fill_value, dtype, out), device)
+    return placed_new(filled(shape, fill_value, dtype, out), device)
 
 
 def filled(shape: tuple[int, ...], fill_value: Any, dtype: Any = None,
@@ -73,7 +73,7 @@ def full_like(x, fill_value, dtype=None, shape=None, sharding=None):
     Inside shard_map the result varies over the axes over which x does.
     """
     device, out = placement(sharding, None, "full_like", _ndim(x) if shape is None else len(shape))
-    return put_on_device(like(x, fill_value, dtype, shape, out, device is not None), device)
+    return placed_new(like(x, fill_value, dtype, shape, out, device is not None), device)
 
 
 def _ndim(x: Any) -> int:

@@ -23,6 +23,10 @@ DEVICE_PUT: list[Callable[[Any, Any], Any]] = []
 """Set by the driver: `(array, device or sharding) -> array`, what `device=` arguments need."""
 
 
+NEW_ARRAY: list[Callable[..., Any]] = []
+"""Set by the driver: `make_array_from_callback`."""
+
+
 def as_array(x: Any) -> Array:
     """`x` as an `Array` of the same dtype (64-bit narrowed unless x64 is on); arrays as they are.
 
@@ -66,6 +70,15 @@ def is_concrete(x: Any) -> bool:
 def put_on_device(x: Any, device: Any) -> Any:
     """`x` placed on `device` (a Device or Sharding); `x` itself for None."""
     return x if device is None else DEVICE_PUT[0](x, device)
+
+
+def placed_new(x: Any, device: Any) -> Any:
+    """As `put_on_device`, of an array that was made just now. As in JAX, its spec may go on for
+    more dimensions than it has, if these are whole."""
+    spec = getattr(device, "spec", None)
+    if spec is None or len(spec) <= x.ndim or isinstance(x, Tracer):
+        return put_on_device(x, device)
+    return NEW_ARRAY[0](x.shape, device, lambda index: x[index])
 
 
 def concrete_value(x: Any, what: str) -> np.ndarray:

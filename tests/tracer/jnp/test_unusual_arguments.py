@@ -86,3 +86,18 @@ def test_a_convolution_of_no_examples(groups, in_axes):
             for x, d in zip((lhs, rhs), in_axes, strict=True)]
     got, want = (m.vmap(f(m), in_axes)(*args) for m in (st, real_jax()))
     assert got.shape == want.shape == (0, *f(st)(lhs, rhs).shape)
+
+
+def test_what_is_made_may_have_a_spec_of_more_dimensions():
+    """Those that are whole; what is moved may not."""
+    jax = real_jax()
+    for m in (st, jax):
+        mesh = m.sharding.Mesh(np.array(m.devices()), ("i",))
+        sharding = m.sharding.NamedSharding(mesh, m.sharding.PartitionSpec("i", None))
+        made = [m.lax.full((8,), 2.0, sharding=sharding), m.numpy.zeros((8,), device=sharding),
+                m.numpy.full((8,), 3, device=sharding),
+                m.lax.full_like(m.numpy.ones(8), 2.0, sharding=sharding)]
+        assert all(x.sharding == sharding for x in made)
+        assert [float((x + 1).sum()) for x in made] == [24, 8, 32, 24]
+        with pytest.raises(ValueError, match="only valid for values of rank at least 2"):
+            m.device_put(np.zeros(8), sharding)

@@ -31,7 +31,7 @@ from ...operands.scalars import INT32, float_default
 from ...operands.shape_arguments import static_shape
 from ...shardings.eager_mesh import mesh_of_operands
 from ...shardings.out_sharding import placement
-from ...staging.constants import as_array, put_on_device
+from ...staging.constants import as_array, placed_new, put_on_device
 from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..elementwise.arithmetic import literal_like
@@ -87,7 +87,7 @@ def _constant(name: str, value: int, shape: Any, dtype: Any, device: Any, out_sh
     if dtype == float0:
         return np.zeros(shape, float0)      # type: ignore[return-value]
     device, sharding = placement(device, out_sharding, name, len(shape))
-    return put_on_device(filled_as(shape, element(value, dtype), sharding), device)
+    return placed_new(filled_as(shape, element(value, dtype), sharding), device)
 
 
 @sharding_notes.created
@@ -106,7 +106,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     shape = _shape(shape)
     device, sharding = placement(device, out_sharding, "jnp.full", len(shape))
     if not shape_of(fill_value):
-        return put_on_device(filled(shape, fill_value, _maybe(dtype, "full"), sharding), device)
+        return placed_new(filled(shape, fill_value, _maybe(dtype, "full"), sharding), device)
     value = as_array(fill_value)
     if dtype is not None:
         value = convert(value, user_dtype(dtype, "full"))
