@@ -198,6 +198,28 @@ def tridiagonal_solve(lead: int, dl: np.ndarray, d: np.ndarray, du: np.ndarray, 
                       perturb_singular: bool) -> np.ndarray:
     dl, d, du, b = _common(lead, dl, d, du, b)
 
+    def perturbed(low: np.ndarray, on: np.ndarray, high: np.ndarray, x: np.ndarray
+                  ) -> list[np.ndarray]:
+        """With pivots that are zero, or would make infinities, moved away from zero by the
+        precision of the largest."""
+        n, limits = len(on), np.finfo(x.dtype)
+        factor, solve = linalg.get_lapack_funcs(("gttrf", "gttrs"), (on, x))
+        # LAPACK's wrappers want three rows; further ones, of the identity, stand apart.
+        more = max(0, 3 - n)
+        low, high = np.pad(low[1:], (0, more)), np.pad(high[:-1], (0, more))
+        on = np.pad(on, (0, more), constant_values=1)
+        low, on, high, second, pivots, _ = factor(low, on, high)
+        own = on[:n]
+        largest = max(np.abs(part).max() for part in (own, high[:n - 1], second[:max(n - 2, 0)])
+                      if len(part))
+        small = np.abs(own) <= limits.tiny * max(1.0, np.abs(x).max(initial=0))
+        least = max(limits.eps * largest, limits.tiny)
+        on[:n] = np.where(small, np.where(np.real(own) < 0, -least, least), own)
+        return [solve(low, on, high, second, pivots, np.pad(x, ((0, more), (0, 0))))[0][:n]]
+
+    if perturb_singular:
+        return _each(perturbed, dl, d, du, b, ranks=(1, 1, 1, 2))[0]
+
     def one(low: np.ndarray, on: np.ndarray, high: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
         if len(on) == 1:
             return [x / on[0]]

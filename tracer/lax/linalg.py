@@ -183,7 +183,11 @@ def triangular_solve(a, b, *, left_side=False, lower=False, transpose_a=False, c
 
 
 def tridiagonal_solve(dl, d, du, b, *, perturb_singular=False):
-    """x with A x = b for a tridiagonal matrix given by its three diagonals."""
+    """x with A x = b for a tridiagonal matrix given by its three diagonals.
+
+    perturb_singular: pivots that are zero are replaced by the precision of the largest one, so that
+    x is finite for a matrix that has no inverse, too.
+    """
     return tridiagonal_solve_p.bind(dl, d, du, b, perturb_singular=bool(perturb_singular))
 
 

@@ -101,3 +101,18 @@ def test_what_is_made_may_have_a_spec_of_more_dimensions():
         assert [float((x + 1).sum()) for x in made] == [24, 8, 32, 24]
         with pytest.raises(ValueError, match="only valid for values of rank at least 2"):
             m.device_put(np.zeros(8), sharding)
+
+
+@pytest.mark.parametrize("d", [[0, 0, 0], [1, 0, 0], [1, 1e-7, -1e-8], [1e-20, 0, 0], [0], [8, 0],
+                               [4, 5, 6, 7, 8]], ids=str)
+def test_a_tridiagonal_matrix_without_inverse_is_perturbed_as_in_jax(d):
+    d = np.asarray(d, np.float32)
+    beside = np.arange(len(d), dtype=np.float32) * (len(d) == 5)
+    args = beside, d, beside[::-1].copy(), np.arange(1, len(d) + 1, dtype=np.float32)[:, None]
+    got, want = (m.lax.linalg.tridiagonal_solve(*args, perturb_singular=True)
+                 for m in (st, real_jax()))
+    assert np.isfinite(got).all()
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    stacked = st.vmap(lambda *a: st.lax.linalg.tridiagonal_solve(*a, perturb_singular=True))(
+        *[np.stack([a, a]) for a in args])
+    np.testing.assert_array_equal(stacked, np.stack([got, got]))
