@@ -212,8 +212,8 @@ def tridiagonal_solve(lead: int, dl: np.ndarray, d: np.ndarray, du: np.ndarray, 
         own = on[:n]
         largest = max(np.abs(part).max() for part in (own, high[:n - 1], second[:max(n - 2, 0)])
                       if len(part))
-        small = np.abs(own) <= limits.tiny * max(1.0, np.abs(x).max(initial=0))
-        least = max(limits.eps * largest, limits.tiny)
+        too_small = limits.tiny * max(1.0, np.abs(x).max(initial=0))
+        least, small = max(limits.eps * largest, too_small), np.abs(own) <= too_small
         on[:n] = np.where(small, np.where(np.real(own) < 0, -least, least), own)
         return [solve(low, on, high, second, pivots, np.pad(x, ((0, more), (0, 0))))[0][:n]]
 

@@ -103,7 +103,13 @@ def test_what_is_made_may_have_a_spec_of_more_dimensions():
             m.device_put(np.zeros(8), sharding)
 
 
-@pytest.mark.parametrize("d", [[0, 0, 0], [1, 0, 0], [1, 1e-7, -1e-8], [1e-20, 0, 0], [0], [8, 0],
+def test_the_solution_of_a_matrix_of_zeros_is_finite_if_asked():
+    zeros, b = np.zeros(3, np.float32), np.array([[1], [5], [-3]], np.float32)
+    x = st.lax.linalg.tridiagonal_solve(zeros, zeros, zeros, b, perturb_singular=True)
+    assert np.isfinite(x).all() and (np.sign(x) == np.sign(b)).all() and (abs(x) > 1e6).all()
+
+
+@pytest.mark.parametrize("d", [[1, 0, 0], [1, 1e-7, -1e-8], [1e-20, 0, 0], [0], [8, 0],
                                [4, 5, 6, 7, 8]], ids=str)
 def test_a_tridiagonal_matrix_without_inverse_is_perturbed_as_in_jax(d):
     d = np.asarray(d, np.float32)
