@@ -26,7 +26,7 @@ from ..ir.rules.factor import HALO, PASS, REDUCERS, REPLICATE
 from ..ir.rules.notation import rule_text
 from ..ir.rules.parse import RuleError
 from ..ir.rules.rule import make_rule
-from ..ir.settings.context import STATE
+from ..ir.settings.context import STATE, config
 from ..ir.shardings.normalized import unsharded
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
@@ -66,7 +66,7 @@ class custom_partitioning:
     def __init__(self, fun: Callable[..., Any], static_argnums: Sequence[int] = ()) -> None:
         self.fun = fun
         self.static_argnums = tuple(static_argnums)
-        self.defined = False
+        self.defined = self.by_callbacks = False
         self.partition: Callable[..., Any] | None = None
         self.sharding_rule: Any = None
         self.kinds: dict[str, str] = {}
@@ -102,7 +102,8 @@ class custom_partitioning:
           Without it `fun` itself runs on blocks, and partial results are added up after it; then
           only factors that argument and result share, or reductions, are split.
         infer_sharding_from_operands, propagate_user_sharding, decode_shardings: of the way before
-          sharding rules; they have no effect.
+          sharding rules; they have no effect. With the first two and no rule a call raises
+          NotImplementedError, as in JAX (unless the setting `jax_use_shardy_partitioner` is off).
 
         Returns `partition`. Raises ValueError for factors that the rule does not name.
         """
@@ -111,7 +112,7 @@ class custom_partitioning:
                    "permutation_factors": permutation_factors}
         if isinstance(sharding_rule, SdyShardingRule):
             factor_sizes = {**sharding_rule.factor_sizes, **factor_sizes}
-            sharding_rule = str(sharding_rule)
+            sharding_rule = sharding_rule.text()
         kinds: dict[str, str] = {}
         for name, factors in special.items():
             for factor in factors:
@@ -134,6 +135,8 @@ class custom_partitioning:
             if unknown:
                 raise ValueError(f"sharding_rule {sharding_rule!r} has no factor "
                                  f"{', '.join(map(repr, unknown))}")
+        self.by_callbacks = sharding_rule is None and not (
+            infer_sharding_from_operands is None and propagate_user_sharding is None)
         self.partition, self.sharding_rule = partition, sharding_rule
         self.kinds, self.sizes, self.defined = kinds, dict(factor_sizes), True
         return partition
@@ -143,6 +146,11 @@ class custom_partitioning:
             fail(ValueError, f"custom_partitioning: `{self._name()}` is called before "
                  "`def_partition`", code="no-partition",
                  help="say how it is split, with `def_partition` and a `sharding_rule`")
+        if self.by_callbacks and config.jax_use_shardy_partitioner:
+            fail(NotImplementedError, "Shardy is used, but sharding propagation callbacks instead "
+                 "of sharding_rule are provided. Need to provide sharding_rule to migrate to "
+                 "Shardy.", code="no-partition",
+                 help='give a rule such as "i k, k j -> i j" (`shardtrace help rules`)')
         if kwargs:
             bound = inspect.signature(self.fun).bind(*args, **kwargs)
             bound.apply_defaults()
@@ -216,7 +224,9 @@ class _Call:
                        for ts in (operands, results)]
             text = text(STATE.abstract_mesh, *structs)
         said_sizes = getattr(text, "factor_sizes", {})
-        text, sizes = rule_text(_private(*shapes) if text is None else str(text))
+        if isinstance(text, SdyShardingRule):
+            text = text.text()
+        text, sizes = rule_text(_private(*shapes) if text is None else text)
         self.sizes = {**sizes, **said_sizes, **owner.sizes}
         body, _, tail = text.partition("|")
         said = {item.partition(":")[0]: item.partition(":")[2] for item in tail.split()}

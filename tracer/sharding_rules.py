@@ -1,6 +1,6 @@
 """Sharding rules put together from objects, as `custom_partitioning` of JAX takes them.
 
-Each is read as the text that says the same: `SdyShardingRule` knows its own.
+Each is read as the text that says the same: `SdyShardingRule.text` gives its own.
 """
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class SdyShardingRule:
             (self.reduction_factors, "sum"), (self.need_replication_factors, "replicate"),
             (self.permutation_factors, "halo")) for factor in factors]
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         """The rule in the notation of factor rules."""
         sides = [", ".join([" ".join(map(_dim, dims)) for dims in mappings])
                  for mappings in (self.operand_mappings, self.result_mappings)]
@@ -111,7 +111,11 @@ class SdyShardingRule:
         return " -> ".join(sides) + (f" | {kinds}" if kinds else "")
 
     def __repr__(self) -> str:
-        return f"SdyShardingRule({self})"
+        return f"SdyShardingRule({self.text()})"
+
+    def __str__(self) -> str:
+        return (f"SdyShardingRule({self.operand_mappings}, {self.result_mappings}, "
+                f"{self.factor_sizes})")
 
 
 def _dim(dim: Any) -> str:

@@ -285,7 +285,10 @@ def test_a_rule_of_objects_is_the_text_that_says_the_same():
     rule = SdyShardingRule(
         (ArrayMapping(BATCHING, CompoundFactor("a", "b"), "k"), ArrayMapping("k")),
         (ArrayMapping(BATCHING, "a", "b"),), reduction_factors=("k",))
-    assert str(rule) == "... (a b) k, k -> ... a b | k:sum"
+    assert rule.text() == "... (a b) k, k -> ... a b | k:sum"
+    assert str(SdyShardingRule((ArrayMapping("i"), ArrayMapping("j")),
+                               (ArrayMapping(CompoundFactor("j", "k")),), k=10)) == (
+        "SdyShardingRule((('i',), ('j',)), ((('j', 'k'),),), {'k': 10})")
     for given in (SdyShardingRule((("i", "k"),), (("i",),), reduction_factors=("k",)),
                   lambda mesh, operands, results: SdyShardingRule(
                       (("i", "k"),), (("i",),), reduction_factors=("k",))):
@@ -312,3 +315,19 @@ def test_objects_of_rules_are_checked(make, message):
         return
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_callbacks_without_a_rule_are_refused_unless_shardy_is_off():
+    @custom_partitioning
+    def same_again(x):
+        return x
+
+    same_again.def_partition(
+        infer_sharding_from_operands=lambda mesh, args, result: args[0].sharding,
+        partition=lambda mesh, args, result: (mesh, lambda x: x, args[0].sharding,
+                                              (args[0].sharding,)))
+    for call in (same_again, st.jit(same_again)):
+        with pytest.raises(NotImplementedError, match="Need to provide sharding_rule"):
+            call(np.ones(8))
+    with config.override(jax_use_shardy_partitioner=False):
+        assert st.jit(same_again)(np.ones(8)).shape == (8,)
