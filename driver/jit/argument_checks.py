@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
+from ...ir.settings.context import config
 from ...ir.types import ArrayType
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...tracer.references.ref import Ref, refuse_result
@@ -58,6 +59,14 @@ def _static_help(x: Any, name: str) -> Help:
         return f"pass an array for {name}, or close over the value"
     return (f"{name} is a part of the argument `{whole}`: pass it as an argument of its own and "
             "mark that static, or close over it")
+
+
+def run_in_python(f: Any, args: Any, kwargs: Any) -> None:
+    """Call a function that `debug_nans` has stopped with these numbers of Python, if there are any,
+    as JAX does: their arithmetic has errors of its own (ZeroDivisionError)."""
+    if any(type(x) in (int, float, complex) for x in tree.leaves((args, kwargs))):
+        with config.override(jax_disable_jit=True):
+            f(*args, **kwargs)
 
 
 def check_values(arguments: Arguments, leaves: Sequence[Any], args: Any, kwargs: Any) -> None:

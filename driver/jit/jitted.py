@@ -8,7 +8,6 @@ from __future__ import annotations
 import _thread
 import functools
 import sys
-import types
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ from ...ir.settings.context import STATE, call_settings, config, jit_disabled, t
 from ...ir.settings.phases import phase
 from ...ir.source.location import SCOPES
 from ...ir.source.wording import warn
-from ...ir.support.caches import Cache, tables
+from ...ir.support.caches import tables
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ...ir.values.shape_struct import ShapeDtypeStruct
@@ -42,7 +41,7 @@ from ...tracer.references.in_rules import refuse_traced_rule
 from ...tracer.references.ref import references
 from ...tracer.staging.bound_names import number_names
 from ...tracer.staging.name_scopes import named_scopes
-from ...tracer.staging.signature import Arguments, function_name, result_paths
+from ...tracer.staging.signature import function_name, result_paths
 from ...tracer.staging.staging import current_builder, record_mesh, trace_to_program
 from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
@@ -57,15 +56,16 @@ from .argument_checks import (
     check_values,
     qualified_name,
     refuse_large,
+    run_in_python,
 )
 from .boundary import Boundary
 from .donation import donated
 from .fast_calls import MISS, CallCache
 from .on_references import on_arguments, on_closed
+from .shared_traces import traces_of
 from .single_flight import CLAIMS, done_by_another, wake
 from .stages import Lowered, Traced
 
-_TRACES = tables("driver.jit.jitted.Jitted._traces", "traced programs of one function", 1024)
 _EXECUTABLES = tables("driver.jit.jitted.Jitted._executables",
                       "partitioned programs of one function", 1024)
 Found = tuple[Program, Any, list[Any]]
@@ -89,7 +89,7 @@ class Jitted:
         self.inline, self.keep_unused = inline, keep_unused
         self._device, self._options = device, options
         self._partition_options = judged
-        self._traces = _traces_of(f, boundary.arguments)
+        self._traces = traces_of(f, boundary.arguments)
         self._executables: dict[Any, Any] = _EXECUTABLES()
         self._quick = CallCache(boundary.arguments)
         self.on_values: dict[Any, Jitted] = {}       # functions of what references hold
@@ -116,6 +116,12 @@ class Jitted:
                 result = self._call(args, kwargs)
             return result
         except BaseException as error:
+            if isinstance(error, FloatingPointError):
+                try:
+                    run_in_python(self._f, args, kwargs)
+                except ArithmeticError as found:
+                    process_exception(found, self, args, kwargs, before)
+                    raise
             process_exception(error, self, args, kwargs, before)
             raise
 
@@ -372,27 +378,6 @@ class Jitted:
             return f"<PjitFunction of {self.__wrapped__!r}>"
         except Exception:                       # whatever the `repr` of a function of a user's does
             return "<PjitFunction>"
-
-
-# A function is one program however often it is jitted. A function that its own trace leads back to,
-# by a callback for instance, is held until others have come; jitted functions keep their traces.
-_SHARED_TRACES: weakref.WeakKeyDictionary[Any, dict[Any, dict[Any, Any]]] = (
-    weakref.WeakKeyDictionary())
-_SHARED = Cache("driver.jit.jitted._SHARED_TRACES",
-                "traces of functions, for all their jitted forms", 1024, _SHARED_TRACES)
-
-
-def _traces_of(f: Callable[..., Any], arguments: Arguments) -> dict[Any, Any]:
-    """The traces of a function, which all its jitted forms with these static arguments share."""
-    if type(f) is not types.FunctionType:
-        return _TRACES()
-    known = _SHARED_TRACES
-    if len(known.data) >= _SHARED.most and f not in known:  # type: ignore[attr-defined]
-        for entry in known.keyrefs()[:1 + _SHARED.most // 8]:
-            known.pop(entry(), None)
-    of_function = known.setdefault(f, {})
-    return of_function.setdefault((arguments.static_nums, arguments.static_names),
-                                  _TRACES())
 
 
 JITTED: weakref.WeakSet[Jitted] = weakref.WeakSet()

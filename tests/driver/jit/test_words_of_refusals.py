@@ -91,3 +91,22 @@ def test_a_leaked_value_is_said_to_be_made_where():
     for m in (st, jax):
         with pytest.raises(m.errors.UnexpectedTracerError, match=r"was created on line"):
             leak(m)
+
+
+def test_debug_nans_runs_a_function_of_numbers_again_in_python():
+    """As JAX does: the arithmetic of Python says what is wrong with them. Arrays stay as they are."""
+    jax = real_jax()
+
+    def quotient(x):
+        return 0.0 / x
+
+    for m in (st, jax):
+        f = m.jit(quotient)
+        f(2.0)
+        with m.debug_nans(True):
+            for call in (f, m.jit(lambda x, f=f: f(x) + 1)):
+                with pytest.raises(ZeroDivisionError, match="float division by zero") as e:
+                    call(0.0)
+                assert e.traceback[-1].name == "quotient"
+            with pytest.raises(FloatingPointError):
+                f(m.numpy.zeros(()))
