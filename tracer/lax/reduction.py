@@ -1,6 +1,7 @@
 """Functions of lax that combine elements along dimensions: reduce, scan along a dimension, sort."""
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -288,24 +289,43 @@ def approx_max_k(operand, k, reduction_dimension=-1, recall_target=0.95,
                  reduction_input_size_override=-1, aggregate_to_topk=True):
     """The k greatest elements along a dimension and their positions; here all of them are found.
 
-    recall_target, reduction_input_size_override: hints that an exact search does not need.
+    aggregate_to_topk: False for as many as an approximate search leaves to be sorted, of which the
+    k greatest are the first; recall_target and reduction_input_size_override say how many that are.
     """
-    return _exact_k(operand, k, reduction_dimension, recall_target, aggregate_to_topk)
+    count = _count(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
+                   aggregate_to_topk)
+    return top_k(operand, count, axis=reduction_dimension)
 
 
 def approx_min_k(operand, k, reduction_dimension=-1, recall_target=0.95,
                  reduction_input_size_override=-1, aggregate_to_topk=True):
     """The k least elements along a dimension and their positions, see `approx_max_k`."""
-    values, positions = _exact_k(neg_p.bind(operand), k, reduction_dimension, recall_target,
-                                 aggregate_to_topk)
+    count = _count(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
+                   aggregate_to_topk)
+    values, positions = top_k(neg_p.bind(operand), count, axis=reduction_dimension)
     return neg_p.bind(values), positions
 
 
-def _exact_k(operand: Any, k: int, dimension: int, recall: float, aggregate: bool) -> tuple:
+def _count(operand: Any, k: int, dimension: int, recall: float, whole_size: int, aggregate: bool
+           ) -> int:
+    """How many elements a search gives: k, or what XLA's reduction in tiles leaves of them."""
     if not issubdtype(dtype_name(operand), np.floating):
         raise ValueError("operand must be a floating type")
     if not 0 < recall <= 1:
         raise ValueError(f"recall_target out of range (0, 1]: {recall}")
-    if not aggregate:
-        raise NotImplementedError("aggregate_to_topk=False: an exact search has no larger result")
-    return top_k(operand, k, axis=dimension)
+    shape = shape_of(operand)
+    size = shape[canonical_axis(dimension, len(shape))]
+    tile = 1024 if len(shape) == 1 else 128
+    if aggregate:
+        return k
+    if size <= tile or k > 1 and recall == 1:
+        return size
+    if k == 1:
+        return tile
+    wanted = max(int((1 - k) / math.log(recall)), tile)
+    halvings = ((whole_size if whole_size >= 0 else size) // wanted).bit_length() - 1
+    if halvings <= 0:
+        return size
+    halvings = min(halvings, (size // tile - 1).bit_length())
+    tiles = math.ceil(size / tile)
+    return min(size, math.ceil(tiles / 2 ** halvings) * tile)

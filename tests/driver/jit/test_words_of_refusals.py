@@ -94,7 +94,7 @@ def test_a_leaked_value_is_said_to_be_made_where():
 
 
 def test_debug_nans_runs_a_function_of_numbers_again_in_python():
-    """As JAX does: the arithmetic of Python says what is wrong with them. Arrays stay as they are."""
+    """As JAX does: the arithmetic of Python says what is wrong with them, and not with arrays."""
     jax = real_jax()
 
     def quotient(x):

@@ -122,3 +122,17 @@ def test_a_tridiagonal_matrix_without_inverse_is_perturbed_as_in_jax(d):
     stacked = st.vmap(lambda *a: st.lax.linalg.tridiagonal_solve(*a, perturb_singular=True))(
         *[np.stack([a, a]) for a in args])
     np.testing.assert_array_equal(stacked, np.stack([got, got]))
+
+
+@pytest.mark.parametrize("shape, k, more", [
+    ((1000,), 5, {}), ((3, 1000), 5, {}), ((3, 1000), 1, {}), ((3, 5000), 10, {}),
+    ((5000,), 10, {"recall_target": 0.8}), ((2, 900), 3, {"recall_target": 1.0}),
+    ((2, 900), 3, {"reduction_input_size_override": 8000}), ((4, 3000, 2), 7, {})])
+def test_an_approximate_search_may_give_more_than_k(shape, k, more):
+    x = np.random.default_rng(0).permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
+    dimension = 1 if len(shape) == 3 else -1
+    for name in ("approx_max_k", "approx_min_k"):
+        got, want = (getattr(m.lax, name)(x, k, dimension, aggregate_to_topk=False, **more)
+                     for m in (st, real_jax()))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b)
