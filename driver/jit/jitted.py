@@ -234,7 +234,7 @@ class Jitted:
             outermost, key = key, (*key, "nested")
             found = traces.get(key) or traces.get(outermost)
         else:
-            found = traces.get(key)
+            found = traces.get(key) or traces.get((*key, "nested"))
         if found is not None:
             return found
         if self.known is not None:

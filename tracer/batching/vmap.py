@@ -122,7 +122,9 @@ def _prefix(what: str, axes: Any, full: Any, count: int) -> list[Any]:
 
 def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
     leaves, treedef = tree.flatten(results)
-    places = _prefix("vmap out_axes", out_axes, results, len(leaves))
+    inner = isinstance(out_axes, through.Besides)       # the first is what the user knows of
+    places = _prefix("vmap out_axes", tuple(out_axes) if inner else out_axes, results, len(leaves))
+    given = out_axes[0] if inner else out_axes
     out = []
     for i, (x, place) in enumerate(zip(leaves, places, strict=True)):
         try:
@@ -134,11 +136,11 @@ def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
         if place is None:
             if dim is not None:
                 where = ""
-                if isinstance(out_axes, (tuple, list, dict)):
-                    where = tree.keystr(tree.leaves_with_path(results)[i][0])
+                if isinstance(given, (tuple, list, dict)):
+                    where = tree.keystr(tree.leaves_with_path(results)[i][0][inner:])
                 name = builder.axis.name
                 fail(ValueError, f"vmap has mapped output (axis_name={name}) but out_axes is None"
-                     if out_axes is None and name is not None else
+                     if given is None and name is not None else
                      f"at vmap out_axes{where}, got axis spec None but output was "
                      f"batched on axis {dim}", code="mapped-output",
                      label="this result differs from example to example",

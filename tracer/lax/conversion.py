@@ -52,6 +52,8 @@ def convert_quietly(operand: Any, dtype: np.dtype) -> Array:
     """`convert_element_type` without its warning."""
     old = dtype_name(operand)
     if not isinstance(operand, Array):
+        if type(operand) is int and issubdtype(dtype, np.inexact):
+            operand = float(operand)                    # it need be no integer of a program
         return as_array(convert(operand, dtype))
     if old == dtype and not operand.aval.weak_type:
         return operand

@@ -220,6 +220,10 @@ def _auxiliary(fun: Callable[..., Any], has_aux: bool, boxes: list[Any]) -> Call
     return pure
 
 
+class Besides(tuple):
+    """`out_axes` of what `mapped` maps: those that the user gave, and those of references."""
+
+
 def mapped(vmap_call: Callable[..., Any]) -> Callable[..., Any]:
     """`vmap_call(fun, args, kwargs, in_axes, out_axes, ...)`: references are mapped as arrays are,
     and what is closed over is one for all examples."""
@@ -254,8 +258,8 @@ def mapped(vmap_call: Callable[..., Any]) -> Callable[..., Any]:
         pure.__name__ = getattr(fun, "__name__", type(fun).__name__)
         pure.__wrapped__ = fun                      # type: ignore[attr-defined] - its parameters
         own = [dims[i] for i in places]
-        result, values, closed = vmap_call(pure, args, kwargs, in_axes, (out_axes, own, None),
-                                           *rest)
+        result, values, closed = vmap_call(pure, args, kwargs, in_axes,
+                                           Besides((out_axes, own, None)), *rest)
         for ref, value in zip(given, values, strict=True):
             ref[...] = value
         write_all(boxes, closed)

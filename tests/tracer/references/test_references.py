@@ -314,3 +314,12 @@ def test_jit_traces_what_closes_over_references_once(transform) -> None:
     np.testing.assert_array_equal(other[...], [1, 5, 1])
     ref[...] = jnp.float32(4)
     np.testing.assert_allclose(f(0.5), want(4, 0.5), rtol=1e-6)
+
+
+def test_where_references_exist_errors_of_out_axes_name_what_the_user_returns():
+    kept = st.new_ref(1.0)
+    with pytest.raises(ValueError, match=r"at vmap out_axes\[1\]\['a'\], got axis spec None"):
+        st.vmap(lambda x: (x, {"a": x}), out_axes=(0, None))(jnp.arange(3))
+    with pytest.raises(ValueError, match=r"at vmap out_axes, got axis spec None"):
+        st.vmap(lambda x: x, out_axes=None)(jnp.arange(3))
+    assert float(kept[...]) == 1

@@ -274,3 +274,29 @@ def test_heavy_modules_are_loaded_when_first_used(program, more):
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
     assert not [m for m in (*HEAVY, *more) if m in loaded]
+
+
+def test_a_function_that_is_every_branch_is_traced_once():
+    traced = []
+
+    def double(x):
+        traced.append(x)
+        return 2 * x
+
+    assert float(st.lax.cond(True, double, double, 1.0)) == 2
+    assert float(st.lax.switch(1, [double, double, double], 1.0)) == 2
+    assert len(traced) == 2
+
+
+def test_a_function_that_was_traced_within_another_is_not_traced_again_outside():
+    traced = []
+
+    @st.jit
+    def inner(x):
+        traced.append(x)
+        return 2 * x
+
+    x = np.arange(5)
+    np.testing.assert_array_equal(st.jit(lambda x: inner(inner(x)))(x), 4 * x)
+    np.testing.assert_array_equal(inner(x), 2 * x)
+    assert len(traced) == 1

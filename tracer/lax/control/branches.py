@@ -151,8 +151,10 @@ def _switch(what: str, chosen: Any, index: Callable[[Any], Any],
     def run(value: Any, *values: Any) -> list[Any]:
         place = index(value)
         types = [typeof(x) for x in values]
-        bodies = [trace_body(b, in_tree, types) for b in branches] if what != "cond" else [
-            trace_body(b, in_tree, types) for b in reversed(branches)][::-1]    # true_fun first
+        # Each is traced once, and in `cond` true_fun first.
+        each = {id(b): b for b in (branches if what != "cond" else reversed(branches))}
+        found = {i: trace_body(b, in_tree, types) for i, b in each.items()}
+        bodies = [found[id(b)] for b in branches]
         _check(what, names, branches, bodies)
         deciding = typeof(place).varying
         if deciding and any(deciding - t.varying for t in bodies[0].program.out_avals):
