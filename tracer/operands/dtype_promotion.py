@@ -121,6 +121,9 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
                  ComplexWarning)
         return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=weak, sharding=None)
     kind = type(x)
+    if isinstance(dtype, ExtendedDType):
+        return convert_element_type_p.bind(np.asarray(x), new_dtype=dtype, weak_type=False,
+                                           sharding=None)
     if dtype in WIDE and not x64_enabled():     # constants of programs are narrower
         narrow = convert(x, canonicalize_dtype(dtype))
         return convert_element_type_p.bind(narrow, new_dtype=dtype, weak_type=weak, sharding=None)
@@ -136,8 +139,6 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
     value = np.asarray(x)
     if weak:
         return convert_element_type_p.bind(value, new_dtype=dtype, weak_type=True, sharding=None)
-    if isinstance(dtype, ExtendedDType):
-        raise TypePromotionError(f"cannot convert {value.dtype} to {dtype}")
     value = cast(value, dtype)
     return value if value.shape else value[()]
 

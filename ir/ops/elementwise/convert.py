@@ -40,6 +40,11 @@ def _convert_infer(x: ArrayType, *, new_dtype: Any, weak_type: bool, sharding: A
         fail(ValueError, f"Cannot convert_element_type from {long_name(x.dtype)} to "
              f"{long_name(new_dtype)}", code="dtype-not-accepted",
              help="`random.key_data` and `random.wrap_key_data` convert keys")
+    if x.dtype != new_dtype and is_extended(new_dtype):
+        fail(ValueError, f"cannot directly convert between extended dtypes: from {x.dtype} to "
+             f"{new_dtype}. Instead, convert to and from their representation dtypes",
+             code="dtype-not-accepted",
+             help="`random.key_data` and `random.wrap_key_data` convert keys")
     return x.shape, new_dtype, weak_type
 
 
