@@ -235,6 +235,8 @@ class Jitted:
             found = traces.get(key) or traces.get(outermost)
         else:
             found = traces.get(key) or traces.get((*key, "nested"))
+            if found is not None and found[2]:      # what it captures is a parameter there
+                found = traces.get(key)
         if found is not None:
             return found
         if self.known is not None:

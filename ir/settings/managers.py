@@ -16,10 +16,11 @@ _GUARDS = ("jax_transfer_guard", "jax_transfer_guard_host_to_device",
 
 
 class Setting:
-    """One setting. Called without a value, a flag is turned on."""
+    """One setting. Called without a value, a flag is turned on. with_it: others that a block sets
+    as well."""
 
-    def __init__(self, name: str, doc: str) -> None:
-        self.name, self.__doc__ = name, doc
+    def __init__(self, name: str, doc: str, with_it: tuple[str, ...] = ()) -> None:
+        self.name, self.__doc__, self.with_it = name, doc, with_it
 
     @property
     def value(self) -> Any:
@@ -33,7 +34,7 @@ class Setting:
                 raise TypeError(f"Context manager for {self.name} requires a value, got none")
             new_val = True
         config._check(self.name, new_val)
-        return config.override(**{self.name: new_val})
+        return config.override(**dict.fromkeys((self.name, *self.with_it), new_val))
 
     def __repr__(self) -> str:
         return f"<setting {self.name}={self.value!r}>"
@@ -77,7 +78,8 @@ threefry_partitionable = Setting(
     "jax_threefry_partitionable",
     "Whether each random number depends on its own position alone, not on the shape.")
 transfer_guard = Setting(
-    "jax_transfer_guard", "'allow', 'log' or 'disallow' implicit transfers; '..._explicit' all.")
+    "jax_transfer_guard", "'allow', 'log' or 'disallow' implicit transfers; '..._explicit' all.",
+    _GUARDS[1:])
 transfer_guard_host_to_device = Setting(
     "jax_transfer_guard_host_to_device",
     "As `transfer_guard`, for values of the host that are moved to a device.")

@@ -120,11 +120,15 @@ def _in_steps(x: Array, kind: str, lengths: tuple[int, ...]) -> Array:
     return lax.fft(x, kind, last) if kind == "irfft" else x
 
 
+def _refuse_several(name: str, axis: Any) -> None:
+    if isinstance(axis, (tuple, list)):
+        raise ValueError(f"jax.numpy.fft.{name} does not support multiple axes. Please use "
+                         f"jax.numpy.fft.{name}n. Got axis = {axis!r}.")
+
+
 def _one(name: str, kind: str) -> Callable[..., Array]:
     def f(a, n=None, axis=-1, norm=None):
-        if isinstance(axis, (tuple, list)):
-            raise ValueError(f"jax.numpy.fft.{name} does not support multiple axes. Please use "
-                             f"jax.numpy.fft.{name}n. Got axis = {axis!r}.")
+        _refuse_several(name, axis)
         return _transform(name, kind, a, None if n is None else (n,), (axis,), norm)
 
     f.__name__ = f.__qualname__ = name
@@ -160,6 +164,7 @@ fftn, ifftn, rfftn, irfftn = (_many(k + "n", k) for k in ("fft", "ifft", "rfft",
 def hfft(a, n=None, axis=-1, norm=None):
     """The transform of a signal with Hermitian symmetry, given by its first half; real."""
     check_arraylike("jnp.fft.hfft", a)
+    _refuse_several("hfft", axis)
     x = conj(a)
     swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
     size = 2 * (as_array(a).shape[axis] - 1) if n is None else n
@@ -169,6 +174,7 @@ def hfft(a, n=None, axis=-1, norm=None):
 def ihfft(a, n=None, axis=-1, norm=None):
     """The inverse of `hfft`: the first half of a Hermitian signal."""
     check_arraylike("jnp.fft.ihfft", a)
+    _refuse_several("ihfft", axis)
     swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
     return conj(rfft(a, n, axis, swapped))
 

@@ -201,8 +201,17 @@ def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Ite
     PLAIN_LEAVES.discard(nodetype)
 
     def to_children(x: Any) -> tuple[Any, ...]:
-        children, aux = flatten_func(x)
-        children = tuple(children)
+        found = flatten_func(x)
+        if type(found) is not tuple or len(found) != 2:
+            raise ValueError("The to_iterable function for a custom PyTree node should return a "
+                             f"(children, aux_data) tuple, got {found!r}")
+        children, aux = found
+        try:
+            children = tuple(children)
+        except TypeError:
+            raise ValueError(
+                "The to_iterable function for a custom PyTree node should return a (children, "
+                f"aux_data) tuple where 'children' is iterable, got {found!r}") from None
         if flatten_with_keys_func is not None:
             entries = tuple(ChildKey(k) for k, _ in flatten_with_keys_func(x)[0])
             return children, aux, entries

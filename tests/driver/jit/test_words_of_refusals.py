@@ -110,3 +110,39 @@ def test_debug_nans_runs_a_function_of_numbers_again_in_python():
                 assert e.traceback[-1].name == "quotient"
             with pytest.raises(FloatingPointError):
                 f(m.numpy.zeros(()))
+
+
+@pytest.mark.parametrize("name", ["fft", "irfft", "hfft", "ihfft"])
+def test_transforms_of_one_dimension_refuse_several_by_their_own_names(name):
+    for m in (st, real_jax()):
+        with pytest.raises(ValueError, match=rf"fft\.{name} does not support multiple axes\. "
+                                             rf"Please use .*\.fft\.{name}n"):
+            getattr(m.numpy.fft, name)(np.ones((2, 3)), axis=[0, 1])
+
+
+@pytest.mark.parametrize("children", [(1, 2, 3), [(1,), 2], None, (1, 2)], ids=str)
+def test_a_node_that_is_taken_apart_wrongly_is_refused_in_the_words_of_jax(children):
+    words = []
+    for m in (st, real_jax()):
+        node = type("Node", (), {})
+        m.tree_util.register_pytree_node(node, lambda x: children, lambda aux, xs: aux)
+        with pytest.raises(ValueError, match="The to_iterable function for a custom") as e:
+            m.tree_util.tree_leaves(node())
+        words.append(str(e.value).split("\n")[0])
+    assert words[0] == words[1]
+
+
+@pytest.mark.parametrize("outer, inner", [("disallow", "allow"), ("allow", "disallow")])
+@pytest.mark.parametrize("first", ["transfer_guard", "transfer_guard_host_to_device"])
+@pytest.mark.parametrize("second", ["transfer_guard", "transfer_guard_host_to_device"])
+def test_the_innermost_guard_counts(first, second, outer, inner):
+    def allowed(m: ModuleType) -> bool:
+        with getattr(m, first)(outer), getattr(m, second)(inner):
+            try:
+                m.numpy.add(np.ones(3), np.ones(3))
+            except Exception as e:
+                assert "Disallowed host-to-device transfer" in str(e)
+                return False
+            return True
+
+    assert allowed(st) is allowed(real_jax()) is (inner == "allow")

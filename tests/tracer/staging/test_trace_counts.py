@@ -300,3 +300,7 @@ def test_a_function_that_was_traced_within_another_is_not_traced_again_outside()
     np.testing.assert_array_equal(st.jit(lambda x: inner(inner(x)))(x), 4 * x)
     np.testing.assert_array_equal(inner(x), 2 * x)
     assert len(traced) == 1
+    shift = jnp.arange(5)
+    captures = st.jit(lambda x: x + shift)
+    np.testing.assert_array_equal(st.jit(lambda x: captures(captures(x)))(x), 3 * x)
+    np.testing.assert_array_equal(captures(x), 2 * x)
