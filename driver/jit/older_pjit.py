@@ -78,6 +78,8 @@ def pjit(fun: Callable[..., Any] | None = None, in_shardings: Any = _NOT_GIVEN,
         warn("FROM_GDA is deprecated: an argument without a sharding in `in_shardings` keeps its "
              "own. With `jit`, write None in its place, or leave `in_shardings` out.",
              DeprecationWarning)
+    if isinstance(in_shardings, list):
+        in_shardings = tuple(in_shardings)
     arguments = dict(others, in_shardings=_of_jit(in_shardings),
                      out_shardings=_of_jit(out_shardings), static_argnums=static_argnums,
                      static_argnames=static_argnames, donate_argnums=donate_argnums)
@@ -221,8 +223,6 @@ def _of_jit(shardings: Any) -> Any:
     """What jit takes: None is the same on all devices of the context mesh, if there is one."""
     if shardings is _NOT_GIVEN:
         return None
-    if isinstance(shardings, list):
-        shardings = tuple(shardings)
     made = _map(shardings, lambda s: ON_CONTEXT_MESH if s is None else (
         None if isinstance(s, FromGda) else s))
     return None if all(s is None for s in tree.leaves(made, is_sharding)) else made

@@ -289,3 +289,11 @@ def test_turning_it_on_warns():
     with pytest.warns(DeprecationWarning, match="always on.*Remove this line") as said:
         config.update("jax_array", True)
     assert said[0].filename == __file__
+
+
+def test_shardings_of_a_list_of_results_are_a_list():
+    x = jnp.ones([])
+    nothing = [None] * 3
+    assert len(pjit(lambda x: x, (nothing,), nothing)([x, x, x])) == 3
+    with pytest.raises(ValueError, match="different lengths of list at key path"):
+        pjit(lambda x: x, (nothing,), [None, None])([x, x, x])
