@@ -326,7 +326,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
            out_sharding: Any = None) -> Array:
     """Samples from the Gumbel distribution: -log(-log u) for uniform u.
 
-    mode: "low" (default), "high" or "highest", how fine u is near 1, where the large ones come from.
+    mode: "low" (default), "high" or "highest", how fine u is near 1, where large ones come from.
     """
     key, _ = checked_key("gumbel", key)
     dtype = sampled_dtype("gumbel", dtype)
