@@ -19,6 +19,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
 from shardtrace.ir.settings.context import config
 
@@ -59,6 +60,22 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
                else os.cpu_count() or 1, _MOST_WORKERS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Of a test that passes in one of several processes one report is sent, not three: to send and
+    to read them takes longer than to run the shortest tests.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    hooks, where = item.ihook, {"nodeid": item.nodeid, "location": item.location}
+    hooks.pytest_runtest_logstart(**where)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            hooks.pytest_runtest_logreport(report=report)
+    hooks.pytest_runtest_logfinish(**where)
+    return True
 
 
 def pytest_collection_finish() -> None:
