@@ -34,8 +34,8 @@ sys.dont_write_bytecode = False
 gc.disable()               # until all is collected
 
 _MOST_WORKERS = 8          # each holds up to 1.5 GB
-_MANY = 4_000_000          # blocks of memory, of some 100 bytes
-_blocks = 0                # that were there when all objects were looked through last
+_MANY = 2_000_000          # blocks of memory, of some 100 bytes
+_blocks = 0                # that were there when objects were set aside last
 
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
@@ -85,28 +85,29 @@ def pytest_collection_finish() -> None:
     """
     gc.set_threshold(3_000_000, 5, 5)
     gc.enable()
-    _collect_and_freeze()
+    _set_aside()
 
 
-def _collect_and_freeze() -> None:
+def _set_aside() -> None:
+    """Collect what has been left in cycles, and walk through what stays no more."""
     global _blocks
-    gc.unfreeze()
     gc.collect()
     gc.freeze()
     _blocks = sys.getallocatedblocks()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _earlier_objects_are_not_walked_through() -> None:
-    """Full collections, for which some tests ask, look at what the file's tests made alone.
-
-    What earlier files left in cycles is collected once it may be much: to look through all that
-    they left would take a tenth of the time of the tests.
-    """
+def _what_earlier_files_left_is_set_aside() -> None:
+    """Where it is much: to do so after each file takes a tenth of the time of the tests."""
     if sys.getallocatedblocks() > _blocks + _MANY:
-        _collect_and_freeze()
-    else:
-        gc.freeze()
+        _set_aside()
+
+
+@pytest.fixture(scope="module")
+def only_own_objects() -> None:
+    """Full collections look at what the file's tests made alone, and `gc.get_objects` has no other.
+    """
+    _set_aside()
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ def python_calls(f: Callable[..., Any], *args: Any, events: tuple[str, ...] = ("
         nonlocal count
         count += event in events
 
-    gc.collect()
     gc.disable()
     left = [*BOXES]              # references of earlier tests, for which functions are looked at
     BOXES.clear()

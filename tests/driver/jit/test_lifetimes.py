@@ -48,7 +48,7 @@ def no_collections() -> Iterator[None]:
         gc.enable()
 
 
-@pytest.mark.usefixtures("no_collections")
+@pytest.mark.usefixtures("only_own_objects", "no_collections")
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_leaves_no_cycles(name: str, executor: str) -> None:
     mesh = st.make_mesh((2, 2), ("x", "y"))
