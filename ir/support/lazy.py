@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LazyModule", "lazy_import", "lazy_names", "lazy_pattern"]
+__all__ = ["LazyModule", "lazy_import", "lazy_names", "lazy_pattern", "load_all"]
 
 
 class LazyModule(ModuleType):
@@ -62,6 +63,12 @@ def lazy_import(name: str, package: str | None = None) -> Any:
     if not name or (name.startswith(".") and not package):
         raise ValueError(f"lazy_import needs an absolute module name, got {name!r}")
     return LazyModule(importlib.util.resolve_name(name, package))
+
+
+def load_all(package: ModuleType) -> None:
+    """Import every module of a package: for a process whose copies should have nothing to load."""
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
 
 
 class _LazyPattern:
