@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -65,9 +64,12 @@ def lazy_import(name: str, package: str | None = None) -> Any:
     return LazyModule(importlib.util.resolve_name(name, package))
 
 
+_pkgutil = lazy_import("pkgutil")
+
+
 def load_all(package: ModuleType) -> None:
     """Import every module of a package: for a process whose copies should have nothing to load."""
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+    for module in _pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
 
 
