@@ -137,7 +137,7 @@ class _Stack(threading.local):
         self.stack: list[Any] = []
 
 
-_FRAMES, PASSED, _TRACED_FOR = _Stack(), _Stack(), _Stack()
+_FRAMES, PASSED, TRACED_FOR = _Stack(), _Stack(), _Stack()
 """The frames around the place that runs, the functions there that stand-ins are passed to, and what
 these functions are traced for."""
 
@@ -155,15 +155,15 @@ class traced_for:
         self.what = what
 
     def __enter__(self) -> None:
-        _TRACED_FOR.stack.append(self.what)
+        TRACED_FOR.stack.append(self.what)
 
     def __exit__(self, *exc: object) -> None:
-        _TRACED_FOR.stack.pop()
+        TRACED_FOR.stack.pop()
 
 
 def traced_by() -> str:
     """What the function is traced for."""
-    return _TRACED_FOR.stack[-1] if _TRACED_FOR.stack else "jit"
+    return TRACED_FOR.stack[-1] if TRACED_FOR.stack else "jit"
 
 
 def unwritten(call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[bool, Any]:
