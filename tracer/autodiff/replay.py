@@ -13,12 +13,13 @@ import numpy as np
 from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.settings.context import STATE, interpreter_context
+from ...ir.settings.context import STATE, config, interpreter_context
 from ...ir.source.location import UNKNOWN, Location, is_ours
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ..references.frames import no_references
 from ..staging.bound_names import copy_names
+from ..staging.leaks import watching
 from ..staging.staging import Builder, canonical_value, trace_to_program
 from ..staging.tracer import type_of_constant
 
@@ -234,6 +235,9 @@ def evaluate(program: Program, values: Sequence[Any], word: str = "", *, edited:
 def stage(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], like: Program, *,
           name: str | None = None) -> Program:
     """The program of `f`, on its own: made out of `like`, whose mesh and constants it shares."""
+    if watching():                    # what is built beside this program keeps its tracers for now
+        with config.override(jax_check_tracer_leaks=False):
+            return stage(f, types, like, name=name)
     observers, STATE.on_equation = STATE.on_equation, []
     try:
         with interpreter_context(None), no_references():
