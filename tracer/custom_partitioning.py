@@ -150,7 +150,7 @@ class custom_partitioning:
             fail(NotImplementedError, "Shardy is used, but sharding propagation callbacks instead "
                  "of sharding_rule are provided. Need to provide sharding_rule to migrate to "
                  "Shardy.", code="no-partition",
-                 help='give a rule such as "i k, k j -> i j" (`shardtrace help rules`)')
+                 help="give `def_partition` a `sharding_rule`")
         if kwargs:
             bound = inspect.signature(self.fun).bind(*args, **kwargs)
             bound.apply_defaults()
