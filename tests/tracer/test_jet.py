@@ -6,7 +6,8 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.experimental.jet import jet
+from shardtrace.experimental.jet import fact, jet
+from tests.real_jax import real_jax
 
 FUNCTIONS = {
     "sin": jnp.sin,
@@ -54,3 +55,11 @@ def test_series_are_jaxs():
                           jax.tree.leaves(real.jet(f(jax), *args)), strict=True):
         assert have.dtype == want.dtype
         np.testing.assert_allclose(have, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [3, 3.0, np.float32(3), np.arange(3), np.int64(4)], ids=repr)
+def test_a_factorial_is_as_weakly_typed_as_in_jax(n):
+    real_jax()
+    got, want = fact(n), pytest.importorskip("jax.experimental.jet").fact(n)
+    assert (got.dtype, got.weak_type) == (want.dtype, want.weak_type)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
