@@ -145,7 +145,7 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
 
 def strong(x: Any) -> Any:
     """`x` with a dtype that is not weak, for functions whose results JAX does not leave weak."""
-    return convert(x, x.aval.dtype) if x.aval.weak_type else x
+    return convert(x, x.aval.dtype) if isinstance(x, Array) and x.aval.weak_type else x
 
 
 def strong_array(x: Any) -> Any:

@@ -2,6 +2,7 @@
 tuples, slices that fill up."""
 from __future__ import annotations
 
+import functools
 from types import ModuleType
 
 import numpy as np
@@ -136,3 +137,21 @@ def test_an_approximate_search_may_give_more_than_k(shape, k, more):
                      for m in (st, real_jax()))
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("num", [0, 1, 2])
+@pytest.mark.parametrize("endpoint", [True, False])
+@pytest.mark.parametrize("start", [0.0, np.zeros(2, np.float32)], ids=["number", "array"])
+def test_the_step_of_linspace_is_one_number_where_there_is_none(num, endpoint, start):
+    got, want = (m.numpy.linspace(start, 1.0, num, endpoint=endpoint, retstep=True)
+                 for m in (st, real_jax()))
+    for a, b in zip(got, want, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        np.testing.assert_array_equal(a, b)
+
+
+def test_derivatives_of_ldexp_and_frexp_at_numpy_arrays():
+    x, n = np.ones(2, np.float32), np.array([1, 2])
+    for f in (lambda m, x: m.numpy.ldexp(x, n), lambda m, x: m.numpy.frexp(x)[0]):
+        got, want = (m.jvp(functools.partial(f, m), (x,), (x,)) for m in (st, real_jax()))
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(want))

@@ -158,12 +158,10 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
         if endpoint:
             out = lax.concatenate([out, lax.expand_dims(last, (0,))], 0)
     elif num == 1:
-        step = lax.full_like(first, np.nan if endpoint else 0)
-        if not endpoint:
-            step = sub_p.bind(last, first)
+        step = as_array(convert(np.nan, compute)) if endpoint else sub_p.bind(last, first)
         out = reshape_to(first, (1, *shape))
     else:
-        step = lax.full_like(first, np.nan)
+        step = as_array(convert(np.nan, compute))
         out = filled_as((0, *shape), convert(0, compute))
     if axis:
         order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)]
