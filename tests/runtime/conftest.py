@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from shardtrace.driver.jit.jitted import JITTED
 from shardtrace.engines.engine import ENGINES
 from shardtrace.ir import dialect
 from shardtrace.ir.builder import ProgramBuilder
@@ -19,14 +18,13 @@ from shardtrace.ir.settings.context import config
 from shardtrace.ir.shardings.normalized import unsharded
 from shardtrace.ir.shardings.sharding import named_sharding_abstract
 from shardtrace.ir.spec import axis_factor, spec_from_entries
-from shardtrace.ir.support.caches import CACHES, forget
 from shardtrace.ir.types import array_type
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
 
 from ..comparisons import same_bits
-from ..executors import FURTHER
+from ..executors import FURTHER, forget_plans
 
 assert dialect.OPS is OPS
 
@@ -173,13 +171,9 @@ def both(program, mesh, arguments, rtol=2e-5, atol=2e-5):
 @pytest.fixture(autouse=True)
 def plans_made_anew(request):
     """Where a test sets what plans depend on: a program that cannot be told from one before would
-    run as that one was planned. (What is known of ops and shardings stays: to find that again would
-    take longer than most tests.)
-    """
+    run as that one was planned."""
     if "monkeypatch" in request.fixturenames:
-        for jitted in list(JITTED):
-            jitted.clear_cache()
-        forget(*[name for name in CACHES if name.startswith(("driver.", "runtime."))])
+        forget_plans()
 
 
 @pytest.fixture
