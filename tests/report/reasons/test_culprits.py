@@ -32,12 +32,16 @@ def marked(source):
     return [start + i for i, text in enumerate(lines) if "# culprit" in text]
 
 
-def concrete(spec, seed):
+@functools.lru_cache(32)        # of those that many programs take
+def numbers(shape, dtype, seed):
     rng = np.random.default_rng(seed)
-    if spec.dtype == np.int32:
-        value = rng.integers(0, 60, spec.shape).astype(np.int32)
-    else:
-        value = (rng.standard_normal(spec.shape, np.float32) * 0.05).astype(spec.dtype)
+    if dtype == np.int32:
+        return rng.integers(0, 60, shape).astype(np.int32)
+    return (rng.standard_normal(shape, np.float32) * 0.05).astype(dtype)
+
+
+def concrete(spec, seed):
+    value = numbers(spec.shape, spec.dtype, seed)
     return value if spec.sharding is None else st.device_put(value, spec.sharding)
 
 
