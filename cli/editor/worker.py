@@ -10,10 +10,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import importlib
 import json
 import os
-import pkgutil
 import tempfile
 import time
 import warnings
@@ -23,6 +21,7 @@ from typing import Any
 
 from ... import runtime, tracer
 from ...driver.execution.call_capture import unwatched
+from ...ir.support.lazy import load_all
 from ...report.explanation import Explanation
 from ...report.views.costs import fix_data
 from ...report.views.data import source_data
@@ -77,8 +76,7 @@ def serve() -> int:
         path.write_text(_WARM)
         look({"path": str(path), "seconds": 10.0}, lambda found: None)
     for room in (tracer, runtime):       # what files may need besides
-        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
-            importlib.import_module(module.name)
+        load_all(room)
     gc.disable()                         # its copies live for one answer
     gc.freeze()
     waiting = Isolated(answer)
