@@ -69,12 +69,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """
     if not hasattr(item.config, "workerinput"):
         return None
-    hooks, where = item.ihook, {"nodeid": item.nodeid, "location": item.location}
-    hooks.pytest_runtest_logstart(**where)
     for report in runtestprotocol(item, log=False, nextitem=nextitem):
         if report.when == "call" or not report.passed:
-            hooks.pytest_runtest_logreport(report=report)
-    hooks.pytest_runtest_logfinish(**where)
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
 
