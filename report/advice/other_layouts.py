@@ -1,6 +1,7 @@
 """Layouts that a value might have instead of the one that it has."""
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -10,10 +11,8 @@ from ...ir.types import Entries
 
 
 def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
-                  axes: tuple[str, ...], wanted: Entries | None, others: bool = False
-                  ) -> Iterator[Entries]:
-    """Other layouts of the same value that differ in these axes alone, that which is wanted first;
-    others: that have another axis of the mesh instead of them.
+                  axes: tuple[str, ...], wanted: Entries | None) -> Iterator[Entries]:
+    """Other layouts of the same value that differ in these axes alone, that which is wanted first.
     """
     seen: set[Entries] = set()
     entries, wanted = merged(entries, mesh), merged(wanted, mesh) if wanted else wanted
@@ -23,24 +22,59 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
         yield wanted
     if any(":" in str(a) for e in entries for a in e):
         return                                   # parts of axes are not for users to write
-    bare = tuple(tuple(a for a in e if a not in axes) for e in entries)
-    taken = {a for e in entries for a in e}
-    spread = [axes] if not others else [
-        (a,) for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
-        if kind != AxisType.Manual and not {a} & {*taken, *axes} and taken & {*axes}]
-    for own in spread:
-        for d in range(len(shape)):
-            new = (*bare[:d], (*bare[d], *own), *bare[d + 1:])
-            parts = math.prod(map(mesh.axis_size, new[d]))
-            if new not in seen and shape[d] % parts == 0 and shape[d] >= parts:
-                seen.add(new)
-                yield new
-    if others:
-        return
+    bare = _without(entries, axes)
+    for new in _with(mesh, shape, bare, axes):
+        if new not in seen:
+            seen.add(new)
+            yield new
     if bare not in seen:
         yield bare
     if entries not in seen and any(entries) and entries != bare:
         yield entries                # pinned as it is, against what propagates through
+
+
+def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
+                        axes: tuple[str, ...], annotated: bool) -> Iterator[Entries]:
+    """Layouts of a value that has other axes of the mesh instead of these. annotated: the user has
+    laid it out, so that it may have been so by mistake: also with the axes of two dimensions
+    exchanged, with one axis of all instead of what it has, or with one more.
+    """
+    entries = merged(entries, mesh)
+    if any(":" in str(a) for e in entries for a in e):
+        return
+    taken = {a for e in entries for a in e}
+    starts = [_without(entries, axes)] if taken & {*axes} else []
+    if annotated:
+        starts += [_without(entries, tuple(taken)), entries]
+        for d, e in itertools.combinations(range(len(shape)), 2):
+            new = list(entries)
+            new[d], new[e] = entries[e], entries[d]
+            if entries[d] and entries[e] and all(_divides(mesh, *x) for x in zip(
+                    shape, new, strict=True)):
+                yield tuple(new)
+    for start in starts:
+        has = {a for e in start for a in e}
+        for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True):
+            if kind != AxisType.Manual and a not in has and (annotated or a not in axes):
+                yield from _with(mesh, shape, start, (a,))
+
+
+def _without(entries: Entries, axes: tuple[str, ...]) -> Entries:
+    return tuple(tuple(a for a in e if a not in axes) for e in entries)
+
+
+def _with(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...]
+          ) -> Iterator[Entries]:
+    """The layout with these axes on each of the dimensions in turn that they divide."""
+    for d in range(len(shape)):
+        new = (*entries[d], *axes)
+        if _divides(mesh, shape[d], new):
+            yield (*entries[:d], new, *entries[d + 1:])
+
+
+def _divides(mesh: AbstractMesh, size: int, axes: tuple[str, ...]) -> bool:
+    parts = math.prod(map(mesh.axis_size, axes))
+    return size % parts == 0 and size >= parts
 
 
 def merged(entries: Entries, mesh: AbstractMesh) -> Entries:

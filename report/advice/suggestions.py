@@ -25,13 +25,14 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.support.progress import counted
-from ...partitioner.collectives import CollectiveRecord
+from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.cost.figures import Figures
 from ...partitioner.cost.topology import Topology
 from ..reasons.causes import Cause
 from .candidates import Candidates
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, text_of
 from .code_changes import Rewritten
+from .kinds import IDLE, Kinds
 from .suggestion import Found, Suggestion
 from .trials import MUCH, Budget, Subject, Trials, Tried, key_of, short_trials
 
@@ -48,6 +49,14 @@ _SOME = 1.01       # times the memory or operations that count as raising them
 _RAISED = 0.9      # what a second counts that is saved by raising memory or operations
 _GONE = 0.1        # of the bytes, or the time, of what goes: if less is saved it goes elsewhere
 _LARGEST = 1000    # times the data up to which a turn of the ranking is told
+_LITTLE = 0.01     # part of the bytes of a collective that is next to none of them
+_INDIRECT = 0.8    # what a second counts that is saved by changing what is not behind a collective
+_OTHERS = 0.25     # what it counts if a value is split over other axes
+_IDLE = 0.5        # and if nothing else is split over these
+_COMPUTED = 0.25   # and of it those that are saved by computing less
+_KEPT = 8          # suggestions for one collective
+_CALLERS = 0.9     # of the bytes that are saved: if whoever calls gathers as many, they are his;
+#                    and what each second counts less that is saved so
 
 
 class Search:
@@ -88,21 +97,21 @@ class Search:
         if short is not None and not short.before.at.get(key_of(record)):
             short = None                     # what was left out of it was what this is about
         left = self.budget.left * (1 / 2 if self.found else 2 / 3)
-        search = _One(self, short or self.whole, record, left)
+        known = set(candidates)
+        others = [c for c in self.candidates.of(record, cause, others=True) if c not in known]
+        kinds = Kinds(self.candidates, cause, frozenset(itertools.chain(*others)))
+        search = _One(self, short or self.whole, record, kinds, left)
         stopped = False
         try:
             search.run(candidates, _FIRST)
-            if not any(map(search.is_best, search.found)):
-                others = [c for c in self.candidates.of(record, cause, others=True)
-                          if c not in candidates]
-                candidates += others
-                search.run(others, _SECOND)
+            candidates += others
+            search.run(others, _SECOND, 0 if math.isinf(self.budget.left) else self.most // 2)
             search.combine()
         except KeyboardInterrupt:
             stopped, self.budget.left = True, 0.0
         found = search.ranked()
         if short is not None:
-            found = self.confirmed(found, record, short)
+            found = self.confirmed(found, record, kinds, short)
         found = _without_repeats(found)
         self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
         return Found(tuple(found), search.count, len(candidates), stopped, self.turn(found))
@@ -123,12 +132,12 @@ class Search:
                  if (k := _overtakes(first, time, latency)) is not None]
         return min(turns, key=lambda t: t[0], default=None)
 
-    def confirmed(self, found: Sequence[Suggestion], record: CollectiveRecord, short: Trials
-                  ) -> list[Suggestion]:
+    def confirmed(self, found: Sequence[Suggestion], record: CollectiveRecord, kinds: Kinds,
+                  short: Trials) -> list[Suggestion]:
         """The best of what was found for the short program, tried on the whole one where there is
         time; else with figures in proportion.
         """
-        whole = _One(self, self.whole, record, 0)
+        whole = _One(self, self.whole, record, kinds, 0)
         for s in _without_repeats(found)[:SHOWN]:
             tried = self.whole.known(s.changes)
             if not tried and self.whole.work <= self.budget.left:
@@ -143,9 +152,14 @@ class Search:
 class _One:
     """The search for what avoids one collective of a program. left: the budget at which it ends."""
 
-    def __init__(self, search: Search, trials: Trials, record: CollectiveRecord, left: float
-                 ) -> None:
+    def __init__(self, search: Search, trials: Trials, record: CollectiveRecord, kinds: Kinds,
+                 left: float) -> None:
         self.search, self.trials, self.record, self.left = search, trials, record, left
+        self.kinds = kinds
+        alike = [r.total for r in collectives(trials.partitioned.local)
+                 if key_of(r) == key_of(record) and r.received_bytes == record.received_bytes]
+        # the part that it is, with its like, of what is exchanged so at its line
+        self.own = sum(alike) / max(1, trials.before.at.get(key_of(record), 0))
         self.found: list[Suggestion] = []
         self.count = 0
         self.start = search.budget.left
@@ -164,12 +178,14 @@ class _One:
         return self.affordable and (
             math.isinf(left) or left >= self.start - part * (self.start - self.left))
 
-    def run(self, candidates: Sequence[tuple[Change, ...]], part: float) -> None:
-        """Try single changes, in this order, as far as this part of the budget goes."""
+    def run(self, candidates: Sequence[tuple[Change, ...]], part: float, more: int = 0) -> None:
+        """Try single changes, in this order, as far as this part of the budget goes. more: how many
+        are tried besides the most for one collective.
+        """
         record = self.record
         # what was tried for another collective costs nothing
         singles = sorted(candidates, key=lambda c: not self.trials.known(c))
-        for changes in counted(singles[:self.search.most - self.count],
+        for changes in counted(singles[:self.search.most + more - self.count],
                                f"changes tried for {record.kind} of {record.source}"):
             if not self.room(part) and not self.trials.known(changes):
                 return
@@ -269,7 +285,7 @@ class _One:
                           removes, tuple(changes), self.search.subject, False,
                           self.trials.latency_of(tried),
                           left / max(1, self.trials.before.at.get(key, 0)),
-                          new.memory.argument_bytes)
+                          new.memory.argument_bytes, new.times.communication)
 
     def elsewhere(self, tried: Tried, left: int) -> bool:
         """Are the bytes only received at another line: neither fewer of them, nor in less time?"""
@@ -282,39 +298,70 @@ class _One:
 
     def harm(self, s: Suggestion) -> int:
         """Does it raise memory or operations: 0 no, 1 somewhat, 2 much? Arguments that take much
-        more count somewhat: they were gathered by who passes them.
+        more count somewhat: they were gathered by who passes them; more bytes received count much.
         """
         base = self.trials.base
         some = (s.peak_bytes > base.peak_bytes * _SOME or s.flops > base.flops * _SOME
                 or s._arguments > base.memory.argument_bytes * MUCH)
-        return int(some) + int(self.trials.much(s.peak_bytes, s.flops))
+        much = (self.trials.much(s.peak_bytes, s.flops)
+                or s.received_bytes > base.received_bytes * _SOME)
+        return 2 if much else int(some)
+
+    def callers(self, s: Suggestion) -> float:
+        """The part of the bytes that it saves which whoever passes the arguments gathers instead.
+        """
+        base = self.trials.base
+        grown = s._arguments - base.memory.argument_bytes
+        if grown <= base.memory.argument_bytes * (_SOME - 1):
+            return 0.0
+        return min(1.0, grown / max(grown, base.received_bytes - s.received_bytes)) if (
+            s.received_bytes < base.received_bytes) else 1.0
+
+    def avoids(self, s: Suggestion) -> bool:
+        """Does it remove the collective, or nearly, or as much as that is of what is exchanged at
+        its line; and not only hand it to the caller?
+        """
+        return (s.removes or s._left <= 1 - self.own * (1 - _LITTLE)) and (
+            self.callers(s) <= _CALLERS)
 
     def ranked(self) -> list[Suggestion]:
-        """The best first; one that does nearly as much as several changes comes before them."""
-        found, base = sorted(self.found, key=self.rank), self.trials.base.time
+        """The best first; one that does nearly as much as several changes comes before them. Where
+        it does without other axes, those over others are another matter.
+        """
+        found = sorted(self.found, key=self.rank)
         for i, s in enumerate(found):
             first = found[0]
-            if set(s.changes) < set(first.changes) and s.nearly_removes and (
-                    self.harm(s) <= self.harm(first)
-                    and (base - s.time) * _MORE >= base - first.time):
+            if set(s.changes) < set(first.changes) and (_alike(s, first) or (
+                    self.avoids(s) and self.harm(s) <= self.harm(first)
+                    and self.worth(s) * _MORE >= self.worth(first))):
                 found.insert(0, found.pop(i))
+        if found and self.is_best(found[0]) and not self.kinds.over(found[0].changes):
+            found = [s for s in found if not self.kinds.over(s.changes)]
         return found
 
     def is_best(self, s: Suggestion) -> bool:
         """Does it remove the collective, lower the time, and raise nothing?"""
         faster = s.time < self.trials.base.time * (1 - _SAME)
-        return s.nearly_removes and faster and not self.harm(s)
+        return self.avoids(s) and faster and not self.harm(s)
 
     def worth(self, s: Suggestion) -> float:
-        """The seconds that it saves, which count less where it raises memory or operations (where
-        much, as the square of how many times) or takes more of its arguments, which who passes them
-        would gather.
+        """The seconds that it saves, which count less where it raises memory, operations or bytes
+        (where much, as the square of how many times); not for what the caller gathers instead.
         """
         base, harm = self.trials.base, self.harm(s)
-        times = max(s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0))
-        taken = s._arguments / max(1, base.memory.argument_bytes)
-        factor = (1.0, _RAISED, times ** -2.0)[harm]
-        return (base.time - s.time) * (min(factor, taken ** -0.5) if taken > MUCH else factor)
+        times = max(s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0),
+                    s.received_bytes / max(base.received_bytes, 1))
+        factor = (1.0, _RAISED, times ** -2.0)[harm] * (1 - _CALLERS * self.callers(s))
+        saved = base.time - s.time
+        if not self.kinds.direct(s.changes):
+            factor *= _INDIRECT
+        if self.kinds.splits(s.changes):        # what is computed less is another matter
+            saved = min(saved, max(0.0, base.times.communication - s._exchange))
+        over = self.kinds.over(s.changes)
+        if over:
+            saved = saved + (base.time - s.time - saved) * _COMPUTED
+            factor *= _IDLE if over == IDLE else _OTHERS
+        return saved * factor
 
     def rank(self, s: Suggestion) -> tuple:
         # of equals rather what is written in the function, and less rather than more of it
@@ -324,8 +371,10 @@ class _One:
                      else int(c.spec is not None) for c in written)
         pace = math.floor(math.log(max(base - self.worth(s), 1e-12)) / math.log1p(_ALIKE))
         harm = self.harm(s)
-        return (not s.nearly_removes, s.time >= base * (1 - _SAME), harm == 2, pace, harm, effort,
-                s.time, s.received_bytes, s.peak_bytes, len(written), s.text)
+        return (s.received_bytes > self.trials.base.received_bytes * _SOME,
+                not self.avoids(s), s.time >= base * (1 - _SAME), harm == 2, pace, harm, effort,
+                self.kinds.size(s.changes), s.time, s.received_bytes, s.peak_bytes, len(written),
+                s.text)
 
 
 _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
@@ -334,14 +383,23 @@ _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
 def _without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
     """Not two that do the same, nor a pair that does no better than one of its changes, nor what is
     like an earlier one but for taking more memory or operations, or for other specs of the same
-    values that are no better in anything.
+    values that are no better in anything. What does as an earlier one, written elsewhere, comes
+    behind what does something else.
     """
     kept: list[Suggestion] = []
+    again: list[Suggestion] = []
     for s in found:
         if not any(set(k.changes) < set(s.changes) or _dearer(s, k) or _same_values(s, k)
-                   for k in kept):
-            kept.append(s)
-    return kept[:8]
+                   or s.text == k.text for k in (*kept, *again)):
+            (again if any(_alike(s, k) for k in kept) else kept).append(s)
+    return [*kept, *again][:_KEPT]
+
+
+def _alike(s: Suggestion, other: Suggestion) -> bool:
+    """Do two save and cost the same, but for a little?"""
+    return all(math.isclose(a, b, rel_tol=_ALIKE) for a, b in (
+        (s.time, other.time), (s.received_bytes, other.received_bytes),
+        (s.peak_bytes, other.peak_bytes), (s.flops, other.flops)))
 
 
 def _same_values(s: Suggestion, other: Suggestion) -> bool:
@@ -353,7 +411,7 @@ def _same_values(s: Suggestion, other: Suggestion) -> bool:
 
 def _dearer(s: Suggestion, other: Suggestion) -> bool:
     price, least = (s.peak_bytes, s.flops), (other.peak_bytes, other.flops)
-    return (s.time >= other.time and s.received_bytes >= other.received_bytes and price != least
+    return (not set(s.changes) < set(other.changes) and s.time >= other.time and s.received_bytes >= other.received_bytes and price != least
             and all(a >= b for a, b in zip(price, least, strict=True)))
 
 
@@ -367,6 +425,8 @@ def _in_proportion(s: Suggestion, short: Trials, whole: Trials) -> Suggestion:
 
     return replace(s, received_bytes=scaled("received_bytes"), time=scaled("time"),
                    peak_bytes=scaled("peak_bytes"), flops=scaled("flops"), estimated=True,
+                   _exchange=max(0.0, whole.base.times.communication + (
+                       s._exchange - short.base.times.communication) * short.ratio),
                    latency=max(0.0, whole.latency + (s.latency - short.latency) * short.ratio))
 
 

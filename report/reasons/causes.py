@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Equation, Program
 from ...ir.source.location import Location
 from ...ir.source.wording import duration
@@ -135,3 +136,13 @@ def equations(program: Program) -> Iterator[Equation]:
         yield eqn
         for _, inner in inner_programs(eqn, n):
             yield from equations(inner)
+
+
+def sharding_key(eqn: Equation) -> str:
+    """The param in which an equation says how its result is laid out; "" if it does not."""
+    if eqn.op is sharding_constraint_p:
+        return "sharding"
+    if eqn.op is reshard_p:
+        return "dst_sharding"
+    key = eqn.op.sharding_param
+    return key if key is not None and eqn.params.get(key) is not None else ""
