@@ -8,7 +8,7 @@ Arguments of one row of a table of specs, such as the `wo` of all layers, are on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from .explained_collective import ExplainedCollective
 from .words import quantity, spec_text
 
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
+_MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
 _ARGUMENT = re.compile(r"argument `(.*)`")
 
 
@@ -76,11 +77,19 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         best = max([root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root]), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
-        groups = sorted(grouped(its), key=lambda group: group[0].reason_kind == "needed")
+        groups = sorted(grouped(its), key=_behind(its))
         found.append(RootCause(best, tuple(map(tuple, groups))))
         left = [c for c in left if best not in roots[id(c)]] if best else []
     rank = {id(group[0]): i for i, group in enumerate(grouped(collectives))}
     return sorted(found, key=lambda r: min(rank.get(id(c), len(rank)) for c in r.collectives))
+
+
+def _behind(collectives: Sequence[ExplainedCollective]) -> Callable[..., bool]:
+    """Whether equal collectives come last: no op does without them, and they take not much more
+    than those that can be avoided."""
+    most = max((c.total_time for c in collectives if c.reason_kind != "needed"), default=0.0)
+    return lambda group: (group[0].reason_kind == "needed"
+                          and group[0].total_time < _MUCH * most)
 
 
 class _Rows:

@@ -3,6 +3,7 @@
     NAME                  instead of                              written
     reduce first          a reduction of what is gathered         the reduction, then psum or pmax
     reduce first, between the same with a reshape or such between
+    reduce first, summed  a sum of what is summed over devices    the sum of each, then psum
     narrow first          what is gathered in fewer bits          the gather of that
     rows                  a product with one-hot rows             the rows that they name
     one block             one block of what is gathered           ppermute, or a psum of that block
@@ -103,9 +104,12 @@ def _reduced_first_between(m: Match) -> Atom | None:
         return None
     gather, *others = made
     params = gather.params
-    if params["axis_index_groups"] is not None or not params["tiled"]:
+    if params["axis_index_groups"] is not None:
         return None
     names, d, x = params["axis_name"], params["all_gather_dimension"], gather.invars[0]
+    if not params["tiled"]:                  # the dimension of which each device has one element
+        one = (*x.aval.shape[:d], 1, *x.aval.shape[d:])
+        x = m.emit(OPS["reshape"], x, new_sizes=one, dimensions=None, sharding=None)
     n = gather.outvars[0].aval.shape[d] // x.aval.shape[d]
     for eqn in others:
         if eqn.op.name == "reshape":
@@ -125,6 +129,15 @@ def _reduced_first_between(m: Match) -> Atom | None:
         return None
     part = m.emit(m.eqn.op, x, **m.eqn.params)
     return fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part, names))
+
+
+def _reduced_first_summed(m: Match) -> Atom | None:
+    """The sum over devices of what is summed of each device's own."""
+    total = m.maker(m.eqn.invars[0])
+    if total is None or total.params.get("axis_index_groups") is not None:
+        return None
+    part = m.emit(m.eqn.op, m.x, **m.eqn.params)
+    return fit(m, m.emit(total.op, part, like=total, **total.params))
 
 
 # -- fewer bits before the gather -----------------------------------------------------------------
@@ -352,6 +365,11 @@ CHANGES: tuple[CodeChange, ...] = (
         _reduced_first_between,
         why="parts are reduced where they are, and only their results exchanged"),
         "reduce before the exchange instead of gathering", lambda m: ""),
+    CodeChange(Rewrite(
+        "reduce first, summed", "whole = psum|psum_invariant x {axes=names}\n"
+        "out = reduce_sum whole", _reduced_first_summed,
+        why="parts are summed where they are, and only their sums exchanged"),
+        "reduce before the sum over devices instead of behind it", lambda m: ""),
     CodeChange(Rewrite(
         "narrow first", GATHERED + "out = convert_element_type whole", _narrow_first,
         why="what is kept in fewer bits is exchanged in these"),

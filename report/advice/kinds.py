@@ -29,6 +29,8 @@ class Kinds:
         holds = [h.root_location for h in cause.holds]
         self.askers = {where(at)[:-1] for at in (*asked, *holds) if at.line}
         self.asked = cause.asked_by is not None
+        self.wanted = "" if cause.move is None else spec_text(
+            cause.move.outvars[0].aval.sharding.spec)
         self.idle = {*map(str, candidates.mesh.axis_names)}.difference(
             *map(_axes, candidates.partitioned.in_specs))
         self.moved = {i for i in range(len(candidates.inlined.outvars))
@@ -45,10 +47,12 @@ class Kinds:
         """Does one of the changes split a value over other axes: OTHERS, "" if not; IDLE if these
         split no argument as it is, so that something should be over them.
         """
-        found = self.over_others.intersection(changes)
-        if not found:
+        specs = [getattr(c, "spec", None) or PartitionSpec()
+                 for c in self.over_others.intersection(changes)]
+        # what the collective is to bring about is no other matter
+        new = {a for spec in specs if spec_text(spec) != self.wanted for a in _axes(spec)}
+        if not new:
             return ""
-        new = {a for c in found for a in _axes(getattr(c, "spec", None) or PartitionSpec())}
         return IDLE if new & self.idle else OTHERS
 
     def splits(self, changes: Sequence[Change]) -> bool:
@@ -57,10 +61,11 @@ class Kinds:
                    for c in changes if isinstance(c, Argument))
 
     def size(self, changes: Sequence[Change]) -> int:
-        """How many elements the arguments and results have that are laid out otherwise."""
+        """How many bytes the arguments and results have that are laid out otherwise."""
         program = self.candidates.inlined
-        return sum(math.prod((program.invars if isinstance(c, Argument) else program.outvars)[
-            c.index].aval.shape) for c in changes if isinstance(c, Argument | Result))
+        types = [(program.invars if isinstance(c, Argument) else program.outvars)[c.index].aval
+                 for c in changes if isinstance(c, Argument | Result)]
+        return sum(math.prod(t.shape) * t.dtype.itemsize for t in types)
 
     def direct(self, changes: Sequence[Change]) -> bool:
         """Is one of them of what the collective comes from, or asked for it, or of the code?"""

@@ -29,6 +29,14 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
             yield new
     if bare not in seen:
         yield bare
+    for d, e in itertools.combinations(range(len(shape)), 2):
+        swapped = list(entries)      # the axes of two dimensions, mistaken for each other
+        swapped[d], swapped[e] = entries[e], entries[d]
+        new = tuple(swapped)
+        if entries[d] and entries[e] and new not in seen and all(
+                _divides(mesh, *x) for x in zip(shape, new, strict=True)):
+            seen.add(new)
+            yield new
     if entries not in seen and any(entries) and entries != bare:
         yield entries                # pinned as it is, against what propagates through
 
@@ -36,8 +44,8 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
 def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
                         axes: tuple[str, ...], annotated: bool) -> Iterator[Entries]:
     """Layouts of a value that has other axes of the mesh instead of these. annotated: the user has
-    laid it out, so that it may have been so by mistake: also with the axes of two dimensions
-    exchanged, with one axis of all instead of what it has, or with one more.
+    laid it out, so that it may have been so by mistake: also with one axis of all instead of
+    what it has, or with one more.
     """
     entries = merged(entries, mesh)
     if any(":" in str(a) for e in entries for a in e):
@@ -46,12 +54,6 @@ def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Ent
     starts = [_without(entries, axes)] if taken & {*axes} else []
     if annotated:
         starts += [_without(entries, tuple(taken)), entries]
-        for d, e in itertools.combinations(range(len(shape)), 2):
-            new = list(entries)
-            new[d], new[e] = entries[e], entries[d]
-            if entries[d] and entries[e] and all(_divides(mesh, *x) for x in zip(
-                    shape, new, strict=True)):
-                yield tuple(new)
     for start in starts:
         has = {a for e in start for a in e}
         for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True):

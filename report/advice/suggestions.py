@@ -10,10 +10,10 @@ others that make a step faster, and pairs of the fastest and of those that excha
 
 What repeats a block, as unrolled layers do, is tried on a few repetitions first (repetition.py),
 and only the best of it on the whole program. The search is bounded by a budget in seconds for all
-that is asked of one explanation: the first collective gets a third of it, others half of what is
-left, and what is good for one is tried for the others, too. The budget is counted in equations that
-are partitioned, so what is found does not depend on the machine; how many candidates were left
-untried is said. Ctrl-C ends it with what has been found.
+that is asked of one explanation: each collective gets half of what is left, and what is good for
+one is tried for the others, too. The budget is counted in equations that are partitioned, so what
+is found does not depend on the machine; how many candidates were left untried is said. Ctrl-C ends
+it with what has been found.
 """
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ from typing import Any
 from ...ir.support.progress import counted
 from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.cost.figures import Figures
+from ...partitioner.cost.schedule import exchange_seconds
 from ...partitioner.cost.topology import Topology
 from ..reasons.causes import Cause
 from .candidates import Candidates
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, text_of
 from .code_changes import Rewritten
 from .kinds import IDLE, Kinds
+from .repetition import KEPT
 from .suggestion import Found, Suggestion
 from .trials import MUCH, Budget, Subject, Trials, Tried, key_of, short_trials
 
@@ -40,9 +42,13 @@ SECONDS = 2.0      # for all suggestions of an explanation
 SINGLES = 48       # candidates tried for one collective
 PAIRS = 24
 SHOWN = 3          # suggestions for one collective that are tried on the whole program
+_ROWS = 16         # of the fastest: they are tried on top of each other
 _FEW = 4           # of the fastest, and of those that exchange least: they are tried in pairs
 _FIRST, _SECOND = 0.5, 0.7      # of the budget of a search by which single changes are tried
-_MORE = 1.5        # times what one change saves that several have to save to come before it
+_MORE = 1.3        # times what one change saves that several have to save to come before it
+_FEWER = 0.15      # of the bytes that one change leaves: several that save these come before it
+_SLIGHT = 0.1      # of a step, or of what is received, that is little
+_FAR = 3           # times what those that avoid it save, to come before them without avoiding it
 _SAME = 1e-9       # differences of time below this part are none
 _ALIKE = 0.02      # of two that are as fast within this part the simpler comes first
 _SOME = 1.01       # times the memory or operations that count as raising them
@@ -96,7 +102,7 @@ class Search:
         short = self.short
         if short is not None and not short.before.at.get(key_of(record)):
             short = None                     # what was left out of it was what this is about
-        left = self.budget.left * (1 / 2 if self.found else 2 / 3)
+        left = self.budget.left / 2
         known = set(candidates)
         others = [c for c in self.candidates.of(record, cause, others=True) if c not in known]
         kinds = Kinds(self.candidates, cause, frozenset(itertools.chain(*others)))
@@ -143,10 +149,39 @@ class Search:
             if not tried and self.whole.work <= self.budget.left:
                 tried = (self.whole.attempt(s.changes),)
             if not tried:
-                whole.found.append(_in_proportion(s, short, self.whole))
+                whole.found.append(self.in_proportion(s, short))
             elif tried[0] is not None:
                 whole.noted(s.changes, tried[0])
         return whole.ranked()
+
+
+    @functools.cached_property
+    def longer(self) -> Trials | None:
+        """The same with one repetition more, to see what each takes."""
+        return short_trials(self.whole, self.topology, KEPT + 1)
+
+    def in_proportion(self, s: Suggestion, short: Trials) -> Suggestion:
+        """A suggestion for a short program with figures for the whole one: as much more for each
+        repetition that was left out as one of them makes; where that is not known, as much less for
+        each as in the short one.
+        """
+        tried = self.longer.attempt(s.changes) if self.longer is not None else None
+        base, was = self.whole.base, short.base
+
+        def scaled(before: Any, was: Any, now: Any, then: Any) -> Any:
+            found = now + (then - now) * short.gone if tried is not None else (
+                before + (now - was) * short.ratio)
+            return type(before)(max(0, found))
+
+        then = tried.figures if tried is not None else was
+        figures = {name: scaled(getattr(base, name), getattr(was, name), getattr(s, name),
+                                getattr(then, name))
+                   for name in ("received_bytes", "time", "peak_bytes", "flops")}
+        latency = short.latency_of(tried) if tried is not None else 0.0
+        return replace(s, **figures, estimated=True, latency=scaled(
+            self.whole.latency, short.latency, s.latency, latency), _exchange=scaled(
+                base.times.communication, was.times.communication, s._exchange,
+                then.times.communication))
 
 
 class _One:
@@ -156,10 +191,11 @@ class _One:
                  left: float) -> None:
         self.search, self.trials, self.record, self.left = search, trials, record, left
         self.kinds = kinds
-        alike = [r.total for r in collectives(trials.partitioned.local)
+        alike = [r for r in collectives(trials.partitioned.local)
                  if key_of(r) == key_of(record) and r.received_bytes == record.received_bytes]
-        # the part that it is, with its like, of what is exchanged so at its line
-        self.own = sum(alike) / max(1, trials.before.at.get(key_of(record), 0))
+        # the part that it is, with its like, of what is exchanged so at its line, and its seconds
+        self.own = sum(r.total for r in alike) / max(1, trials.before.at.get(key_of(record), 0))
+        self.seconds = sum(exchange_seconds(search.topology, r) * r.count for r in alike)
         self.found: list[Suggestion] = []
         self.count = 0
         self.start = search.budget.left
@@ -202,10 +238,13 @@ class _One:
 
     def combine(self) -> None:
         """Try changes with the results kept as they are, and several together."""
-        record, base, promising = self.record, self.trials.base.time, self.promising
+        record, promising = self.record, self.promising
         promising.sort(key=lambda p: p[1])
         if self.search.most >= SINGLES:
-            self.together([c for _, step, c in promising if step < base * (1 - _SAME)])
+            base = self.trials.base.time * (1 - _SAME)
+            rows_of = [c for _, step, c in promising if step < base or isinstance(c[0], Argument)]
+            self.together(sorted(rows_of, key=lambda c: (
+                bool(self.kinds.over(c)), not isinstance(c[0], Argument)))[:_ROWS])
         for changes, tried in self.moved:
             self.kept(changes, tried)
         if self.search.most < SINGLES:
@@ -224,13 +263,13 @@ class _One:
                 if tried is not None and self.noted(pair, tried) is None:
                     self.kept(pair, tried)
 
-    def together(self, faster: Sequence[tuple[Change, ...]]) -> None:
-        """Of changes each of which makes a step faster, the fastest first, those that do so one on
-        top of the other, starting with the best of what was found: several rows may be wrong. None
-        raises memory or operations more than that.
+    def together(self, changed: Sequence[tuple[Change, ...]]) -> None:
+        """Of changes, the fastest first, those that make a step faster one on top of the other,
+        starting with the best of what was found: several rows may be wrong, and one of them alone
+        be no better. None raises memory or operations more than that.
         """
-        best = min(self.found, key=self.rank, default=None)
-        for changes in faster:
+        best = next(iter(self.ranked()), None)
+        for changes in changed:
             if best is None or not self.room():
                 return
             if set(map(_target, changes)) & set(map(_target, best.changes)):
@@ -238,7 +277,7 @@ class _One:
             more = (*best.changes, *changes)
             tried = self.trials.attempt(more)
             good = None if tried is None else self.judged(more, tried)
-            if good is not None and good.time < best.time * (1 - _SAME) and (
+            if good is not None and good.time < best.time * (1 - _ALIKE) and (
                     self.harm(good) <= self.harm(best)):
                 self.found.append(good)
                 best = good
@@ -272,9 +311,10 @@ class _One:
         axes = frozenset(map(str, record.mesh_axes))
         left = tried.at.get(key, 0)
         removes = not left or not (axes & tried.axes.get(key, frozenset()))
-        if not removes and left >= self.trials.before.at.get(key, 0):
-            return None
         new = tried.figures
+        if not removes and left >= self.trials.before.at.get(key, 0) and (
+                base.time - new.time < self.seconds or tried.received_bytes > base.received_bytes):
+            return None                      # nor does it save as much elsewhere
         if tried.received_bytes > base.received_bytes and new.time > base.time * (1 - _ALIKE):
             return None
         hidden = new.time <= base.time * (1 + _SAME) and (
@@ -328,16 +368,34 @@ class _One:
         """The best first; one that does nearly as much as several changes comes before them. Where
         it does without other axes, those over others are another matter.
         """
-        found = sorted(self.found, key=self.rank)
+        found, base = sorted(self.found, key=self.rank), self.trials.base.time
+        if found:
+            far = max(found, key=lambda s: self.worth(s) if not self.harm(s) else 0)
+            little = base - found[0].time < base * _SLIGHT
+            if little and self.worth(far) > _FAR * max(0, self.worth(found[0])):
+                found.insert(0, found.pop(found.index(far)))
+            # what needs no other axes and leaves next to nothing to exchange is what was meant
+            bytes_ = self.trials.base.received_bytes
+            if any(self.is_best(s) and s.received_bytes <= bytes_ * _SLIGHT
+                   and not self.kinds.over(s.changes) for s in found):
+                found = [s for s in found if not self.kinds.over(s.changes)]
+        most = found[0] if found else None
         for i, s in enumerate(found):
-            first = found[0]
-            if set(s.changes) < set(first.changes) and (_alike(s, first) or (
-                    self.avoids(s) and self.harm(s) <= self.harm(first)
-                    and self.worth(s) * _MORE >= self.worth(first))):
+            if most is not None and set(s.changes) < set(found[0].changes) and (
+                    _alike(s, most) or (
+                        self.avoids(s) >= self.avoids(most) and self.harm(s) <= self.harm(most)
+                        and self.worth(s) * _MORE >= self.worth(most)
+                        and not self.exchanges_more(s, most))):
                 found.insert(0, found.pop(i))
         if found and self.is_best(found[0]) and not self.kinds.over(found[0].changes):
             found = [s for s in found if not self.kinds.over(s.changes)]
         return found
+
+    def exchanges_more(self, s: Suggestion, other: Suggestion) -> bool:
+        """Does it leave much that another one does not, of what is left and of all?"""
+        more = s.received_bytes - other.received_bytes
+        return (more > s.received_bytes * _FEWER
+                and more > self.trials.base.received_bytes * _ALIKE)
 
     def is_best(self, s: Suggestion) -> bool:
         """Does it remove the collective, lower the time, and raise nothing?"""
@@ -413,21 +471,6 @@ def _dearer(s: Suggestion, other: Suggestion) -> bool:
     price, least = (s.peak_bytes, s.flops), (other.peak_bytes, other.flops)
     return (not set(s.changes) < set(other.changes) and s.time >= other.time and s.received_bytes >= other.received_bytes and price != least
             and all(a >= b for a, b in zip(price, least, strict=True)))
-
-
-def _in_proportion(s: Suggestion, short: Trials, whole: Trials) -> Suggestion:
-    """A suggestion for a short program with figures for the whole one: each changes by as much for
-    each repetition.
-    """
-    def scaled(name: str) -> Any:
-        before, was = getattr(whole.base, name), getattr(short.base, name)
-        return type(before)(max(0, before + (getattr(s, name) - was) * short.ratio))
-
-    return replace(s, received_bytes=scaled("received_bytes"), time=scaled("time"),
-                   peak_bytes=scaled("peak_bytes"), flops=scaled("flops"), estimated=True,
-                   _exchange=max(0.0, whole.base.times.communication + (
-                       s._exchange - short.base.times.communication) * short.ratio),
-                   latency=max(0.0, whole.latency + (s.latency - short.latency) * short.ratio))
 
 
 def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:

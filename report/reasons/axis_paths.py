@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Var
@@ -111,7 +111,7 @@ class AxisPaths(Values):
             seen.add((tensor, at))
             back = self.back(tensor, at, axis)
             if back is None:
-                return None
+                return self.planned(source, dim, axis, tensor) if not steps else None
             if isinstance(back, Step):
                 eqn, tensor, at = back.equation, back.tensor, back.dim
                 steps.append((eqn.op.name if eqn is not None else "the result",
@@ -186,12 +186,15 @@ class AxisPaths(Values):
 
     # -- what holds a value -----------------------------------------------------------------------
 
-    def holds(self, move: Equation, equation: Equation | None, axes: frozenset[str]
+    def holds(self, move: Equation, about: Sequence[Equation | None], axes: frozenset[str]
               ) -> Iterator[Hold]:
-        """Annotations that keep one of the values at hand from being split over the axes."""
+        """Annotations that keep one of the values at hand from being split over the axes. about:
+        the equations that the reason speaks of.
+        """
         near = [*move.invars, *move.outvars]
-        if equation is not None:
-            near += [*equation.outvars, *equation.invars]
+        for equation in about:
+            if equation is not None:
+                near += [*equation.outvars, *equation.invars]
         for atom in near:
             if isinstance(atom, Var):
                 yield from (h for h in self.held(atom) if not axes <= h.axes)

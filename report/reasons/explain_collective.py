@@ -123,7 +123,7 @@ class Reasons(BodyPaths):
         if not any(p.axis in axes for p in paths):
             paths += self.nearby_paths(operand, result, equation, axes)
         return Cause(move, equation, text, tuple(_shortest(paths)),
-                     tuple(dict.fromkeys(self.holds(move, equation, axes))),
+                     tuple(dict.fromkeys(self.holds(move, spoken, axes))),
                      self.asked(result, summed, record))
 
     def asked(self, result: Var, summed: frozenset[str], record: CollectiveRecord
