@@ -2,7 +2,7 @@
 
 A change counts if the collective goes or moves less, and the modelled time of the program is lower
 (or its communication time, if the collective was hidden behind computation); by how much more, if
-it receives more bytes, says _ALIKE.
+it receives more bytes, says ALIKE.
 Ranked first are those that remove the collective and lower the time; of these, those that do not
 raise memory or operations much; of these, the fastest. A change that would also alter the sharding
 of results is tried with results pinned, too. Then changes are tried together: the best one with
@@ -31,12 +31,12 @@ from ...partitioner.cost.schedule import exchange_seconds
 from ...partitioner.cost.topology import Topology
 from ..reasons.causes import Cause
 from .candidates import Candidates
-from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, text_of
-from .code_changes import Rewritten
-from .kinds import IDLE, Kinds
+from .changes import Argument, Change, Result, text_of
+from .kinds import Kinds
+from .ranking import ALIKE, SAME, SOME, Ranking, target, without_repeats
 from .repetition import KEPT
 from .suggestion import Found, Suggestion
-from .trials import MUCH, Budget, Subject, Trials, Tried, key_of, short_trials
+from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
 
 SECONDS = 2.0      # for all suggestions of an explanation
 SINGLES = 48       # candidates tried for one collective
@@ -45,24 +45,8 @@ SHOWN = 3          # suggestions for one collective that are tried on the whole 
 _ROWS = 16         # of the fastest: they are tried on top of each other
 _FEW = 4           # of the fastest, and of those that exchange least: they are tried in pairs
 _FIRST, _SECOND = 0.5, 0.7      # of the budget of a search by which single changes are tried
-_MORE = 1.3        # times what one change saves that several have to save to come before it
-_FEWER = 0.15      # of the bytes that one change leaves: several that save these come before it
-_SLIGHT = 0.1      # of a step, or of what is received, that is little
-_FAR = 3           # times what those that avoid it save, to come before them without avoiding it
-_SAME = 1e-9       # differences of time below this part are none
-_ALIKE = 0.02      # of two that are as fast within this part the simpler comes first
-_SOME = 1.01       # times the memory or operations that count as raising them
-_RAISED = 0.9      # what a second counts that is saved by raising memory or operations
 _GONE = 0.1        # of the bytes, or the time, of what goes: if less is saved it goes elsewhere
 _LARGEST = 1000    # times the data up to which a turn of the ranking is told
-_LITTLE = 0.01     # part of the bytes of a collective that is next to none of them
-_INDIRECT = 0.8    # what a second counts that is saved by changing what is not behind a collective
-_OTHERS = 0.25     # what it counts if a value is split over other axes
-_IDLE = 0.5        # and if nothing else is split over these
-_COMPUTED = 0.25   # and of it those that are saved by computing less
-_KEPT = 8          # suggestions for one collective
-_CALLERS = 0.9     # of the bytes that are saved: if whoever calls gathers as many, they are his;
-#                    and what each second counts less that is saved so
 
 
 class Search:
@@ -115,10 +99,10 @@ class Search:
             search.combine()
         except KeyboardInterrupt:
             stopped, self.budget.left = True, 0.0
-        found = search.ranked()
+        found = search.ranked(search.found)
         if short is not None:
             found = self.confirmed(found, record, kinds, short)
-        found = _without_repeats(found)
+        found = without_repeats(found)
         self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
         return Found(tuple(found), search.count, len(candidates), stopped, self.turn(found))
 
@@ -131,8 +115,8 @@ class Search:
         rivals: list[tuple[float, float, Suggestion | None]] = [
             (s.time, s.latency, s) for s in others
             if s.removes and not self.whole.much(s.peak_bytes, s.flops) and (
-                s.received_bytes < first.received_bytes or s.flops * _SOME < first.flops)]
-        if base.flops * _SOME < first.flops:
+                s.received_bytes < first.received_bytes or s.flops * SOME < first.flops)]
+        if base.flops * SOME < first.flops:
             rivals.append((base.time, self.whole.latency, None))
         turns = [(k, s) for time, latency, s in rivals
                  if (k := _overtakes(first, time, latency)) is not None]
@@ -144,7 +128,7 @@ class Search:
         time; else with figures in proportion.
         """
         whole = _One(self, self.whole, record, kinds, 0)
-        for s in _without_repeats(found)[:SHOWN]:
+        for s in without_repeats(found)[:SHOWN]:
             tried = self.whole.known(s.changes)
             if not tried and self.whole.work <= self.budget.left:
                 tried = (self.whole.attempt(s.changes),)
@@ -152,7 +136,7 @@ class Search:
                 whole.found.append(self.in_proportion(s, short))
             elif tried[0] is not None:
                 whole.noted(s.changes, tried[0])
-        return whole.ranked()
+        return whole.ranked(whole.found)
 
 
     @functools.cached_property
@@ -184,18 +168,17 @@ class Search:
                 then.times.communication))
 
 
-class _One:
+class _One(Ranking):
     """The search for what avoids one collective of a program. left: the budget at which it ends."""
 
     def __init__(self, search: Search, trials: Trials, record: CollectiveRecord, kinds: Kinds,
                  left: float) -> None:
-        self.search, self.trials, self.record, self.left = search, trials, record, left
-        self.kinds = kinds
-        alike = [r for r in collectives(trials.partitioned.local)
+        self.search, self.record, self.left = search, record, left
+        same = [r for r in collectives(trials.partitioned.local)
                  if key_of(r) == key_of(record) and r.received_bytes == record.received_bytes]
-        # the part that it is, with its like, of what is exchanged so at its line, and its seconds
-        self.own = sum(r.total for r in alike) / max(1, trials.before.at.get(key_of(record), 0))
-        self.seconds = sum(exchange_seconds(search.topology, r) * r.count for r in alike)
+        super().__init__(trials, kinds, sum(r.total for r in same) / max(
+            1, trials.before.at.get(key_of(record), 0)))
+        self.seconds = sum(exchange_seconds(search.topology, r) * r.count for r in same)
         self.found: list[Suggestion] = []
         self.count = 0
         self.start = search.budget.left
@@ -241,7 +224,7 @@ class _One:
         record, promising = self.record, self.promising
         promising.sort(key=lambda p: p[1])
         if self.search.most >= SINGLES:
-            base = self.trials.base.time * (1 - _SAME)
+            base = self.trials.base.time * (1 - SAME)
             rows_of = [c for _, step, c in promising if step < base or isinstance(c[0], Argument)]
             self.together(sorted(rows_of, key=lambda c: (
                 bool(self.kinds.over(c)), not isinstance(c[0], Argument)))[:_ROWS])
@@ -257,7 +240,7 @@ class _One:
         chosen = list(itertools.islice(pairs, PAIRS))
         text = f"pairs of changes tried for {record.kind} of {record.source}"
         for one, other in counted(chosen, text):
-            if self.room() and not set(map(_target, one)) & set(map(_target, other)):
+            if self.room() and not set(map(target, one)) & set(map(target, other)):
                 pair = (*one, *other)
                 tried = self.trials.attempt(pair)
                 if tried is not None and self.noted(pair, tried) is None:
@@ -268,16 +251,16 @@ class _One:
         starting with the best of what was found: several rows may be wrong, and one of them alone
         be no better. None raises memory or operations more than that.
         """
-        best = next(iter(self.ranked()), None)
+        best = next(iter(self.ranked(self.found)), None)
         for changes in changed:
             if best is None or not self.room():
                 return
-            if set(map(_target, changes)) & set(map(_target, best.changes)):
+            if set(map(target, changes)) & set(map(target, best.changes)):
                 continue
             more = (*best.changes, *changes)
             tried = self.trials.attempt(more)
             good = None if tried is None else self.judged(more, tried)
-            if good is not None and good.time < best.time * (1 - _ALIKE) and (
+            if good is not None and good.time < best.time * (1 - ALIKE) and (
                     self.harm(good) <= self.harm(best)):
                 self.found.append(good)
                 best = good
@@ -315,11 +298,11 @@ class _One:
         if not removes and left >= self.trials.before.at.get(key, 0) and (
                 base.time - new.time < self.seconds or tried.received_bytes > base.received_bytes):
             return None                      # nor does it save as much elsewhere
-        if tried.received_bytes > base.received_bytes and new.time > base.time * (1 - _ALIKE):
+        if tried.received_bytes > base.received_bytes and new.time > base.time * (1 - ALIKE):
             return None
-        hidden = new.time <= base.time * (1 + _SAME) and (
-            new.times.communication < base.times.communication * (1 - _SAME))
-        if not (new.time < base.time * (1 - _SAME) or hidden) or self.elsewhere(tried, left):
+        hidden = new.time <= base.time * (1 + SAME) and (
+            new.times.communication < base.times.communication * (1 - SAME))
+        if not (new.time < base.time * (1 - SAME) or hidden) or self.elsewhere(tried, left):
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
                           removes, tuple(changes), self.search.subject, False,
@@ -336,142 +319,6 @@ class _One:
         return (base.received_bytes - tried.received_bytes < _GONE * gone
                 and base.time - tried.figures.time < _GONE * part)
 
-    def harm(self, s: Suggestion) -> int:
-        """Does it raise memory or operations: 0 no, 1 somewhat, 2 much? Arguments that take much
-        more count somewhat: they were gathered by who passes them; more bytes received count much.
-        """
-        base = self.trials.base
-        some = (s.peak_bytes > base.peak_bytes * _SOME or s.flops > base.flops * _SOME
-                or s._arguments > base.memory.argument_bytes * MUCH)
-        much = (self.trials.much(s.peak_bytes, s.flops)
-                or s.received_bytes > base.received_bytes * _SOME)
-        return 2 if much else int(some)
-
-    def callers(self, s: Suggestion) -> float:
-        """The part of the bytes that it saves which whoever passes the arguments gathers instead.
-        """
-        base = self.trials.base
-        grown = s._arguments - base.memory.argument_bytes
-        if grown <= base.memory.argument_bytes * (_SOME - 1):
-            return 0.0
-        return min(1.0, grown / max(grown, base.received_bytes - s.received_bytes)) if (
-            s.received_bytes < base.received_bytes) else 1.0
-
-    def avoids(self, s: Suggestion) -> bool:
-        """Does it remove the collective, or nearly, or as much as that is of what is exchanged at
-        its line; and not only hand it to the caller?
-        """
-        return (s.removes or s._left <= 1 - self.own * (1 - _LITTLE)) and (
-            self.callers(s) <= _CALLERS)
-
-    def ranked(self) -> list[Suggestion]:
-        """The best first; one that does nearly as much as several changes comes before them. Where
-        it does without other axes, those over others are another matter.
-        """
-        found, base = sorted(self.found, key=self.rank), self.trials.base.time
-        if found:
-            far = max(found, key=lambda s: self.worth(s) if not self.harm(s) else 0)
-            little = base - found[0].time < base * _SLIGHT
-            if little and self.worth(far) > _FAR * max(0, self.worth(found[0])):
-                found.insert(0, found.pop(found.index(far)))
-            # what needs no other axes and leaves next to nothing to exchange is what was meant
-            bytes_ = self.trials.base.received_bytes
-            if any(self.is_best(s) and s.received_bytes <= bytes_ * _SLIGHT
-                   and not self.kinds.over(s.changes) for s in found):
-                found = [s for s in found if not self.kinds.over(s.changes)]
-        most = found[0] if found else None
-        for i, s in enumerate(found):
-            if most is not None and set(s.changes) < set(found[0].changes) and (
-                    _alike(s, most) or (
-                        self.avoids(s) >= self.avoids(most) and self.harm(s) <= self.harm(most)
-                        and self.worth(s) * _MORE >= self.worth(most)
-                        and not self.exchanges_more(s, most))):
-                found.insert(0, found.pop(i))
-        if found and self.is_best(found[0]) and not self.kinds.over(found[0].changes):
-            found = [s for s in found if not self.kinds.over(s.changes)]
-        return found
-
-    def exchanges_more(self, s: Suggestion, other: Suggestion) -> bool:
-        """Does it leave much that another one does not, of what is left and of all?"""
-        more = s.received_bytes - other.received_bytes
-        return (more > s.received_bytes * _FEWER
-                and more > self.trials.base.received_bytes * _ALIKE)
-
-    def is_best(self, s: Suggestion) -> bool:
-        """Does it remove the collective, lower the time, and raise nothing?"""
-        faster = s.time < self.trials.base.time * (1 - _SAME)
-        return self.avoids(s) and faster and not self.harm(s)
-
-    def worth(self, s: Suggestion) -> float:
-        """The seconds that it saves, which count less where it raises memory, operations or bytes
-        (where much, as the square of how many times); not for what the caller gathers instead.
-        """
-        base, harm = self.trials.base, self.harm(s)
-        times = max(s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0),
-                    s.received_bytes / max(base.received_bytes, 1))
-        factor = (1.0, _RAISED, times ** -2.0)[harm] * (1 - _CALLERS * self.callers(s))
-        saved = base.time - s.time
-        if not self.kinds.direct(s.changes):
-            factor *= _INDIRECT
-        if self.kinds.splits(s.changes):        # what is computed less is another matter
-            saved = min(saved, max(0.0, base.times.communication - s._exchange))
-        over = self.kinds.over(s.changes)
-        if over:
-            saved = saved + (base.time - s.time - saved) * _COMPUTED
-            factor *= _IDLE if over == IDLE else _OTHERS
-        return saved * factor
-
-    def rank(self, s: Suggestion) -> tuple:
-        # of equals rather what is written in the function, and less rather than more of it
-        base = self.trials.base.time
-        written = [row[0] for row in rows(s.changes)]
-        effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
-                     else int(c.spec is not None) for c in written)
-        pace = math.floor(math.log(max(base - self.worth(s), 1e-12)) / math.log1p(_ALIKE))
-        harm = self.harm(s)
-        return (s.received_bytes > self.trials.base.received_bytes * _SOME,
-                not self.avoids(s), s.time >= base * (1 - _SAME), harm == 2, pace, harm, effort,
-                self.kinds.size(s.changes), s.time, s.received_bytes, s.peak_bytes, len(written),
-                s.text)
-
-
-_EFFORT = {Constrain: 3, Argument: 2, Result: 2}
-
-
-def _without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
-    """Not two that do the same, nor a pair that does no better than one of its changes, nor what is
-    like an earlier one but for taking more memory or operations, or for other specs of the same
-    values that are no better in anything. What does as an earlier one, written elsewhere, comes
-    behind what does something else.
-    """
-    kept: list[Suggestion] = []
-    again: list[Suggestion] = []
-    for s in found:
-        if not any(set(k.changes) < set(s.changes) or _dearer(s, k) or _same_values(s, k)
-                   or s.text == k.text for k in (*kept, *again)):
-            (again if any(_alike(s, k) for k in kept) else kept).append(s)
-    return [*kept, *again][:_KEPT]
-
-
-def _alike(s: Suggestion, other: Suggestion) -> bool:
-    """Do two save and cost the same, but for a little?"""
-    return all(math.isclose(a, b, rel_tol=_ALIKE) for a, b in (
-        (s.time, other.time), (s.received_bytes, other.received_bytes),
-        (s.peak_bytes, other.peak_bytes), (s.flops, other.flops)))
-
-
-def _same_values(s: Suggestion, other: Suggestion) -> bool:
-    """Does it change what the other one changes, and is better in nothing?"""
-    return ({*map(_target, s.changes)} == {*map(_target, other.changes)}
-            and s.time >= other.time and s.received_bytes >= other.received_bytes
-            and s.peak_bytes >= other.peak_bytes and s.flops >= other.flops)
-
-
-def _dearer(s: Suggestion, other: Suggestion) -> bool:
-    price, least = (s.peak_bytes, s.flops), (other.peak_bytes, other.flops)
-    return (not set(s.changes) < set(other.changes) and s.time >= other.time and s.received_bytes >= other.received_bytes and price != least
-            and all(a >= b for a, b in zip(price, least, strict=True)))
-
 
 def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
     """How many times the data make another as fast, which is slower at this size and spends so much
@@ -482,10 +329,3 @@ def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
         return None
     times = (latency - first.latency) / steeper
     return times if 1 < times <= _LARGEST else None
-
-
-def _target(change: Change) -> tuple:
-    """What a change is of: of a row of a table the row, so that no two parts of one are changed."""
-    if isinstance(change, Argument | Result):
-        return (type(change).__name__, row_of(change.name) or change.index)
-    return ("inside", change.at if isinstance(change, Rewritten) else change.places)

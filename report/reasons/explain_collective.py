@@ -120,6 +120,9 @@ class Reasons(BodyPaths):
         axes = frozenset(map(str, record.mesh_axes))
         if not summed or not axes & {str(a) for a in summed}:
             paths += self.layout_paths(operand, result, equation)
+        made = self.made.get(self.source(operand)) if isinstance(operand, Var) else None
+        if "is laid out" in reason and made is not None:   # operands disagree: none has its way
+            paths += self.operand_paths(made, axes)
         if not any(p.axis in axes for p in paths):
             paths += self.nearby_paths(operand, result, equation, axes)
         return Cause(move, equation, text, tuple(_shortest(paths)),
