@@ -1,4 +1,18 @@
-"""Which of the suggestions for a collective comes first: what each saves, and what that costs."""
+"""Which of the suggestions for a collective comes first: what each saves, and what that costs.
+
+First come those that remove the collective (or next to all of it) and receive no more bytes; of
+these, those that do not raise memory or operations much; of these, those that are worth most: the
+seconds that they save, which count less where
+
+- the caller would gather what is not gathered any more;
+- a change is not of what the collective comes from, or, where the user asked for it, of what asked;
+- a value is split over axes of the mesh that the collective does not run over: that saves time in
+  most programs, but is another matter than the mistake.
+
+Of what is worth as much the least effort comes first. One change comes before several that do
+little more. What leaves the collective but saves much more, in time and bytes, comes before what
+removes it.
+"""
 from __future__ import annotations
 
 import math
@@ -74,7 +88,8 @@ class Ranking:
         if found:
             far = max(found, key=lambda s: self.worth(s) if not self.harm(s) else 0)
             little = base - found[0].time < base * _SLIGHT
-            if little and self.worth(far) > _FAR * max(0, self.worth(found[0])):
+            if self.worth(far) > (_FAR if little else 1) * max(0, self.worth(found[0])) and (
+                    little or self.exchanges_more(found[0], far)):
                 found.insert(0, found.pop(found.index(far)))
             # what needs no other axes and leaves next to nothing to exchange is what was meant
             bytes_ = self.trials.base.received_bytes

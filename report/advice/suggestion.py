@@ -34,6 +34,11 @@ class Suggestion:
     _exchange: float = field(default=0.0, repr=False, compare=False)     # seconds of exchanges
 
     @property
+    def lessens(self) -> bool:
+        """Does the collective move less, where it is left? Else time is saved elsewhere."""
+        return self._left < 1
+
+    @property
     def diff(self) -> tuple[tuple[str, str], ...]:
         """The lines of the user's code that it changes, as they are and as they are then."""
         return tuple([c.diff for c in self.changes if isinstance(c, Rewritten) and c.diff])
