@@ -17,6 +17,7 @@ from ..partitioner.pipeline import Partitioned
 from .advice.changes import pattern_of, row_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
+from .reasons.causes import whole_axes
 from .words import quantity, spec_text
 
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
@@ -110,9 +111,9 @@ class _Rows:
         cause = c.cause
         if c.reason_kind == "asked" and cause.asked_by is not None:
             yield _placed(cause.asked_by.text, [cause.asked_by.location]), True
-        axes = {str(a) for a in c.mesh_axes}
+        axes = whole_axes(c.mesh_axes)
         for path in cause.paths:
-            if path.axis in axes:
+            if axes & whole_axes([path.axis]):
                 yield self.named(path.root, [path.root_location]), not path.steps
         for hold in cause.holds:
             yield self.named(hold.root, [hold.root_location]), True

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.ops.communication.retiling import merged_axes
 from ...ir.types import Entries
+from ..reasons.causes import whole_axes
 
 
 def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
@@ -16,19 +17,20 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
     """
     seen: set[Entries] = set()
     entries, wanted = merged(entries, mesh), merged(wanted, mesh) if wanted else wanted
-    if wanted is not None and len(wanted) == len(entries) and not any(
-            ":" in str(a) for e in wanted for a in e):
+    if wanted is not None and len(wanted) == len(entries) and not _has_parts(wanted):
         seen.add(wanted)
         yield wanted
-    if any(":" in str(a) for e in entries for a in e):
-        return                                   # parts of axes are not for users to write
     bare = _without(entries, axes)
+    if _has_parts(bare):
+        return                                   # parts of axes are not for users to write
     for new in _with(mesh, shape, bare, axes):
         if new not in seen:
             seen.add(new)
             yield new
     if bare not in seen:
         yield bare
+    if _has_parts(entries):
+        return
     for d, e in itertools.combinations(range(len(shape)), 2):
         swapped = list(entries)      # the axes of two dimensions, mistaken for each other
         swapped[d], swapped[e] = entries[e], entries[d]
@@ -48,7 +50,7 @@ def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Ent
     what it has, or with one more.
     """
     entries = merged(entries, mesh)
-    if any(":" in str(a) for e in entries for a in e):
+    if _has_parts(entries):
         return
     taken = {a for e in entries for a in e}
     starts = [_without(entries, axes)] if taken & {*axes} else []
@@ -61,8 +63,13 @@ def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Ent
                 yield from _with(mesh, shape, start, (a,))
 
 
+def _has_parts(entries: Entries) -> bool:
+    return any(":" in str(a) for e in entries for a in e)
+
+
 def _without(entries: Entries, axes: tuple[str, ...]) -> Entries:
-    return tuple(tuple(a for a in e if a not in axes) for e in entries)
+    """The layout without these axes and parts of them."""
+    return tuple(tuple(a for a in e if not whole_axes([a]) & {*axes}) for e in entries)
 
 
 def _with(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...]

@@ -1,7 +1,7 @@
 """The cause of a collective as data: paths of its axes, what pins a value, and the sentences."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
@@ -123,6 +123,11 @@ class Cause:
 
     def __str__(self) -> str:
         return "; ".join(self.lines())
+
+
+def whole_axes(axes: Iterable[str]) -> frozenset[str]:
+    """The axes of the mesh that these are, or are parts of."""
+    return frozenset([str(a).partition(":")[0] for a in axes])
 
 
 def where(location: Location) -> tuple:

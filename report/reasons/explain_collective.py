@@ -20,7 +20,7 @@ from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.propagation.origins import vetoes
 from ..words import spec_text
 from .body_paths import BodyPaths
-from .causes import Asked, Cause, Path, equations, sharding_key, where
+from .causes import Asked, Cause, Path, equations, sharding_key, where, whole_axes
 
 _VETOES = 3
 _INSIDE = re.compile(r"^`[^`]*` (?:puts its blocks together|leaves partial results)")
@@ -123,7 +123,7 @@ class Reasons(BodyPaths):
         made = self.made.get(self.source(operand)) if isinstance(operand, Var) else None
         if "is laid out" in reason and made is not None:   # operands disagree: none has its way
             paths += self.operand_paths(made, axes)
-        if not any(p.axis in axes for p in paths):
+        if not any(whole_axes([p.axis]) & whole_axes(axes) for p in paths):
             paths += self.nearby_paths(operand, result, equation, axes)
         return Cause(move, equation, text, tuple(_shortest(paths)),
                      tuple(dict.fromkeys(self.holds(move, spoken, axes))),
@@ -165,10 +165,10 @@ class Reasons(BodyPaths):
     def move_of(self, record: CollectiveRecord) -> Equation | None:
         if _INSIDE.search(record.reason):
             return None
-        axes = {str(a) for a in record.mesh_axes}
+        axes = whole_axes(record.mesh_axes)
 
         def score(of: tuple[str, frozenset[str]]) -> tuple:
-            reason, changed = of
+            reason, changed = of[0], whole_axes(of[1])
             named = bool(reason) and (reason in record.reason or record.reason in reason)
             return (bool(axes & changed), named or reason == record.reason, -len(axes ^ changed))
 
