@@ -1,8 +1,8 @@
 """Which of the suggestions for a collective comes first: what each saves, and what that costs.
 
-First come those that remove the collective (or next to all of it) and receive no more bytes; of
-these, those that do not raise memory or operations much; of these, those that are worth most: the
-seconds that they save, which count less where
+First come those that remove the collective, or next to all of it; of these, those that do not raise
+memory or operations much; of these, those that are worth most: the seconds that they save, which
+count less where
 
 - the caller would gather what is not gathered any more;
 - a change is not of what the collective comes from, or, where the user asked for it, of what asked;
@@ -53,14 +53,12 @@ class Ranking:
 
     def harm(self, s: Suggestion) -> int:
         """Does it raise memory or operations: 0 no, 1 somewhat, 2 much? Arguments that take much
-        more count somewhat: they were gathered by who passes them; more bytes received count much.
+        more count somewhat: they were gathered by who passes them.
         """
         base = self.trials.base
         some = (s.peak_bytes > base.peak_bytes * SOME or s.flops > base.flops * SOME
                 or s._arguments > base.memory.argument_bytes * MUCH)
-        much = (self.trials.much(s.peak_bytes, s.flops)
-                or s.received_bytes > base.received_bytes * SOME)
-        return 2 if much else int(some)
+        return 2 if self.trials.much(s.peak_bytes, s.flops) else int(some)
 
     def callers(self, s: Suggestion) -> float:
         """The part of the bytes that it saves which whoever passes the arguments gathers instead.
@@ -120,12 +118,11 @@ class Ranking:
         return self.avoids(s) and faster and not self.harm(s)
 
     def worth(self, s: Suggestion) -> float:
-        """The seconds that it saves, which count less where it raises memory, operations or bytes
-        (where much, as the square of how many times); not for what the caller gathers instead.
+        """The seconds that it saves, which count less where it raises memory or operations (where
+        much, as the square of how many times), and for what the caller gathers instead.
         """
         base, harm = self.trials.base, self.harm(s)
-        times = max(s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0),
-                    s.received_bytes / max(base.received_bytes, 1))
+        times = max(s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0))
         factor = (1.0, _RAISED, times ** -2.0)[harm] * (1 - _CALLERS * self.callers(s))
         saved = base.time - s.time
         if not self.kinds.direct(s.changes):
@@ -146,8 +143,7 @@ class Ranking:
                      else int(c.spec is not None) for c in written)
         pace = math.floor(math.log(max(base - self.worth(s), 1e-12)) / math.log1p(ALIKE))
         harm = self.harm(s)
-        return (s.received_bytes > self.trials.base.received_bytes * SOME,
-                not self.avoids(s), s.time >= base * (1 - SAME), harm == 2, pace, harm, effort,
+        return (not self.avoids(s), s.time >= base * (1 - SAME), harm == 2, pace, harm, effort,
                 self.kinds.size(s.changes), s.time, s.received_bytes, s.peak_bytes, len(written),
                 s.text)
 

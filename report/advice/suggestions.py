@@ -1,12 +1,12 @@
 """Suggestions that avoid a collective: each candidate change is partitioned and costed as a whole.
 
 A change counts if the collective goes or moves less, and the modelled time of the program is lower
-(or its communication time, if the collective was hidden behind computation; by how much more, if it
-receives more bytes, says ALIKE); or if it saves as much time elsewhere. Which comes first says
-ranking.py. A change that would also alter the sharding of results is tried with results pinned,
-too; changes that split values over other axes of the mesh are tried after those that do not. Then
-changes are tried together: the best one with others, one on top of the other, and pairs of the
-fastest and of those that exchange least.
+(or its communication time, if the collective was hidden behind computation), or if it saves as much
+time elsewhere; and if no more bytes are received. Which comes first says ranking.py. A change that
+would also alter the sharding of results is tried with results pinned, too; changes that split
+values over other axes of the mesh are tried after those that do not. Then changes are tried
+together: the best one with others, one on top of the other, and pairs of the fastest and of those
+that exchange least.
 
 What repeats a block, as unrolled layers do, is tried on a few repetitions first (repetition.py),
 and only the best of it on the whole program. The search is bounded by a budget in seconds for all
@@ -296,9 +296,9 @@ class _One(Ranking):
         removes = not left or not (axes & tried.axes.get(key, frozenset()))
         new = tried.figures
         if not removes and left >= self.trials.before.at.get(key, 0) and (
-                base.time - new.time < self.seconds or tried.received_bytes > base.received_bytes):
+                base.time - new.time < self.seconds):
             return None                      # nor does it save as much elsewhere
-        if tried.received_bytes > base.received_bytes and new.time > base.time * (1 - ALIKE):
+        if tried.received_bytes > base.received_bytes * SOME:
             return None
         hidden = new.time <= base.time * (1 + SAME) and (
             new.times.communication < base.times.communication * (1 - SAME))

@@ -208,3 +208,28 @@ def test_what_in_specs_want_is_said_to_ask() -> None:
     found = st.explain(f)(struct((4096, 2048), "data"))
     assert "asked for by `in_specs[0]` of the `shard_map`, P('model'" in str(
         found.collectives[0].verdict)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize(("body", "out", "reference", "words"), [
+    (lambda x: x / jnp.max(jnp.abs(lax.all_gather(x, "d"))), P("d"),
+     lambda x: x / np.abs(x).max(), "reduce before the exchange"),
+    (lambda x: x * jnp.sum(jnp.square(lax.all_gather(x, "d", axis=1)), 1), P("d"),
+     lambda x: x * np.tile((x.reshape(8, -1, x.shape[1]) ** 2).sum(0), (8, 1)),
+     "reduce before the exchange"),
+    (lambda x: lax.psum(x, "d").mean(0) / 8, P(), lambda x: x.mean(0),
+     "reduce before the sum over devices"),
+    (lambda x: jnp.sum(lax.psum(x, "d"), (0, 1))[None], P(), lambda x: x.sum()[None],
+     "reduce before the sum over devices")])
+def test_what_is_reduced_before_an_exchange_is_the_same(
+        body: Callable, out: P, reference: Callable, words: str, checked: bool) -> None:
+    mesh = st.make_mesh((8,), ("d",))
+    f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=out, check_vma=checked)
+    values = np.random.default_rng(0).standard_normal((2048, 256)).astype(np.float32)
+    placed = st.device_put(values, NamedSharding(mesh, P("d")))
+    found = st.explain(f)(placed)
+    best = max(found.collectives, key=lambda c: c.total_time).suggestions[0]
+    assert words in best.text and best.received_bytes < found.received_bytes / 2
+    with config.override(shardtrace_executor="per_device"):
+        changed = np.asarray(best.apply()(placed))
+    np.testing.assert_allclose(changed, reference(values), rtol=1e-4, atol=1e-4)
