@@ -153,8 +153,9 @@ _NAMES: dict[str, tuple[str, str]] = {
     "disable_jit": (".ir.settings.managers", "disable_jit"),
     "ensure_compile_time_eval": (".tracer.staging.compile_time", "ensure_compile_time_eval"),
     "float0": (".ir.dtypes", "float0"),
+    "ds": (".tracer.references.elements", "ds"),
     **{name: (".tracer.references.ref", name) for name in (
-        "Ref", "ds", "empty_ref", "free_ref", "freeze", "new_ref")},
+        "Ref", "empty_ref", "free_ref", "freeze", "new_ref")},
 }
 _MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_batching", "custom_derivatives",
             "debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "extend",

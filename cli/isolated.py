@@ -8,77 +8,112 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from ..ir.support.lazy import lazy_import
 
 _multiprocessing = lazy_import("multiprocessing")
+_connection = lazy_import("multiprocessing.connection")
 
 _VALUE, _FAILED, _ENDED = "value", "failed", "ended"
 
 A = TypeVar("A")
 R = TypeVar("R")
+Tell = Callable[[Any], None]
 
 
 class Died(RuntimeError):
     """The process ended without an answer."""
 
 
+class Isolated:
+    """A process that waits to run `function(argument, tell)` once: begun ahead of time, so that
+    who has an argument need not wait for that.
+    """
+
+    def __init__(self, function: Callable[[Any, Tell], None]) -> None:
+        methods = _multiprocessing.get_all_start_methods()
+        context = _multiprocessing.get_context("fork" if "fork" in methods else "spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_answer, args=(theirs, self._pipe, function),
+                                        daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def told(self, argument: Any, seconds: float | None = None, until: Any = None
+             ) -> Iterator[Any]:
+        """What the function tells of an argument, one by one as it comes, at most so many seconds
+        apart, and, where that can be seen, until something can be read from the file `until`; all
+        of it can be pickled. Raises TimeoutError behind these seconds, Died where the process ends
+        by itself, and what the function raises.
+        """
+        others = [until] if until is not None and os.name == "posix" else []
+        try:
+            with self._died():
+                self._pipe.send(argument)
+            while True:
+                with self._died():
+                    ready = _connection.wait([self._pipe, *others], seconds)
+                    if not ready:
+                        raise TimeoutError(f"it took more than {seconds:g} s")
+                    if self._pipe not in ready:
+                        return
+                    state, value = self._pipe.recv()
+                if state == _ENDED:
+                    return
+                if state == _FAILED:
+                    raise value
+                yield value
+        finally:
+            self.end()
+
+    @contextlib.contextmanager
+    def _died(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, ConnectionError):
+            self._process.join(5)
+            raise Died(f"the process ended with status {self._process.exitcode}") from None
+
+    def end(self) -> None:
+        self._pipe.close()
+        self._process.kill()
+        self._process.join(5)
+
+
 def isolated(function: Callable[[A], R], argument: A, seconds: float | None = None) -> R:
     """`function(argument)`, both of which can be pickled, as its result. Raises TimeoutError after
     so many seconds, Died where the process ends by itself, and what the function raises.
     """
-    return next(isolated_each(functools.partial(_once, function), argument, seconds))
+    with contextlib.closing(Isolated(functools.partial(_once, function)).told(
+            argument, seconds)) as results:
+        return next(results)
 
 
-def isolated_each(function: Callable[[A], Iterable[R]], argument: A, seconds: float | None = None
-                  ) -> Iterator[R]:
-    """What `function(argument)` yields, one by one as it comes, at most so many seconds apart."""
-    methods = _multiprocessing.get_all_start_methods()
-    context = _multiprocessing.get_context("fork" if "fork" in methods else "spawn")
-    receive, send = context.Pipe(False)
-    process = context.Process(target=_answer, args=(send, function, argument), daemon=True)
-    process.start()
-    send.close()
-    try:
-        while True:
-            if not receive.poll(seconds):
-                raise TimeoutError(f"it took more than {seconds:g} s")
-            state, value = receive.recv()
-            if state == _ENDED:
-                return
-            if state == _FAILED:
-                raise value
-            yield value
-    except EOFError:
-        process.join(5)
-        raise Died(f"the process ended with status {process.exitcode}") from None
-    finally:
-        receive.close()
-        process.kill()
-        process.join(5)
+def _once(function: Callable[[A], R], argument: A, tell: Tell) -> None:
+    tell(function(argument))
 
 
-def _once(function: Callable[[A], R], argument: A) -> Iterator[R]:
-    yield function(argument)
-
-
-def _answer(send: Any, function: Callable[[A], Iterable[R]], argument: A) -> None:
+def _answer(pipe: Any, other_end: Any, function: Callable[[Any, Tell], None]) -> None:
+    other_end.close()                        # so that the end of who asks is seen here
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):                    # those of who asks: a file of users reads and prints
         with contextlib.suppress(OSError):
             os.dup2(nothing, stream)
     try:
-        for value in function(argument):
-            _send(send, _VALUE, value)
-        send.send((_ENDED, None))
-    except Exception as error:
-        _send(send, _FAILED, error)
-
-
-def _send(send: Any, state: str, value: Any) -> None:
+        argument = pipe.recv()
+    except EOFError:
+        return
     try:
-        send.send((state, value))
+        function(argument, lambda value: _send(pipe, _VALUE, value))
+        pipe.send((_ENDED, None))
+    except Exception as error:
+        _send(pipe, _FAILED, error)
+
+
+def _send(pipe: Any, state: str, value: Any) -> None:
+    try:
+        pipe.send((state, value))
     except Exception as error:               # it cannot be pickled
-        send.send((_FAILED, RuntimeError(f"{type(error).__name__}: {error}; {value}")))
+        pipe.send((_FAILED, RuntimeError(f"{type(error).__name__}: {error}; {value}")))

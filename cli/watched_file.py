@@ -151,10 +151,15 @@ class WatchedFile:
             if len(self.seen) < _MOST:
                 self.seen.append(FoundFunction(item, f"{self.path}:{name}", "as the file calls it",
                                                kept=self.options.verb == "run"))
+                self.met(self.seen[-1])
+                again()
         elif len(self._ran) < 4 * _MOST and (
                 item.program.mesh.axis_names or item.program.memo.get("meshes")
                 or any(s is not None for s in item.specs)):
             self._ran.append(item)
+
+    def met(self, function: FoundFunction) -> None:
+        """A function is called for the first time with such arguments; it has not run yet."""
 
     def operations(self) -> list[Found]:
         """What communicated outside of any jitted function."""

@@ -79,7 +79,7 @@ def api_function(f: Callable[..., Any], results: bool = False) -> Callable[..., 
             except BaseException as error:
                 converted = _as_arrays(f, args, kwargs)
                 if converted is not None:
-                    return call(*converted[0], **converted[1])
+                    return api_function(f)(*converted[0], **converted[1])
                 process_exception(error, f, args, kwargs, before)
                 raise
     functools.update_wrapper(call, f)

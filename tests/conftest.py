@@ -19,6 +19,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
 from shardtrace.ir.settings.context import config
 
@@ -33,6 +34,8 @@ sys.dont_write_bytecode = False
 gc.disable()               # until all is collected
 
 _MOST_WORKERS = 8          # each holds up to 1.5 GB
+_MANY = 2_000_000          # blocks of memory, of some 100 bytes
+_blocks = 0                # that were there when objects were set aside last
 
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
@@ -59,22 +62,52 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
                else os.cpu_count() or 1, _MOST_WORKERS)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Of a test that passes in one of several processes one report is sent, not three: to send and
+    to read them takes longer than to run the shortest tests.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    hooks, where = item.ihook, {"nodeid": item.nodeid, "location": item.location}
+    hooks.pytest_runtest_logstart(**where)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            hooks.pytest_runtest_logreport(report=report)
+    hooks.pytest_runtest_logfinish(**where)
+    return True
+
+
 def pytest_collection_finish() -> None:
     """What is collected lives until the end: the garbage collector need not walk through it.
 
     Nor through all that a test makes while it makes it: of that most goes with the last reference.
     """
-    gc.set_threshold(300_000, 5, 5)
+    gc.set_threshold(3_000_000, 5, 5)
     gc.enable()
+    _set_aside()
+
+
+def _set_aside() -> None:
+    """Collect what has been left in cycles, and walk through what stays no more."""
+    global _blocks
     gc.collect()
     gc.freeze()
+    _blocks = sys.getallocatedblocks()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _earlier_objects_are_not_walked_through() -> None:
-    """Full collections, of which tests ask for many, look at what the file's tests made alone."""
-    gc.collect()
-    gc.freeze()
+def _what_earlier_files_left_is_set_aside() -> None:
+    """Where it is much: to do so after each file takes a tenth of the time of the tests."""
+    if sys.getallocatedblocks() > _blocks + _MANY:
+        _set_aside()
+
+
+@pytest.fixture(scope="module")
+def only_own_objects() -> None:
+    """Full collections look at what the file's tests made alone, and `gc.get_objects` has no other.
+    """
+    _set_aside()
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from shardtrace.tracer.references.frames import BOXES
 
 def python_calls(f: Callable[..., Any], *args: Any, events: tuple[str, ...] = ("call",)) -> int:
     """Calls of Python functions within `f(*args)`; what is written in C does not count (but with
-    "c_call" among the events), nor what the collector calls as it removes what earlier tests left.
+    "c_call" among the events), nor what is called as the result goes, or as the collector removes
+    what earlier tests left.
     """
     count = 0
 
@@ -20,16 +21,16 @@ def python_calls(f: Callable[..., Any], *args: Any, events: tuple[str, ...] = ("
         nonlocal count
         count += event in events
 
-    gc.collect()
     gc.disable()
     left = [*BOXES]              # references of earlier tests, for which functions are looked at
     BOXES.clear()
     before = sys.getprofile()
     sys.setprofile(on_event)
     try:
-        f(*args)
+        result = f(*args)
     finally:
         sys.setprofile(before)
         gc.enable()
         BOXES.update(left)
+    del result
     return count

@@ -20,90 +20,90 @@ HEADINGS = ("Goals", "Programs", "Situations", "Growth", "How it is measured",
 
 METHOD = f"""\
 `python benchmarks/speed.py --jax PYTHON --write docs/performance.md` writes this page. Every
-program of `benchmarks/suite/` is one function of a library, shardtrace or JAX by name alone, and a
-plain numpy version without devices: the same function where numpy can run it, written by hand where
-it cannot (gradients, loops, `shard_map`). Results of all three are compared first; a library whose
-results are off has no figures.
+program of `benchmarks/suite/` is one function of a library, which is shardtrace or JAX by name
+alone, beside a plain numpy version without devices: the same function where numpy can run it,
+otherwise one written by hand (gradients, loops, `shard_map`). The results of all three are compared
+first; a library whose results are off gets no figures.
 
-Each library has a process of its own with the interpreter that was named, a program at a time. In
-every round each process does a little of everything in turn, so that what else the machine does
-falls on all alike; figures are medians over the rounds. Between two processes is a pause, in which
-the threads of the first one, which spin for a while after their work, come to rest. In a virtual
-machine other systems of the host take the processor at times; Linux counts that. A measurement
-from which they took more than {ENOUGH:.0%} of a core is done again, up to {TRIES} times in all.
-The one from which least was taken counts, not the fastest.
+Each library runs in a process of its own, with the interpreter that was named, one program at a
+time. In every round each process does a little of everything in turn, so that whatever else the
+machine does falls on all alike; figures are medians over the rounds. Between two processes there is
+a pause, in which the threads of the first, which spin for a while after their work, come to rest.
+On a virtual machine, other systems of the host take the processor at times, and Linux counts how
+much. A measurement from which they took more than {ENOUGH:.0%} of a core is repeated, up to
+{TRIES} times in all. The one that lost least counts, not the fastest.
 
 - *trace*: `jit(f).trace(...)` of a new function, types and source locations included, in a process
-  that has traced it before. JAX's the same.
-- *first result*: from traced to a compiled program, and what its first call takes longer than its
-  next three (their median). JAX is charged `lower().compile()` alone.
-- *again*: the same where a program that cannot be told from this one was partitioned before, as
-  in a loop that jits a lambda; otherwise such programs are forgotten before each measurement.
-- *new trace*, *new first*: both in a process of each library that has traced nothing before, where
-  no rule has been asked for; the library's import is no part of them, what it loads later is.
-- *run*: a call of the jitted function until its results are there; calls of less than 2 ms are
+  that has traced it before. For JAX, the same.
+- *first result*: from the traced to the compiled program, and the time by which its first call is
+  longer than its next three (their median). JAX is charged `lower().compile()` alone.
+- *again*: the same if an identical program was partitioned before, as in a loop that jits a
+  lambda. For the other figures, such programs are forgotten before each measurement.
+- *new trace*, *new first*: both in a process that has traced nothing before and has asked for no
+  rule. The library's import does not count; what it loads later does.
+- *run*: a call of the jitted function until its results are there. Calls of less than 2 ms are
   timed many at a time.
 - *memory*: the peak that `tracemalloc` sees beyond the arguments in four runs after all caches were
-  cleared, so that buffers kept for later runs count; *resident*: the growth of the resident
-  set to its peak in a process that ran nothing before. Both where the plain version needs
+  cleared, so that buffers kept for later runs count. *Resident*: the growth of the resident set up
+  to its peak, in a process that ran nothing before. Both only where the plain version needs
   {SMALLEST_PEAK / 1e6:g} MB or more.
 - *devices*: the same arguments over 8 devices and over 512, run in turns, in new processes each
-  round: in which memory buffers come to lie differs between processes, and decides more.
-- *situations*: processor time from import to the first result of the README's program, numpy's
-  import aside, in a new process; of tracing a step again, as it was, with another number or another
-  line in it; and, by the clock, a step of small products alone and beside a process that computes
-  without end, with as many BLAS threads as cores and with one.
+  round, because the place of buffers in memory differs between processes and matters more.
+- *situations*: processor time from import to the first result of the README's program, without
+  numpy's import, in a new process; of tracing a step again, unchanged, with another number, or with
+  another line in it; and, by the clock, of a step of small products, alone and beside a process
+  that computes without end, with as many BLAS threads as cores and with one.
 - *growth*: an elementwise program of 3,000 and of 30,000 equations; programs on an `AbstractMesh`
   of 8 and of 65,536 devices; a step whose batch is split over one to six axes.
 """
 
 SOURCES = """\
-- **Types are interned.** Equality is identity, and what follows from types alone (results of ops,
-  factors, local shapes) is computed once and looked up by them after. So tracing an equation is a
-  look-up, and the size of a mesh never enters.
+- **Types are interned.** Equal types are one object, and whatever follows from types alone (result
+  types, factors, local shapes) is computed once and then looked up. Tracing an equation is a
+  look-up, and the size of the mesh plays no part in it.
 - **A source location is a code object and an offset** until somebody reads it.
-- **A value of all devices is one array.** A mesh axis that shards a dimension is a split of this
-  dimension, in place: the array is a view of the whole, whatever the number of devices. Products
-  then run as one GEMM over all devices, an `all_gather` or an own-block slice costs nothing, and a
-  value that devices share is held and computed once. Only what truly differs (a partial sum that
-  somebody sees, a `shard_map` body that asks for its index) has a leading device dimension.
-- **Partial sums that only their sum is seen of are not made**: a product and its `psum` are one
+- **All devices share one array.** A mesh axis that shards a dimension splits that dimension in
+  place: the array is a view of the whole, however many devices there are. A product then runs as
+  one GEMM for all devices, an `all_gather` or a slice of a device's own block costs nothing, and a
+  value that devices share is stored and computed once. Only values that really differ (a partial
+  sum that is read, a `shard_map` body that asks for its index) have a leading device dimension.
+- **Partial sums are not formed if only their total is read**: a product and its `psum` are one
   GEMM over devices and contraction.
-- **Short products run on one thread of BLAS**, so that none of them waits for a core that another
-  process has; what the user has set is in force again behind each.
-- **Special functions are handfuls of numpy calls** in float32, which take many elements at once and
-  are fused with what stands around them; so are many small matrices that are factored or solved.
-- **Rows are added by a sparse product** where updates are as many as rows.
-- **Plans are straight lines.** The first run decides equation by equation how it is computed, with
-  which buffers; later runs call numpy and nothing else. Elementwise runs on large arrays are fused
-  and evaluated block by block, so that what passes between them stays in cache, on both cores where
-  that pays; what a group would compute twice is computed once. Buffers begin where cache lines do,
-  which alone makes them up to twice as fast to write.
-- **Exchanges that are written by hand run as they are written.** A ring all-reduce, attention
-  whose keys go around or a pipeline is what a user wants to see run, with its order of additions;
-  its measure is numpy doing the same exchanges block by block. The blocks of all devices are one
-  array, so that a step is one call for all of them.
-- **Results are written where they belong.** What a loop stacks goes into its row of the whole, what
-  a loop adds to or changes in part is changed in place, and a product is computed in the order of
+- **Short products run on one BLAS thread**, so that none of them waits for a core that another
+  process is using. Afterwards the user's own setting holds again.
+- **Special functions are a few numpy calls** in float32, on many elements at once, and fuse with
+  what stands around them. Factorisations and solves of many small matrices work the same way.
+- **Added rows are a sparse product** if there are as many updates as rows.
+- **Plans are straight lines.** The first run decides, equation by equation, how each is computed
+  and in which buffers; later runs only call numpy. Elementwise work on large arrays is fused and
+  evaluated block by block, so that intermediate values stay in cache, on both cores if that pays;
+  what a group would compute twice is computed once. Buffers are aligned to cache lines, which alone
+  makes them up to twice as fast to write.
+- **Exchanges written by hand run as written.** Who writes a ring all-reduce, ring attention or a
+  pipeline wants to see it run, with its order of additions. The measure is numpy doing the same
+  exchanges block by block. The blocks of all devices are one array, so that each step is one call.
+- **Results are written in place.** What a loop stacks goes straight into its row of the result,
+  what a loop adds to or updates is changed where it lies, and a product is computed in the order of
   dimensions in which it is read.
-- **Indices of a loop are computed before it.** What depends on counters and on scalar items alone
-  is computed for all iterations at once; other scalars are numbers, not arrays.
-- **Rows that loops read and change are one indexing each.** What an iteration reads of an array
-  that it changes is read first, and the array is changed where it is; a branch stands in the loop.
-- **A program traced anew is found.** A function that is jitted in a loop, or `lax.scan` of a
-  lambda outside of jit, gives the same program from the same lines each time: it is partitioned
-  and planned once.
-- **What functions record is recorded again.** A softmax, a derivative rule, an op under `vmap`, the
-  border of a `shard_map`: for arguments of the same types their equations are known. So is the
-  gradient of a program that is traced anew, from the same lines, with the places of its equations.
-- **A call is known by one key**, made of the keys that its arguments carry.
-- **Little is held at a time.** What a derivative reads late, and is soon computed from what is held
-  anyway, is computed there; groups of elementwise steps write over operands that end with them.
-- **The garbage collector rests** while programs, which are graphs of small objects that stay
-  alive, are traced, differentiated, partitioned and parsed, and while the package loads.
-- **What is seldom needed loads when first used**: the text of programs and its parser, reports and
+- **Loop indices are computed ahead.** Whatever depends on counters and scalars alone is computed
+  for all iterations at once; other scalars are numbers, not arrays.
+- **A row that a loop reads and changes is indexed once.** An iteration reads what it needs of the
+  array first, then changes it in place; a branch is part of the loop.
+- **A program that is traced again is recognised.** A function that is jitted in a loop, or a
+  `lax.scan` of a lambda outside of jit, gives the same program from the same lines each time, and
+  is partitioned and planned once.
+- **Recorded functions are replayed.** The equations of a softmax, a derivative rule, an op under
+  `vmap` or the boundary of a `shard_map` are known for arguments of the same types. So is the
+  gradient of a program that is traced again from the same lines, with its source locations.
+- **A call is looked up by one key**, made of the keys that its arguments carry.
+- **Little is held at a time.** A value that a derivative reads late, and that is cheap to compute
+  from what is held anyway, is computed again there; groups of elementwise steps overwrite operands
+  that nothing reads later.
+- **The garbage collector pauses** while programs, which are graphs of small long-lived objects, are
+  traced, differentiated, partitioned and parsed, and while the package loads.
+- **What is seldom needed loads on first use**: the text of programs and its parser, reports and
   advice on errors, linear algebra, transforms, sets, the per-device executor, scipy, rich.
-- **Classes compile no source as they load**: immutable records share their methods, and the
+- **Loading a class compiles no source**: immutable records share their methods, and the
   annotations of named tuples stay text.
 """
 

@@ -12,8 +12,9 @@ import difflib
 import importlib.metadata
 import json
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,15 @@ _SOURCE = "shardtrace"
 
 
 class Looked:
-    """What was found in a file, and the lines it then had."""
+    """What was found in a file, and the lines it then had. running: the file still is; for lines of
+    which nothing is known yet, that is what was found before.
+    """
 
-    def __init__(self, found: dict[str, Any], lines: list[str]) -> None:
-        self.found, self.lines = found, lines
+    def __init__(self, found: dict[str, Any], lines: list[str], before: Looked | None = None
+                 ) -> None:
+        self.found, self.lines, self.before, self.running = found, lines, before, True
+        if before is not None:
+            before.before = None
         self.reasons = asyncio.Event()       # they are known, or will not be
         self.advice: list[dict[str, Any]] = []
         self._now: tuple[list[str], dict[int, int]] = (lines, {})
@@ -43,6 +49,14 @@ class Looked:
         elif lines == self.lines:
             return line
         return self._now[1].get(line)
+
+    def items(self, name: str, lines: list[str]) -> Iterator[tuple[lsp.Range, dict[str, Any]]]:
+        """What was found of a kind, where it is in these lines."""
+        for item in self.advice if name == "advice" else self.found.get(name, ()):
+            at = item.get("at") or [item.get("line"), 0]
+            now = self.range_now(item.get("range") or [*at, *at], lines)
+            if now is not None:
+                yield now, item
 
     def range_now(self, where: list[int], lines: list[str]) -> lsp.Range | None:
         start, end = self.line_now(where[0], lines), self.line_now(where[2], lines)
@@ -85,16 +99,17 @@ class Worker:
                                      "fixes": [], "message": f"shardtrace: no answer: {problem}"}]}
 
     async def _started(self) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None:
-            self._process = await asyncio.create_subprocess_exec(
+        process = self._process
+        if process is None or process.returncode is not None:
+            process = self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "shardtrace", "lsp", "--worker",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL, limit=1 << 28,
+                stderr=asyncio.subprocess.DEVNULL, limit=1 << 28, start_new_session=True,
                 # nobody waits in an editor for the verifier behind each pass
                 env={"SHARDTRACE_CHECK": "0", **os.environ})
-            assert self._process.stdout is not None
-            await self._process.stdout.readline()        # it is warm
-        return self._process
+            assert process.stdout is not None
+            await process.stdout.readline()  # it is warm
+        return process
 
     async def warm(self) -> None:
         async with self._turn:
@@ -109,7 +124,10 @@ class Worker:
     def stop(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                if hasattr(os, "killpg"):    # and the copy of it that runs a file
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                else:
+                    self._process.kill()
         self._process = None
 
 
@@ -140,11 +158,14 @@ class Server(LanguageServer):
         looked: Looked | None = None
         try:
             async for found in self.worker.ask(path):
+                running = found.pop("running", False)
                 if looked is None:
-                    looked = self.looked[uri] = Looked(found, lines)
-                    self.publish(uri)
-                else:                        # the same with its reasons
+                    looked = self.looked[uri] = Looked(found, lines, self.looked.get(uri))
+                else:                        # the same with more, or with its reasons
                     looked.found |= found
+                if looked.running and not running:
+                    looked.running, looked.before = False, None
+                    self.publish(uri)
                 self._refresh()
         finally:
             if looked is not None:
@@ -167,8 +188,8 @@ class Server(LanguageServer):
             self.workspace_code_lens_refresh(None)
 
     async def reasons(self, uri: str) -> None:
-        """Wait for the reasons of what was found in a file."""
-        if uri in self.looked:
+        """Wait for the reasons of what was found in a file; not while it is running."""
+        if uri in self.looked and not self.looked[uri].running:
             await self.looked[uri].reasons.wait()
 
     def publish(self, uri: str) -> None:
@@ -184,13 +205,11 @@ class Server(LanguageServer):
         if looked is None:
             return []
         lines = self.workspace.get_text_document(uri).source.split("\n")
-        found = []
-        for item in looked.advice if name == "advice" else looked.found.get(name, ()):
-            at = item.get("range") or [*(item.get("at") or [item.get("line"), 0]),
-                                       *(item.get("at") or [item.get("line"), 0])]
-            now = looked.range_now(at, lines)
-            if now is not None:
-                found.append((now, item))
+        found = list(looked.items(name, lines))
+        if looked.before is not None:
+            known = {now.start.line for now, _ in found}
+            found += [(now, item) for now, item in looked.before.items(name, lines)
+                      if now.start.line not in known]
         return found
 
 

@@ -2,27 +2,36 @@
 the number of what was asked, the last with nothing else.
 
 It loads everything once and executes nothing of a user: each file is run in a copy of it that is
-given up after its time, so that the next answer begins from a clean state, and warm.
+given up after its time, so that the next answer begins from a clean state, and warm. The copy is
+made ahead of time, and tells what it finds while the file is still running.
 """
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import os
-import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ... import runtime, tracer
+from ...driver.execution.call_capture import unwatched
+from ...ir.support.lazy import load_all
+from ...report.explanation import Explanation
 from ...report.views.costs import fix_data
 from ...report.views.data import source_data
 from ..discovery import PythonFile
-from ..isolated import Died, isolated_each
+from ..isolated import Died, Isolated, Tell
 from ..problems import Problem
+from ..targets import Found, FoundFunction
 from .findings import ERROR, WARNING, Findings
+
+_TELL_EVERY = 0.1        # seconds at most between what is told while a file runs
 
 _WARM = """
 import numpy as np
@@ -65,50 +74,78 @@ def serve() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "warm.py")
         path.write_text(_WARM)
-        list(look({"path": str(path), "seconds": 10.0}))     # what it needs is loaded by now
+        look({"path": str(path), "seconds": 10.0}, lambda found: None)
+    for room in (tracer, runtime):       # what files may need besides
+        load_all(room)
     gc.disable()                         # its copies live for one answer
     gc.freeze()
+    waiting = Isolated(answer)
     print(json.dumps({"ready": True}), file=out, flush=True)
-    for line in sys.stdin:
+    questions = open(0, "rb", buffering=0)       # one that waits can be seen
+    for line in questions:
         asked = json.loads(line)
         number = {"number": asked["number"]}
-        for found in answers(asked):
+        for found in answers(asked, waiting, questions):
             print(json.dumps({**number, **found}), file=out, flush=True)
         print(json.dumps(number), file=out, flush=True)
+        waiting = Isolated(answer)
+    waiting.end()
     return 0
 
 
-def answers(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What is found in a file; an empty answer with a problem where it takes too long or ends."""
-    work = advise if asked.get("advise") else look
+def answers(asked: dict[str, Any], waiting: Isolated, questions: Any) -> Iterator[dict[str, Any]]:
+    """What is found in a file, until there is another question: nobody waits for this one then. An
+    empty answer with a problem where it takes too long or ends.
+    """
+    seconds = (3 if asked.get("advise") else 1) * asked["seconds"] + 5
     try:
-        yield from isolated_each(work, asked,
-                                 (3 if asked.get("advise") else 1) * asked["seconds"] + 5)
+        yield from waiting.told(asked, seconds, questions)
     except (TimeoutError, Died, RuntimeError) as problem:
         found = Findings(asked["path"], "")
         found.problem([0, 0, 0, 0], f"shardtrace: {problem}", ERROR)
         yield found.data()
 
 
-def look(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Types, collectives, errors of a file: what can be had at once. Then all that again with the
-    reasons.
+def answer(asked: dict[str, Any], tell: Tell) -> None:
+    """What the server asks for."""
+    (advise if asked.get("advise") else look)(asked, tell)
+
+
+def look(asked: dict[str, Any], tell: Tell) -> None:
+    """Types, collectives, errors of a file: what can be had at once; while it is running, those of
+    the functions that it has called so far. Then all that again with the reasons.
     """
-    found, explanations = _explained(asked)
-    for reasons in (False, True):
-        found.forget_programs()
-        for e in explanations:
-            found.add(source_data(e, reasons))
-        yield found.data()
+    found, added, told = _findings(asked), [], 0.0
+
+    def add(e: Explanation) -> None:
+        found.add(source_data(e, False))
+        added.append(e)
+
+    def meet(e: Explanation) -> None:
+        nonlocal told
+        add(e)
+        if time.monotonic() - told > _TELL_EVERY:
+            tell({**found.data(), "running": True})
+            told = time.monotonic()
+
+    explanations = _explained(asked, found, meet)
+    for e in explanations:
+        if e not in added:
+            add(e)
+    tell(found.data())
+    found.forget_programs()
+    for e in explanations:
+        found.add(source_data(e, True))
+    tell(found.data())
 
 
-def advise(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def advise(asked: dict[str, Any], tell: Tell) -> None:
     """All problems of a file, what is wasted among them; and what avoids the dearest collectives,
     by line: in words, and as edits where it is written so.
     """
-    found, explanations = _explained(asked)
+    found = _findings(asked)
     fixes: list[dict[str, Any]] = []
-    for e in explanations:
+    for e in _explained(asked, found):
         found.wasted(e.warnings)
         for cause in e.root_causes[:3]:
             c = cause.groups[0][0]
@@ -121,26 +158,56 @@ def advise(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 fixes.append({"range": found.text.whole(c.source.line), "title": fix["text"],
                               "effect": fix["effect"], "edits": edits if len(edits) == len(
                                   fix["edits"]) else []})
-    yield {"advice": fixes, "problems": found.problems}
+    tell({"advice": fixes, "problems": found.problems})
 
 
-def _explained(asked: dict[str, Any]) -> tuple[Findings, list[Any]]:
-    path = asked["path"]
-    source = Path(path).read_text(encoding="utf-8")
-    found = Findings(path, source)
-    explanations: list[Any] = []
-    options = argparse.Namespace(verb="explain", seconds=asked["seconds"], args=None, arg=None,
-                                 mesh=None, jax=False, argv=None, specs=[])
+def _findings(asked: dict[str, Any]) -> Findings:
+    return Findings(asked["path"], Path(asked["path"]).read_text(encoding="utf-8"))
+
+
+class _ExplainedFile(PythonFile):
+    """A file whose functions are explained when it calls them first. meet: is given these."""
+
+    def __init__(self, asked: dict[str, Any], meet: Callable[[Explanation], None]) -> None:
+        self._hardware, self._meet = asked.get("hardware"), meet
+        self._explanations: dict[Found, Explanation] = {}
+        super().__init__(Path(asked["path"]), argparse.Namespace(
+            verb="explain", seconds=asked["seconds"], args=None, arg=None, mesh=None, jax=False,
+            argv=None, specs=[]))
+
+    def met(self, function: FoundFunction) -> None:
+        with unwatched(), contextlib.suppress(Exception):      # which is raised behind the run
+            self._meet(self.explained(function))
+
+    def explained(self, function: Found) -> Explanation:
+        if function not in self._explanations:
+            self._explanations[function] = function.explain(self._hardware)
+        return self._explanations[function]
+
+
+def _explained(asked: dict[str, Any], found: Findings, meet: Callable[[Explanation], None] =
+               lambda e: None) -> list[Explanation]:
+    """Of the functions of a file; what went wrong is added to what is found. meet: is given those
+    that it calls as it does.
+    """
+    explanations: list[Explanation] = []
+    problems: list[Exception] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        from_file, problems = _functions(Path(path), options)
+        try:
+            file = _ExplainedFile(asked, meet)
+            functions, _ = file.all(advise=False)
+            problems += [*file.problems, *([file.failed] if file.failed else [])]
+        except Problem as problem:
+            functions = []
+            problems.append(problem)
     for w in caught:
-        if w.filename == path:
+        if w.filename == asked["path"]:
             found.problem(found.text.whole(w.lineno), str(w.message), WARNING,
                           w.category.__name__)
-    for f in from_file:
+    for f in functions:
         try:
-            e = f.explain(asked.get("hardware"))
+            e = file.explained(f)
             e.suggest_seconds = asked["seconds"] / 4
             explanations.append(e)
         except Exception as error:
@@ -148,14 +215,4 @@ def _explained(asked: dict[str, Any]) -> tuple[Findings, list[Any]]:
     for problem in problems:
         error = problem.error if isinstance(problem, Problem) else problem
         found.failed(error or problem, str(problem))
-    return found, explanations
-
-
-def _functions(path: Path, options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
-    """The functions of a file with arguments, and what went wrong with others."""
-    try:
-        file = PythonFile(path, options)
-        found, _ = file.all(advise=False)
-    except Problem as problem:
-        return [], [problem]
-    return found, [*file.problems, *([file.failed] if file.failed else [])]
+    return explanations

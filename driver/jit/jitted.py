@@ -244,6 +244,7 @@ class Jitted:
                 CLAIMS.pop(mark, None)
                 if claim[2]:
                     wake(claim)
+            del claim       # it holds this frame, which holds it, and all that callers have
 
     def _trace_anew(self, key: tuple[Any, ...], avals: Sequence[ArrayType], leaves: Sequence[Any],
                     in_tree: Any, static: tuple[Any, ...]) -> Found:

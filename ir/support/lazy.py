@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LazyModule", "lazy_import", "lazy_names", "lazy_pattern"]
+__all__ = ["LazyModule", "lazy_import", "lazy_names", "lazy_pattern", "load_all"]
 
 
 class LazyModule(ModuleType):
@@ -62,6 +62,15 @@ def lazy_import(name: str, package: str | None = None) -> Any:
     if not name or (name.startswith(".") and not package):
         raise ValueError(f"lazy_import needs an absolute module name, got {name!r}")
     return LazyModule(importlib.util.resolve_name(name, package))
+
+
+_pkgutil = lazy_import("pkgutil")
+
+
+def load_all(package: ModuleType) -> None:
+    """Import every module of a package: for a process whose copies should have nothing to load."""
+    for module in _pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
 
 
 class _LazyPattern:

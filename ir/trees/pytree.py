@@ -104,21 +104,20 @@ def in_order(treedef: optree.PyTreeSpec) -> optree.PyTreeSpec:
 
     Structures that differ only in that order are equal, so one of them serves for all.
     """
-    def rebuild(node: Any) -> Any:
-        if type(node) is dict:
-            keys = optree.treespec_entries(
-                optree.tree_structure(
-                    node, lambda x: x is not node,  # type: ignore[arg-type]
-                    namespace=NAMESPACE))
-            return {k: node[k] if type(node[k]) is int else optree.tree_map(
-                rebuild, node[k], is_leaf=_is_dict, namespace=NAMESPACE) for k in keys}
-        return node
-
     if _ordered(treedef):
         return treedef
     numbered = optree.tree_unflatten(treedef, range(treedef.num_leaves))
-    ordered = optree.tree_map(rebuild, numbered, is_leaf=_is_dict, namespace=NAMESPACE)
+    ordered = optree.tree_map(_rebuilt, numbered, is_leaf=_is_dict, namespace=NAMESPACE)
     return optree.tree_structure(ordered, namespace=NAMESPACE)
+
+
+def _rebuilt(node: Any) -> Any:
+    if not _is_dict(node):
+        return node
+    keys = optree.treespec_entries(optree.tree_structure(
+        node, lambda x: x is not node, namespace=NAMESPACE))        # type: ignore[arg-type]
+    return {k: node[k] if type(node[k]) is int else optree.tree_map(
+        _rebuilt, node[k], is_leaf=_is_dict, namespace=NAMESPACE) for k in keys}
 
 
 def _ordered(treedef: optree.PyTreeSpec) -> bool:

@@ -7,7 +7,7 @@ decided here once per program, for memory traffic and for peak memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, REARRANGED
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import PASS, REDUCE
 from ...ir.support.caches import cached
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..factors import RuleInfo, rule_info
 
@@ -27,12 +28,12 @@ T = TypeVar("T")
 def by_types(f: Callable[[Equation], T]) -> Callable[[Equation], T]:
     """A decorator: found once for all equations of equal op, params and types, in all programs."""
     def found(eqn: Equation) -> T:
-        known = eqn.instance.table(f)
-        key = (*[a.aval for a in eqn.invars], None, *[v.aval for v in eqn.outvars])
-        if key in known:
-            return known[key]
-        made = known[key] = f(eqn)
-        return made
+        types = eqn.known_types or eqn.types
+        try:
+            return eqn.instance.tables[f][types]
+        except KeyError:
+            made = eqn.instance.table(f)[types] = f(eqn)
+            return made
     found.__doc__ = f.__doc__
     return found
 
@@ -45,11 +46,9 @@ def nbytes(aval: ArrayType) -> int:
 
 def info_of(eqn: Equation) -> RuleInfo:
     """The factors of an equation on blocks."""
-    return rule_info(eqn.instance.rule(tuple([a.aval for a in eqn.invars]),
-                                  tuple([v.aval for v in eqn.outvars])))
+    return rule_info(eqn.instance.rule(*eqn.types))
 
 
-@by_types
 def is_elementwise(eqn: Equation) -> bool:
     """Does it fuse into what reads its result?"""
     facts = eqn.op.facts
@@ -68,7 +67,6 @@ def is_elementwise(eqn: Equation) -> bool:
         for a in eqn.invars)
 
 
-@by_types
 def is_reduction(eqn: Equation) -> bool:
     """Does it read its operands element by element, and give fewer?"""
     if eqn.op.subprograms or eqn.op.collective or not eqn.op.arithmetic:
@@ -76,6 +74,23 @@ def is_reduction(eqn: Equation) -> bool:
     info = info_of(eqn)
     return not info.is_product and info.operands >= 1 and all(
         f.kind in (PASS, REDUCE) for f in info.factors)
+
+
+class Kind(NamedTuple):
+    """How an equation takes part in fusions. reads: it reads values that are never written."""
+    elementwise: bool
+    reduction: bool
+    reads: bool
+    bitcast: bool
+    generated: bool
+    rearranged: bool
+
+
+@by_types
+def kind_of(eqn: Equation) -> Kind:
+    elementwise, reduction, facts = is_elementwise(eqn), is_reduction(eqn), eqn.op.facts
+    return Kind(elementwise, reduction, elementwise or reduction or eqn.op.name == "dynamic_slice",
+                BITCAST in facts, GENERATED in facts, REARRANGED in facts)
 
 
 @dataclass
@@ -87,7 +102,7 @@ class Buffers:
     fused: set[Var] = field(default_factory=set)
     made: dict[Var, int] = field(default_factory=dict)
     last: dict[Var, int] = field(default_factory=dict)
-    elementwise: list[bool] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
     moved: set[tuple[Var, int]] = field(default_factory=set)
 
     def of(self, atom: Atom) -> Var | None:
@@ -110,24 +125,24 @@ def buffers(program: Program, key: str = KEY) -> Buffers:
 
 def _buffers(program: Program, masks_are_written: bool) -> Buffers:
     out = Buffers()
-    eqns = program.eqns
-    readers: dict[Var, list[int]] = {}
+    eqns, root, made = program.eqns, out.root, out.made
+    kinds = out.kinds = [kind_of(eqn) for eqn in eqns]
+    readers: dict[Atom, list[int]] = {}
     for i, eqn in enumerate(eqns):
-        if BITCAST in eqn.op.facts:
+        if kinds[i].bitcast:
             for a, v in zip(eqn.invars, eqn.outvars, strict=True):
                 source = out.of(a)
                 if source is not None and nbytes(a.aval) == nbytes(v.aval):
-                    out.root[v] = source
+                    root[v] = source
         for v in eqn.outvars:
-            out.made[v] = i
-        for a in _distinct(eqn.invars):
-            source = out.of(a)
-            if source is not None and eqn.outvars and eqn.outvars[0] not in out.root:
-                readers.setdefault(source, []).append(i)
+            made[v] = i
+        if not eqn.outvars or eqn.outvars[0] in root:
+            continue
+        for n, a in enumerate(eqn.invars):
+            if type(a) is not Literal and not (n and a in eqn.invars[:n]):
+                readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
     results = {out.of(a) for a in program.outvars}
-    out.elementwise = [is_elementwise(eqn) for eqn in eqns]
-    fuses = [e or is_reduction(eqn) or eqn.op.name == "dynamic_slice"
-             for e, eqn in zip(out.elementwise, eqns, strict=True)]
+    reads = [kind.reads for kind in kinds]
     for i, eqn in enumerate(eqns):
         source = out.of(eqn.invars[0]) if eqn.op.name == "transpose" else None
         if source is None:
@@ -137,21 +152,21 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
         if v not in results and uses and all(
                 eqns[j].op.name == "dot_general" and grouped(eqns[j], n, order)
                 for j in uses for n, a in enumerate(eqns[j].invars) if a is v):
-            out.root[v], fuses[i] = source, False
+            root[v], reads[i] = source, False
     for i, eqn in enumerate(eqns):
-        if not out.elementwise[i]:
+        if not kinds[i].elementwise:
             continue
         v = eqn.outvars[0]
-        uses = readers.get(v, [])
-        if v in results or v in out.root or not all(fuses[j] for j in uses):
+        if v in results or v in root:
             continue
-        if len(uses) <= 1 or GENERATED in eqn.op.facts:
+        uses = readers.get(v, [])
+        if (len(uses) <= 1 or kinds[i].generated) and all([reads[j] for j in uses]):
             out.fused.add(v)
     if masks_are_written:
         makers: dict[Atom, Equation] = {v: eqn for eqn in eqns for v in eqn.outvars
                                         if v in out.fused}
-        for eqn in eqns:
-            if is_reduction(eqn) and not is_elementwise(eqn):
+        for eqn, kind in zip(eqns, kinds, strict=True):
+            if kind.reduction and not kind.elementwise:
                 _write(eqn, makers, out)
     _lifetimes(program, out)
     return out
@@ -176,27 +191,28 @@ def _of_floats(eqn: Equation) -> bool:
 
 def _lifetimes(program: Program, out: Buffers) -> None:
     """last: the last equation that reads a buffer, directly or inside of a fusion; moved."""
-    end = len(program.eqns)
+    end, root, fused, last = len(program.eqns), out.root, out.fused, out.last
     for a in program.outvars:
         source = out.of(a)
         if source is not None:
-            out.last[source] = end
+            last[source] = end
     for i in reversed(range(end)):
-        eqn = program.eqns[i]
-        if eqn.outvars and eqn.outvars[0] in out.root:
-            continue
-        at, moves = i, REARRANGED in eqn.op.facts
-        if len(eqn.outvars) == 1 and eqn.outvars[0] in out.fused:
-            at = out.last.get(eqn.outvars[0], i)
-            moves = moves or (eqn.outvars[0], at) in out.moved
-        for a in eqn.invars:
-            source = out.of(a)
-            if source is None:
+        eqn, at, moves = program.eqns[i], i, out.kinds[i].rearranged
+        if eqn.outvars:
+            v = eqn.outvars[0]
+            if v in root:
                 continue
+            if v in fused and len(eqn.outvars) == 1:
+                at = last.get(v, i)
+                moves = moves or (v, at) in out.moved
+        for a in eqn.invars:
+            if type(a) is Literal:
+                continue
+            source = root.get(a, a)          # type: ignore[call-overload]
             if moves:
                 out.moved.add((source, at))
-            if out.last.get(source, -1) < at:
-                out.last[source] = at
+            if last.get(source, -1) < at:
+                last[source] = at
 
 
 def grouped(eqn: Equation, n: int, order: Sequence[int] | None = None) -> bool:
@@ -231,7 +247,3 @@ def in_place(eqn: Equation, elementwise: bool) -> bool:
     """May its result take the buffer of an operand that nothing reads later?"""
     facts = eqn.op.facts
     return (elementwise and GENERATED not in facts) or IN_PLACE in facts
-
-
-def _distinct(atoms: Iterable[Atom]) -> list[Atom]:
-    return list(dict.fromkeys(atoms))

@@ -109,7 +109,7 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
             copies += nbytes(eqn.invars[0].aval)      # packed by receiver
         if eqn.op.name in CUMULATIVE and eqn.invars[0].aval.shape[eqn.params["axis"]] > BLOCK:
             copies += nbytes(eqn.outvars[0].aval)     # of the blocks, before they are put together
-        if eqn.op.subprograms or in_place(eqn, held.elementwise[i]):
+        if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise):
             # a loop writes what it carries where it was
             for v in made:
                 taken = next((u for u in ending if alive[u][0] == nbytes(v.aval)

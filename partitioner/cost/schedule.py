@@ -9,13 +9,12 @@ of a `cond` the most expensive counts.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...ir.ops.communication.collective_kinds import Use, each_collective
-from ...ir.program import Equation, Literal, Program, Var
-from .buffers import buffers
+from ...ir.program import Atom, Equation, Literal, Program
+from .buffers import Buffers, buffers
 from .links import collective_seconds
 from .topology import NETWORK, Topology
 from .work import bodies, equation_seconds, trips
@@ -74,8 +73,7 @@ def _times(program: Program, topology: Topology) -> Times:
     uses = {id(exchange.equation): exchange for exchange in each_collective(program)}
     run = _Run(topology, uses)
     end = run.program(program, [0.0] * len(program.invars), _State())
-    return Times(max([end.clock, end.compute, *end.links.values()]), run.total(program, False),
-                 run.total(program, True))
+    return Times(max([end.clock, end.compute, *end.links.values()]), *run.total(program))
 
 
 class _State:
@@ -93,20 +91,16 @@ class _Run:
     def __init__(self, topology: Topology, uses: dict[int, Use]) -> None:
         self.topology, self.uses = topology, uses
         self.seconds: dict[int, float] = {}
-        self.totals: dict[tuple[int, bool], float] = {}
+        self.totals: dict[int, tuple[float, float]] = {}
         self.bodies: dict[int, tuple[float, float]] = {}
 
-    def cost(self, eqn: Equation, program: Program) -> float:
+    def cost(self, eqn: Equation, held: Buffers) -> float:
         found = self.seconds.get(id(eqn))
         if found is None:
             exchange = self.uses.get(id(eqn))
-            if exchange is not None:
-                found = exchange_seconds(self.topology, exchange)
-            elif eqn.op.collective is not None:
-                found = 0.0
-            else:
-                found = equation_seconds(eqn, buffers(program), self.topology.hardware)
-            self.seconds[id(eqn)] = found
+            found = self.seconds[id(eqn)] = (
+                equation_seconds(eqn, held, self.topology.hardware) if exchange is None
+                else exchange_seconds(self.topology, exchange))
         return found
 
     def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
@@ -118,25 +112,22 @@ class _Run:
 
     def program(self, program: Program, given: list[float], state: _State) -> _State:
         """Run a program whose parameters are there at `given`; `ready` are its results."""
-        ready: dict[Var, float] = dict(zip(program.invars, given, strict=True))
+        ready: dict[Atom, float] = dict(zip(program.invars, given, strict=True))
+        held = buffers(program)
         for eqn in program.eqns:
-            at = 0.0
-            for a in eqn.invars:
-                if a in ready and ready[a] > at:
-                    at = ready[a]
-            exchange = self.uses.get(id(eqn))
+            at = max([ready.get(a, 0.0) for a in eqn.invars], default=0.0)
+            exchange = self.uses.get(id(eqn)) if eqn.op.collective is not None else None
             if exchange is not None:
                 names = self.links(exchange)
                 start = max([at, *(state.links.get(n, 0.0) for n in names)])
-                end = start + self.cost(eqn, program)
+                end = start + self.cost(eqn, held)
                 for n in names:
                     state.links[n] = end
                     self.note(eqn, n, start, end)
             elif eqn.op.subprograms and bodies(eqn):
                 end = self.nested(eqn, at, state)
             else:
-                seconds = self.cost(eqn, program)
-                end = at
+                seconds, end = self.cost(eqn, held), at
                 if seconds:
                     state.compute = end = max(at, state.compute) + seconds
                     self.note(eqn, COMPUTATION, end - seconds, end)
@@ -185,19 +176,21 @@ class _Run:
         end = self.program(program, [0.0] * len(program.invars), _State())
         return max([end.clock, end.compute, *end.links.values()])
 
-    def total(self, program: Program, communication: bool) -> float:
-        """Seconds of all computation, or of all collectives, one after the other."""
-        key = (id(program), communication)
-        found = self.totals.get(key)
+    def total(self, program: Program) -> tuple[float, float]:
+        """Seconds of all computation, and of all collectives, one after the other."""
+        found = self.totals.get(id(program))
         if found is None:
-            add: Callable[..., float] = self.total
-            found = 0.0
+            computation = communication = 0.0
+            held = buffers(program)
             for eqn in program.eqns:
-                nested = bodies(eqn)
-                if nested:
-                    each = [add(p, communication) for p in nested]
-                    found += max(each) if eqn.op.name == "cond" else sum(each) * trips(eqn)
-                elif (eqn.op.collective is not None) == communication:
-                    found += self.cost(eqn, program)
-            self.totals[key] = found
+                if eqn.op.subprograms and (nested := bodies(eqn)):
+                    each = list(zip(*map(self.total, nested), strict=True))
+                    a, b = map(max, each) if eqn.op.name == "cond" else (
+                        sum(seconds) * trips(eqn) for seconds in each)
+                    computation, communication = computation + a, communication + b
+                elif eqn.op.collective is not None:
+                    communication += self.cost(eqn, held)
+                else:
+                    computation += self.cost(eqn, held)
+            found = self.totals[id(program)] = computation, communication
         return found

@@ -15,9 +15,9 @@ from typing import Any
 
 from ...ir.facts import TRANSCENDENTAL
 from ...ir.ops.communication.collective_kinds import trips
-from ...ir.program import Equation, Level, Program
+from ...ir.program import Equation, Level, Literal, Program
 from ...ir.types import ArrayType
-from .buffers import Buffers, buffers, info_of, nbytes
+from .buffers import Buffers, buffers, by_types, info_of, nbytes
 from .hardware import Hardware
 from .operations import MATRIX, equation_flops
 
@@ -51,40 +51,52 @@ def bodies(eqn: Equation) -> list[Program]:
 
 def equation_bytes(eqn: Equation, held: Buffers) -> float:
     """Bytes that it reads and writes in memory, what is fused left out."""
-    if eqn.outvars and eqn.outvars[0] in held.root:
+    root, fused, invars = held.root, held.fused, eqn.invars
+    if eqn.outvars and eqn.outvars[0] in root:
         return 0.0
-    total = 0.0
-    for a in dict.fromkeys(eqn.invars):
-        source = held.of(a)
-        if source is None or source in held.fused:
-            continue
-        size = nbytes(a.aval)
-        if eqn.op.name in ("gather", "dynamic_slice", "slice"):
-            size = min(size, sum(nbytes(v.aval) for v in eqn.outvars))
-        elif eqn.op.name in ("dynamic_update_slice", "scatter", "scatter-add") and (
-                a is eqn.invars[0]):
-            continue                      # in place: what changes is counted with the update
-        total += size
-    for v in eqn.outvars:
-        if v in held.fused:
-            continue
-        if eqn.op.name == "dynamic_update_slice":
-            total += nbytes(eqn.invars[1].aval)
-        elif eqn.op.name in ("scatter", "scatter-add"):
-            total += 2 * nbytes(eqn.invars[2].aval)
-        else:
-            total += nbytes(v.aval)
-    return total
+    read, written = _operand_bytes(eqn)
+    total = 0
+    for n, a in enumerate(invars):
+        if (type(a) is not Literal and root.get(a, a) not in fused   # type: ignore[call-overload]
+                and not (n and a in invars[:n])):
+            total += read[n]
+    for n, v in enumerate(eqn.outvars):
+        if v not in fused:
+            total += written[n]
+    return float(total)
+
+
+@by_types
+def _operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
+    """The bytes that are read of each operand and written of each result, where these lie in
+    memory.
+    """
+    name = eqn.op.name
+    read = [nbytes(a.aval) for a in eqn.invars]
+    written = [nbytes(v.aval) for v in eqn.outvars]
+    if name in ("gather", "dynamic_slice", "slice"):
+        return [min(n, sum(written)) for n in read], written
+    if name == "dynamic_update_slice":    # in place: what changes is counted with the update
+        return [0, *read[1:]], [read[1]]
+    if name in ("scatter", "scatter-add"):
+        return [0, *read[1:]], [2 * read[2]]
+    return read, written
 
 
 def equation_seconds(eqn: Equation, held: Buffers, device: Hardware) -> float:
     """Seconds on one device by the roofline; 0 for collectives and loops."""
     if eqn.op.collective is not None or eqn.op.subprograms:
         return 0.0
-    seconds = equation_bytes(eqn, held) / device.hbm
+    seconds, flops = equation_bytes(eqn, held) / device.hbm, _matrix_flops(eqn)
+    return max(seconds, flops / device.peak_of(eqn.invars[0].aval.dtype)) if flops else seconds
+
+
+@by_types
+def _matrix_flops(eqn: Equation) -> float:
+    """Operations of a product, or of linear algebra; of others 0."""
     if eqn.op.arithmetic and (eqn.op.name in MATRIX or info_of(eqn).is_product):
-        seconds = max(seconds, equation_flops(eqn) / device.peak_of(eqn.invars[0].aval.dtype))
-    return seconds
+        return equation_flops(eqn)
+    return 0.0
 
 
 def program_work(program: Program) -> Work:

@@ -15,13 +15,10 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location
-from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
-from ..choice.comparisons import ASKED, CHOSEN, NEEDED
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
 from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
 from ..choice.lookahead import LookaheadSearch, LoopTrips
-from ..choice.reasons import operand_reason, result_reason
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
@@ -30,9 +27,8 @@ from ..reasons import shown_reasons
 from ..regions import has_region, region_of, with_programs
 from .folding import fold_reshards
 from .loop_values import carried_of, constants_of
-from .reason_kinds import PlannedEquation, ReasonKinds
-
-Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
+from .open_reasons import Form, OpenReasons, PendingReason, Produced
+from .reason_kinds import PlannedEquation
 
 
 def insert_reshards(program: Program, prices: Prices) -> Program:
@@ -49,7 +45,6 @@ def resharded(program: Program, prices: Prices, search: type[LookaheadSearch]) -
 
 
 _ALL_FIXED = LayoutConstraints(None, {})
-_OPEN = "?"                 # a reason that is said when all is known
 
 
 def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstraints,
@@ -72,25 +67,6 @@ def form(aval: ArrayType) -> Form:
     return aval.entries, aval.sharding.spec.unreduced
 
 
-class _Produced(NamedTuple):
-    """A variable that was produced otherwise than its type says: result k of an equation, with the
-    operands that it runs on.
-    """
-    planned: PlannedEquation
-    k: int
-    operands: Sequence[Atom]
-
-
-class _PendingReason(NamedTuple):
-    """A reason that is given when all is known. at: operand `at` of an equation, or its result
-    `~at`; source: what the operand was; more: other equations that take it so.
-    """
-    planned: PlannedEquation
-    at: int
-    source: Var | None
-    more: list[tuple[PlannedEquation, int]]
-
-
 class _Chooser:
     """One program."""
 
@@ -102,14 +78,10 @@ class _Chooser:
         self.layouts, self.constraints, self.repeats = search.layouts, constraints, search.repeats
         self.eqns: list[Equation] = []
         self.env: dict[Var, Var] = {}
-        # per value, the variables that hold it; per variable that was not produced as its type
-        # said, what it takes to say where and why, or that (see `why`)
-        self.held: dict[Var, dict[Form, Var]] = {}
-        self.produced: dict[Var, _Produced | tuple[Location, str]] = {}
+        self.held: dict[Var, dict[Form, Var]] = {}      # per value, the variables that hold it
         self.moved: set[Var] = set()
-        self.open: list[_PendingReason] = []
-        self.brought: dict[Var, _PendingReason] = {}     # by what was brought
-        self.kinds = ReasonKinds(program, constraints, search)
+        self.brought: dict[Var, PendingReason] = {}     # by what was brought
+        self.reasons = OpenReasons(program, constraints, search)
         self.repeats_work = search.repeats_work     # by the planner, here or in nested programs
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
 
@@ -140,8 +112,8 @@ class _Chooser:
                 self.holding(eqn)
             part += 1 if members.__class__ is Decision else len(members)    # type: ignore[arg-type]
         outvars = [self.as_typed(atom, UNKNOWN, "") for atom in program.outvars]
-        if self.open:
-            self.explain(outvars)
+        if self.reasons.open:
+            self.reasons.explain(eqns, outvars, self.source)
         if self.loose and not self.search.types_stay:
             eqns, outvars = fold_reshards(eqns, outvars)
         made = program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
@@ -190,8 +162,8 @@ class _Chooser:
         source = source or self.source(v, need)
         if form(source.aval) == need:
             return source
-        if source in self.produced and (source.aval.sharding.spec.unreduced or not reason):
-            location, why = self.why(source)
+        if source in self.reasons.produced and (source.aval.sharding.spec.unreduced or not reason):
+            location, why = self.reasons.why(source)
             moved = source.aval.entries != need[0]
             reason = shown_reasons([why, reason if moved else ""])
         move = reshard_equation(source, self.laid_out(v.aval, *need), location, reason,
@@ -248,19 +220,19 @@ class _Chooser:
                 result = Var(given, None if pinned[k] else name_of_form(var, given))
                 env[var] = results[k] = result
                 same = False
-                made_by = _Produced(planned, k, operands)
+                made_by = Produced(planned, k, operands)
                 if pinned[k]:
-                    self.produced[result] = self.cause(*made_by)
+                    self.reasons.produced[result] = self.reasons.cause(*made_by)
                     after.append((var, result))
                 else:
-                    self.produced[result] = made_by
+                    self.reasons.produced[result] = made_by
         if spec.received:
-            eqn = eqn.replace(reason=self.placeholder(planned, ~0))
+            eqn = eqn.replace(reason=self.reasons.placeholder(planned, ~0))
         self.eqns.append(eqn if same else eqn.with_operands(operands, results))
         for var, result in after:
             sharding = var.aval.sharding
             self.eqns.append(Equation(reshard_p, (result,), (var,), {"dst_sharding": sharding},
-                                      *self.why(result)))
+                                      *self.reasons.why(result)))
             self.loose = self.loose or var not in self.search.last
             self.moved.add(var)
             self.held[var] = {form(var.aval): var}
@@ -268,59 +240,11 @@ class _Chooser:
 
     def take(self, planned: PlannedEquation, i: int, atom: Var, source: Var, need: Form) -> Var:
         """Operand i of an equation, brought to where it takes it."""
-        why = self.placeholder(planned, i, source)
+        why = self.reasons.placeholder(planned, i, source)
         now = self.bring(atom, need, planned.eqn.location, why, None, source)
         if why in self.eqns[-1].reason.split("; "):
-            self.brought[now] = self.open[-1]
+            self.brought[now] = self.reasons.open[-1]
         return now
-
-    def why(self, var: Var) -> tuple[Location, str]:
-        """Where and why a variable was not produced as its type said."""
-        produced, waiting = self.produced, [var]
-        while waiting:
-            v = waiting[-1]
-            made = produced[v]
-            if made.__class__ is _Produced:
-                first = [a for a in made.operands                         # type: ignore[union-attr]
-                         if a in produced and produced[a].__class__ is _Produced]
-                if first:
-                    waiting += first
-                    continue
-                produced[v] = self.cause(*made)                           # type: ignore[misc]
-            waiting.pop()
-        return produced[var]                                              # type: ignore[return-value]
-
-    def cause(self, planned: PlannedEquation, k: int, operands: Sequence[Atom]) -> tuple[Location,
-                                                                                         str]:
-        """Where and why result k is not as its type says: here, or where its sums come from."""
-        eqn, info, spec = planned.eqn, planned.info, planned.spec
-        before: list[tuple[Location, str]] = []
-        own = spec.pending
-        for a, sums in zip(operands, spec.sums, strict=True):
-            if sums:
-                own = own - sums
-                if a in self.produced:
-                    before.append(self.why(a))                            # type: ignore[arg-type]
-        own = own or not before
-        asked = None
-        if not before and not spec.pending:
-            asked = self.constraints.places.get(eqn.outvars[k])     # of the user
-            if asked is None:
-                before = self.passed_on(eqn, spec.layouts[info.operands + k], k, operands)
-                own = not before
-        reason = ""
-        if own:
-            reason = self.placeholder(planned, ~k)
-        where = before[0][0] if before else asked or eqn.location
-        return where, shown_reasons([*[why for _, why in before], reason] if before else [reason])
-
-    def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
-                  ) -> list[tuple[Location, str]]:
-        """What made an operand differ from its type, where result k differs in the same axes."""
-        axes = _differing(made, eqn.outvars[k].aval.entries)
-        return [self.why(a) for a, was in zip(operands, eqn.invars, strict=True)
-                if isinstance(a, Var) and a in self.produced
-                and axes <= _differing(a.aval.entries, was.aval.entries)][:1]
 
     def numbers(self, eqn: Equation) -> dict[Atom, LayoutIds]:
         """What the variables of an equation are held in."""
@@ -328,46 +252,6 @@ class _Chooser:
         return {v: tuple([named(*f) for f in self.held[v]]) if v in self.held
                 else (named(*form((env[v] if v in env else v).aval)),)          # type: ignore
                 for v in eqn.invars if v.__class__ is not Literal}
-
-    def placeholder(self, planned: PlannedEquation, at: int, source: Var | None = None) -> str:
-        """What stands for a reason until all is known."""
-        self.open.append(_PendingReason(planned, at, source, []))
-        return f"{_OPEN}{len(self.open) - 1}"
-
-    def explain(self, outvars: Sequence[Atom]) -> None:
-        """Give the reasons that were left open."""
-        self.kinds.finished(self.eqns, outvars)
-        found: dict[str, str] = {}
-        for eqn in self.eqns:
-            if _OPEN in eqn.reason:
-                clauses = eqn.reason.split("; ")
-                for c in clauses:
-                    if c[:1] == _OPEN and c not in found:
-                        found[c] = self.render_reason(eqn, self.open[int(c[1:])])
-                eqn.reason = shown_reasons([found.get(c, c) for c in clauses])
-
-    def render_reason(self, where: Equation, why: _PendingReason) -> str:
-        planned, at = why.planned, why.at
-        eqn, info, spec = planned.eqn, planned.info, planned.spec
-        kind, said = self.kinds.verdict(planned, at, why.more)
-        if self.search.types_stay and kind == CHOSEN:
-            said = ", as in XLA"                # nobody looked at what else it could be
-        if where.op is not reshard_p:           # it exchanges something itself
-            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
-        if at < 0:
-            return result_reason(eqn.op, info, spec, ~at, eqn.outvars[~at].aval,
-                                 kind == ASKED) + said
-        types = []
-        for j, atom in enumerate(eqn.invars):
-            if j == at:
-                types.append(why.source.aval)                           # type: ignore[union-attr]
-            elif isinstance(atom, Var):
-                types.append(self.source(atom, (spec.layouts[j], spec.sums[j])).aval)
-            else:
-                types.append(atom.aval)
-        types += [self.laid_out(v.aval, spec.layouts[info.operands + k], spec.pending)
-                  for k, v in enumerate(eqn.outvars)]
-        return operand_reason(eqn.op, info, at, spec, tuple(types), kind == NEEDED) + said
 
     def reshard(self, eqn: Equation) -> None:
         (operand,), (result,) = eqn.invars, eqn.outvars
@@ -394,10 +278,3 @@ class _Chooser:
             programs = {(name, -1): self.nested(eqn.params[name], {}, dict)
                         for name in eqn.op.subprograms}
         self.eqns.append(eqn.replace(invars=operands, params=with_programs(eqn.params, programs)))
-
-
-def _differing(one: Entries, other: Entries) -> set[str]:
-    """Axes that two layouts of a value (perhaps of other rank) put elsewhere."""
-    if len(one) != len(other):
-        return set()
-    return {a for x, y in zip(one, other, strict=True) if x != y for a in {*x} ^ {*y}}

@@ -21,7 +21,6 @@ from ...ir.settings.context import x64_enabled
 from ...ir.shardings.formats import Format, Layout, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
-from ...ir.support.lazy import lazy_import
 from ...ir.trees.pytree import PLAIN_LEAVES
 from ...ir.types import ArrayType
 from ..devices import default_device
@@ -36,11 +35,9 @@ from .blocks import (
     whole_value,
 )
 from .host import aval_for
-from .host_view import HostView, array_format, array_repr, array_str, export_buffers
+from .host_view import HostView, export_buffers
 from .keys import ArrayKey, array_key
 from .live import remember
-
-visualize = lazy_import(".visualize", __package__)
 
 
 @bound_methods
@@ -352,23 +349,6 @@ class ArrayImpl(HostView):
         aval = aval_for(self.aval.shape[1:], dtype, weak, sharding)
         for row in value:
             yield ArrayImpl(aval, sharding, Stored(frozen(row)), committed)
-
-    # -- text ----------------------------------------------------------------------------------
-    def __repr__(self) -> str:
-        self._check_if_deleted()
-        return array_repr(self)
-
-    def _repr_html_(self) -> str:
-        self._check_if_deleted()
-        return visualize.array_html(self)
-
-    def __str__(self) -> str:
-        self._check_if_deleted()
-        return array_str(self)
-
-    def __format__(self, spec: str) -> str:
-        self._check_if_deleted()
-        return array_format(self, spec)
 
 
 export_buffers(ArrayImpl)

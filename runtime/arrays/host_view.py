@@ -19,9 +19,12 @@ from ...ir.dtypes import is_extended, long_name
 from ...ir.kernels.key_data import key_words
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.source.wording import warn
+from ...ir.support.lazy import lazy_import
 from ...ir.values.array import Array
 from ...ir.values.conversions import check_bool, check_index, check_scalar
 from .host import PYTHON_NUMBERS, python_number
+
+visualize = lazy_import(".visualize", __package__)
 
 _OLDEST_DLPACK = (0, 5)
 _STRIDES, _CONTIGUOUS = 0x18, 0xe0      # of the flags of buffer requests: takes strides, or not
@@ -39,6 +42,9 @@ class HostView(Array):
     is_fully_replicated: bool
 
     def is_deleted(self) -> bool:
+        raise NotImplementedError
+
+    def _check_if_deleted(self) -> None:
         raise NotImplementedError
 
     # -- arrays of other libraries -------------------------------------------------------------
@@ -164,6 +170,28 @@ class HostView(Array):
         """The bytes of the elements, one after the other."""
         return np.asarray(self).tobytes(order)
 
+    # -- text ----------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        self._check_if_deleted()
+        return _repr(self)
+
+    def __str__(self) -> str:
+        self._check_if_deleted()
+        return str(self.value) if self._prints_value() else _repr(self)
+
+    def __format__(self, spec: str) -> str:
+        self._check_if_deleted()
+        if not self._prints_value():
+            return format(_repr(self), spec)
+        return format(self.value if self.aval.shape else self.value[()], spec)
+
+    def _repr_html_(self) -> str:
+        self._check_if_deleted()
+        return visualize.array_html(self)
+
+    def _prints_value(self) -> bool:
+        return not is_extended(self.aval.dtype) and _shows_value(self)
+
 
 def _xla_name(dtype: Any) -> str:
     """The compiler's name of a dtype that buffers do not have: BF16, S4, F8E4M3FN."""
@@ -213,7 +241,7 @@ def export_buffers(cls: type) -> None:
 _PREFIX = "Array("
 
 
-def shows_value(x: HostView) -> bool:
+def _shows_value(x: HostView) -> bool:
     """Is there a value that this process can print?"""
     if _is_pending(x):
         return False
@@ -226,15 +254,15 @@ def _is_pending(x: HostView) -> bool:
     return isinstance(sharding, NamedSharding) and bool(sharding.spec.unreduced)
 
 
-def array_repr(x: HostView) -> str:
+def _repr(x: HostView) -> str:
     aval = x.aval
     if is_extended(aval.dtype):
-        words = key_words(x.value) if shows_value(x) else f"shape={aval.shape}"
+        words = key_words(x.value) if _shows_value(x) else f"shape={aval.shape}"
         return f"Array({aval.shape}, dtype={aval.dtype.name}) overlaying:\n{words}"
     tail = f"dtype={long_name(aval.dtype)}" + (", weak_type=True" if aval.weak_type else "")
     if _is_pending(x):
         return f"Array(shape={aval.shape}, {tail}, sharding={x.sharding})"
-    if not shows_value(x):
+    if not _shows_value(x):
         return f"Array(shape={aval.shape}, {tail})"
     width = np.get_printoptions()["linewidth"]
     if aval.size == 0:
@@ -245,15 +273,3 @@ def array_repr(x: HostView) -> str:
     last_line = len(body) - (body.rfind("\n") + 1)
     fits = last_line + 2 + len(tail) + 2 <= width
     return f"{_PREFIX}{body},{' ' if fits else ' ' * len(_PREFIX)}{tail})"
-
-
-def array_str(x: HostView) -> str:
-    if is_extended(x.aval.dtype) or not shows_value(x):
-        return array_repr(x)
-    return str(x.value)
-
-
-def array_format(x: HostView, spec: str) -> str:
-    if is_extended(x.aval.dtype) or not shows_value(x):
-        return format(array_repr(x), spec)
-    return format(x.value if x.aval.shape else x.value[()], spec)

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from shardtrace.cli.isolated import Died, isolated, isolated_each
+from shardtrace.cli.isolated import Died, Isolated, isolated
 
 from .conftest import LAYER
 
@@ -83,16 +83,27 @@ def test_a_process_of_its_own_gives_what_it_can() -> None:
         isolated(time.sleep, 60, 0.2)
     with pytest.raises(Died, match="status 7"):
         isolated(os._exit, 7)
-    begun = isolated_each(then_ends, 2)
+    begun = Isolated(then_ends).told(2)
     assert [next(begun), next(begun)] == [0, 1]     # as they come: what is behind them is not
     with pytest.raises(Died, match="status 7"):
         next(begun)
+    read, write = os.pipe()
+    begun = Isolated(then_hangs).told(2, until=read)
+    assert next(begun) == 2
+    os.write(write, b"enough")
+    assert list(begun) == []
 
 
 def divmod_by_zero(n):
     return divmod(n, 0)
 
 
-def then_ends(n):
-    yield from range(n)
+def then_hangs(n, tell):
+    tell(n)
+    time.sleep(600)
+
+
+def then_ends(n, tell):
+    for i in range(n):
+        tell(i)
     os._exit(7)

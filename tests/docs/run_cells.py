@@ -152,7 +152,12 @@ def main() -> None:
     options.add_argument("--library", choices=("shardtrace", "jax"), default="shardtrace")
     options.add_argument("--until", help="stop at the markdown line that reads so")
     chosen = options.parse_args()
-    sys.stdout.write(render(run_file(chosen.file, chosen.library, chosen.until)))
+    show(chosen.file, chosen.library, chosen.until)
+
+
+def show(path: pathlib.Path, library: str = "shardtrace", until: str | None = None) -> None:
+    """Print what each cell of a file printed."""
+    sys.stdout.write(render(run_file(path, library, until)))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from ..copies import copies
 from ..paths import EXAMPLES, GOLDEN, TESTS
 from . import run_cells
 
@@ -32,13 +34,19 @@ def _golden_of(source: pathlib.Path) -> pathlib.Path:
     return folder / f"{source.stem}.txt"
 
 
-@functools.cache
-def _outcomes(source: pathlib.Path) -> dict:
+@pytest.fixture(scope="module")
+def outcomes() -> Iterator[Callable[[pathlib.Path], dict]]:
     """What each cell of a file does under shardtrace; one process a file, as it fixes devices."""
-    command = [sys.executable, run_cells.__file__, str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return {outcome.name: outcome for outcome in run_cells.parse(done.stdout)}
+    folder = str(pathlib.Path(run_cells.__file__).parent)
+    with copies(f"import sys; sys.path.insert(0, {folder!r})\n"
+                "import run_cells, shardtrace.numpy") as run:
+        @functools.cache
+        def of(source: pathlib.Path) -> dict:
+            status, out, complaints = run(
+                f"import pathlib, run_cells; run_cells.show(pathlib.Path({str(source)!r}))")
+            assert status == 0, complaints
+            return {outcome.name: outcome for outcome in run_cells.parse(out)}
+        yield of
 
 
 def _all_cells() -> list:
@@ -87,12 +95,12 @@ def split_error(output: str) -> tuple[str, tuple[str, str] | None]:
 
 
 @pytest.mark.parametrize(("source", "expected"), _all_cells())
-def test_cell_prints_what_jax_prints(source: pathlib.Path, expected) -> None:
+def test_cell_prints_what_jax_prints(source: pathlib.Path, expected, outcomes) -> None:
     cell = _source_of(source, expected.name)
     needed = re.search(r"^# needs: (.*)$", cell, re.MULTILINE)
     if needed and not _exists(needed[1]):
         pytest.skip(f"{needed[1]} is not there yet")
-    got = _outcomes(source)[expected.name]
+    got = outcomes(source)[expected.name]
     shown = f"\nexpected:\n{run_cells.render([expected])}\ngot:\n{run_cells.render([got])}"
     before, printed_error = split_error(expected.output)
     got_before, got_error = split_error(got.output)
@@ -121,10 +129,10 @@ def _source_of(source: pathlib.Path, name: str) -> str:
     return next(cell.source for cell in cells if cell.name == name)
 
 
-def test_own_steps_of_the_tour_print_what_they_printed(golden) -> None:
+def test_own_steps_of_the_tour_print_what_they_printed(golden, outcomes) -> None:
     """Steps 6 and 7 (types while tracing, the three dumps) have no counterpart in jax."""
     theirs = {outcome.name for outcome in run_cells.parse(_golden_of(TOUR).read_text())}
-    own = [outcome for name, outcome in _outcomes(TOUR).items() if name not in theirs]
+    own = [outcome for name, outcome in outcomes(TOUR).items() if name not in theirs]
     assert len(own) >= 8
     golden("sharding_tour_own.txt", run_cells.render(own))
 

@@ -82,4 +82,4 @@ def test_op_gives_the_same_however_its_operands_are_split(op: Op) -> None:
             done = partition(program, mesh=mesh, in_shardings=specs, out_shardings=outs)
             got = lockstep.run_local(done.local, list(sample.operands))
             for a, b in zip(got, want, strict=True):
-                lockstep.close(a, b, f"{op.name} {dict(sample.params)} {specs} -> {outs}")
+                lockstep.close(a, b, (op.name, sample.params, specs, outs))

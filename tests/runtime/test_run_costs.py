@@ -18,6 +18,8 @@ from shardtrace.runtime.simulation.executor import Planner, used_axes
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+pytestmark = pytest.mark.usefixtures("only_own_objects")
+
 
 def data(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

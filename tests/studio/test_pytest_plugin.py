@@ -1,7 +1,6 @@
 """The pytest plugin, as users run it: in a process of its own, on files that it has not seen."""
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -9,6 +8,8 @@ import textwrap
 import pytest
 
 from shardtrace.studio.comm_budgets import markdown, rows, size
+
+from ..copies import copies
 
 HEAD = """
 import numpy as np, pytest
@@ -26,18 +27,28 @@ def layer(x, w):
 """
 
 
+@pytest.fixture(scope="module")
+def process():
+    """Copies of a process that has imported what the files do, and nothing of the plugin."""
+    with copies("import numpy, pytest, shardtrace, shardtrace.numpy, shardtrace.sharding") as run:
+        yield run
+
+
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, process):
     """Run pytest on a test file: its exit status and what it printed."""
     def ran(text, *options, name="test_it.py"):
         (tmp_path / name).write_text(HEAD + textwrap.dedent(text))
         (tmp_path / "pytest.ini").write_text("[pytest]\n")
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:pytest-lsp", "-p", "no:asyncio", "-p",
-             "shardtrace.studio.pytest_plugin", "--strict-markers", *options],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120,
-            env={**os.environ, "XLA_FLAGS": "", "COLUMNS": "160"})
-        return done.returncode, done.stdout + done.stderr
+        given = ["-p", "no:pytest-lsp", "-p", "no:asyncio", "-p",
+                 "shardtrace.studio.pytest_plugin", "--strict-markers", *options]
+        status, said, complaints = process(
+            "import os, pytest, sys\n"
+            f"os.chdir({str(tmp_path)!r})\n"
+            "os.environ.update(XLA_FLAGS='', COLUMNS='160')\n"
+            f"status = pytest.main({given})\n"
+            "sys.stdout.flush(), os._exit(status)")
+        return status, said + complaints
     return ran
 
 
@@ -96,7 +107,7 @@ def test_the_report_tells_what_is_other_than_in_the_last_run(run, tmp_path) -> N
     assert status == 0
     assert "layer: 1 all-reduce, 12.3 kB," in said
     split_once = text.replace("layer(x, w)", 'layer(put((64, 64), "data"), put((64, 64)))')
-    status, said = run(split_once, *options, "-n", "2")
+    status, said = run(split_once, *options, "-n", "1")
     assert status == 0
     assert "0 all-reduce (was 1)" in said and "(was 12.3 kB" in said, said
     head, *table = (tmp_path / "comm.md").read_text().splitlines()[2:]

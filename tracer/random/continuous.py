@@ -53,7 +53,7 @@ def _real_normal(key: Array, shape: Shape, dtype: np.dtype) -> Array:
 @sharding_notes.drawn
 @memoized
 def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Numbers of the standard normal distribution: mean 0, variance 1.
+    """Samples from the standard normal distribution: mean 0, variance 1.
 
     key: a random key, used once. shape: of the result. dtype: a float or complex dtype, float32 by
     default. out_sharding: a PartitionSpec over Explicit axes. Raises ValueError for other dtypes.
@@ -84,7 +84,7 @@ def sample_truncated_normal(key: Array, lower: Any, upper: Any, *, shape: Shape 
 @memoized
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
                      out_sharding: Any = None) -> Array:
-    """Numbers of the standard normal distribution that lie between `lower` and `upper`.
+    """Samples from the standard normal distribution, truncated to `lower` and `upper`.
 
     lower, upper: numbers, or arrays that broadcast to `shape`. key, dtype, out_sharding: as in
     `normal`.
@@ -107,7 +107,7 @@ def sample_lognormal(key: Array, sigma: Any, *, shape: Shape, dtype: np.dtype) -
 @memoized
 def lognormal(key: Any, sigma: Any = _ONE, shape: Any = None, dtype: Any = None, *,
               out_sharding: Any = None) -> Array:
-    """Numbers whose logarithm is normal of deviation sigma: exp(sigma * z) of normal z."""
+    """Samples from the log-normal distribution: exp(sigma * z) for normal z."""
     key, _ = checked_key("lognormal", key)
     dtype = sampled_dtype("lognormal", dtype, "float or complex")
     shape = sampled_shape("lognormal", shape, sigma)
@@ -123,7 +123,7 @@ def sample_maxwell(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 @sharding_notes.drawn
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Numbers of the Maxwell distribution: lengths of vectors of three normal numbers."""
+    """Samples from the Maxwell distribution: lengths of vectors of three normal samples."""
     return draw_numbers("maxwell", sample_maxwell, key, shape, dtype, out_sharding)
 
 
@@ -138,8 +138,10 @@ def sample_double_sided_maxwell(key: Array, loc: Any, scale: Any, *, shape: Shap
 
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None
                          ) -> Array:
-    """Maxwell numbers of random sign, times scale, plus loc. The result's shape is `shape` (or that
-    of the parameters), then that of the parameters."""
+    """Samples from the Maxwell distribution with random sign, times scale, plus loc.
+
+    The result's shape is `shape` (or that of the parameters), then that of the parameters.
+    """
     key, _ = checked_key("double_sided_maxwell", key)
     dtype = sampled_dtype("double_sided_maxwell", dtype)
     return draw(sample_double_sided_maxwell, None, key, loc, scale, shape=static_shape(shape),
@@ -154,7 +156,7 @@ def sample_rayleigh(key: Array, scale: Any, *, shape: Shape, dtype: np.dtype) ->
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *,
              out_sharding: Any = None) -> Array:
-    """Numbers of the Rayleigh distribution: scale * sqrt(-2 * log(u)) of uniform u."""
+    """Samples from the Rayleigh distribution: scale * sqrt(-2 * log(u)) for uniform u."""
     return draw_numbers("rayleigh", sample_rayleigh, key, shape, dtype, out_sharding, scale)
 
 
@@ -172,7 +174,7 @@ def sample_wald(key: Array, mean: Any, *, shape: Shape, dtype: np.dtype) -> Arra
 
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *,
          out_sharding: Any = None) -> Array:
-    """Inverse Gaussian numbers of this mean and scale 1 (Michael, Schucany, Haas 1976)."""
+    """Samples from the inverse Gaussian of this mean and scale 1 (Michael, Schucany, Haas 1976)."""
     key, _ = checked_key("wald", key)
     dtype = sampled_dtype("wald", dtype)
     shape = sampled_shape("wald", shape, mean)
@@ -191,7 +193,7 @@ def sample_exponential(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 @memoized
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
                 ) -> Array:
-    """Numbers of the exponential distribution of rate 1, on the positive half line."""
+    """Samples from the exponential distribution of rate 1."""
     return draw_numbers("exponential", sample_exponential, key, shape, dtype, out_sharding)
 
 
@@ -204,7 +206,7 @@ def sample_laplace(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 @sharding_notes.drawn
 @memoized
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Numbers of the Laplace distribution of scale 1: exponential on both sides of 0."""
+    """Samples from the Laplace distribution of scale 1: exponential on both sides of 0."""
     return draw_numbers("laplace", sample_laplace, key, shape, dtype, out_sharding)
 
 
@@ -216,7 +218,7 @@ def sample_logistic(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 @sharding_notes.drawn
 @memoized
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Numbers of the logistic distribution: log(u / (1 - u)) of uniform u."""
+    """Samples from the logistic distribution: log(u / (1 - u)) for uniform u."""
     return draw_numbers("logistic", sample_logistic, key, shape, dtype, out_sharding)
 
 
@@ -228,7 +230,7 @@ def sample_cauchy(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 @sharding_notes.drawn
 @memoized
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Numbers of the Cauchy distribution: tan(pi * (u - 1/2)) of uniform u."""
+    """Samples from the Cauchy distribution: tan(pi * (u - 1/2)) for uniform u."""
     return draw_numbers("cauchy", sample_cauchy, key, shape, dtype, out_sharding)
 
 
@@ -238,7 +240,7 @@ def sample_pareto(key: Array, b: Any, *, shape: Shape, dtype: np.dtype) -> Array
 
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *,
            out_sharding: Any = None) -> Array:
-    """Numbers of the Pareto distribution of shape parameter b, all at least 1."""
+    """Samples from the Pareto distribution of shape parameter b; all are at least 1."""
     return draw_numbers("pareto", sample_pareto, key, shape, dtype, out_sharding, b)
 
 
@@ -250,7 +252,7 @@ def sample_weibull_min(key: Array, scale: Any, concentration: Any, *, shape: Sha
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None
                 ) -> Array:
-    """Weibull numbers: scale * (-log(1 - u)) ** (1 / concentration)."""
+    """Samples from the Weibull distribution: scale * (-log(1 - u)) ** (1 / concentration)."""
     key, _ = checked_key("weibull_min", key)
     dtype = sampled_dtype("weibull_min", dtype)
     return draw(sample_weibull_min, None, key, scale, concentration, shape=static_shape(shape),
@@ -269,7 +271,7 @@ def sample_triangular(key: Array, left: Any, mode: Any, right: Any, *, shape: Sh
 
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *,
                out_sharding: Any = None) -> Array:
-    """Numbers in [left, right] whose density rises linearly to `mode` and falls from there."""
+    """Samples in [left, right] whose density rises linearly to `mode` and falls from there."""
     return draw_numbers("triangular", sample_triangular, key, shape, dtype, out_sharding,
                         left, mode, right)
 
@@ -322,8 +324,10 @@ def _fraction_of_words(high: Array, low: Array) -> Array:
 @memoized
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *,
            out_sharding: Any = None) -> Array:
-    """Gumbel numbers: -log(-log u). mode: "low" (default), "high" or "highest", how fine u is near
-    1, where the large numbers come from."""
+    """Samples from the Gumbel distribution: -log(-log u) for uniform u.
+
+    mode: "low" (default), "high" or "highest", how fine u is near 1, where large ones come from.
+    """
     key, _ = checked_key("gumbel", key)
     dtype = sampled_dtype("gumbel", dtype)
     shape = static_shape(shape)

@@ -95,7 +95,7 @@ def sample_poisson(key: Array, rate: Array, *, dtype: np.dtype) -> Array:
 
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
             ) -> Array:
-    """Numbers of the Poisson distribution of rate `lam`: how many events happen; integers.
+    """Samples from the Poisson distribution of rate `lam`, as integers.
 
     lam: a number, or an array, whose shape is the default of `shape`. dtype: int32 by default.
 
@@ -213,7 +213,7 @@ def sample_binomial(key: Array, count: Any, p: Any, *, shape: Shape | None, dtyp
 
 
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Binomial numbers: successes of n trials of probability p; whole numbers of a float dtype."""
+    """Samples from the binomial distribution: successes in n trials of probability p, as floats."""
     key, _ = checked_key("binomial", key)
     check_arraylike("binomial", n, p)
     dtype = sampled_dtype("binomial", dtype)

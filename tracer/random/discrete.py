@@ -59,7 +59,7 @@ def sample_categorical(key: Array, logits: Array, *, shape: Shape, batch_shape: 
 @memoized
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
                 mode: str | None = None, *, out_sharding: Any = None) -> Array:
-    """Numbers of categories, drawn with probabilities proportional to exp(logits) along `axis`.
+    """Indices of categories, drawn with probabilities proportional to exp(logits) along `axis`.
 
     logits: not normalized; its other dimensions are the default of `shape`, which must end in them,
     and the result is split as they are. replace: False draws different categories along the leading

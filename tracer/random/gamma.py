@@ -54,7 +54,7 @@ def sample_gamma(key: Array, a: Any, *, shape: Shape | None, dtype: np.dtype,
 
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
           ) -> Array:
-    """Numbers of the gamma distribution of shape parameter `a`: mean a, variance a, positive.
+    """Samples from the gamma distribution of shape parameter `a`, with mean and variance a.
 
     a: a number, or an array, whose shape is the default of `shape`. It has derivatives by `a`.
 
@@ -70,7 +70,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shardin
 
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
              ) -> Array:
-    """Logarithms of gamma numbers; accurate where the numbers themselves underflow (small `a`)."""
+    """Logarithms of gamma samples; accurate where the samples underflow (small `a`)."""
     key, _ = checked_key("loggamma", key)
     dtype = sampled_dtype("loggamma", dtype)
     shape = None if shape is None else static_shape(shape)
@@ -91,7 +91,7 @@ def sample_beta(key: Array, a: Any, b: Any, *, shape: Shape, dtype: np.dtype) ->
 
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *,
          out_sharding: Any = None) -> Array:
-    """Beta numbers in (0, 1): x / (x + y) of gamma numbers x, y with parameters a, b."""
+    """Samples from the beta distribution: x / (x + y) for gamma samples x, y of parameters a, b."""
     return draw_numbers("beta", sample_beta, key, shape, dtype, out_sharding, a, b)
 
 
@@ -110,7 +110,10 @@ def sample_dirichlet(key: Array, alpha: Any, *, shape: Shape | None, dtype: np.d
 
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *,
               out_sharding: Any = None) -> Array:
-    """Points of the simplex. alpha: [..., n]; shape: of the result without its last dimension n."""
+    """Samples from the Dirichlet distribution.
+
+    alpha: [..., n]; shape: of the result without its last dimension n.
+    """
     key, _ = checked_key("dirichlet", key)
     dtype = sampled_dtype("dirichlet", dtype)
     shape = None if shape is None else static_shape(shape)
@@ -128,7 +131,7 @@ def sample_chisquare(key: Array, df: Any, *, shape: Shape, dtype: np.dtype) -> A
 
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *,
               out_sharding: Any = None) -> Array:
-    """Numbers of the chi-square distribution of `df` degrees of freedom."""
+    """Samples from the chi-square distribution with `df` degrees of freedom."""
     return draw_numbers("chisquare", sample_chisquare, key, shape, dtype, out_sharding, df)
 
 
@@ -141,7 +144,7 @@ def sample_t(key: Array, df: Any, *, shape: Shape, dtype: np.dtype) -> Array:
 
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
       ) -> Array:
-    """Numbers of Student's t distribution of `df` degrees of freedom."""
+    """Samples from Student's t distribution with `df` degrees of freedom."""
     return draw_numbers("t", sample_t, key, shape, dtype, out_sharding, df)
 
 
@@ -155,7 +158,7 @@ def sample_f(key: Array, dfnum: Any, dfden: Any, *, shape: Shape, dtype: np.dtyp
 
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *,
       out_sharding: Any = None) -> Array:
-    """F numbers: the ratio of two chi-square numbers, each over its degrees of freedom."""
+    """Samples from the F distribution: ratios of chi-square samples over degrees of freedom."""
     return draw_numbers("f", sample_f, key, shape, dtype, out_sharding, dfnum, dfden)
 
 
@@ -169,7 +172,7 @@ def sample_generalized_normal(key: Array, p: Any, *, shape: Shape, dtype: np.dty
 
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *,
                        out_sharding: Any = None) -> Array:
-    """Numbers x of either sign whose density is proportional to exp(-abs(x) ** p)."""
+    """Samples x whose density is proportional to exp(-abs(x) ** p)."""
     shape = static_shape(shape)
     key, _ = checked_key("generalized_normal", key)
     dtype = sampled_dtype("generalized_normal", dtype)
@@ -187,7 +190,7 @@ def sample_ball(key: Array, p: Any, *, d: int, shape: Shape, dtype: np.dtype) ->
 
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *,
          out_sharding: Any = None) -> Array:
-    """Points of the unit ball of the p-norm in `d` dimensions: the result is [*shape, d]."""
+    """Samples from the unit ball of the p-norm in `d` dimensions; the result is [*shape, d]."""
     shape = static_shape(shape)
     key, _ = checked_key("ball", key)
     dtype = sampled_dtype("ball", dtype)

@@ -41,7 +41,7 @@ def sample_multivariate_normal(key: Array, mean: Array, cov: Array, *, shape: Sh
 
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None,
                         method: str = "cholesky", *, out_sharding: Any = None) -> Array:
-    """Normal vectors of this mean [..., n] and covariance [..., n, n].
+    """Samples from the normal distribution of vectors, mean [..., n], covariance [..., n, n].
 
     shape: of the result without its last dimension n. method: "cholesky", "eigh" or "svd", how the
     covariance is factored; the last two also take singular ones.

@@ -76,7 +76,7 @@ def _unit_fraction(key: Array, shape: Shape, dtype: np.dtype) -> Array:
 @memoized
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
             out_sharding: Any = None) -> Array:
-    """Numbers spread evenly over [minval, maxval).
+    """Samples from the uniform distribution over [minval, maxval).
 
     key: a random key, used once. shape: of the result. dtype: a float dtype, float32 by default.
     minval, maxval: numbers, or arrays that broadcast to the shape. out_sharding: a PartitionSpec

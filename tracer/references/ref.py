@@ -18,6 +18,7 @@ from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.types import ArrayType, array_type
 from ...ir.values.array import Array
 from ..staging.tracer import typeof
+from .elements import fitting, index_of, is_all
 from .frames import Box
 
 _KINDS = (None, "no_grad_no_remat")
@@ -59,13 +60,13 @@ class _Slots:
         raise NotImplementedError
 
     def __getitem__(self, idx: Any) -> Any:
-        return self._value()[_index(self.shape, idx)]
+        return self._value()[index_of(self.shape, idx)]
 
     def __setitem__(self, idx: Any, value: Any) -> None:
-        old, idx = self._value(), _index(self.shape, idx)
+        old, idx = self._value(), index_of(self.shape, idx)
         part = old[idx]
-        value = _fitting(value, part, self)
-        if part.shape == old.shape and _is_all(idx):
+        value = _written(value, part, old)
+        if part.shape == old.shape and is_all(idx):
             self._store(value)
         else:
             self._store(old.at[idx].set(value))
@@ -83,8 +84,8 @@ class _Slots:
 
     def addupdate(self, value: Any, *, idx: Any = ...) -> None:
         """Add `value` to the elements at an index."""
-        old, idx = self._value(), _index(self.shape, idx)
-        self._store(old.at[idx].add(_fitting(value, old[idx], self, broadcast=True)))
+        old, idx = self._value(), index_of(self.shape, idx)
+        self._store(old.at[idx].add(_written(value, old[idx], old, broadcast=True)))
 
     @property
     def at(self) -> _Views:
@@ -195,88 +196,10 @@ class _Views:
         return TransformedRef(self._ref, idx)
 
 
-class Slice:
-    """`size` elements from `start` on, each `stride` behind the one before; see `ds`."""
-
-    __slots__ = ("size", "start", "stride")
-
-    def __init__(self, start: Any, size: int, stride: int = 1) -> None:
-        self.start, self.size, self.stride = start, size, stride
-
-    def __repr__(self) -> str:
-        return f"Slice(start={self.start}, size={self.size}, stride={self.stride})"
-
-
-def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice:
-    """An index of a reference: `size` elements from `start` on, which may be traced.
-
-    >>> st.new_ref(jnp.arange(5))[st.ds(1, 2)]
-    Array([1, 2], dtype=int32)
-    """
-    if size is None:
-        if not isinstance(start, int):
-            raise TypeError("expected a static size for the dynamic slice")
-        start, size = 0, start
-    if stride is not None and stride < 1:
-        raise ValueError(f"strides must be >= 1, got {stride}")
-    return Slice(start, size, stride or 1)
-
-
-def _index(shape: Sequence[int], idx: Any) -> Any:
-    """An index as arrays take it. Slices of traced starts become positions."""
-    items = idx if isinstance(idx, tuple) else (idx,)
-    if not any(isinstance(i, Slice) for i in items):
-        for i, (item, size) in enumerate(zip(items, shape, strict=False)):
-            if item is ... or item is None:
-                break
-            if type(item) is int and not -size <= item < size:
-                raise ValueError(f"Out of bound indexer: idx={items[i]}, dim={size}.")
-        return idx
-    if ... in [i for i in items if not isinstance(i, (Array, np.ndarray))]:
-        at = next(n for n, i in enumerate(items) if i is ...)
-        items = (*items[:at], *[slice(None)] * (len(shape) - len(items) + 1), *items[at + 1:])
-    items = (*items, *[slice(None)] * (len(shape) - len(items)))
-    kept = [i for i, x in enumerate(items) if isinstance(x, (slice, Slice))]
-    out: list[Any] = list(items)
-    for place, i in enumerate(kept):
-        x = items[i]
-        along = (np.arange(shape[i])[x] if isinstance(x, slice)
-                 else np.arange(x.size) * x.stride)
-        along = along.astype(np.int32).reshape((-1,) + (1,) * (len(kept) - 1 - place))
-        out[i] = along if isinstance(x, slice) else x.start + along
-    return tuple(out)
-
-
-def _is_all(idx: Any) -> bool:
-    return idx is ... or idx == () or isinstance(idx, slice) and idx == slice(None)
-
-
-def _fitting(value: Any, part: Any, ref: Any, broadcast: bool = False) -> Any:
-    """`value` as what may stand where `part` stands. Raises ValueError for other types."""
-    if isinstance(value, (Ref, TransformedRef)):
+def _written(value: Any, part: Any, whole: Any, broadcast: bool = False) -> Any:
+    if isinstance(value, _Slots):
         raise TypeError(f"{value!r} is a reference: write its value, `ref[...]`")
-    have, t = typeof(value), typeof(part)
-    if have.dtype != t.dtype:
-        if not have.weak_type or np.result_type(_sample(have), _sample(t)) != _sample(t).dtype and (
-                not (have.dtype.kind == "f" and t.dtype.kind not in "biu")):
-            fail(ValueError, f"Invalid dtype for `swap`. Ref dtype: {t.dtype.name}. Value dtype: "
-                 f"{have.dtype.name}. ", code="ref-dtype",
-                 label="a reference keeps its dtype",
-                 help=f"convert the value to {t.dtype.name} with `astype`")
-    if have.shape != t.shape and not broadcast:
-        fail(ValueError, f"Invalid shape for `swap`. Ref shape: {ref.shape}. Expected shape: "
-             f"{t.shape}. Value shape: {have.shape}.", code="ref-shape",
-             label="a write has the shape of what it replaces",
-             help="reshape or broadcast the value")
-    if have.dtype == t.dtype and have.weak_type == t.weak_type and isinstance(value, Array):
-        return value
-    return convert_element_type_p.bind(value, new_dtype=t.dtype, weak_type=t.weak_type,
-                                       sharding=None)
-
-
-def _sample(t: ArrayType) -> np.ndarray:
-    """A number of the dtype; of those of ml_dtypes, which numpy promotes to none, a half."""
-    return np.zeros(1, t.dtype if t.dtype.kind in "biufc" else np.float16)
+    return fitting(value, part, whole.shape, broadcast)
 
 
 # -- the functions of jax.ref ----------------------------------------------------------------------

@@ -306,10 +306,59 @@ def test_advice_that_can_be_written_down_is_an_action(edit) -> None:
     edit(HEAD + text, session)
 
 
+def test_what_is_called_is_told_while_the_file_runs(edit, tmp_path) -> None:
+    seen = tmp_path / "seen"
+    waits = f"    while not os.path.exists({str(seen)!r}):\n        time.sleep(0.01)\n"
+
+    async def told(editor, label):
+        end = time.monotonic() + 60
+        while label not in (await editor.hints()).values() and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+
+    async def session(editor):
+        x, double = editor.at("x, w1"), editor.at("y = x")
+        wider = editor.path.read_text().replace("put((64, 256)", "put((128, 256)")
+        text = wider.replace("    twice(", waits + "    twice(").replace(", 'data'))", "))")
+        editor.type(text)
+        editor.path.write_text(text)
+        editor.client.text_document_did_save(lsp.DidSaveTextDocumentParams(editor.document))
+        await told(editor, ": f32[128@data,256]")
+        hints = await editor.hints()            # and what was known of others stays
+        assert hints[x.line, x.character + 1] == ": f32[128@data,256]"
+        assert hints[double.line, double.character + 1] == ": f32[64@data,8]"
+        seen.touch()
+        await editor.looked_at()
+        hints = await editor.hints()
+        assert hints[x.line, x.character + 1] == ": f32[128@data,256]"
+        assert hints[double.line, double.character + 1] == ": f32[64,8]"
+    twice = "@st.jit\ndef twice(x):\n    y = x + x\n    return y\n\n\n"
+    edit(f"import os\nimport time\n{HEAD}{twice}{LAYER}    twice(put((64, 8), 'data'))\n", session)
+
+
+def test_a_file_that_is_saved_again_is_not_run_on(edit, tmp_path) -> None:
+    running = tmp_path / "running"
+
+    async def session(editor):
+        text = editor.path.read_text()
+        hangs = f"{text}    open({str(running)!r}, 'w')\n    while True:\n        pass\n"
+        for changed in (hangs, text.replace("tanh", "cos")):
+            editor.type(changed)
+            editor.path.write_text(changed)
+            editor.client.text_document_did_save(lsp.DidSaveTextDocumentParams(editor.document))
+            while not running.exists():
+                await asyncio.sleep(0.02)
+        await asyncio.wait_for(editor.looked_at(), 60)       # long before those seconds are over
+        assert "from cos" in await editor.hover(editor.at("jnp.cos"))
+    edit(HEAD + LAYER, session, options={"seconds": 600})
+
+
 def test_types_and_collectives_come_before_their_reasons(tmp_path) -> None:
     path = tmp_path / "mlp.py"
     path.write_text(HEAD + LAYER)
-    first, then = look({"path": str(path), "seconds": 10.0})
+    answers = []
+    look({"path": str(path), "seconds": 10.0}, answers.append)
+    running, first, then = answers
+    assert running.pop("running") and running == first
     assert first["hints"] == then["hints"] and len(first["hints"]) == 4
     assert first["lenses"] == then["lenses"] and first["lenses"]
     assert not first["causes"] and then["causes"]

@@ -32,6 +32,8 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ... import interrupts
 
+pytestmark = pytest.mark.usefixtures("only_own_objects")
+
 PACKAGE = os.path.dirname(st.__file__) + os.sep
 TESTS = PACKAGE + "tests" + os.sep
 X = np.arange(16, dtype=np.float32).reshape(8, 2)

@@ -13,6 +13,8 @@ from shardtrace.sharding import PartitionSpec as P
 from shardtrace.tracer.autodiff import gradient_cache
 from shardtrace.tracer.staging.staging import Builder
 
+pytestmark = pytest.mark.usefixtures("only_own_objects")
+
 X = np.linspace(0.1, 1, 16, dtype=np.float32).reshape(4, 4)
 
 

@@ -14,6 +14,8 @@ from shardtrace import numpy as jnp
 from shardtrace.ir.program import Program
 from shardtrace.ir.support.caches import forget
 
+pytestmark = pytest.mark.usefixtures("only_own_objects")
+
 X = np.ones((4, 3), np.float32)
 
 
