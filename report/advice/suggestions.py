@@ -1,12 +1,12 @@
 """Suggestions that avoid a collective: each candidate change is partitioned and costed as a whole.
 
 A change counts if the collective goes or moves less, and the modelled time of the program is lower
-(or its communication time, if the collective was hidden behind computation), or if it saves as much
-time elsewhere; and if no more bytes are received. Which comes first says ranking.py. A change that
-would also alter the sharding of results is tried with results pinned, too; changes that split
-values over other axes of the mesh are tried after those that do not. Then changes are tried
-together: the best one with others, one on top of the other, and pairs of the fastest and of those
-that exchange least.
+(or its communication time, if the collective was hidden behind computation), or if it saves half of
+the time of the collective elsewhere; and if no more bytes are received. Which comes first says
+ranking.py. A change that would also alter the sharding of results is tried with results pinned,
+too; changes that split values over other axes of the mesh are tried after those that do not. Then
+changes are tried together: the best one with others, one on top of the other, and pairs of the
+fastest and of those that exchange least.
 
 What repeats a block, as unrolled layers do, is tried on a few repetitions first (repetition.py),
 and only the best of it on the whole program. The search is bounded by a budget in seconds for all
@@ -45,6 +45,7 @@ SHOWN = 3          # suggestions for one collective that are tried on the whole 
 _ROWS = 16         # of the fastest: they are tried on top of each other
 _FEW = 4           # of the fastest, and of those that exchange least: they are tried in pairs
 _FIRST, _SECOND = 0.5, 0.7      # of the budget of a search by which single changes are tried
+_ELSEWHERE = 0.5   # of the seconds of what stays: a change that saves these elsewhere is told
 _GONE = 0.1        # of the bytes, or the time, of what goes: if less is saved it goes elsewhere
 _LARGEST = 1000    # times the data up to which a turn of the ranking is told
 
@@ -296,8 +297,8 @@ class _One(Ranking):
         removes = not left or not (axes & tried.axes.get(key, frozenset()))
         new = tried.figures
         if not removes and left >= self.trials.before.at.get(key, 0) and (
-                base.time - new.time < self.seconds):
-            return None                      # nor does it save as much elsewhere
+                base.time - new.time < self.seconds * _ELSEWHERE):
+            return None                      # nor does it save much elsewhere
         if tried.received_bytes > base.received_bytes * SOME:
             return None
         hidden = new.time <= base.time * (1 + SAME) and (
