@@ -26,6 +26,7 @@ from .trials import MUCH, Trials
 
 _MORE = 1.3        # times what one change saves that several have to save to come before it
 _FEWER = 0.15      # of the bytes that one change leaves: several that save these come before it
+_PRICE = 0.05      # of a step: what much more memory or operations have to save at least
 _SLIGHT = 0.1      # of a step, or of what is received, that is little
 _FAR = 3           # times what those that avoid it save, to come before them without avoiding it
 SAME = 1e-9        # differences of time below this part are none
@@ -82,7 +83,9 @@ class Ranking:
         it does without other axes, those over others are another matter.
         """
         base = self.trials.base.time
-        found = sorted(found, key=self.rank)
+        # what takes much more for next to nothing is no suggestion
+        found = [s for s in found if self.harm(s) < 2 or base - s.time >= base * _PRICE]
+        found.sort(key=self.rank)
         if found:
             far = max(found, key=lambda s: self.worth(s) if not self.harm(s) else 0)
             little = base - found[0].time < base * _SLIGHT
