@@ -102,17 +102,19 @@ class Ranking:
             if most is not None and set(s.changes) < set(found[0].changes) and (
                     self.avoids(s) >= self.avoids(most)) and (alike(s, most) or (
                         self.harm(s) <= self.harm(most)
-                        and self.worth(s) * _MORE >= self.worth(most)
-                        and not self.lacks_rows(s, most))):
+                        and (base - s.time) * _MORE >= base - most.time
+                        and not self.lacks_rows(s, found))):
                 found.insert(0, found.pop(i))
         if found and self.is_best(found[0]) and not self.kinds.over(found[0].changes):
             found = [s for s in found if not self.kinds.over(s.changes)]
         return found
 
-    def lacks_rows(self, s: Suggestion, other: Suggestion) -> bool:
-        """Does another suggestion change arguments besides, and leave much less to exchange?"""
-        besides = set(other.changes) - set(s.changes)
-        return all(isinstance(c, Argument) for c in besides) and self.exchanges_more(s, other)
+    def lacks_rows(self, s: Suggestion, found: Sequence[Suggestion]) -> bool:
+        """Does one of them change arguments besides, and leave much less to exchange?"""
+        return any(set(s.changes) < set(t.changes) and self.exchanges_more(s, t)
+                   and self.harm(t) <= self.harm(s)
+                   and all(isinstance(c, Argument) for c in set(t.changes) - set(s.changes))
+                   for t in found)
 
     def exchanges_more(self, s: Suggestion, other: Suggestion) -> bool:
         """Does it leave much that another one does not, of what is left and of all?"""

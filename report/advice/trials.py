@@ -21,7 +21,7 @@ from .changes import Argument, Change, Result
 from .code_changes import Rewritten
 from .repetition import KEPT, Shortened, shortened
 
-RATE = 5000        # equations that trials partition in a second of an ordinary processor
+RATE = 6000        # equations that trials partition in a second of an ordinary processor
 _TRIAL = 50        # equations that take as long as what a trial takes besides
 MUCH = 1.25        # times the memory or operations that are much more
 _WORTH = 2         # a short program has at most one in so many of the equations

@@ -137,7 +137,7 @@ class AxisPaths(Values):
                 if path is not None:
                     return Path(axis, dim, self.name(var), path.root, path.root_location,
                                 (*path.steps, (made.op.name, made.location)),
-                                (*([tensor] if tensor >= 0 else ()), *path.tensors))
+                                (*([tensor] if tensor >= 0 else ()), *path.tensors), True)
         return None
 
     def back(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location] | None:

@@ -16,7 +16,8 @@ from .value_paths import inner_programs
 @dataclass(frozen=True)
 class Path:
     """How an axis came to a value. root: the annotation it comes from; steps: the equations that
-    handed it on, the first one nearest to the annotation. tensors: the values on the way.
+    handed it on, the first one nearest to the annotation. tensors: the values on the way. planned:
+    the last step is the planner's, not propagation's.
     """
     axis: str
     dim: int
@@ -25,6 +26,7 @@ class Path:
     root_location: Location
     steps: tuple[tuple[str, Location], ...]
     tensors: tuple[int, ...] = field(default=(), compare=False)
+    planned: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         on = f" on dimension {self.dim} of {self.value}" if self.dim >= 0 else f" in {self.value}"

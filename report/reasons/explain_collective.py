@@ -123,7 +123,7 @@ class Reasons(BodyPaths):
         made = self.made.get(self.source(operand)) if isinstance(operand, Var) else None
         if "is laid out" in reason and made is not None:   # operands disagree: none has its way
             paths += self.operand_paths(made, axes)
-        if not any(whole_axes([p.axis]) & whole_axes(axes) for p in paths):
+        if not any(whole_axes([p.axis]) & whole_axes(axes) for p in paths if not p.planned):
             paths += self.nearby_paths(operand, result, equation, axes)
         return Cause(move, equation, text, tuple(_shortest(paths)),
                      tuple(dict.fromkeys(self.holds(move, spoken, axes))),
