@@ -58,7 +58,7 @@ def _program(program: Program) -> tuple:
             else:
                 x: Any = a.val                                          # type: ignore[union-attr]
                 rows += ((a.aval, x.dtype, x.tobytes()) if x.__class__ in _SCALARS
-                         else _literal(a),)                             # type: ignore[arg-type]
+                         else literal_key(a),)                             # type: ignore[arg-type]
         for v in eqn.outvars:
             numbers[v] = count
             count += 1
@@ -66,7 +66,7 @@ def _program(program: Program) -> tuple:
     return (program.name, program.level, program.mesh, program.global_in, program.global_out,
             program.arg_names, program.result_names, program.memo.get("meshes", ()),
             tuple([(v.aval, v.name) for v in program.invars]), tuple(consts), tuple(rows),
-            tuple([numbers[a] if a in numbers else _literal(a)          # type: ignore
+            tuple([numbers[a] if a in numbers else literal_key(a)          # type: ignore
                    for a in program.outvars]))
 
 
@@ -87,7 +87,8 @@ def _param(value: Any) -> Any:
     return type(value), value
 
 
-def _literal(a: Literal) -> tuple:
+def literal_key(a: Literal) -> tuple:
+    """Equal for literals of equal type and value, whether or not they are one object."""
     value = a.val
     if isinstance(value, np.generic):
         return a.aval, value.dtype, value.tobytes()

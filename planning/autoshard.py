@@ -67,7 +67,7 @@ def autoshard(fun: Callable[..., Any], *args: Any, mesh: Any = None,
     Sharding
       Auto: every spec is the search's; constraints in `fun` stay.
       Explicit: the search is over the mesh with Auto axes, and so is the plan (`found.mesh`): its
-        function takes arguments over Explicit axes, and runs outside of their context. Arguments
+        function takes arguments over Explicit axes, within their context or without. Arguments
         with the specs that are found type as they do; where they disagree an error names a fix.
       Manual: the body of a `shard_map` stays as it is written.
 
@@ -124,8 +124,10 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
                if tree.leaves(a) and all(tree.leaves(a))]
     changes = found.changes()
 
+    made = _Planned if types is _over else Changed
+
     def with_plan() -> Changed:
-        return Changed(jitted, changes, found.mesh, padded=False)
+        return made(jitted, changes, found.mesh, padded=False)
 
     given, named = placed(found.mesh)
 
@@ -135,6 +137,14 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
                 *given, **named)
 
     return found.proposal(trees, numbers).made_by(with_plan, explanation)
+
+
+class _Planned(Changed):
+    """A function with a plan over Auto axes, whatever the axes of the context's mesh are."""
+
+    def _trace(self, *args: Any) -> tuple[Program, Any, list[Any]]:
+        with _over(self._mesh):
+            return super()._trace(*args)
 
 
 def _over(mesh: Mesh | AbstractMesh) -> AbstractContextManager[Any]:

@@ -169,7 +169,7 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
         return [f"   nothing that was tried avoids it{f': {tried}' if tried else ''}"]
     lines = []
     for s in found:
-        word = "avoided" if s.removes else "less"
+        word = "avoided" if s.removes else "less" if s.lessens else "faster"
         lines.append(f"   {word} by: {s.text}")
         lines += [f"      {sign} {line}" for both in s.diff
                   for sign, line in zip("-+", both, strict=True)]

@@ -8,7 +8,7 @@ Arguments of one row of a table of specs, such as the `wo` of all layers, are on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,11 @@ from ..partitioner.pipeline import Partitioned
 from .advice.changes import pattern_of, row_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
+from .reasons.causes import whole_axes
 from .words import quantity, spec_text
 
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
+_MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
 _ARGUMENT = re.compile(r"argument `(.*)`")
 
 
@@ -76,11 +78,19 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         best = max([root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root]), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
-        groups = sorted(grouped(its), key=lambda group: group[0].reason_kind == "needed")
+        groups = sorted(grouped(its), key=_behind(its))
         found.append(RootCause(best, tuple(map(tuple, groups))))
         left = [c for c in left if best not in roots[id(c)]] if best else []
     rank = {id(group[0]): i for i, group in enumerate(grouped(collectives))}
     return sorted(found, key=lambda r: min(rank.get(id(c), len(rank)) for c in r.collectives))
+
+
+def _behind(collectives: Sequence[ExplainedCollective]) -> Callable[..., bool]:
+    """Whether equal collectives come last: no op does without them, and they take not much more
+    than those that can be avoided."""
+    most = max((c.total_time for c in collectives if c.reason_kind != "needed"), default=0.0)
+    return lambda group: (group[0].reason_kind == "needed"
+                          and group[0].total_time < _MUCH * most)
 
 
 class _Rows:
@@ -101,9 +111,9 @@ class _Rows:
         cause = c.cause
         if c.reason_kind == "asked" and cause.asked_by is not None:
             yield _placed(cause.asked_by.text, [cause.asked_by.location]), True
-        axes = {str(a) for a in c.mesh_axes}
+        axes = whole_axes(c.mesh_axes)
         for path in cause.paths:
-            if path.axis in axes:
+            if axes & whole_axes([path.axis]):
                 yield self.named(path.root, [path.root_location]), not path.steps
         for hold in cause.holds:
             yield self.named(hold.root, [hold.root_location]), True

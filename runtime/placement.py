@@ -55,10 +55,6 @@ class Placement(NamedTuple):
         return from_named(named, ndim, self.unnamed) if self.unnamed else named
 
 
-def device_ids(sharding: Sharding) -> list[int]:
-    return [d.id for d in sharding.device_assignment]
-
-
 def resolve(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
             others: Iterable[Sharding], context: Mesh, default: Callable[[], Device],
             who_named: Callable[[Mesh], str] | None = None) -> Placement:

@@ -34,7 +34,7 @@ sys.dont_write_bytecode = False
 gc.disable()               # until all is collected
 
 _MOST_WORKERS = 8          # each holds up to 1.5 GB
-_MANY = 2_000_000          # blocks of memory, of some 100 bytes
+_MANY = 4_000_000          # blocks of memory, of some 100 bytes
 _blocks = 0                # that were there when objects were set aside last
 
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
@@ -69,12 +69,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """
     if not hasattr(item.config, "workerinput"):
         return None
-    hooks, where = item.ihook, {"nodeid": item.nodeid, "location": item.location}
-    hooks.pytest_runtest_logstart(**where)
     for report in runtestprotocol(item, log=False, nextitem=nextitem):
         if report.when == "call" or not report.passed:
-            hooks.pytest_runtest_logreport(report=report)
-    hooks.pytest_runtest_logfinish(**where)
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
 

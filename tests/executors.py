@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 import shardtrace as st
+from shardtrace.driver.jit.jitted import JITTED
+from shardtrace.ir.support.caches import CACHES, forget
 
 from .comparisons import same_bits
 
@@ -40,3 +42,13 @@ def agree(f: Callable[..., Any], *args: Any, runs: int = 1, **tolerance: float) 
         with st.config.override(engine=engine):
             assert_alike(st.jit(f)(*args), found[0], **{"rtol": 1e-4, "atol": 1e-4, **tolerance})
     return found[0]
+
+
+def forget_plans() -> None:
+    """A program that cannot be told from one before is planned anew.
+
+    What is known of ops and shardings stays: to find it again takes longer than most tests.
+    """
+    for jitted in list(JITTED):
+        jitted.clear_cache()
+    forget(*[name for name in CACHES if name.startswith(("driver.", "runtime."))])

@@ -13,7 +13,9 @@ each of several values that meet in an equation is charged for it in full.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from ...ir.fingerprint import literal_key
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rewriting.unread import without_unread
@@ -199,7 +201,7 @@ class _Writer:
         self.finished: set[Atom] = set()            # values with an earlier form, finished as well
         self.why: dict[Atom, tuple[str, ...]] = {}  # earlier form -> reasons for finishing it
         self.where: dict[Atom, Location] = {}
-        self.brought: dict[tuple[Atom, ArrayType], Var] = {}
+        self.brought: dict[tuple[Any, ArrayType], Var] = {}
 
     def program(self) -> Program:
         plan, program = self.plan, self.plan.program
@@ -310,7 +312,7 @@ class _Writer:
             self.eqns.append(eqn)
 
     def bring(self, atom: Atom, want: ArrayType, where: Location | None, reason: str) -> Atom:
-        key = (atom, want)
+        key = (literal_key(atom) if isinstance(atom, Literal) else atom, want)
         if key not in self.brought:
             move = reshard_equation(atom, want, where or self.plan.location, reason)
             self.eqns.append(move)

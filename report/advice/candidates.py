@@ -25,15 +25,15 @@ from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.types import Entries
 from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.pipeline import Partitioned
-from ..reasons.causes import Cause, where
+from ..reasons.causes import Cause, sharding_key, where
 from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place, places
 from ..words import spec_text
 from .body_changes import Ungather, body_changes
-from .changes import Argument, Change, Constrain, Respec, Result, row_of, sharding_key
+from .changes import Argument, Change, Constrain, Respec, Result, row_of
 from .charges import Charges
 from .code_changes import Rewritten, Site, sites
-from .other_layouts import merged, other_layouts
+from .other_layouts import layouts_over_others, merged, other_layouts
 
 _NO_PLACE = frozenset(("shard_map",))
 _AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that the user's code has
@@ -265,8 +265,7 @@ class Candidates:
         if entries is None:
             return
         entries = merged(entries, self.mesh)
-        for new in other_layouts(
-                self.mesh, var.aval.shape, entries, axes, wanted, others):
+        for new in self.layouts(var.aval.shape, entries, axes, wanted, others, place.is_argument):
             spec = spec_from_entries(new)
             if place.is_argument:
                 if new != entries:
@@ -294,9 +293,16 @@ class Candidates:
             yield Respec(same, None, word, maker.location, was)
         own = tuple(() if e is UNCONSTRAINED else e
                     for e in sharding.spec.padded(aval.ndim).entries)
-        for new in other_layouts(self.mesh, aval.shape, own, axes, wanted, others):
+        for new in self.layouts(aval.shape, own, axes, wanted, others, True):
             if new != own:
                 yield Respec(same, spec_from_entries(new), word, maker.location, was)
+
+    def layouts(self, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...],
+                wanted: Entries | None, others: bool, annotated: bool) -> Iterator[Entries]:
+        """Other layouts of a value, in these axes or in others; annotated: the user chose it."""
+        if others:
+            return layouts_over_others(self.mesh, shape, entries, axes, annotated)
+        return other_layouts(self.mesh, shape, entries, axes, wanted)
 
     def is_of_user(self, var: Var, maker: Equation) -> bool:
         """Is it, with these dimensions, a value of the user's code: named, or of an expression?"""

@@ -18,6 +18,7 @@ from ...ir.program import Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec
+from ..reasons.causes import sharding_key
 from ..reasons.value_paths import Place, rewritten, substituted
 from ..words import spec_text
 from .body_changes import Ungather, Unsum
@@ -232,16 +233,6 @@ def _made(program: Program, at: Place, change: Placed, mesh: AbstractMesh) -> Pr
     asked = None if change.spec is None else eqn.params[key].update(spec=change.spec)
     eqns[at.equation] = eqn.replace(params={**eqn.params, key: asked})
     return _with(program, eqns, program.outvars)
-
-
-def sharding_key(eqn: Equation) -> str:
-    """The param in which an equation says how its result is laid out; "" if it does not."""
-    if eqn.op is sharding_constraint_p:
-        return "sharding"
-    if eqn.op is reshard_p:
-        return "dst_sharding"
-    key = eqn.op.sharding_param
-    return key if key is not None and eqn.params.get(key) is not None else ""
 
 
 def _constraint(var: Var, new: Var, sharding: NamedSharding, location: Location, explicit: bool

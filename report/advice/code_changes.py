@@ -1,9 +1,9 @@
 """Changes of the user's code that exchange less and compute the same: declared rewrites.
 
-Each is a `Rewrite` (ir/rewriting/rewrite.py) of code_rewrites.py or code_selections.py: pattern,
-replacement, and when they are equal; with a description, and the user's expression as it would
-read. They are tried like changes of specs, at one line at a time, where a collective is among the
-equations that they replace or feeds them.
+Each is a `Rewrite` (ir/rewriting/rewrite.py) of code_rewrites.py, code_selections.py or
+code_loops.py: pattern, replacement, and when they are equal; with a description, and the user's
+expression as it would read. They are tried like changes of specs, at one line at a time, where a
+collective is among the equations that they replace or feeds them.
 """
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.source.location import UNKNOWN, Location
 from ..reasons.causes import where
 from ..reasons.value_paths import inner_programs
+from .code_loops import LOOPS
 from .code_rewrites import CHANGES, CodeChange, between
 from .code_selections import SELECTIONS
 
@@ -61,7 +62,7 @@ class Rewritten:
 
 def sites(program: Program) -> Iterator[Site]:
     """Where changes of code apply in a program and in those that it holds."""
-    for change in (*CHANGES, *SELECTIONS):
+    for change in (*CHANGES, *SELECTIONS, *LOOPS):
         found: list[Site] = []
 
         def seen(m: Match, change: CodeChange = change, found: list[Site] = found) -> bool:

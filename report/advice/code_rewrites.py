@@ -3,16 +3,15 @@
     NAME                  instead of                              written
     reduce first          a reduction of what is gathered         the reduction, then psum or pmax
     reduce first, between the same with a reshape or such between
+    reduce first, summed  a sum of what is summed over devices    the sum of each, then psum
     narrow first          what is gathered in fewer bits          the gather of that
     rows                  a product with one-hot rows             the rows that they name
     one block             one block of what is gathered           ppermute, or a psum of that block
-    sum behind            a psum in each step of a scan           one psum behind it
 """
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -103,9 +102,12 @@ def _reduced_first_between(m: Match) -> Atom | None:
         return None
     gather, *others = made
     params = gather.params
-    if params["axis_index_groups"] is not None or not params["tiled"]:
+    if params["axis_index_groups"] is not None:
         return None
     names, d, x = params["axis_name"], params["all_gather_dimension"], gather.invars[0]
+    if not params["tiled"]:                  # the dimension of which each device has one element
+        one = (*x.aval.shape[:d], 1, *x.aval.shape[d:])
+        x = m.emit(OPS["reshape"], x, new_sizes=one, dimensions=None, sharding=None)
     n = gather.outvars[0].aval.shape[d] // x.aval.shape[d]
     for eqn in others:
         if eqn.op.name == "reshape":
@@ -125,6 +127,15 @@ def _reduced_first_between(m: Match) -> Atom | None:
         return None
     part = m.emit(m.eqn.op, x, **m.eqn.params)
     return fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part, names))
+
+
+def _reduced_first_summed(m: Match) -> Atom | None:
+    """The sum over devices of what is summed of each device's own."""
+    total = m.maker(m.eqn.invars[0])
+    if total is None or total.params.get("axis_index_groups") is not None:
+        return None
+    part = m.emit(m.eqn.op, m.x, **m.eqn.params)
+    return fit(m, m.emit(total.op, part, like=total, **total.params))
 
 
 # -- fewer bits before the gather -----------------------------------------------------------------
@@ -281,44 +292,6 @@ def _one_block_code(m: Match) -> str:
     return f"lax.ppermute({x}, {axes_text(m)}, {pairs})"
 
 
-# -- a sum in a loop, behind it -------------------------------------------------------------------
-
-def _summed_behind(m: Match) -> list[Atom] | None:
-    """Of a scan that adds the sum over devices to what it carries in each step."""
-    body, first = m.eqn.params["jaxpr"], m.eqn.params["num_consts"]
-    made = {v: e for e in body.eqns for v in e.outvars}
-    reads = Counter([a for e in body.eqns for a in e.invars] + list(body.outvars))
-    for j in range(m.eqn.params["num_carry"]):
-        add, carry = made.get(body.outvars[j]), body.invars[first + j]
-        if add is None or add.op.name != "add" or carry not in add.invars:
-            continue
-        value = add.invars[1 - add.invars.index(carry)]
-        total = made.get(value) if isinstance(value, Var) else None
-        if (total is None or total.op.name not in ("psum", "psum_invariant")
-                or total.params.get("axis_index_groups") is not None or len(total.invars) != 1
-                or [reads[carry], reads[value], reads[body.outvars[j]]] != [1, 1, 1]):
-            continue
-        part = total.invars[0]
-        if not isinstance(part, Var) or (part.aval.shape, part.aval.dtype) != (
-                carry.aval.shape, carry.aval.dtype):
-            continue
-        own, out = Var(part.aval, carry.name), Var(part.aval, body.outvars[j].name)
-        eqns = [add.replace(invars=(own, part), outvars=(out,)) if e is add else e
-                for e in body.eqns if e is not total]
-        inside = body.replace(
-            eqns=eqns, invars=[own if v is carry else v for v in body.invars],
-            outvars=[out if i == j else v for i, v in enumerate(body.outvars)])
-        zero = m.emit(OPS["broadcast_in_dim"], alike(m, np.zeros((), part.aval.dtype)[()], part),
-                      shape=part.aval.shape, broadcast_dimensions=(), sharding=None)
-        start = m.eqn.invars[first + j]
-        given = [zero if i == first + j else a for i, a in enumerate(m.eqn.invars)]
-        results = m.emit(m.eqn.op, *given, **{**m.eqn.params, "jaxpr": inside})
-        everywhere = m.emit(total.op, results[j], like=total, **total.params)
-        results[j] = m.emit(add.op, start, everywhere, like=total, **add.params)
-        return results if results[j].aval == m.eqn.outvars[j].aval else None
-    return None
-
-
 # -- the user's expressions ------------------------------------------------------------------------
 
 def expression(eqn: Equation) -> str:
@@ -353,6 +326,11 @@ CHANGES: tuple[CodeChange, ...] = (
         why="parts are reduced where they are, and only their results exchanged"),
         "reduce before the exchange instead of gathering", lambda m: ""),
     CodeChange(Rewrite(
+        "reduce first, summed", "whole = psum|psum_invariant x {axes=names}\n"
+        "out = reduce_sum whole", _reduced_first_summed,
+        why="parts are summed where they are, and only their sums exchanged"),
+        "reduce before the sum over devices instead of behind it", lambda m: ""),
+    CodeChange(Rewrite(
         "narrow first", GATHERED + "out = convert_element_type whole", _narrow_first,
         why="what is kept in fewer bits is exchanged in these"),
         "convert to fewer bits before the exchange instead of behind it", lambda m: ""),
@@ -365,9 +343,4 @@ CHANGES: tuple[CodeChange, ...] = (
         "one block", GATHERED + "out = dynamic_slice|slice whole *starts", _one_block,
         why="each device receives the block that it reads, and no other"),
         "exchange the one block that is read instead of gathering all", _one_block_code),
-    CodeChange(Rewrite(
-        "sum behind", "out = scan *operands", _summed_behind,
-        why="devices add up their own parts, and these are summed once"),
-        "sum over devices once, behind the loop, instead of in each step of the one",
-        lambda m: ""),
 )

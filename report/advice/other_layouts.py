@@ -1,46 +1,89 @@
 """Layouts that a value might have instead of the one that it has."""
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
 from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.ops.communication.retiling import merged_axes
 from ...ir.types import Entries
+from ..reasons.causes import whole_axes
 
 
 def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
-                  axes: tuple[str, ...], wanted: Entries | None, others: bool = False
-                  ) -> Iterator[Entries]:
-    """Other layouts of the same value that differ in these axes alone, that which is wanted first;
-    others: that have another axis of the mesh instead of them.
+                  axes: tuple[str, ...], wanted: Entries | None) -> Iterator[Entries]:
+    """Other layouts of the same value that differ in these axes alone, that which is wanted first.
     """
     seen: set[Entries] = set()
     entries, wanted = merged(entries, mesh), merged(wanted, mesh) if wanted else wanted
-    if wanted is not None and len(wanted) == len(entries) and not any(
-            ":" in str(a) for e in wanted for a in e):
+    if wanted is not None and len(wanted) == len(entries) and not _has_parts(wanted):
         seen.add(wanted)
         yield wanted
-    if any(":" in str(a) for e in entries for a in e):
+    bare = _without(entries, axes)
+    if _has_parts(bare):
         return                                   # parts of axes are not for users to write
-    bare = tuple(tuple(a for a in e if a not in axes) for e in entries)
-    taken = {a for e in entries for a in e}
-    spread = [axes] if not others else [
-        (a,) for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
-        if kind != AxisType.Manual and not {a} & {*taken, *axes} and taken & {*axes}]
-    for own in spread:
-        for d in range(len(shape)):
-            new = (*bare[:d], (*bare[d], *own), *bare[d + 1:])
-            parts = math.prod(map(mesh.axis_size, new[d]))
-            if new not in seen and shape[d] % parts == 0 and shape[d] >= parts:
-                seen.add(new)
-                yield new
-    if others:
-        return
+    for new in _with(mesh, shape, bare, axes):
+        if new not in seen:
+            seen.add(new)
+            yield new
     if bare not in seen:
         yield bare
+    if _has_parts(entries):
+        return
+    for d, e in itertools.combinations(range(len(shape)), 2):
+        swapped = list(entries)      # the axes of two dimensions, mistaken for each other
+        swapped[d], swapped[e] = entries[e], entries[d]
+        new = tuple(swapped)
+        if entries[d] and entries[e] and new not in seen and all(
+                _divides(mesh, *x) for x in zip(shape, new, strict=True)):
+            seen.add(new)
+            yield new
     if entries not in seen and any(entries) and entries != bare:
         yield entries                # pinned as it is, against what propagates through
+
+
+def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
+                        axes: tuple[str, ...], annotated: bool) -> Iterator[Entries]:
+    """Layouts of a value that has other axes of the mesh instead of these. annotated: the user has
+    laid it out, so that it may have been so by mistake: also with one axis of all instead of
+    what it has, or with one more.
+    """
+    entries = merged(entries, mesh)
+    if _has_parts(entries):
+        return
+    taken = {a for e in entries for a in e}
+    starts = [_without(entries, axes)] if taken & {*axes} else []
+    if annotated:
+        starts += [_without(entries, tuple(taken)), entries]
+    for start in starts:
+        has = {a for e in start for a in e}
+        for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True):
+            if kind != AxisType.Manual and a not in has and (annotated or a not in axes):
+                yield from _with(mesh, shape, start, (a,))
+
+
+def _has_parts(entries: Entries) -> bool:
+    return any(":" in str(a) for e in entries for a in e)
+
+
+def _without(entries: Entries, axes: tuple[str, ...]) -> Entries:
+    """The layout without these axes and parts of them."""
+    return tuple(tuple(a for a in e if not whole_axes([a]) & {*axes}) for e in entries)
+
+
+def _with(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...]
+          ) -> Iterator[Entries]:
+    """The layout with these axes on each of the dimensions in turn that they divide."""
+    for d in range(len(shape)):
+        new = (*entries[d], *axes)
+        if _divides(mesh, shape[d], new):
+            yield (*entries[:d], new, *entries[d + 1:])
+
+
+def _divides(mesh: AbstractMesh, size: int, axes: tuple[str, ...]) -> bool:
+    parts = math.prod(map(mesh.axis_size, axes))
+    return size % parts == 0 and size >= parts
 
 
 def merged(entries: Entries, mesh: AbstractMesh) -> Entries:

@@ -34,11 +34,12 @@ class Run:
 @dataclass(frozen=True)
 class Shortened:
     """A program without some periods of its runs. arguments, results: the positions in the long
-    program of those that are left.
+    program of those that are left; gone: the periods that are left out of each run.
     """
     program: Program
     arguments: tuple[int, ...]
     results: tuple[int, ...]
+    gone: int = 0
 
 
 def runs(program: Program) -> list[Run]:
@@ -81,12 +82,12 @@ def _alike(eqn: Equation) -> Hashable:
             at.file, at.line, at.column, at.transform)
 
 
-def shortened(program: Program) -> Shortened | None:
-    """The program with KEPT periods of what it repeats most; None if it repeats little."""
+def shortened(program: Program, kept: int = KEPT) -> Shortened | None:
+    """The program with so many periods of what it repeats most; None if it repeats little."""
     found = runs(program)
     most = max((r.count for r in found), default=0)
     found = [r for r in found if 2 * r.count > most]
-    gone = min((r.count for r in found), default=0) - KEPT
+    gone = min((r.count for r in found), default=0) - kept
     if gone <= 0:
         return None
     made = {v: (n, k) for n, e in enumerate(program.eqns) for k, v in enumerate(e.outvars)}
@@ -116,7 +117,8 @@ def shortened(program: Program) -> Shortened | None:
     before = {a for e in program.eqns for a in e.invars if isinstance(a, Var)}
     after = {a for e in eqns for a in e.invars if isinstance(a, Var)} | set(outvars)
     arguments = [i for i, v in enumerate(program.invars) if v in after or v not in before]
-    return Shortened(_with(program, eqns, arguments, results), tuple(arguments), tuple(results))
+    return Shortened(_with(program, eqns, arguments, results), tuple(arguments), tuple(results),
+                     gone)
 
 
 def _within(n: int, cuts: Sequence[tuple[int, int, int]]) -> tuple[int, int, int] | None:

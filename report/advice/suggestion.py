@@ -8,8 +8,6 @@ from .changes import Change
 from .code_changes import Rewritten
 from .trials import Subject
 
-_LITTLE = 0.01     # part of the bytes of a collective that is next to none of them
-
 
 @dataclass(frozen=True)
 class Suggestion:
@@ -33,12 +31,12 @@ class Suggestion:
     latency: float = field(default=0.0, repr=False, compare=False)
     _left: float = field(default=0.0, repr=False, compare=False)     # part of what it exchanged
     _arguments: int = field(default=0, repr=False, compare=False)    # bytes of a device
+    _exchange: float = field(default=0.0, repr=False, compare=False)     # seconds of exchanges
 
     @property
-    def nearly_removes(self) -> bool:
-        """Does it remove it, but for what a change of code leaves at its line?"""
-        code = any(isinstance(c, Rewritten) for c in self.changes)
-        return self.removes or (code and self._left < _LITTLE)
+    def lessens(self) -> bool:
+        """Does the collective move less, where it is left? Else time is saved elsewhere."""
+        return self._left < 1
 
     @property
     def diff(self) -> tuple[tuple[str, str], ...]:

@@ -1,19 +1,19 @@
 """Suggestions that avoid a collective: each candidate change is partitioned and costed as a whole.
 
 A change counts if the collective goes or moves less, and the modelled time of the program is lower
-(or its communication time, if the collective was hidden behind computation); by how much more, if
-it receives more bytes, says _ALIKE.
-Ranked first are those that remove the collective and lower the time; of these, those that do not
-raise memory or operations much; of these, the fastest. A change that would also alter the sharding
-of results is tried with results pinned, too. Then changes are tried together: the best one with
-others that make a step faster, and pairs of the fastest and of those that exchange least.
+(or its communication time, if the collective was hidden behind computation), or if it saves half of
+the time of the collective elsewhere; and if no more bytes are received. Which comes first says
+ranking.py. A change that would also alter the sharding of results is tried with results pinned,
+too; changes that split values over other axes of the mesh are tried after those that do not. Then
+changes are tried together: the best one with others, one on top of the other, and pairs of the
+fastest and of those that exchange least.
 
 What repeats a block, as unrolled layers do, is tried on a few repetitions first (repetition.py),
 and only the best of it on the whole program. The search is bounded by a budget in seconds for all
-that is asked of one explanation: the first collective gets a third of it, others half of what is
-left, and what is good for one is tried for the others, too. The budget is counted in equations that
-are partitioned, so what is found does not depend on the machine; how many candidates were left
-untried is said. Ctrl-C ends it with what has been found.
+that is asked of one explanation: each collective gets half of what is left, and what is good for
+one is tried for the others, too. The budget is counted in equations that are partitioned, so what
+is found does not depend on the machine; how many candidates were left untried is said. Ctrl-C ends
+it with what has been found.
 """
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.support.progress import counted
-from ...partitioner.collectives import CollectiveRecord
+from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.cost.figures import Figures
+from ...partitioner.cost.schedule import exchange_seconds
 from ...partitioner.cost.topology import Topology
 from ..reasons.causes import Cause
 from .candidates import Candidates
-from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, text_of
-from .code_changes import Rewritten
+from .changes import Argument, Change, Result, text_of
+from .kinds import Kinds
+from .ranking import ALIKE, SAME, SOME, Ranking, target, without_repeats
+from .repetition import KEPT
 from .suggestion import Found, Suggestion
-from .trials import MUCH, Budget, Subject, Trials, Tried, key_of, short_trials
+from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
 
 SECONDS = 2.0      # for all suggestions of an explanation
 SINGLES = 48       # candidates tried for one collective
 PAIRS = 24
 SHOWN = 3          # suggestions for one collective that are tried on the whole program
+_ROWS = 16         # of the fastest: they are tried on top of each other
 _FEW = 4           # of the fastest, and of those that exchange least: they are tried in pairs
 _FIRST, _SECOND = 0.5, 0.7      # of the budget of a search by which single changes are tried
-_MORE = 1.5        # times what one change saves that several have to save to come before it
-_SAME = 1e-9       # differences of time below this part are none
-_ALIKE = 0.02      # of two that are as fast within this part the simpler comes first
-_SOME = 1.01       # times the memory or operations that count as raising them
-_RAISED = 0.9      # what a second counts that is saved by raising memory or operations
+_ELSEWHERE = 0.5   # of the seconds of what stays: a change that saves these elsewhere is told
 _GONE = 0.1        # of the bytes, or the time, of what goes: if less is saved it goes elsewhere
 _LARGEST = 1000    # times the data up to which a turn of the ranking is told
 
@@ -87,23 +87,23 @@ class Search:
         short = self.short
         if short is not None and not short.before.at.get(key_of(record)):
             short = None                     # what was left out of it was what this is about
-        left = self.budget.left * (1 / 2 if self.found else 2 / 3)
-        search = _One(self, short or self.whole, record, left)
+        left = self.budget.left / 2
+        known = set(candidates)
+        others = [c for c in self.candidates.of(record, cause, others=True) if c not in known]
+        kinds = Kinds(self.candidates, cause, frozenset(itertools.chain(*others)))
+        search = _One(self, short or self.whole, record, kinds, left)
         stopped = False
         try:
             search.run(candidates, _FIRST)
-            if not any(map(search.is_best, search.found)):
-                others = [c for c in self.candidates.of(record, cause, others=True)
-                          if c not in candidates]
-                candidates += others
-                search.run(others, _SECOND)
+            candidates += others
+            search.run(others, _SECOND, 0 if math.isinf(self.budget.left) else self.most // 2)
             search.combine()
         except KeyboardInterrupt:
             stopped, self.budget.left = True, 0.0
-        found = search.ranked()
+        found = search.ranked(search.found)
         if short is not None:
-            found = self.confirmed(found, record, short)
-        found = _without_repeats(found)
+            found = self.confirmed(found, record, kinds, short)
+        found = without_repeats(found)
         self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
         return Found(tuple(found), search.count, len(candidates), stopped, self.turn(found))
 
@@ -116,36 +116,70 @@ class Search:
         rivals: list[tuple[float, float, Suggestion | None]] = [
             (s.time, s.latency, s) for s in others
             if s.removes and not self.whole.much(s.peak_bytes, s.flops) and (
-                s.received_bytes < first.received_bytes or s.flops * _SOME < first.flops)]
-        if base.flops * _SOME < first.flops:
+                s.received_bytes < first.received_bytes or s.flops * SOME < first.flops)]
+        if base.flops * SOME < first.flops:
             rivals.append((base.time, self.whole.latency, None))
         turns = [(k, s) for time, latency, s in rivals
                  if (k := _overtakes(first, time, latency)) is not None]
         return min(turns, key=lambda t: t[0], default=None)
 
-    def confirmed(self, found: Sequence[Suggestion], record: CollectiveRecord, short: Trials
-                  ) -> list[Suggestion]:
+    def confirmed(self, found: Sequence[Suggestion], record: CollectiveRecord, kinds: Kinds,
+                  short: Trials) -> list[Suggestion]:
         """The best of what was found for the short program, tried on the whole one where there is
         time; else with figures in proportion.
         """
-        whole = _One(self, self.whole, record, 0)
-        for s in _without_repeats(found)[:SHOWN]:
+        whole = _One(self, self.whole, record, kinds, 0)
+        for s in without_repeats(found)[:SHOWN]:
             tried = self.whole.known(s.changes)
             if not tried and self.whole.work <= self.budget.left:
                 tried = (self.whole.attempt(s.changes),)
             if not tried:
-                whole.found.append(_in_proportion(s, short, self.whole))
+                whole.found.append(self.in_proportion(s, short))
             elif tried[0] is not None:
                 whole.noted(s.changes, tried[0])
-        return whole.ranked()
+        return whole.ranked(whole.found)
 
 
-class _One:
+    @functools.cached_property
+    def longer(self) -> Trials | None:
+        """The same with one repetition more, to see what each takes."""
+        return short_trials(self.whole, self.topology, KEPT + 1)
+
+    def in_proportion(self, s: Suggestion, short: Trials) -> Suggestion:
+        """A suggestion for a short program with figures for the whole one: as much more for each
+        repetition that was left out as one of them makes; where that is not known, as much less for
+        each as in the short one.
+        """
+        tried = self.longer.attempt(s.changes) if self.longer is not None else None
+        base, was = self.whole.base, short.base
+
+        def scaled(before: Any, was: Any, now: Any, then: Any) -> Any:
+            found = now + (then - now) * short.gone if tried is not None else (
+                before + (now - was) * short.ratio)
+            return type(before)(max(0, found))
+
+        then = tried.figures if tried is not None else was
+        figures = {name: scaled(getattr(base, name), getattr(was, name), getattr(s, name),
+                                getattr(then, name))
+                   for name in ("received_bytes", "time", "peak_bytes", "flops")}
+        latency = short.latency_of(tried) if tried is not None else 0.0
+        return replace(s, **figures, estimated=True, latency=scaled(
+            self.whole.latency, short.latency, s.latency, latency), _exchange=scaled(
+                base.times.communication, was.times.communication, s._exchange,
+                then.times.communication))
+
+
+class _One(Ranking):
     """The search for what avoids one collective of a program. left: the budget at which it ends."""
 
-    def __init__(self, search: Search, trials: Trials, record: CollectiveRecord, left: float
-                 ) -> None:
-        self.search, self.trials, self.record, self.left = search, trials, record, left
+    def __init__(self, search: Search, trials: Trials, record: CollectiveRecord, kinds: Kinds,
+                 left: float) -> None:
+        self.search, self.record, self.left = search, record, left
+        same = [r for r in collectives(trials.partitioned.local)
+                 if key_of(r) == key_of(record) and r.received_bytes == record.received_bytes]
+        super().__init__(trials, kinds, sum(r.total for r in same) / max(
+            1, trials.before.at.get(key_of(record), 0)))
+        self.seconds = sum(exchange_seconds(search.topology, r) * r.count for r in same)
         self.found: list[Suggestion] = []
         self.count = 0
         self.start = search.budget.left
@@ -164,12 +198,14 @@ class _One:
         return self.affordable and (
             math.isinf(left) or left >= self.start - part * (self.start - self.left))
 
-    def run(self, candidates: Sequence[tuple[Change, ...]], part: float) -> None:
-        """Try single changes, in this order, as far as this part of the budget goes."""
+    def run(self, candidates: Sequence[tuple[Change, ...]], part: float, more: int = 0) -> None:
+        """Try single changes, in this order, as far as this part of the budget goes. more: how many
+        are tried besides the most for one collective.
+        """
         record = self.record
         # what was tried for another collective costs nothing
         singles = sorted(candidates, key=lambda c: not self.trials.known(c))
-        for changes in counted(singles[:self.search.most - self.count],
+        for changes in counted(singles[:self.search.most + more - self.count],
                                f"changes tried for {record.kind} of {record.source}"):
             if not self.room(part) and not self.trials.known(changes):
                 return
@@ -186,10 +222,13 @@ class _One:
 
     def combine(self) -> None:
         """Try changes with the results kept as they are, and several together."""
-        record, base, promising = self.record, self.trials.base.time, self.promising
+        record, promising = self.record, self.promising
         promising.sort(key=lambda p: p[1])
         if self.search.most >= SINGLES:
-            self.together([c for _, step, c in promising if step < base * (1 - _SAME)])
+            base = self.trials.base.time * (1 - SAME)
+            rows_of = [c for _, step, c in promising if step < base or isinstance(c[0], Argument)]
+            self.together(sorted(rows_of, key=lambda c: (
+                bool(self.kinds.over(c)), not isinstance(c[0], Argument)))[:_ROWS])
         for changes, tried in self.moved:
             self.kept(changes, tried)
         if self.search.most < SINGLES:
@@ -202,27 +241,27 @@ class _One:
         chosen = list(itertools.islice(pairs, PAIRS))
         text = f"pairs of changes tried for {record.kind} of {record.source}"
         for one, other in counted(chosen, text):
-            if self.room() and not set(map(_target, one)) & set(map(_target, other)):
+            if self.room() and not set(map(target, one)) & set(map(target, other)):
                 pair = (*one, *other)
                 tried = self.trials.attempt(pair)
                 if tried is not None and self.noted(pair, tried) is None:
                     self.kept(pair, tried)
 
-    def together(self, faster: Sequence[tuple[Change, ...]]) -> None:
-        """Of changes each of which makes a step faster, the fastest first, those that do so one on
-        top of the other, starting with the best of what was found: several rows may be wrong. None
-        raises memory or operations more than that.
+    def together(self, changed: Sequence[tuple[Change, ...]]) -> None:
+        """Of changes, the fastest first, those that make a step faster one on top of the other,
+        starting with the best of what was found: several rows may be wrong, and one of them alone
+        be no better. None raises memory or operations more than that.
         """
-        best = min(self.found, key=self.rank, default=None)
-        for changes in faster:
+        best = next(iter(self.ranked(self.found)), None)
+        for changes in changed:
             if best is None or not self.room():
                 return
-            if set(map(_target, changes)) & set(map(_target, best.changes)):
+            if set(map(target, changes)) & set(map(target, best.changes)):
                 continue
             more = (*best.changes, *changes)
             tried = self.trials.attempt(more)
             good = None if tried is None else self.judged(more, tried)
-            if good is not None and good.time < best.time * (1 - _SAME) and (
+            if good is not None and good.time < best.time * (1 - ALIKE) and (
                     self.harm(good) <= self.harm(best)):
                 self.found.append(good)
                 best = good
@@ -256,20 +295,21 @@ class _One:
         axes = frozenset(map(str, record.mesh_axes))
         left = tried.at.get(key, 0)
         removes = not left or not (axes & tried.axes.get(key, frozenset()))
-        if not removes and left >= self.trials.before.at.get(key, 0):
-            return None
         new = tried.figures
-        if tried.received_bytes > base.received_bytes and new.time > base.time * (1 - _ALIKE):
+        if not removes and left >= self.trials.before.at.get(key, 0) and (
+                base.time - new.time < self.seconds * _ELSEWHERE):
+            return None                      # nor does it save much elsewhere
+        if tried.received_bytes > base.received_bytes * SOME:
             return None
-        hidden = new.time <= base.time * (1 + _SAME) and (
-            new.times.communication < base.times.communication * (1 - _SAME))
-        if not (new.time < base.time * (1 - _SAME) or hidden) or self.elsewhere(tried, left):
+        hidden = new.time <= base.time * (1 + SAME) and (
+            new.times.communication < base.times.communication * (1 - SAME))
+        if not (new.time < base.time * (1 - SAME) or hidden) or self.elsewhere(tried, left):
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
                           removes, tuple(changes), self.search.subject, False,
                           self.trials.latency_of(tried),
                           left / max(1, self.trials.before.at.get(key, 0)),
-                          new.memory.argument_bytes)
+                          new.memory.argument_bytes, new.times.communication)
 
     def elsewhere(self, tried: Tried, left: int) -> bool:
         """Are the bytes only received at another line: neither fewer of them, nor in less time?"""
@@ -279,95 +319,6 @@ class _One:
         part = gone / max(1, before.at.get(key, 0)) * before.seconds(key, self.search.topology)
         return (base.received_bytes - tried.received_bytes < _GONE * gone
                 and base.time - tried.figures.time < _GONE * part)
-
-    def harm(self, s: Suggestion) -> int:
-        """Does it raise memory or operations: 0 no, 1 somewhat, 2 much? Arguments that take much
-        more count somewhat: they were gathered by who passes them.
-        """
-        base = self.trials.base
-        some = (s.peak_bytes > base.peak_bytes * _SOME or s.flops > base.flops * _SOME
-                or s._arguments > base.memory.argument_bytes * MUCH)
-        return int(some) + int(self.trials.much(s.peak_bytes, s.flops))
-
-    def ranked(self) -> list[Suggestion]:
-        """The best first; one that does nearly as much as several changes comes before them."""
-        found, base = sorted(self.found, key=self.rank), self.trials.base.time
-        for i, s in enumerate(found):
-            first = found[0]
-            if set(s.changes) < set(first.changes) and s.nearly_removes and (
-                    self.harm(s) <= self.harm(first)
-                    and (base - s.time) * _MORE >= base - first.time):
-                found.insert(0, found.pop(i))
-        return found
-
-    def is_best(self, s: Suggestion) -> bool:
-        """Does it remove the collective, lower the time, and raise nothing?"""
-        faster = s.time < self.trials.base.time * (1 - _SAME)
-        return s.nearly_removes and faster and not self.harm(s)
-
-    def worth(self, s: Suggestion) -> float:
-        """The seconds that it saves, which count less where it raises memory or operations (where
-        much, as the square of how many times) or takes more of its arguments, which who passes them
-        would gather.
-        """
-        base, harm = self.trials.base, self.harm(s)
-        times = max(s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0))
-        taken = s._arguments / max(1, base.memory.argument_bytes)
-        factor = (1.0, _RAISED, times ** -2.0)[harm]
-        return (base.time - s.time) * (min(factor, taken ** -0.5) if taken > MUCH else factor)
-
-    def rank(self, s: Suggestion) -> tuple:
-        # of equals rather what is written in the function, and less rather than more of it
-        base = self.trials.base.time
-        written = [row[0] for row in rows(s.changes)]
-        effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
-                     else int(c.spec is not None) for c in written)
-        pace = math.floor(math.log(max(base - self.worth(s), 1e-12)) / math.log1p(_ALIKE))
-        harm = self.harm(s)
-        return (not s.nearly_removes, s.time >= base * (1 - _SAME), harm == 2, pace, harm, effort,
-                s.time, s.received_bytes, s.peak_bytes, len(written), s.text)
-
-
-_EFFORT = {Constrain: 3, Argument: 2, Result: 2}
-
-
-def _without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
-    """Not two that do the same, nor a pair that does no better than one of its changes, nor what is
-    like an earlier one but for taking more memory or operations, or for other specs of the same
-    values that are no better in anything.
-    """
-    kept: list[Suggestion] = []
-    for s in found:
-        if not any(set(k.changes) < set(s.changes) or _dearer(s, k) or _same_values(s, k)
-                   for k in kept):
-            kept.append(s)
-    return kept[:8]
-
-
-def _same_values(s: Suggestion, other: Suggestion) -> bool:
-    """Does it change what the other one changes, and is better in nothing?"""
-    return ({*map(_target, s.changes)} == {*map(_target, other.changes)}
-            and s.time >= other.time and s.received_bytes >= other.received_bytes
-            and s.peak_bytes >= other.peak_bytes and s.flops >= other.flops)
-
-
-def _dearer(s: Suggestion, other: Suggestion) -> bool:
-    price, least = (s.peak_bytes, s.flops), (other.peak_bytes, other.flops)
-    return (s.time >= other.time and s.received_bytes >= other.received_bytes and price != least
-            and all(a >= b for a, b in zip(price, least, strict=True)))
-
-
-def _in_proportion(s: Suggestion, short: Trials, whole: Trials) -> Suggestion:
-    """A suggestion for a short program with figures for the whole one: each changes by as much for
-    each repetition.
-    """
-    def scaled(name: str) -> Any:
-        before, was = getattr(whole.base, name), getattr(short.base, name)
-        return type(before)(max(0, before + (getattr(s, name) - was) * short.ratio))
-
-    return replace(s, received_bytes=scaled("received_bytes"), time=scaled("time"),
-                   peak_bytes=scaled("peak_bytes"), flops=scaled("flops"), estimated=True,
-                   latency=max(0.0, whole.latency + (s.latency - short.latency) * short.ratio))
 
 
 def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
@@ -379,10 +330,3 @@ def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
         return None
     times = (latency - first.latency) / steeper
     return times if 1 < times <= _LARGEST else None
-
-
-def _target(change: Change) -> tuple:
-    """What a change is of: of a row of a table the row, so that no two parts of one are changed."""
-    if isinstance(change, Argument | Result):
-        return (type(change).__name__, row_of(change.name) or change.index)
-    return ("inside", change.at if isinstance(change, Rewritten) else change.places)

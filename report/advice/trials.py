@@ -19,9 +19,9 @@ from ...partitioner.plans import plans_made
 from ..reasons.value_paths import Place, places
 from .changes import Argument, Change, Result
 from .code_changes import Rewritten
-from .repetition import Shortened, shortened
+from .repetition import KEPT, Shortened, shortened
 
-RATE = 4000        # equations that trials partition in a second of an ordinary processor
+RATE = 6000        # equations that trials partition in a second of an ordinary processor
 _TRIAL = 50        # equations that take as long as what a trial takes besides
 MUCH = 1.25        # times the memory or operations that are much more
 _WORTH = 2         # a short program has at most one in so many of the equations
@@ -91,14 +91,16 @@ class Trials:
     """Changes tried of one program. Each costs `work` of the budget, once.
 
     base: the figures without changes. results: of each result the number in the program that
-    changes are of; ratio: how much longer that is; translated: a change of that program as one of
+    changes are of; ratio: how much longer that is; gone: how many repetitions more it has;
+    translated: a change of that program as one of
     this (None: of nothing in it).
     """
 
     def __init__(self, subject: Subject, topology: Topology, base: Figures, equations: int,
                  budget: Budget, results: Sequence[int] | None = None, ratio: float = 1.0,
                  translated: Callable[[Change], Change | None] = lambda change: change,
-                 compared: bool = True) -> None:
+                 compared: bool = True, gone: int = 0) -> None:
+        self.gone = gone
         self.subject, self.topology, self.base = subject, topology, base
         self.partitioned: Partitioned = subject.partitioned
         self.equations, self.budget, self.ratio = equations, budget, ratio
@@ -149,10 +151,11 @@ class Trials:
         return result
 
 
-def short_trials(whole: Trials, topology: Topology) -> Trials | None:
-    """Trials of the program with few repetitions of what it repeats; None if it repeats little."""
+def short_trials(whole: Trials, topology: Topology, kept: int = KEPT) -> Trials | None:
+    """Trials of the program with so many repetitions of what it repeats; None if it repeats little.
+    """
     inlined = whole.partitioned.stages["inlined"]
-    short = shortened(inlined)
+    short = shortened(inlined, kept)
     if short is None or len(short.program.eqns) * _WORTH > len(inlined.eqns):
         return None
     for compared in (False, True):
@@ -184,7 +187,8 @@ def short_trials(whole: Trials, topology: Topology) -> Trials | None:
 
     base = figures(partitioned.local, topology, subject.donated)
     return Trials(subject, topology, base, len(place), whole.budget,
-                  short.results, len(inlined.eqns) / len(short.program.eqns), translated, compared)
+                  short.results, len(inlined.eqns) / len(short.program.eqns), translated, compared,
+                  short.gone)
 
 
 def work_of(partitioned: Partitioned, equations: int, compared: bool = True) -> float:

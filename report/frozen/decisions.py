@@ -17,7 +17,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.propagation.graph import THE_PLAN
-from ..advice.changes import sharding_key
+from ..reasons.causes import sharding_key
 from ..reasons.value_paths import inner_programs
 from ..words import spec_text
 

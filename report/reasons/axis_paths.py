@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Var
@@ -98,6 +98,9 @@ class AxisPaths(Values):
             made = self.made.get(var)
             if made is not None and made.op is reshard_p and not made.reason:
                 return Path(axis, dim, name, "`reshard`", made.location, ())
+            planned = self.planned(source, dim, axis, tensor)
+            if planned is not None:
+                return planned
             # the partitioner has brought it here from another dimension
             other = [d for d, own in enumerate(whole.aval.entries) if d != dim and axis in own]
             return self.path(source, other[0], axis) if other and tensor >= 0 else None
@@ -108,7 +111,7 @@ class AxisPaths(Values):
             seen.add((tensor, at))
             back = self.back(tensor, at, axis)
             if back is None:
-                return None
+                return self.planned(source, dim, axis, tensor) if not steps else None
             if isinstance(back, Step):
                 eqn, tensor, at = back.equation, back.tensor, back.dim
                 steps.append((eqn.op.name if eqn is not None else "the result",
@@ -117,6 +120,24 @@ class AxisPaths(Values):
                 continue
             text, where = back
             return Path(axis, dim, name, text, where, tuple(reversed(steps)), tuple(tensors))
+        return None
+
+    def planned(self, var: Var, dim: int, axis: str, tensor: int) -> Path | None:
+        """The way of an axis that a value has by how its equation runs, not by propagation: that of
+        the operand which hands it on.
+        """
+        made = self.made.get(var)
+        if made is None or made.op.subprograms or made.op.collective is not None or (
+                dim >= var.aval.ndim or axis not in var.aval.entries[dim]):
+            return None
+        for operand, d in _handing_on(made, var, dim, axis):
+            # the operand itself, not another layout that it was only brought to
+            if axis in self.source(operand).aval.entries[d]:
+                path = self.path(operand, d, axis)
+                if path is not None:
+                    return Path(axis, dim, self.name(var), path.root, path.root_location,
+                                (*path.steps, (made.op.name, made.location)),
+                                (*([tensor] if tensor >= 0 else ()), *path.tensors), True)
         return None
 
     def back(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location] | None:
@@ -148,15 +169,10 @@ class AxisPaths(Values):
             return "its type", UNKNOWN
         if eqn.op.subprograms or eqn.op.collective is not None:
             return f"`{eqn.op.name}`", eqn.location
-        rule = eqn.op.factor_rule(tuple(a.aval.shape for a in eqn.invars),
-                                  tuple(v.aval.shape for v in eqn.outvars), eqn.params)
-        factors = rule.results[eqn.outvars.index(var)][dim]
-        for i, a in enumerate(eqn.invars):
-            for d, own in enumerate(rule.operands[i]):
-                if isinstance(a, Var) and set(own) & set(factors) and axis in a.aval.entries[d]:
-                    t = self.origins.tensors.get(a, -1)
-                    if t >= 0:
-                        return Step(eqn, t, d)
+        for a, d in _handing_on(eqn, var, dim, axis):
+            t = self.origins.tensors.get(a, -1)
+            if t >= 0:
+                return Step(eqn, t, d)
         word = "`reshard`" if eqn.op is reshard_p else f"the sharding asked of `{eqn.op.name}`"
         return word, eqn.location
 
@@ -170,12 +186,15 @@ class AxisPaths(Values):
 
     # -- what holds a value -----------------------------------------------------------------------
 
-    def holds(self, move: Equation, equation: Equation | None, axes: frozenset[str]
+    def holds(self, move: Equation, about: Sequence[Equation | None], axes: frozenset[str]
               ) -> Iterator[Hold]:
-        """Annotations that keep one of the values at hand from being split over the axes."""
+        """Annotations that keep one of the values at hand from being split over the axes. about:
+        the equations that the reason speaks of.
+        """
         near = [*move.invars, *move.outvars]
-        if equation is not None:
-            near += [*equation.outvars, *equation.invars]
+        for equation in about:
+            if equation is not None:
+                near += [*equation.outvars, *equation.invars]
         for atom in near:
             if isinstance(atom, Var):
                 yield from (h for h in self.held(atom) if not axes <= h.axes)
@@ -201,3 +220,14 @@ class AxisPaths(Values):
             op = node.equation.op.name if node.equation is not None else ""
             if op in ("sharding_constraint", "") and node.tensors[0] == tensor:
                 yield from node.tensors[1:]
+
+
+def _handing_on(eqn: Equation, var: Var, dim: int, axis: str) -> Iterator[tuple[Var, int]]:
+    """Operands from which a result of an equation can have an axis on a dimension, by the rule."""
+    rule = eqn.op.factor_rule(tuple(a.aval.shape for a in eqn.invars),
+                              tuple(v.aval.shape for v in eqn.outvars), eqn.params)
+    factors = rule.results[eqn.outvars.index(var)][dim]
+    for a, operand in zip(eqn.invars, rule.operands, strict=True):
+        for d, own in enumerate(operand):
+            if isinstance(a, Var) and set(own) & set(factors) and axis in a.aval.entries[d]:
+                yield a, d

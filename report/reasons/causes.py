@@ -1,9 +1,10 @@
 """The cause of a collective as data: paths of its axes, what pins a value, and the sentences."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Equation, Program
 from ...ir.source.location import Location
 from ...ir.source.wording import duration
@@ -15,7 +16,8 @@ from .value_paths import inner_programs
 @dataclass(frozen=True)
 class Path:
     """How an axis came to a value. root: the annotation it comes from; steps: the equations that
-    handed it on, the first one nearest to the annotation. tensors: the values on the way.
+    handed it on, the first one nearest to the annotation. tensors: the values on the way. planned:
+    the last step is the planner's, not propagation's.
     """
     axis: str
     dim: int
@@ -24,6 +26,7 @@ class Path:
     root_location: Location
     steps: tuple[tuple[str, Location], ...]
     tensors: tuple[int, ...] = field(default=(), compare=False)
+    planned: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         on = f" on dimension {self.dim} of {self.value}" if self.dim >= 0 else f" in {self.value}"
@@ -124,6 +127,11 @@ class Cause:
         return "; ".join(self.lines())
 
 
+def whole_axes(axes: Iterable[str]) -> frozenset[str]:
+    """The axes of the mesh that these are, or are parts of."""
+    return frozenset([str(a).partition(":")[0] for a in axes])
+
+
 def where(location: Location) -> tuple:
     return (location.file, location.line, location.column, location.end_line,
             location.end_column, location.transform)
@@ -135,3 +143,13 @@ def equations(program: Program) -> Iterator[Equation]:
         yield eqn
         for _, inner in inner_programs(eqn, n):
             yield from equations(inner)
+
+
+def sharding_key(eqn: Equation) -> str:
+    """The param in which an equation says how its result is laid out; "" if it does not."""
+    if eqn.op is sharding_constraint_p:
+        return "sharding"
+    if eqn.op is reshard_p:
+        return "dst_sharding"
+    key = eqn.op.sharding_param
+    return key if key is not None and eqn.params.get(key) is not None else ""

@@ -18,8 +18,9 @@ from ...ir.types import ArrayType
 from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative, without_alternative
 from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.propagation.origins import vetoes
+from ..words import spec_text
 from .body_paths import BodyPaths
-from .causes import Asked, Cause, Path, where
+from .causes import Asked, Cause, Path, equations, sharding_key, where, whole_axes
 
 _VETOES = 3
 _INSIDE = re.compile(r"^`[^`]*` (?:puts its blocks together|leaves partial results)")
@@ -55,13 +56,35 @@ class Reasons(BodyPaths):
             return Asked(f"`out_shardings`, {result[2]} for {result[1]}", UNKNOWN)
         if clause.endswith("as asked for"):
             return Asked("`out_shardings`", UNKNOWN)
+        at = cause.asked or record.source
+        taken = re.match(r"`shard_map` takes operand (\d+) as (.*)", clause)
+        if taken:
+            return Asked(f"`in_specs[{taken[1]}]` of the `shard_map`, {taken[2]}", at)
         far = re.search(r", asked for at (\S+:\d+:\d+)$", clause)
         if far:
             at = self.asked_at.get(far[1], UNKNOWN)
-            return Asked(_expression(at, "with_sharding_constraint"), at)
-        at = cause.asked or record.source
+        elif "its result is asked for" in clause and cause.move is not None:
+            equation = self.context(cause.move, clause)
+            held = [h.root_location for v in (equation.outvars if equation is not None else ())
+                    for h in self.held(v) if h.root_location.line]
+            at = held[0] if held else at
         name = re.match(r"`([\w.\-]+)`", clause)
-        return Asked(_expression(at, name[1] if name else record.op), at)
+        return Asked(_expression(at, self.layout_asked(at) or (name[1] if name else record.op)), at)
+
+    def layout_asked(self, at: Location) -> str:
+        """What is written at a place that lays out a value, and as what."""
+        eqn = self.laying_out.get(where(at))
+        if eqn is None:
+            return ""
+        word = {"reshard": "reshard", "sharding_constraint": "with_sharding_constraint"}.get(
+            eqn.op.name)
+        spec = spec_text(eqn.params[sharding_key(eqn)].spec)
+        return f"{word}(..., {spec})" if word else f"out_sharding={spec}"
+
+    @functools.cached_property
+    def laying_out(self) -> dict[tuple, Equation]:
+        """By place the equations that say how their results are laid out."""
+        return {where(e.location): e for e in equations(self.inlined) if sharding_key(e)}
 
     @functools.cached_property
     def asked_at(self) -> dict[str, Location]:
@@ -97,10 +120,13 @@ class Reasons(BodyPaths):
         axes = frozenset(map(str, record.mesh_axes))
         if not summed or not axes & {str(a) for a in summed}:
             paths += self.layout_paths(operand, result, equation)
-        if not any(p.axis in axes for p in paths):
+        made = self.made.get(self.source(operand)) if isinstance(operand, Var) else None
+        if "is laid out" in reason and made is not None:   # operands disagree: none has its way
+            paths += self.operand_paths(made, axes)
+        if not any(whole_axes([p.axis]) & whole_axes(axes) for p in paths if not p.planned):
             paths += self.nearby_paths(operand, result, equation, axes)
         return Cause(move, equation, text, tuple(_shortest(paths)),
-                     tuple(dict.fromkeys(self.holds(move, equation, axes))),
+                     tuple(dict.fromkeys(self.holds(move, spoken, axes))),
                      self.asked(result, summed, record))
 
     def asked(self, result: Var, summed: frozenset[str], record: CollectiveRecord
@@ -139,10 +165,10 @@ class Reasons(BodyPaths):
     def move_of(self, record: CollectiveRecord) -> Equation | None:
         if _INSIDE.search(record.reason):
             return None
-        axes = {str(a) for a in record.mesh_axes}
+        axes = whole_axes(record.mesh_axes)
 
         def score(of: tuple[str, frozenset[str]]) -> tuple:
-            reason, changed = of
+            reason, changed = of[0], whole_axes(of[1])
             named = bool(reason) and (reason in record.reason or record.reason in reason)
             return (bool(axes & changed), named or reason == record.reason, -len(axes ^ changed))
 

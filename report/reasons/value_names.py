@@ -20,6 +20,7 @@ class Values:
     """The values of one partitioned program."""
 
     def __init__(self, partitioned: Partitioned) -> None:
+        self.inlined = partitioned.stages.get("inlined", partitioned.resolved)
         self.resolved = partitioned.resolved
         self.resharded = partitioned.resharded
         self.local = partitioned.local

@@ -357,13 +357,12 @@ ARRAYS = frozenset((ArrayImpl,))        # classes of values that are arrays alre
 
 
 def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool = False,
-          committed: bool | None = None, dtype: Any = None) -> ArrayImpl:
+          dtype: Any = None) -> ArrayImpl:
     """An array of this global value. Without a sharding it lives uncommitted on one device.
 
     dtype: where it is not that of the data (random keys). The data must not change any more.
     """
-    if committed is None:
-        committed = sharding is not None
+    committed = sharding is not None
     if sharding is None:
         sharding = SingleDeviceSharding(default_device())
     dtype = data.dtype if dtype is None else dtype

@@ -73,6 +73,13 @@ def open_results(x):
     return jnp.zeros((8, 4)) + 1., x * 2.
 
 
+def pads(x, y):
+    """With sums that are padded before they are finished, in one literal or in several objects."""
+    zero = jnp.float32(0)
+    sums = [x.sum(0), (x * y).sum(0)]
+    return sum(lax.pad(s, zero, [(1, 0, 0)]) for s in sums)[1:].sum()
+
+
 def repeated(x, w, times):
     for _ in range(times):
         x = jnp.tanh(x @ w) + x
@@ -91,6 +98,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
                                              placed((3, 32, 32), None, None, "model")),
     "captured": lambda: st.jit(captured).lower(placed((16, 128), "data", "model")),
     "uneven": lambda: st.jit(uneven).lower(placed((16, 3), "data")),
+    "pads": lambda: st.jit(pads).lower(placed((16, 32), "data"), placed((16, 32), "data")),
     "results asked for": lambda: st.jit(open_results, out_shardings=(
         NamedSharding(MESH, P("model")), None)).lower(placed((8, 4), "data")),
     "values left open in parts": lambda: st.jit(lambda x, w: lax.with_sharding_constraint(

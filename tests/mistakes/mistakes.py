@@ -92,7 +92,7 @@ EXPRESSIONS = {
     "where-two": "jnp.where(x > 0, x)",
     "clip-str": "jnp.clip(x, 'a', 'b')",
     "linspace-one": "jnp.linspace(0)",
-    "arange-str": "jnp.arange('a')",
+    "arange-str": "jnp.arange('U')",
     "dtype-name": "x.astype('float33')",
     "dtype-nonsense": "jnp.zeros(3, dtype='nothing')",
     "dtype-none": "jnp.ones(3, dtype=object)",
@@ -214,7 +214,7 @@ EXPRESSIONS = {
     "choice-size": "st.random.choice(k, 3, (5,), replace=False)",
     "permutation-float": "st.random.permutation(k, 2.5)",
     "categorical-axis": "st.random.categorical(k, x, axis=4)",
-    "bernoulli-str": "st.random.bernoulli(k, 'a')",
+    "bernoulli-str": "st.random.bernoulli(k, 'U')",
     # pytrees
     "tree-map-trees": "st.tree.map(jnp.add, (x, x), (x,))",
     "tree-map-keys": "st.tree.map(lambda a, b: a, {'a': x}, {'b': x})",

@@ -227,9 +227,12 @@ def test_a_mesh_with_explicit_axes_is_searched_with_auto_ones():
         assert (found.specs, found.time) == (auto.specs, auto.time)
         typed = [st.device_put(v, NamedSharding(mesh, s.spec))
                  for v, s in zip(values, found.in_shardings[0], strict=True)]
-        for given in (values, typed):
-            np.testing.assert_allclose(np.asarray(found.jit()(*given)), wanted,
-                                       rtol=1e-3, atol=1e-4)
+        placed = [st.device_put(v, s) for v, s in zip(values, found.in_shardings[0], strict=True)]
+        for given in (values, typed, placed):
+            for runs_within in (False, True):
+                with st.set_mesh(mesh) if runs_within else contextlib.nullcontext():
+                    result = found.jit()(*given)
+                np.testing.assert_allclose(np.asarray(result), wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_what_cannot_be_is_refused():

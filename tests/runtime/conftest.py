@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from shardtrace import clear_caches
 from shardtrace.engines.engine import ENGINES
 from shardtrace.ir import dialect
 from shardtrace.ir.builder import ProgramBuilder
@@ -25,7 +24,7 @@ from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
 
 from ..comparisons import same_bits
-from ..executors import FURTHER
+from ..executors import FURTHER, forget_plans
 
 assert dialect.OPS is OPS
 
@@ -174,7 +173,7 @@ def plans_made_anew(request):
     """Where a test sets what plans depend on: a program that cannot be told from one before would
     run as that one was planned."""
     if "monkeypatch" in request.fixturenames:
-        clear_caches()
+        forget_plans()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What `tests/record/signatures.py` and `test_signatures.py` share: signatures as text."""
 from __future__ import annotations
 
+import enum
 import inspect
 from typing import Any
 
@@ -19,7 +20,11 @@ def default(value: Any) -> str:
 
 
 def signature(f: Any) -> str | None:
-    """Names, kinds and defaults of the parameters, without types; None for what tells none."""
+    """Names, kinds and defaults of the parameters, without types; None for what tells none, and for
+    enumerations, whose are Python's.
+    """
+    if isinstance(f, enum.EnumMeta):
+        return None
     try:
         parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):

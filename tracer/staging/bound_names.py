@@ -42,9 +42,11 @@ _OPS = opcode.opname
 _STORES = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("STORE_FAST", "STORE_DEREF", "STORE_NAME")))
 _PLACES = frozenset(opcode.opmap[name] for name in ("STORE_ATTR", "STORE_SUBSCR"))
-_FORWARD = opcode.opmap["JUMP_FORWARD"]
+_FORWARD, _BACKWARD = opcode.opmap["JUMP_FORWARD"], opcode.opmap["JUMP_BACKWARD"]
 _ENDS = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("POP_JUMP", "JUMP_IF", "JUMP_BACKWARD", "RETURN", "RAISE", "RERAISE", "YIELD", "SEND")))
+# In front of the jump back of a comprehension, behind whose loop its container is stored.
+_ADDS = frozenset(opcode.opmap[name] for name in ("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _COMPUTES = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("CALL", "BINARY", "UNARY", "COMPARE", "GET_ITER")))
 
@@ -170,7 +172,7 @@ class _Stores(dict[int, tuple[Any, ...]]):
     def __missing__(self, lasti: int) -> tuple[Any, ...]:
         """The names of the first stores behind it on a straight way, whatever is called between."""
         found: dict[Any, None] = {}
-        bytecode, at, high = self.bytecode, lasti + 2, 0
+        bytecode, at, high, adds = self.bytecode, lasti + 2, 0, False
         for _ in range(_MOST_STEPS):
             if at >= len(bytecode):
                 break
@@ -185,8 +187,9 @@ class _Stores(dict[int, tuple[Any, ...]]):
                     found[place] = None
             elif op == _FORWARD:
                 at += 2 * arg
-            elif op in _ENDS or (found and op in _COMPUTES):
+            elif (op in _ENDS and not (op == _BACKWARD and adds)) or (found and op in _COMPUTES):
                 break
+            adds = op in _ADDS or (adds and op == opcode.EXTENDED_ARG)
         stores = self[lasti] = tuple(found)
         return stores
 

@@ -97,7 +97,7 @@ print(SingleDeviceSharding(jax.devices()[0]) == x.sharding)
 mine = Mesh(np.array(jax.devices()).reshape(2, 4), ("rows", "cols"))
 print(mine)
 print(mine.devices)
-print(mine.shape, mine.axis_names, mine.size)
+print(dict(mine.shape), mine.axis_names, mine.size)
 p = jax.device_put(np.ones((4, 8)), NamedSharding(mine, P("rows", "cols")))
 print(p.sharding.spec, p.addressable_shards[0].data.shape)
 

@@ -10,7 +10,7 @@ jax.config.update("jax_num_cpu_devices", 8)
 # %% make_mesh
 mesh = jax.make_mesh((2, 4), ("x", "y"))
 print(mesh)
-print(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, mesh.shape, mesh.size, mesh.empty)
+print(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, dict(mesh.shape), mesh.size, mesh.empty)
 print(mesh.shape["x"], mesh.shape_tuple, dict(mesh.shape))
 mesh
 
@@ -36,7 +36,7 @@ print(small.device_ids)
 print(jax.make_mesh((2,), ("x",), devices=jax.devices()[4:6]).devices)
 
 # %% abstract meshes
-print(mesh.abstract_mesh.axis_names, mesh.abstract_mesh.shape)
+print(mesh.abstract_mesh.axis_names, dict(mesh.abstract_mesh.shape))
 am = AbstractMesh((2, 4), ("x", "y"))
 print(am.axis_sizes, am.axis_types, am.size)
 am

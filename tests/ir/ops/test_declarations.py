@@ -6,6 +6,7 @@ keyword arguments cannot be seen in an `Op`.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections import Counter
 from collections.abc import Iterator
@@ -25,21 +26,23 @@ INSTEAD = {"kinds": "infer", "ranks": "infer", "result": "infer", "accepted": "i
            "groups": "collective"}
 
 
-def modules() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in sorted(OPS.rglob("*.py"))}
+PATHS = sorted(OPS.rglob("*.py"))
 
 
-MODULES = modules()
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def called(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
+@functools.cache
 def families() -> set[str]:
     """`defop`, and the functions that give what another of them gives."""
     found = {"defop"}
-    functions = [f for tree in MODULES.values() for f in tree.body
+    functions = [f for path in PATHS for f in parsed(path).body
                  if isinstance(f, ast.FunctionDef)]
     while True:
         more = {f.name for f in functions for node in ast.walk(f)
@@ -49,43 +52,40 @@ def families() -> set[str]:
         found |= more
 
 
-FAMILIES = families()
-
-
 def declarations(tree: ast.Module) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and called(node) in FAMILIES:
+        if isinstance(node, ast.Call) and called(node) in families():
             yield node
 
 
 def test_the_families_are_found():
-    assert {"defop", "unary", "nary"} < FAMILIES
-    assert sum(1 for tree in MODULES.values() for _ in declarations(tree)) > 150
+    assert {"defop", "unary", "nary"} < families()
+    assert sum(1 for path in PATHS for _ in declarations(parsed(path))) > 150
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(OPS)))
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(OPS)))
 def test_the_columns_of_declarations_stand_in_order(path):
-    for call in declarations(MODULES[path]):
+    for call in declarations(parsed(path)):
         names = [k.arg for k in call.keywords if k.arg is not None]
         places = [COLUMNS.index(INSTEAD.get(name, name)) for name in names]
         assert places == sorted(places), (
             f"{path}:{call.lineno}: {names} should stand as in `defop`: {COLUMNS}")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(OPS)))
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(OPS)))
 def test_ops_are_declared_whole(path):
     """No field of an op is set behind its declaration."""
-    for node in ast.walk(MODULES[path]):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 assert not (isinstance(target, ast.Attribute) and target.attr in COLUMNS), (
                     f"{path}:{node.lineno}")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(OPS)))
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(OPS)))
 def test_functions_of_one_declaration_stand_in_the_order_of_its_columns(path):
     """What a column names, and nothing else in the file does, is defined in the columns' order."""
-    tree = MODULES[path]
+    tree = parsed(path)
     lines = {f.name: f.lineno for f in tree.body if isinstance(f, ast.FunctionDef)}
     uses = Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
     for call in declarations(tree):

@@ -1,9 +1,9 @@
 """In programs of many styles the unwanted collective is named with its line, and can be avoided.
 
 For each program of culprit_styles.py and culprit_models.py: the line is named; the first suggestion
-for it, applied, leaves no such collective there, lowers the modelled time, costs what it says, and
-leaves every value equal to what the program computes on whole values; no suggestion that comes
-first costs much, or only moves bytes.
+for it, applied, leaves no such collective there (or one that moves next to nothing), lowers the
+modelled time, costs what it says, and leaves every value equal to what the program computes on
+whole values; no suggestion that comes first costs much, or only moves bytes.
 """
 from __future__ import annotations
 
@@ -32,12 +32,16 @@ def marked(source):
     return [start + i for i, text in enumerate(lines) if "# culprit" in text]
 
 
-def concrete(spec, seed):
+@functools.lru_cache(32)        # of those that many programs take
+def numbers(shape, dtype, seed):
     rng = np.random.default_rng(seed)
-    if spec.dtype == np.int32:
-        value = rng.integers(0, 60, spec.shape).astype(np.int32)
-    else:
-        value = (rng.standard_normal(spec.shape, np.float32) * 0.05).astype(spec.dtype)
+    if dtype == np.int32:
+        return rng.integers(0, 60, shape).astype(np.int32)
+    return (rng.standard_normal(shape, np.float32) * 0.05).astype(dtype)
+
+
+def concrete(spec, seed):
+    value = numbers(spec.shape, spec.dtype, seed)
     return value if spec.sharding is None else st.device_put(value, spec.sharding)
 
 
@@ -82,12 +86,18 @@ def test_the_line_is_named_and_the_first_suggestion_does_what_it_says(name, expl
         assert there[0].reason and "^" in there[0].excerpt() and "operand " not in (
             there[0].reason.replace("`shard_map` takes operand", ""))
         best = there[0].suggestions[0]
-        assert best.removes and best.time < found.time
+        assert best.time < found.time
         changed = best.apply()
         after = st.explain(changed)(*args)
-        assert not [c for c in after.collectives if c.kind == there[0].kind
+
+        def there_of(explanation):
+            return [c.total_bytes for c in explanation.collectives if c.kind == there[0].kind
                     and c.source.line == there[0].source.line
                     and set(c.mesh_axes) & set(there[0].mesh_axes)]
+
+        # nothing of its kind is left there, but for next to nothing, such as an index
+        left = there_of(after)
+        assert best.removes == (not left) and sum(left) <= 0.01 * sum(there_of(found))
         assert (after.received_bytes, after.time, after.peak_bytes, after.flops) == (
             best.received_bytes, best.time, best.peak_bytes, best.flops)
         values = values_of(args)

@@ -9,7 +9,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.report.advice.suggestions import _ALIKE
+from shardtrace.report.advice.ranking import ALIKE as _ALIKE
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -83,6 +83,7 @@ def outcome(expression: str, environment: dict[str, Any]) -> str:
     except Exception as error:
         base = next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
         text = re.sub(r"\n *--> .*|\nSee https.*|\n-{9}.*", "", str(error), flags=re.DOTALL)
+        text = re.sub(r"(?<=from line )\S*/", "", text)
         return f"!{type(error).__name__}({base}): " + plain(text)
 
 

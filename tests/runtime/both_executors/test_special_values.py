@@ -8,7 +8,7 @@ from shardtrace import lax
 from shardtrace.runtime.plans import plan, tiled_fusion
 from shardtrace.sharding import PartitionSpec as P
 
-from ...executors import agree
+from ...executors import agree, forget_plans
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 300.7, -300.7, 1.5, -0.0, 0.0], np.float32)
 CASTS = ["bool", "int8", "int16", "int32", "uint8", "uint32"]
@@ -31,7 +31,7 @@ def test_casts(f, dtype, monkeypatch):
         np.testing.assert_array_equal(jitted(SPECIAL), want)
     monkeypatch.setattr(tiled_fusion, "LARGE", 1)
     monkeypatch.setattr(tiled_fusion, "SINGLE", 1)
-    st.clear_caches()
+    forget_plans()
     fused = st.jit(lambda x: f(x, kind))
     for _ in range(plan.FEW + 3):
         np.testing.assert_array_equal(fused(SPECIAL), want)

@@ -21,6 +21,8 @@ from shardtrace.runtime.plans.tiling import forms_of
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...executors import forget_plans
+
 F32 = np.dtype(np.float32)
 
 
@@ -30,9 +32,9 @@ def _tiny(patch):
                                 (tiled_fusion, "BLOCK", 50), (threads, "ENOUGH", 64),
                                 (threads, "CORES", 2), (pool, "SMALLEST", 64)):
         patch.setattr(module, name, value)
-    st.clear_caches()           # what was made ready for other sizes
+    forget_plans()           # what was made ready for other sizes
     yield
-    st.clear_caches()
+    forget_plans()
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from shardtrace.runtime.plans import plan
 from shardtrace.runtime.rewrites.pipeline import run_execution_passes
 from shardtrace.sharding import PartitionSpec as P
 
+from ...executors import forget_plans
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 5)).astype(np.float32)
 
@@ -92,7 +94,7 @@ def places_of_devices(x):
 def test_written_loops_give_what_followed_ones_give(f, monkeypatch):
     monkeypatch.setattr(plan, "FEW", 10**6)
     followed = st.tree.leaves(st.jit(f)(X))
-    st.clear_caches()
+    forget_plans()
     monkeypatch.setattr(plan, "FEW", 0)
     g = st.jit(f)
     for _ in range(2):

@@ -13,6 +13,8 @@ from shardtrace.ir.settings.context import config
 from shardtrace.runtime.rewrites import join_slices
 from shardtrace.sharding import PartitionSpec as P
 
+from ...executors import forget_plans
+
 MESH = st.make_mesh((4,), ("x",), axis_types=(st.sharding.AxisType.Auto,))
 RNG = np.random.default_rng(0)
 
@@ -27,7 +29,7 @@ def run(f, *args):
     join = join_slices.JOIN_SLICES
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join_slices, "JOIN_SLICES", lambda p: flats.append(join(p)) or flats[-1])
-        st.clear_caches()
+        forget_plans()
         got = np.asarray(st.jit(lambda *xs: f(*xs))(*args))
     before = config.shardtrace_executor
     config.update("shardtrace_executor", "per_device")

@@ -13,6 +13,8 @@ from shardtrace import lax
 from shardtrace.runtime.simulation import executor
 from shardtrace.sharding import PartitionSpec as P
 
+from ...executors import forget_plans
+
 
 def differing() -> Any:
     mesh = st.make_mesh((8,), ("x",))
@@ -26,7 +28,7 @@ def test_many_devices_with_much_that_differs_are_told_of_with_bytes(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "MANY", 8)
     monkeypatch.setattr(executor, "LARGE", 2048)
-    st.clear_caches()
+    forget_plans()
     with pytest.warns(UserWarning, match="each of 8 devices, 256 bytes each: 2,048 b") as found:
         result = differing()()
     assert "test_differing.py" in str(found[0].message)
@@ -36,7 +38,7 @@ def test_many_devices_with_much_that_differs_are_told_of_with_bytes(
 def test_what_is_shared_or_small_is_not_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "MANY", 8)
     monkeypatch.setattr(executor, "LARGE", 2049)
-    st.clear_caches()
+    forget_plans()
     mesh = st.make_mesh((8,), ("x",))
     x = st.device_put(np.ones((8, 1024), np.float32), st.NamedSharding(mesh, P("x")))
     with warnings.catch_warnings():
