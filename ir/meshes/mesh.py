@@ -50,8 +50,8 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
 
     >>> from shardtrace.sharding import Mesh
     >>> mesh = Mesh(np.array(st.devices()[::-1]).reshape(2, 4), ("x", "y"))
-    >>> mesh.shape, mesh.devices[0, 1]
-    (OrderedDict([('x', 2), ('y', 4)]), CpuDevice(id=6))
+    >>> dict(mesh.shape), mesh.devices[0, 1]
+    ({'x': 2, 'y': 4}, CpuDevice(id=6))
     >>> mesh.is_multi_process, mesh.local_mesh is mesh
     (False, True)
     """

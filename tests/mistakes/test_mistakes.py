@@ -93,6 +93,8 @@ def test_code_that_is_shown_as_help_runs_where_it_belongs(name):
         assert error is None, f"{text}\n\nchanged, it ends with:\n{error}"
 
 
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="JAX's were recorded by Python 3.11, "
+                    "and other versions mark other lines")
 def test_tracebacks_are_about_as_short_as_those_of_jax():
     both = [name for name in WRONG if outcomes()[name]]
     ours = statistics.median(outcomes()[name]["lines"] for name in both)

@@ -225,8 +225,9 @@ def test_what_is_used_most_shows_an_example_and_names_each_mode(module: str) -> 
         wrong += [f"{name}: no {what}" for what in ("Auto", "Explicit", "Manual", ">>> ")
                   if what not in told]
         called = f"{thing.__name__}{inspect.signature(thing)}"
-        if not inspect.isclass(thing) and called not in told.splitlines():
-            wrong.append(f"{name}: no line {called}")
+        # which Python from 3.13 on breaks into lines
+        if not inspect.isclass(thing) and re.sub(r"\s", "", called) not in re.sub(r"\s", "", told):
+            wrong.append(f"{name}: not called as {called}")
     assert not wrong, "\n".join(wrong)
 
 
