@@ -226,6 +226,15 @@ def test_positions_of_small_dtypes_mean_what_those_of_int32_do(kind, use):
     np.testing.assert_array_equal(use(x, places), use(x, places.astype("int32")))
 
 
+def test_repeating_to_a_length_takes_memory_for_the_result_alone():
+    counts = np.arange(300_000) % 3
+    found = jnp.repeat(jnp.arange(300_000), jnp.array(counts), total_repeat_length=400_000)
+    whole = np.repeat(np.arange(300_000), counts)
+    np.testing.assert_array_equal(found, np.pad(whole, (0, 100_000), constant_values=299_999))
+    few = jnp.repeat(jnp.arange(3), jnp.array([1, -2, 2]), total_repeat_length=4)
+    assert few.tolist() == [0, 1, 1, 2]         # as JAX, for counts that mean nothing
+
+
 @pytest.mark.filterwarnings("ignore:Explicitly requested dtype .*int64")
 @pytest.mark.parametrize("kind", ["int64", "uint64"])
 def test_positions_kept_from_x64_mode_serve_outside_of_it(kind):

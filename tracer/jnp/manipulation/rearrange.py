@@ -145,14 +145,9 @@ def _repeat_each(x: Array, repeats: Any, axis: int, length: int | None) -> Array
         return x
     counts = held(as_array(repeats), int(np.iinfo(np.int32).max))       # their sums fit
     counts = to_shape(counts, (n,)) if counts.shape != (n,) else counts
-    # The element that position p repeats: as many ends of runs lie at or before p.
-    ends = cumsum(counts)
-    positions = arange(int(length))
-    before = le_p.bind(to_shape(lax.expand_dims(ends, (0,)), (int(length), n)),
-                       to_shape(lax.expand_dims(convert(positions, ends.dtype), (1,)),
-                                (int(length), n)))
-    which = reduce_sum_p.bind(convert(before, np.dtype("int32")), axes=(1,), out_sharding=None)
-    return lax_take(x, clip(which, 0, max(n - 1, 0)), axis)
+    # The element that position p repeats: as many runs begin at or before p, less one.
+    begins = zeros((int(length),), np.int32).at[cumsum(counts) - counts].add(1)
+    return lax_take(x, cumsum(begins) - 1, axis)
 
 
 def lax_take(x: Any, indices: Any, axis: int) -> Array:
