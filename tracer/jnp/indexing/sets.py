@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.dtypes import is_extended
 from ....ir.ops.elementwise.arithmetic import sub_p
 from ....ir.ops.elementwise.comparison import lt_p
 from ....ir.ops.movement.creation import iota_p
@@ -29,7 +30,11 @@ from ..manipulation.shaping import broadcast_to, moveaxis, ravel
 from ..reductions import reduce as reductions
 from ..reductions.cumulative import cumsum
 from .searching import nonzero, take_rows, true_positions
+from .sorted_search import searchsorted
+from .sorting import argsort
 from .take import take
+
+_MOST_PAIRS = 1 << 20       # of elements that are compared rather than searched for
 
 
 class UniqueAllResult(NamedTuple):
@@ -193,6 +198,9 @@ def unique_all(x, /, *, size=None, fill_value=None):
 
 def isin(element, test_elements, assume_unique=False, invert=False, *, method="auto"):
     """Whether each element of the first array occurs in the second: bool, of the first one's shape.
+
+    method: "compare_all" compares all pairs, the others search in the sorted second array; "auto"
+    takes whichever is less work. Complex numbers and arrays split over Explicit axes are compared.
     """
     check_arraylike("isin", element, test_elements)
     if method not in ("auto", "compare_all", "binary_search", "sort"):
@@ -202,11 +210,34 @@ def isin(element, test_elements, assume_unique=False, invert=False, *, method="a
     others = ravel(others)
     if not others.size:
         found = lax.full_like(x, False, np.dtype(bool))
+    elif method == "compare_all" or (method == "auto" and _are_few(x, others)) or not (
+            _searchable(x, others)):
+        found = reductions.any(_equal_pairs(x, others), axis=-1)
     else:
-        wide = lax.broadcast_in_dim(x, (*x.shape, others.size), tuple(range(x.ndim)))
-        found = reductions.any(lax.eq(wide, lax.broadcast_in_dim(
-            others, wide.shape, (x.ndim,))), axis=-1)
+        found, _ = _searched(x, others)
     return logical_not(found) if invert else found
+
+
+def _are_few(x: Array, others: Array) -> bool:
+    return x.size * others.size <= _MOST_PAIRS
+
+
+def _searchable(x: Array, others: Array) -> bool:
+    return x.dtype.kind != "c" and not is_extended(x.dtype) and not any(
+        (*x.aval.entries, *others.aval.entries))
+
+
+def _equal_pairs(x: Array, others: Array) -> Array:
+    wide = lax.broadcast_in_dim(x, (*x.shape, others.size), tuple(range(x.ndim)))
+    return lax.eq(wide, lax.broadcast_in_dim(others, wide.shape, (x.ndim,)))
+
+
+def _searched(x: Array, others: Array) -> tuple[Array, Array]:
+    """For each element whether it occurs among others, and where it does first."""
+    order = argsort(others)
+    ordered = take(others, order)
+    at = lax.min(searchsorted(ordered, x), np.int32(others.size - 1))
+    return lax.eq(take(ordered, at), x), take(order, at)
 
 
 def _concrete_or_sized(name: str, size: Any, *arrays: Array) -> None:
@@ -282,15 +313,14 @@ def intersect1d(ar1, ar2, assume_unique=False, return_indices=False, *, size=Non
     if n is not None:
         mask = lax.bitwise_and(mask, _fresh(values, first, n))
     # The least common value fills up, or zero where there is none.
-    least = reductions.min(select_of(mask, reductions.max(values), values))
-    least = select_of(reductions.any(mask), convert(0, values.dtype), least)
+    least = select_of(reductions.any(mask), convert(0, values.dtype),
+                      take(values, reductions.argmax(mask)))
     out = _selected(values, mask, size, fill_value, least)
     if not return_indices:
         return out
     from_a = _selected(first, mask, size, None, a.size)
-    eq = lax.eq(lax.broadcast_in_dim(out, (out.size, b.size), (0,)),
-                lax.broadcast_in_dim(b, (out.size, b.size), (1,)))
-    from_b = reductions.argmax(eq, axis=1) if b.size else lax.full_like(from_a, 0)
+    from_b = reductions.argmax(_equal_pairs(out, b), axis=1) if _are_few(out, b) or not (
+        _searchable(out, b)) else _searched(out, b)[1]
     if size is not None:
         ok = lt_p.bind(from_a, convert(a.size, from_a.dtype))
         from_b = select_of(ok, convert(b.size, from_b.dtype), from_b)
