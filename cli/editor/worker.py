@@ -26,7 +26,7 @@ from ...report.explanation import Explanation
 from ...report.views.costs import fix_data
 from ...report.views.data import source_data
 from ..discovery import PythonFile
-from ..isolated import Died, Isolated, Tell
+from ..isolated import Isolated, Tell
 from ..problems import Problem
 from ..targets import Found, FoundFunction
 from .findings import ERROR, WARNING, Findings
@@ -95,12 +95,12 @@ def serve() -> int:
 
 def answers(asked: dict[str, Any], waiting: Isolated, questions: Any) -> Iterator[dict[str, Any]]:
     """What is found in a file, until there is another question: nobody waits for this one then. An
-    empty answer with a problem where it takes too long or ends.
+    empty answer with a problem where it takes too long, ends or cannot be read.
     """
     seconds = (3 if asked.get("advise") else 1) * asked["seconds"] + 5
     try:
         yield from waiting.told(asked, seconds, questions)
-    except (TimeoutError, Died, RuntimeError) as problem:
+    except Exception as problem:
         found = Findings(asked["path"], "")
         found.problem([0, 0, 0, 0], f"shardtrace: {problem}", ERROR)
         yield found.data()

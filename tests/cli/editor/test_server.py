@@ -12,7 +12,8 @@ import time
 import pytest
 
 from shardtrace.cli.editor.targets import Names
-from shardtrace.cli.editor.worker import look
+from shardtrace.cli.editor.worker import answer, answers, look
+from shardtrace.cli.isolated import Isolated
 from shardtrace.ir.diagnostics.diagnostic import _first_import
 from shardtrace.ir.support.lazy import lazy_import
 
@@ -365,6 +366,15 @@ def test_types_and_collectives_come_before_their_reasons(tmp_path) -> None:
     told = ["\n".join(h["text"] for h in found["hovers"]) for found in (first, then)]
     assert all("f32[256,256@model]" in text for text in told)
     assert ["argument `w2`" in text for text in told] == [False, True]
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")      # of JAX, where a test loaded it
+def test_a_file_that_cannot_be_read_is_told(tmp_path) -> None:
+    path = tmp_path / "latin.py"
+    path.write_bytes(b"# \xe9\n")
+    for file, why in ((path, "can't decode byte"), (tmp_path / "gone.py", "No such file")):
+        (found,) = answers({"path": str(file), "seconds": 10.0}, Isolated(answer), None)
+        assert why in found["problems"][0]["message"] and not found["hints"]
 
 
 def test_lines_above_the_first_import() -> None:
