@@ -10,12 +10,11 @@ import numpy as np
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import ConcretizationTypeError
 from ....ir.ops.elementwise.arithmetic import add_p, sub_p
-from ....ir.ops.elementwise.comparison import le_p, lt_p
+from ....ir.ops.elementwise.comparison import lt_p
 from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.movement.reshape import reshape_p
 from ....ir.ops.movement.shape import broadcast_in_dim_p
 from ....ir.ops.movement.slicing import slice_p
-from ....ir.ops.reductions.reduction import reduce_sum_p
 from ....ir.ops.reductions.sorting import sort_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
@@ -299,11 +298,8 @@ def delete(arr, obj, axis=None, *, assume_unique_indices=False):
     where = sort_p.bind(where, dimension=0, is_stable=True, num_keys=1)[0]
     where = sub_p.bind(where, convert(arange(where.size), where.dtype))
     kept = arange(n - where.size)
-    shape = (n - where.size, where.size)
-    passed = le_p.bind(to_shape(lax.expand_dims(where, (0,)), shape),
-                       to_shape(lax.expand_dims(convert(kept, where.dtype), (1,)), shape))
-    moved = reduce_sum_p.bind(convert(passed, np.dtype("int32")), axes=(1,), out_sharding=None)
-    return lax_take(x, add_p.bind(kept, moved), axis)
+    passed = zeros(kept.shape, np.int32).at[lax.max(where, convert(0, where.dtype))].add(1)
+    return lax_take(x, add_p.bind(kept, cumsum(passed)), axis)
 
 
 def _keep(x: Array, kept: np.ndarray, axis: int) -> Array:
