@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
 from ..ir.support.lazy import lazy_import
@@ -42,7 +42,7 @@ class Isolated:
         theirs.close()
 
     def told(self, argument: Any, seconds: float | None = None, until: Any = None
-             ) -> Iterator[Any]:
+             ) -> Generator[Any, None, None]:
         """What the function tells of an argument, one by one as it comes, at most so many seconds
         apart, and, where that can be seen, until something can be read from the file `until`; all
         of it can be pickled. Raises TimeoutError behind these seconds, Died where the process ends

@@ -218,7 +218,7 @@ class _Call:
         """The rule in the notation of factor rules, checked against these types."""
         owner = self.owner
         shapes = [t.shape for t in operands], [t.shape for t in results]
-        text = owner.sharding_rule
+        text: Any = owner.sharding_rule
         if callable(text):
             structs = [[ShapeDtypeStruct(t.shape, t.dtype) for t in ts]
                        for ts in (operands, results)]

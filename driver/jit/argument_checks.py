@@ -38,7 +38,7 @@ def argument_type(x: Any, function: Any, name: str) -> ArrayType:
             help=_static_help(x, name)) from None
 
 
-def refuse_large(x: int, name: str) -> NoReturn:
+def refuse_large(x: Any, name: str) -> NoReturn:
     """Raise OverflowError for an argument that no integer of 32 bits, or of 64, is."""
     raise OverflowError("An overflow was encountered while parsing an argument to a jitted "
                         f"computation, whose argument path is {name}. Got {type(x)} with value {x}"

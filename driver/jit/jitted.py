@@ -378,7 +378,7 @@ class Jitted:
 
     def __repr__(self) -> str:
         try:
-            return f"<PjitFunction of {self.__wrapped__!r}>"
+            return f"<PjitFunction of {self._f!r}>"
         except Exception:                       # whatever the `repr` of a function of a user's does
             return "<PjitFunction>"
 

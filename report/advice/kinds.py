@@ -36,8 +36,8 @@ class Kinds:
         self.moved = {i for i in range(len(candidates.inlined.outvars))
                       if self.asked and candidates.as_made(i, cause) is not None}
         # what asked for it rather than what its axes come from
-        written = self.moved or any(where(candidates.maker[v].location)[:-1] in self.askers
-                                    for v in candidates.laid_out)
+        written = self.moved or any(made is not None and where(made.location)[:-1] in self.askers
+                                    for made in map(candidates.maker.get, candidates.laid_out))
         self.roots = set() if self.asked and written else {
             p.tensors[-1] for p in cause.paths if p.tensors}
         self.askers |= {where(p.root_location)[:-1] for p in cause.paths

@@ -51,7 +51,7 @@ def resolved_shape(a: Any, newshape: Any) -> tuple[int, ...]:
     """The shape argument of reshape with -1 replaced by what is left. Raises TypeError as JAX."""
     have = shape_of(a)
     total = math.prod(have)
-    if not isinstance(newshape, (int, tuple, list, str)) and getattr(newshape, "ndim", 1) and any(
+    if type(newshape) not in (int, tuple, list, str) and getattr(newshape, "ndim", 1) and any(
             hasattr(newshape, name) for name in ("__iter__", "__getitem__")):
         newshape = tuple(newshape)
     if isinstance(newshape, (tuple, list)):
