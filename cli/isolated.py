@@ -16,7 +16,7 @@ from ..ir.support.lazy import lazy_import
 _multiprocessing = lazy_import("multiprocessing")
 _connection = lazy_import("multiprocessing.connection")
 
-_VALUE, _FAILED, _ENDED = "value", "failed", "ended"
+_READY, _VALUE, _FAILED, _ENDED = "ready", "value", "failed", "ended"
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -29,17 +29,27 @@ class Died(RuntimeError):
 
 class Isolated:
     """A process that waits to run `function(argument, tell)` once: begun ahead of time, so that
-    who has an argument need not wait for that.
+    who has an argument need not wait for that. prepare: what it does before.
     """
 
-    def __init__(self, function: Callable[[Any, Tell], None]) -> None:
+    def __init__(self, function: Callable[[Any, Tell], None],
+                 prepare: Callable[[], None] | None = None) -> None:
         methods = _multiprocessing.get_all_start_methods()
         context = _multiprocessing.get_context("fork" if "fork" in methods else "spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_answer, args=(theirs, self._pipe, function),
-                                        daemon=True)
+        self._process = context.Process(
+            target=_answer, args=(theirs, self._pipe, function, prepare), daemon=True)
         self._process.start()
         theirs.close()
+        self._ready = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Does it wait by now?"""
+        with contextlib.suppress(EOFError, ConnectionError):     # it has ended, which `told` says
+            while not self._ready and self._pipe.poll():
+                self._ready = self._pipe.recv()[0] == _READY
+        return self._ready
 
     def told(self, argument: Any, seconds: float | None = None, until: Any = None
              ) -> Generator[Any, None, None]:
@@ -60,6 +70,8 @@ class Isolated:
                     if self._pipe not in ready:
                         return
                     state, value = self._pipe.recv()
+                if state == _READY:
+                    continue
                 if state == _ENDED:
                     return
                 if state == _FAILED:
@@ -95,15 +107,19 @@ def _once(function: Callable[[A], R], argument: A, tell: Tell) -> None:
     tell(function(argument))
 
 
-def _answer(pipe: Any, other_end: Any, function: Callable[[Any, Tell], None]) -> None:
+def _answer(pipe: Any, other_end: Any, function: Callable[[Any, Tell], None],
+            prepare: Callable[[], None] | None) -> None:
     other_end.close()                        # so that the end of who asks is seen here
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):                    # those of who asks: a file of users reads and prints
         with contextlib.suppress(OSError):
             os.dup2(nothing, stream)
+    if prepare is not None:
+        prepare()
     try:
+        pipe.send((_READY, None))
         argument = pipe.recv()
-    except EOFError:
+    except (EOFError, ConnectionError):
         return
     try:
         function(argument, lambda value: _send(pipe, _VALUE, value))

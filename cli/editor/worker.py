@@ -3,25 +3,31 @@ the number of what was asked, the last with nothing else.
 
 It loads everything once and executes nothing of a user: each file is run in a copy of it that is
 given up after its time, so that the next answer begins from a clean state, and warm. The copy is
-made ahead of time, and tells what it finds while the file is still running.
+made ahead of time, and tells what it finds while the file is still running. Until it is asked it
+partitions the programs that were found before, as text: what it learns of their ops and layouts is
+most of what the next answer needs.
 """
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import gc
+import itertools
 import json
 import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ... import runtime, tracer
 from ...driver.execution.call_capture import unwatched
+from ...driver.execution.programs import further
 from ...ir.support.lazy import load_all
+from ...ir.text.parse import parse_program
 from ...report.explanation import Explanation
 from ...report.views.costs import fix_data
 from ...report.views.data import source_data
@@ -32,6 +38,8 @@ from ..targets import Found, FoundFunction
 from .findings import ERROR, WARNING, Findings
 
 _TELL_EVERY = 0.1        # seconds at most between what is told while a file runs
+_FILES = 4               # whose programs are learned from
+_MOST_EQUATIONS = 10_000         # of the programs of a file that are
 
 _WARM = """
 import numpy as np
@@ -74,7 +82,7 @@ def serve() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "warm.py")
         path.write_text(_WARM)
-        look({"path": str(path), "seconds": 10.0}, lambda found: None)
+        learn(_programs(look({"path": str(path), "seconds": 10.0}, lambda found: None)))
     for room in (tracer, runtime):       # what files may need besides
         load_all(room)
     gc.disable()                         # its copies live for one answer
@@ -82,15 +90,38 @@ def serve() -> int:
     waiting = Isolated(answer)
     print(json.dumps({"ready": True}), file=out, flush=True)
     questions = open(0, "rb", buffering=0)       # one that waits can be seen
+    programs: dict[str, list[str]] = {}
     for line in questions:
         asked = json.loads(line)
-        number = {"number": asked["number"]}
-        for found in answers(asked, waiting, questions):
-            print(json.dumps({**number, **found}), file=out, flush=True)
+        number, path = {"number": asked["number"]}, asked["path"]
+        copy = waiting if waiting.is_ready else Isolated(answer)
+        for found in answers(asked, copy, questions):
+            if "programs" in found:
+                programs = {path: found["programs"], **{p: t for p, t in programs.items()
+                                                        if p != path}}
+            else:
+                print(json.dumps({**number, **found}), file=out, flush=True)
         print(json.dumps(number), file=out, flush=True)
-        waiting = Isolated(answer)
+        waiting.end()
+        programs = dict(list(programs.items())[:_FILES])
+        waiting = Isolated(answer, functools.partial(learn, [*itertools.chain(*programs.values())]))
     waiting.end()
     return 0
+
+
+def learn(programs: Sequence[str]) -> None:
+    """Partition programs, for what is known of ops and layouts then."""
+    for text in programs:
+        with contextlib.suppress(Exception):     # it has what no text can say
+            further(parse_program(text))
+
+
+def _programs(explanations: Sequence[Explanation]) -> list[str]:
+    """As they were traced, as text, as far as they are of a size to be learned from."""
+    traced = [e.partitioned.stages.get("traced") for e in explanations]
+    sizes = itertools.accumulate(len(p.eqns) if p is not None else 0 for p in traced)
+    return [str(p) for p, size in zip(traced, sizes, strict=True)
+            if p is not None and size <= _MOST_EQUATIONS]
 
 
 def answers(asked: dict[str, Any], waiting: Isolated, questions: Any) -> Iterator[dict[str, Any]]:
@@ -108,10 +139,10 @@ def answers(asked: dict[str, Any], waiting: Isolated, questions: Any) -> Iterato
 
 def answer(asked: dict[str, Any], tell: Tell) -> None:
     """What the server asks for."""
-    (advise if asked.get("advise") else look)(asked, tell)
+    tell({"programs": _programs((advise if asked.get("advise") else look)(asked, tell))})
 
 
-def look(asked: dict[str, Any], tell: Tell) -> None:
+def look(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
     """Types, collectives, errors of a file: what can be had at once; while it is running, those of
     the functions that it has called so far. Then all that again with the reasons.
     """
@@ -137,15 +168,17 @@ def look(asked: dict[str, Any], tell: Tell) -> None:
     for e in explanations:
         found.add(source_data(e, True))
     tell(found.data())
+    return explanations
 
 
-def advise(asked: dict[str, Any], tell: Tell) -> None:
+def advise(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
     """All problems of a file, what is wasted among them; and what avoids the dearest collectives,
     by line: in words, and as edits where it is written so.
     """
     found = _findings(asked)
     fixes: list[dict[str, Any]] = []
-    for e in _explained(asked, found):
+    explanations = _explained(asked, found)
+    for e in explanations:
         found.wasted(e.warnings)
         for cause in e.root_causes[:3]:
             c = cause.groups[0][0]
@@ -159,6 +192,7 @@ def advise(asked: dict[str, Any], tell: Tell) -> None:
                               "effect": fix["effect"], "edits": edits if len(edits) == len(
                                   fix["edits"]) else []})
     tell({"advice": fixes, "problems": found.problems})
+    return explanations
 
 
 def _findings(asked: dict[str, Any]) -> Findings:
