@@ -1,6 +1,7 @@
 """`watch` explains a file, and again when it is saved."""
 from __future__ import annotations
 
+import functools
 import os
 import queue
 import signal
@@ -92,6 +93,13 @@ def test_a_process_of_its_own_gives_what_it_can() -> None:
     assert next(begun) == 2
     os.write(write, b"enough")
     assert list(begun) == []
+    preparing = Isolated(then_hangs, functools.partial(time.sleep, 600))
+    assert not preparing.is_ready
+    preparing.end()
+    prepared = Isolated(then_ends, functools.partial(abs, -3))
+    while not prepared.is_ready:
+        time.sleep(0.01)
+    assert next(prepared.told(2)) == 0
 
 
 def divmod_by_zero(n):

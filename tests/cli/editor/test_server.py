@@ -12,10 +12,13 @@ import time
 import pytest
 
 from shardtrace.cli.editor.targets import Names
-from shardtrace.cli.editor.worker import answer, answers, look
+from shardtrace.cli.editor.worker import answer, answers, learn, look
 from shardtrace.cli.isolated import Isolated
+from shardtrace.driver.execution.programs import further
 from shardtrace.ir.diagnostics.diagnostic import _first_import
+from shardtrace.ir.ops.communication.collective_kinds import each_collective
 from shardtrace.ir.support.lazy import lazy_import
+from shardtrace.ir.text.parse import parse_program
 
 if missing := [name for name in ("pygls", "pytest_lsp") if importlib.util.find_spec(name) is None]:
     pytest.skip(f"without {missing[0]}", allow_module_level=True)
@@ -375,6 +378,17 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path) -> None:
     for file, why in ((path, "can't decode byte"), (tmp_path / "gone.py", "No such file")):
         (found,) = answers({"path": str(file), "seconds": 10.0}, Isolated(answer), None)
         assert why in found["problems"][0]["message"] and not found["hints"]
+
+
+def test_programs_that_were_found_are_learned_from_as_text(tmp_path) -> None:
+    path = tmp_path / "mlp.py"
+    path.write_text(HEAD + LAYER)
+    told = []
+    answer({"path": str(path), "seconds": 10.0}, told.append)
+    (text,) = told[-1]["programs"]
+    stages = further(parse_program(text))
+    assert [c.kind for c in each_collective(stages["optimized"])] == ["all-gather"]
+    learn(["no program", text])          # what cannot be learned from is left out
 
 
 def test_lines_above_the_first_import() -> None:
