@@ -38,8 +38,8 @@ from ..targets import Found, FoundFunction
 from .findings import ERROR, WARNING, Findings
 
 _TELL_EVERY = 0.1        # seconds at most between what is told while a file runs
-_FILES = 4               # whose programs are learned from
-_MOST_EQUATIONS = 10_000         # of the programs of a file that are
+_FILES = 2               # whose programs are learned from
+_MOST_EQUATIONS = 5_000          # of the programs of a file that are
 
 _WARM = """
 import numpy as np
@@ -97,14 +97,16 @@ def serve() -> int:
         copy = waiting if waiting.is_ready else Isolated(answer)
         for found in answers(asked, copy, questions):
             if "programs" in found:
-                programs = {path: found["programs"], **{p: t for p, t in programs.items()
-                                                        if p != path}}
+                programs.pop(path, None)
+                programs[path] = found["programs"]
             else:
                 print(json.dumps({**number, **found}), file=out, flush=True)
         print(json.dumps(number), file=out, flush=True)
         waiting.end()
-        programs = dict(list(programs.items())[:_FILES])
-        waiting = Isolated(answer, functools.partial(learn, [*itertools.chain(*programs.values())]))
+        for old in list(programs)[:-_FILES]:
+            del programs[old]
+        known = [*itertools.chain(*reversed(programs.values()))]      # of the last one first
+        waiting = Isolated(answer, functools.partial(learn, known))
     waiting.end()
     return 0
 

@@ -17,6 +17,7 @@ from ..staging.tracer import Tracer, typeof
 from ..trees import tree
 from .frames import (
     BOXES,
+    TRACED_FOR,
     Box,
     Frame,
     running,
@@ -35,8 +36,11 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(scan)
     def wrapped(f: Any, init: Any, xs: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not BOXES.data or not callable(f):
-            with traced_for("scan"):
+            TRACED_FOR.stack.append("scan")
+            try:
                 return scan(f, init, xs, *args, **kwargs)
+            finally:
+                TRACED_FOR.stack.pop()
         refuse_carried(f, "scan", init, xs)
         leaves, xs_tree = tree.flatten(xs)
         places = references(leaves)
@@ -80,8 +84,11 @@ def while_loops(while_loop: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(while_loop)
     def wrapped(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
         if not BOXES.data or not callable(body_fun):
-            with traced_for("while_body"):
+            TRACED_FOR.stack.append("while_body")
+            try:
                 return while_loop(cond_fun, body_fun, init_val)
+            finally:
+                TRACED_FOR.stack.pop()
         refuse_carried(body_fun, "while_body", init_val)
         with traced_for("while_body"):
             done, result = unwritten(while_loop, cond_fun, body_fun, init_val)
@@ -104,8 +111,11 @@ def branching(choose: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(what: Any, chosen: Any, index: Any, branches: Any, names: Any, operands: Any
                 ) -> Any:
         if not BOXES.data:
-            with traced_for(what):
+            TRACED_FOR.stack.append(what)
+            try:
                 return choose(what, chosen, index, branches, names, operands)
+            finally:
+                TRACED_FOR.stack.pop()
         leaves, treedef = tree.flatten(operands)
         places = references(leaves)
         if places:
@@ -300,8 +310,11 @@ def recomputed(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def wrapped(fun: Callable[..., Any], prevent_cse: bool, policy: Any, *args: Any) -> Any:
         if not BOXES.data:
-            with traced_for("checkpoint / remat"):
+            TRACED_FOR.stack.append("checkpoint / remat")
+            try:
                 return call(fun, prevent_cse, policy, *args)
+            finally:
+                TRACED_FOR.stack.pop()
         if runs_in_python():
             return fun(*args)
         leaves, treedef = tree.flatten(args)
