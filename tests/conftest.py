@@ -19,7 +19,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
 import pytest
-from _pytest.runner import runtestprotocol
 
 from shardtrace.ir.settings.context import config
 
@@ -60,20 +59,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
                else os.cpu_count() or 1, _MOST_WORKERS)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Of a test that passes in one of several processes one report is sent, not three: to send and
-    to read them takes longer than to run the shortest tests.
-    """
-    if not hasattr(item.config, "workerinput"):
-        return None
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
-        if report.when == "call" or not report.passed:
-            item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
 
 
 def pytest_collection_finish() -> None:
