@@ -6,33 +6,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...ir.ops.communication.sharding import reshard_p
+from ...ir.program import Equation
 from ...ir.spec import PartitionSpec
 from ..reasons.causes import Cause, where
 from ..words import spec_text
 from .candidates import Candidates
 from .changes import Argument, Change, Constrain, Respec, Result
 
-IDLE, OTHERS = "idle", "others"
-
 
 class Kinds:
-    """Tells changes apart for the collective of a cause. over_others: those that give a value other
-    axes of the mesh than the collective runs over.
-    """
+    """Tells changes apart for the collective of a cause, which runs over these axes."""
 
-    def __init__(self, candidates: Candidates, cause: Cause, over_others: frozenset[Change]
-                 ) -> None:
-        self.candidates, self.over_others = candidates, over_others
+    def __init__(self, candidates: Candidates, cause: Cause, axes: frozenset[str]) -> None:
+        self.candidates, self.axes = candidates, axes
         asked = [cause.move.location] if cause.move is not None else []
         if cause.asked_by is not None:
             asked.append(cause.asked_by.location)
         holds = [h.root_location for h in cause.holds]
         self.askers = {where(at)[:-1] for at in (*asked, *holds) if at.line}
         self.asked = cause.asked_by is not None
-        self.wanted = "" if cause.move is None else spec_text(
-            cause.move.outvars[0].aval.sharding.spec)
-        self.idle = {*map(str, candidates.mesh.axis_names)}.difference(
-            *map(_axes, candidates.partitioned.in_specs))
+        self.wanted = "" if cause.move is None else spec_text(self.brought_to(cause.move))
+        self.made = set() if cause.move is None else {
+            str(a) for e in cause.move.invars[0].aval.entries for a in e}
         self.moved = {i for i in range(len(candidates.inlined.outvars))
                       if self.asked and candidates.as_made(i, cause) is not None}
         # what asked for it rather than what its axes come from
@@ -43,22 +39,38 @@ class Kinds:
         self.askers |= {where(p.root_location)[:-1] for p in cause.paths
                         if p.root_location.line and self.roots}
 
-    def over(self, changes: Sequence[Change]) -> str:
-        """Does one of the changes split a value over other axes: OTHERS, "" if not; IDLE if these
-        split no argument as it is, so that something should be over them.
+    def brought_to(self, move: Equation) -> PartitionSpec:
+        """The layout to which a move, and those that go on with its result, bring a value."""
+        while True:
+            readers = self.candidates.reasons.readers.get(move.outvars[0], ())
+            if len(readers) != 1 or readers[0].op is not reshard_p:
+                return move.outvars[0].aval.sharding.spec
+            (move,) = readers
+
+    def over(self, changes: Sequence[Change]) -> bool:
+        """Does one split a value over axes that it has not and the collective does not run over?
+        What the collective is to bring about is no other matter.
         """
-        specs = [getattr(c, "spec", None) or PartitionSpec()
-                 for c in self.over_others.intersection(changes)]
-        # what the collective is to bring about is no other matter
-        new = {a for spec in specs if spec_text(spec) != self.wanted for a in _axes(spec)}
-        if not new:
-            return ""
-        return IDLE if new & self.idle else OTHERS
+        return any(_axes(spec) - self.axes - self.had(c) for c in changes
+                   if (spec := getattr(c, "spec", None)) and spec_text(spec) != self.wanted)
+
+    def had(self, change: Change) -> set[str]:
+        """The axes over which the value of a change is split as it is, also before it is moved
+        where the change is of what asked for that.
+        """
+        partitioned, found = self.candidates.partitioned, self.candidates
+        if isinstance(change, Argument):
+            return _axes(partitioned.in_specs[change.index])
+        before = self.made if self.is_direct(change) else set()
+        if isinstance(change, Result):
+            return before | _axes(partitioned.out_specs[change.index])
+        var = found.var_at.get(change.places[0]) if isinstance(change, Constrain | Respec) else None
+        entries = found.entries.get(found.graph_tensor(var)) if var is not None else None
+        return before | {str(a) for e in entries or () for a in e}
 
     def splits(self, changes: Sequence[Change]) -> bool:
         """Does one split an argument over axes over which it was not?"""
-        return any(_axes(c.spec) - _axes(self.candidates.partitioned.in_specs[c.index])
-                   for c in changes if isinstance(c, Argument))
+        return any(_axes(c.spec) - self.had(c) for c in changes if isinstance(c, Argument))
 
     def size(self, changes: Sequence[Change]) -> int:
         """How many bytes the arguments and results have that are laid out otherwise."""

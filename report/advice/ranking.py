@@ -1,17 +1,18 @@
-"""Which of the suggestions for a collective comes first: what each saves, and what that costs.
+"""Which of the suggestions for a collective comes first: what each saves, less what that costs.
 
-First come those that remove the collective, or next to all of it; of these, those that do not raise
-memory or operations much; of these, those that are worth most: the seconds that they save, which
-count less where
+A suggestion is worth the seconds of exchange that it saves, and next to nothing of what is computed
+less: over further axes all is, whatever the mistake. (Without such, it is worth half of the seconds
+of a step that it saves, if that is more.) It is worth less where whoever passes the arguments
+exchanges instead, or memory or operations rise, and for whatever is beside the point:
 
-- the caller would gather what is not gathered any more;
-- a change is not of what the collective comes from, or, where the user asked for it, of what asked;
-- a value is split over axes of the mesh that the collective does not run over: that saves time in
-  most programs, but is another matter than the mistake.
+- values are split over further axes: of the mesh, not of the collective, or so that less is computed;
+- the collective stays, or a part of it, which counts for more;
+- no change is of what the collective comes from, or, where the user asked for it, of what asked,
+  which counts for less, as does each further change, but of rows of the table of arguments: several
+  may be wrong.
 
-Of what is worth as much the least effort comes first. One change comes before several that do
-little more. What leaves the collective but saves much more, in time and bytes, comes before what
-removes it.
+Of what is worth nearly as much the least effort comes first, by those who pass the arguments, too.
+Where the best does without further axes, those that do not are left out.
 """
 from __future__ import annotations
 
@@ -20,27 +21,21 @@ from collections.abc import Sequence
 
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows
 from .code_changes import Rewritten
-from .kinds import IDLE, Kinds
+from .kinds import Kinds
 from .suggestion import Suggestion
 from .trials import MUCH, Trials
 
-_MORE = 1.3        # times what one change saves that several have to save to come before it
-_FEWER = 0.15      # of the bytes that one change leaves: several that save these come before it
-_PRICE = 0.05      # of a step: what much more memory or operations have to save at least
-_SLIGHT = 0.1      # of a step, or of what is received, that is little
-_FAR = 3           # times what those that avoid it save, to come before them without avoiding it
+_BESIDE = 0.65     # what is left of the worth for each thing that is beside the point
+_MORE, _LESS = 3, 0.5           # so many things are those that count for more, and for less
+_CALLERS = 0.9     # what each second counts less that is saved by exchanges of the caller
+_PRICE = 3         # power by which more memory or operations count
+_LITTLE = 0.05     # what counts of seconds that are computed less; of a step: what much more memory
+#                    or operations have to save at least
 SAME = 1e-9        # differences of time below this part are none
-ALIKE = 0.02       # of two that are as fast within this part the simpler comes first
+ALIKE = 0.02       # of two that are as fast, or worth as much, within this part the simpler is first
 SOME = 1.01        # times the memory or operations that count as raising them
-_RAISED = 0.9      # what a second counts that is saved by raising memory or operations
-_LITTLE = 0.01     # part of the bytes of a collective that is next to none of them
-_INDIRECT = 0.8    # what a second counts that is saved by changing what is not behind a collective
-_OTHERS = 0.25     # what it counts if a value is split over other axes
-_IDLE = 0.5        # and if nothing else is split over these
-_COMPUTED = 0.25   # and of it those that are saved by computing less
+_NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective
-_CALLERS = 0.9     # of the bytes that are saved: if whoever calls gathers as many, they are his;
-#                    and what each second counts less that is saved so
 _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
 
 
@@ -52,14 +47,32 @@ class Ranking:
     def __init__(self, trials: Trials, kinds: Kinds, own: float) -> None:
         self.trials, self.kinds, self.own = trials, kinds, own
 
-    def harm(self, s: Suggestion) -> int:
-        """Does it raise memory or operations: 0 no, 1 somewhat, 2 much? Arguments that take much
-        more count somewhat: they were gathered by who passes them.
-        """
+    def ranked(self, found: Sequence[Suggestion]) -> list[Suggestion]:
+        """The best first."""
+        base = self.trials.base.time
+        # what takes much more for next to nothing is no suggestion
+        left = [(self.worth(s), s) for s in dict.fromkeys(found)
+                if self.price(s) <= MUCH or base - s.time >= base * _LITTLE]
+        left.sort(key=lambda pair: (-pair[0], self.effort(pair[1])))
+        best: list[Suggestion] = []
+        while left:
+            near = [pair for pair in left if pair[0] >= left[0][0] - abs(left[0][0]) * ALIKE]
+            first = min(near, key=lambda pair: self.effort(pair[1]))
+            best.append(first[1])
+            left.remove(first)
+        if best and self.is_best(best[0]) and not self.over(best[0]):
+            best = [s for s in best if not self.over(s)]
+        return best
+
+    def worth(self, s: Suggestion) -> float:
+        """Seconds, as said above."""
         base = self.trials.base
-        some = (s.peak_bytes > base.peak_bytes * SOME or s.flops > base.flops * SOME
-                or s._arguments > base.memory.argument_bytes * MUCH)
-        return 2 if self.trials.much(s.peak_bytes, s.flops) else int(some)
+        gain, saved = base.times.communication - s._exchange, base.time - s.time
+        gain += max(0.0, saved - gain) * _LITTLE
+        if not self.over(s) and not self.kinds.splits(s.changes):
+            gain = max(gain, saved / 2)
+        return (gain * (1 - _CALLERS * self.callers(s)) * self.price(s) ** -_PRICE
+                * _BESIDE ** self.beside(s))
 
     def callers(self, s: Suggestion) -> float:
         """The part of the bytes that it saves which whoever passes the arguments gathers instead.
@@ -68,94 +81,46 @@ class Ranking:
         grown = s._arguments - base.memory.argument_bytes
         if grown <= base.memory.argument_bytes * (SOME - 1):
             return 0.0
-        return min(1.0, grown / max(grown, base.received_bytes - s.received_bytes)) if (
-            s.received_bytes < base.received_bytes) else 1.0
+        return min(1.0, grown / max(grown, base.received_bytes - s.received_bytes))
+
+    def price(self, s: Suggestion) -> float:
+        """How many times the memory or the operations it takes; 1 if no more."""
+        base = self.trials.base
+        return max(1.0, s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0))
+
+    def beside(self, s: Suggestion) -> float:
+        """How many things of it are beside the point."""
+        written = [row[0] for row in rows(s.changes)]
+        further = not all(isinstance(c, Argument) for c in written) and len(written) - 1
+        stays = 0.0 if self.avoids(s) else min(1.0, s._left)
+        return (self.over(s) + _MORE * stays
+                + _LESS * (further + (not self.kinds.direct(s.changes))))
+
+    def over(self, s: Suggestion) -> bool:
+        """Does it split values over further axes?"""
+        return self.kinds.over(s.changes) or s.flops * SOME < self.trials.base.flops and any(
+            isinstance(c, Argument | Result | Constrain) and any(c.spec) for c in s.changes)
 
     def avoids(self, s: Suggestion) -> bool:
         """Does it remove the collective, or nearly, or as much as that is of what is exchanged at
-        its line; and not only hand it to the caller?
+        its line?
         """
-        return (s.removes or s._left <= 1 - self.own * (1 - _LITTLE)) and (
-            self.callers(s) <= _CALLERS)
-
-    def ranked(self, found: Sequence[Suggestion]) -> list[Suggestion]:
-        """The best first; one that does nearly as much as several changes comes before them. Where
-        it does without other axes, those over others are another matter.
-        """
-        base = self.trials.base.time
-        # what takes much more for next to nothing is no suggestion
-        found = [s for s in found if self.harm(s) < 2 or base - s.time >= base * _PRICE]
-        found.sort(key=self.rank)
-        if found:
-            far = max(found, key=lambda s: self.worth(s) if not self.harm(s) else 0)
-            little = base - found[0].time < base * _SLIGHT
-            if self.worth(far) > (_FAR if little else 1) * max(0, self.worth(found[0])) and (
-                    little or self.exchanges_more(found[0], far)):
-                found.insert(0, found.pop(found.index(far)))
-            # what needs no other axes and leaves next to nothing to exchange is what was meant
-            bytes_ = self.trials.base.received_bytes
-            if any(self.is_best(s) and s.received_bytes <= bytes_ * _SLIGHT
-                   and not self.kinds.over(s.changes) for s in found):
-                found = [s for s in found if not self.kinds.over(s.changes)]
-        most = found[0] if found else None
-        for i, s in enumerate(found):
-            if most is not None and set(s.changes) < set(found[0].changes) and (
-                    self.avoids(s) >= self.avoids(most)) and (alike(s, most) or (
-                        self.harm(s) <= self.harm(most)
-                        and (base - s.time) * _MORE >= base - most.time
-                        and not self.lacks_rows(s, found))):
-                found.insert(0, found.pop(i))
-        if found and self.is_best(found[0]) and not self.kinds.over(found[0].changes):
-            found = [s for s in found if not self.kinds.over(s.changes)]
-        return found
-
-    def lacks_rows(self, s: Suggestion, found: Sequence[Suggestion]) -> bool:
-        """Does one of them change arguments besides, and leave much less to exchange?"""
-        return any(set(s.changes) < set(t.changes) and self.exchanges_more(s, t)
-                   and self.harm(t) <= self.harm(s)
-                   and all(isinstance(c, Argument) for c in set(t.changes) - set(s.changes))
-                   for t in found)
-
-    def exchanges_more(self, s: Suggestion, other: Suggestion) -> bool:
-        """Does it leave much that another one does not, of what is left and of all?"""
-        more = s.received_bytes - other.received_bytes
-        return (more > s.received_bytes * _FEWER
-                and more > self.trials.base.received_bytes * ALIKE)
+        return s.removes or s._left <= 1 - self.own * (1 - _NONE)
 
     def is_best(self, s: Suggestion) -> bool:
         """Does it remove the collective, lower the time, and raise nothing?"""
-        faster = s.time < self.trials.base.time * (1 - SAME)
-        return self.avoids(s) and faster and not self.harm(s)
+        return (self.avoids(s) and not self.callers(s) and self.price(s) <= SOME
+                and s.time < self.trials.base.time * (1 - SAME))
 
-    def worth(self, s: Suggestion) -> float:
-        """The seconds that it saves, which count less where it raises memory or operations (where
-        much, as the square of how many times), and for what the caller gathers instead.
+    def effort(self, s: Suggestion) -> tuple:
+        """What it takes to make: rather what is written in the function, and rather less of it;
+        further axes most.
         """
-        base, harm = self.trials.base, self.harm(s)
-        times = max(s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0))
-        factor = (1.0, _RAISED, times ** -2.0)[harm] * (1 - _CALLERS * self.callers(s))
-        saved = base.time - s.time
-        if not self.kinds.direct(s.changes):
-            factor *= _INDIRECT
-        if self.kinds.splits(s.changes):        # what is computed less is another matter
-            saved = min(saved, max(0.0, base.times.communication - s._exchange))
-        over = self.kinds.over(s.changes)
-        if over:
-            saved = saved + (base.time - s.time - saved) * _COMPUTED
-            factor *= _IDLE if over == IDLE else _OTHERS
-        return saved * factor
-
-    def rank(self, s: Suggestion) -> tuple:
-        # of equals rather what is written in the function, and less rather than more of it
-        base = self.trials.base.time
         written = [row[0] for row in rows(s.changes)]
         effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
                      else int(c.spec is not None) for c in written)
-        pace = math.floor(math.log(max(base - self.worth(s), 1e-12)) / math.log1p(ALIKE))
-        harm = self.harm(s)
-        return (not self.avoids(s), s.time >= base * (1 - SAME), harm == 2, pace, harm, effort,
-                self.kinds.size(s.changes), s.time, s.received_bytes, s.peak_bytes, len(written),
-                s.text)
+        return (self.over(s), self.callers(s) > 0, effort, self.kinds.size(s.changes), s.time,
+                s.received_bytes, s.peak_bytes, len(written), s.text)
 
 
 def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:

@@ -29,7 +29,7 @@ from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.cost.figures import Figures
 from ...partitioner.cost.schedule import exchange_seconds
 from ...partitioner.cost.topology import Topology
-from ..reasons.causes import Cause
+from ..reasons.causes import Cause, whole_axes
 from .candidates import Candidates
 from .changes import Argument, Change, Result, text_of
 from .kinds import Kinds
@@ -90,7 +90,7 @@ class Search:
         left = self.budget.left / 2
         known = set(candidates)
         others = [c for c in self.candidates.of(record, cause, others=True) if c not in known]
-        kinds = Kinds(self.candidates, cause, frozenset(itertools.chain(*others)))
+        kinds = Kinds(self.candidates, cause, frozenset(whole_axes(record.mesh_axes)))
         search = _One(self, short or self.whole, record, kinds, left)
         stopped = False
         try:
@@ -178,7 +178,7 @@ class _One(Ranking):
         same = [r for r in collectives(trials.partitioned.local)
                  if key_of(r) == key_of(record) and r.received_bytes == record.received_bytes]
         super().__init__(trials, kinds, sum(r.total for r in same) / max(
-            1, trials.before.at.get(key_of(record), 0)))
+            1, trials.before.at.get(key_of(record), 0)) if same else 1.0)
         self.seconds = sum(exchange_seconds(search.topology, r) * r.count for r in same)
         self.found: list[Suggestion] = []
         self.count = 0
@@ -228,7 +228,7 @@ class _One(Ranking):
             base = self.trials.base.time * (1 - SAME)
             rows_of = [c for _, step, c in promising if step < base or isinstance(c[0], Argument)]
             self.together(sorted(rows_of, key=lambda c: (
-                bool(self.kinds.over(c)), not isinstance(c[0], Argument)))[:_ROWS])
+                self.kinds.over(c), not isinstance(c[0], Argument)))[:_ROWS])
         for changes, tried in self.moved:
             self.kept(changes, tried)
         if self.search.most < SINGLES:
@@ -262,7 +262,7 @@ class _One(Ranking):
             tried = self.trials.attempt(more)
             good = None if tried is None else self.judged(more, tried)
             if good is not None and good.time < best.time * (1 - ALIKE) and (
-                    self.harm(good) <= self.harm(best)):
+                    self.price(good) <= max(SOME, self.price(best))):
                 self.found.append(good)
                 best = good
 

@@ -122,18 +122,18 @@ def test_without_time_for_the_whole_program_figures_are_in_proportion() -> None:
 def test_over_explicit_axes_the_short_program_is_typed_anew() -> None:
     mesh = st.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
 
-    def typed(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
-        return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+    def typed(shape: tuple[int, ...], spec: P) -> st.ShapeDtypeStruct:
+        return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, spec))
 
     def f(ws: list[st.Array], x: st.Array) -> st.Array:
         for w in ws:
-            x = x + reshard(jnp.tanh(x @ w), P("data", None))
+            x = jnp.tanh(x + reshard(w, P(("data", "model"))))
         return x
 
     with st.set_mesh(mesh):
-        args = [typed((256, 256), None, "model")] * 12, typed((640, 256), "data", None)
+        args = [typed((640, 256), P("model", "data"))] * 12, typed((640, 256), P(("data", "model")))
         found = st.explain(f)(*args)
         best = found.collectives[0].suggestions[0]
-        assert best.text == "pass all 12 `ws[*]` as P() instead of P(None, 'model')"
+        assert best.text == "pass all 12 `ws[*]` as P(('data', 'model')) instead of P('model', 'data')"
         after = st.explain(best.apply())(*args)
         assert not after.collectives and after.time == best.time
