@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...ir.diagnostics.errors import ShardtraceError
-from ...ir.program import Program
+from ...ir.program import Equation, Program, Var
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.source.location import UNKNOWN, Location
 from ..reasons.causes import where
 from ..reasons.value_paths import inner_programs
-from .code_loops import LOOPS
+from .code_loops import LOOPS, with_numbers
 from .code_rewrites import CHANGES, CodeChange, between
 from .code_selections import SELECTIONS
 
@@ -72,7 +72,9 @@ def sites(program: Program) -> Iterator[Site]:
                 value = None                               # it does not type-check that way
             if value is not None:
                 makers = [m.maker(a) for a in m.eqn.invars]
-                makers += [m.maker(e.invars[0]) for e in makers if e and e.op.name == "pvary"]
+                for e in makers:                           # and what those look through
+                    if e is not None and e.op.name in ("pvary", "reshape"):
+                        makers.append(m.maker(e.invars[0]))
                 inside = [e for _, p in inner_programs(m.eqn, 0) for e in p.eqns
                           if e.op.collective is not None]
                 about = [m.eqn, *inside, *(between(m) or ()), *(e for e in makers if e is not None)]
@@ -88,9 +90,12 @@ def sites(program: Program) -> Iterator[Site]:
 
 def _rewritten(program: Program, rewrites: Rewrites) -> Program:
     eqns, changed = [], False
+    makers: dict[Var, Equation] = {}
     for n, eqn in enumerate(program.eqns):
+        makers.update(dict.fromkeys(eqn.outvars, eqn))
         new = {}
         for (_, name, j), inner in inner_programs(eqn, n):
+            inner = with_numbers(eqn, inner, makers) if eqn.op.name == "scan" else inner
             made = _rewritten(inner, rewrites)
             if made is not inner:
                 held = new.get(name, eqn.params[name])

@@ -2,17 +2,26 @@
 
     NAME                  instead of                              written
     sum behind            a psum in each step of a scan           one psum behind it
+    stack behind          a psum, pmax or pmin of what each step  one of what all steps stack
+                          of a scan stacks
+
+Scalars that a loop is given and that hang on the number of the device alone are computed within it
+(`with_numbers`), where the other rewrites see them.
 """
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
 from ...ir.op import OPS
-from ...ir.program import Atom, Var
+from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rewriting.rewrite import Match, Rewrite
-from .code_rewrites import CodeChange, alike
+from ..reasons.value_paths import substituted
+from .code_rewrites import SCALARS, CodeChange, alike
+
+_REDUCTIONS = ("psum", "psum_invariant", "pmax", "pmin")
 
 
 def _summed_behind(m: Match) -> list[Atom] | None:
@@ -51,7 +60,70 @@ def _summed_behind(m: Match) -> list[Atom] | None:
     return None
 
 
+def _stacked_behind(m: Match) -> list[Atom] | None:
+    """Of a scan that stacks in each step what is reduced over devices, and does not read that."""
+    body = m.eqn.params["jaxpr"]
+    made = {v: e for e in body.eqns for v in e.outvars}
+    reads = Counter([a for e in body.eqns for a in e.invars] + list(body.outvars))
+    for j in range(m.eqn.params["num_carry"], len(body.outvars)):
+        value = body.outvars[j]
+        total = made.get(value) if isinstance(value, Var) else None
+        if (total is None or total.op.name not in _REDUCTIONS or len(total.invars) != 1
+                or total.params.get("axis_index_groups") is not None or reads[value] != 1):
+            continue
+        inside = body.replace(eqns=[e for e in body.eqns if e is not total],
+                              outvars=[total.invars[0] if i == j else v
+                                       for i, v in enumerate(body.outvars)])
+        results = m.emit(m.eqn.op, *m.eqn.invars, **{**m.eqn.params, "jaxpr": inside})
+        results[j] = m.emit(total.op, results[j], like=total, **total.params)
+        return results if results[j].aval == m.eqn.outvars[j].aval else None
+    return None
+
+
+def with_numbers(eqn: Equation, body: Program, made: Mapping[Var, Equation]) -> Program:
+    """The body of a scan with the scalars computed in it that it is given from outside, where they
+    hang on the number of the device alone. made: by value, the equation outside that computes it.
+    """
+    steps: dict[Var, Equation] = {}
+    given: dict[Var, Var] = {}
+    consts = eqn.invars[:eqn.params["num_consts"]]
+    for a, parameter in zip(consts, body.invars, strict=False):
+        needed = _steps(a, made)
+        if needed and isinstance(a, Var):
+            steps.update(needed)
+            given[parameter] = a
+    if not given:
+        return body
+    own = {v: Var(v.aval, v.name) for e in steps.values() for v in e.outvars}
+    first = [e.with_operands([own.get(a, a) if isinstance(a, Var) else a for a in e.invars],
+                             [own[v] for v in e.outvars]) for e in steps.values()]
+    new = substituted(body, {parameter: own[a] for parameter, a in given.items()})
+    return new.replace(eqns=[*first, *new.eqns])
+
+
+def _steps(atom: Atom, made: Mapping[Var, Equation]) -> dict[Var, Equation] | None:
+    """The equations by which a scalar is computed from the number of the device and literals."""
+    found: dict[Var, Equation] = {}
+    waiting = [atom]
+    while waiting:
+        a = waiting.pop()
+        if isinstance(a, Literal) or a in found:
+            continue
+        eqn = made.get(a)
+        if (eqn is None or len(found) >= SCALARS or eqn.op.effect or eqn.op.subprograms
+                or any(v.aval.shape for v in (*eqn.outvars, *eqn.invars))):
+            return None
+        found[a] = eqn
+        waiting += eqn.invars
+    return {v: found[v] for v in made if v in found}            # as they were computed
+
+
 LOOPS: tuple[CodeChange, ...] = (
+    CodeChange(Rewrite(
+        "stack behind", "out = scan *operands", _stacked_behind,
+        why="what the steps give is reduced over devices together"),
+        "reduce over devices once, behind the loop, instead of in each step of the one",
+        lambda m: ""),
     CodeChange(Rewrite(
         "sum behind", "out = scan *operands", _summed_behind,
         why="devices add up their own parts, and these are summed once"),

@@ -4,7 +4,8 @@
     reduce first          a reduction of what is gathered         the reduction, then psum or pmax
     reduce first, between the same with a reshape or such between
     reduce first, summed  a sum of what is summed over devices    the sum of each, then psum
-    narrow first          what is gathered in fewer bits          the gather of that
+    narrow first          what is gathered in fewer bits, as it   the same made of the block, and
+                          is or scaled                            that gathered
     rows                  a product with one-hot rows             the rows that they name
     one block             one block of what is gathered           ppermute, or a psum of that block
 """
@@ -26,7 +27,8 @@ from ...ir.rules.rule import ELEMENTWISE
 from ...ir.types import array_type
 
 _BETWEEN = 6             # equations from a reduction to the gather of what it reduces
-_SCALARS = 60            # equations that an index may be computed by
+SCALARS = 60            # equations that an index may be computed by
+_GATHERS = ("all_gather", "all_gather_invariant")
 _REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
 
 
@@ -76,8 +78,8 @@ def _reduced_first_code(m: Match) -> str:
 
 
 def between(m: Match) -> list[Equation] | None:
-    """The gather that a value comes from, and what was made of it since, element by element or in
-    another shape; None where it comes from none.
+    """The gather that a value comes from, and what was made of it since, element by element with
+    numbers, or in another shape; None where it comes from none.
     """
     found: list[Equation] = []
     atom: Atom = m.eqn.invars[0] if m.eqn.invars else None      # type: ignore[assignment]
@@ -86,13 +88,25 @@ def between(m: Match) -> list[Equation] | None:
         if made is None:
             return None
         found.insert(0, made)
-        if made.op.name in ("all_gather", "all_gather_invariant"):
+        if made.op.name in _GATHERS:
             return found
-        own = [a for a in made.invars if isinstance(a, Var)]
+        own = [a for a in made.invars if not _is_number(m, a)]
         if len(own) != 1 or not (made.op.rule == ELEMENTWISE or made.op.name == "reshape"):
             return None
         atom = own[0]
     return None
+
+
+def _is_number(m: Match, atom: Atom) -> bool:
+    made = m.maker(atom)
+    return isinstance(atom, Literal) or (
+        made is not None and made.op.name == "pvary" and isinstance(made.invars[0], Literal))
+
+
+def _made_of(m: Match, x: Atom, eqn: Equation) -> Atom:
+    """What an equation makes of its one operand that is no number, made of another value."""
+    operands = [a if _is_number(m, a) else x for a in eqn.invars]
+    return m.emit(eqn.op, *operands, **eqn.params)
 
 
 def _reduced_first_between(m: Match) -> Atom | None:
@@ -121,8 +135,7 @@ def _reduced_first_between(m: Match) -> Atom | None:
             sizes = tuple([size // n if k == to else size for k, size in enumerate(after)])
             x, d = m.emit(eqn.op, x, **{**eqn.params, "new_sizes": sizes}), to
         else:
-            operands = [x if isinstance(a, Var) else a for a in eqn.invars]
-            x = m.emit(eqn.op, *operands, **eqn.params)
+            x = _made_of(m, x, eqn)
     if d not in m.axes:
         return None
     part = m.emit(m.eqn.op, x, **m.eqn.params)
@@ -141,11 +154,16 @@ def _reduced_first_summed(m: Match) -> Atom | None:
 # -- fewer bits before the gather -----------------------------------------------------------------
 
 def _narrow_first(m: Match) -> Atom | None:
-    gather = m.maker(m.eqn.invars[0])
-    if gather is None or m.eqn.outvars[0].aval.dtype.itemsize >= m.x.aval.dtype.itemsize:
+    made = between(m)
+    if made is None or any(eqn.op.name == "reshape" for eqn in made):
         return None
-    narrow = m.emit(m.eqn.op, m.x, **m.eqn.params)
-    return fit(m, m.emit(gather.op, narrow, like=gather, **gather.params))
+    gather, *others = made
+    x = gather.invars[0]
+    if m.eqn.outvars[0].aval.dtype.itemsize >= x.aval.dtype.itemsize:
+        return None
+    for eqn in (*others, m.eqn):
+        x = _made_of(m, x, eqn)
+    return fit(m, m.emit(gather.op, x, like=gather, **gather.params))
 
 
 # -- rows instead of a product with one-hot rows --------------------------------------------------
@@ -208,7 +226,7 @@ def _sources(m: Match) -> tuple[int, ...] | None:
 def by_device(m: Match, atom: Atom, n: int) -> np.ndarray | None:
     """A scalar on each of n devices; None where it hangs on more than their number on the axis."""
     known: dict[Atom, np.ndarray | None] = {}
-    left = _SCALARS
+    left = SCALARS
 
     def value(a: Atom) -> np.ndarray | None:
         nonlocal left
@@ -331,7 +349,7 @@ CHANGES: tuple[CodeChange, ...] = (
         why="parts are summed where they are, and only their sums exchanged"),
         "reduce before the sum over devices instead of behind it", lambda m: ""),
     CodeChange(Rewrite(
-        "narrow first", GATHERED + "out = convert_element_type whole", _narrow_first,
+        "narrow first", "out = convert_element_type value", _narrow_first,
         why="what is kept in fewer bits is exchanged in these"),
         "convert to fewer bits before the exchange instead of behind it", lambda m: ""),
     CodeChange(Rewrite(

@@ -88,14 +88,17 @@ def _starts(m: Match, n: int) -> list[np.ndarray | None]:
 
 
 def _own(m: Match, whole: tuple[int, ...]) -> tuple[int, int] | None:
-    """The dimension of which each device takes its own block, and the number of devices."""
-    cut = m.eqn.outvars[0].aval.shape
-    dims = [d for d, (a, b) in enumerate(zip(whole, cut, strict=True)) if a != b]
+    """The dimension of which each device takes its own block, and the number of devices. A reshape
+    may have made two of that dimension, of which the first numbers the blocks.
+    """
+    read, cut = m.eqn.invars[0].aval.shape, m.eqn.outvars[0].aval.shape
+    dims = [d for d, (a, b) in enumerate(zip(read, cut, strict=True)) if a != b]
     if len(m.names) != 1 or len(dims) != 1:
         return None
     (d,) = dims
     n = m.x.aval.mesh.axis_size(m.names[0])
-    if whole[d] != n * cut[d]:
+    if read[d] != n * cut[d] or read != whole and (
+            read != (*whole[:d], n, whole[d] // n, *whole[d + 1:])):
         return None
     for dim, start in enumerate(_starts(m, n)):
         wanted = np.arange(n) * cut[d] if dim == d else 0
@@ -112,13 +115,17 @@ def _own_sum(m: Match) -> Atom | None:
     if own is None or total is None or total.params.get("axis_index_groups") is not None:
         return None
     d, n = own
-    return fit(m, m.emit(OPS["reduce_scatter"], m.x, like=total, axis_index_groups=None,
-                         axis_name=tuple(m.names), axis_size=n, scatter_dimension=d, tiled=True))
+    found = m.emit(OPS["reduce_scatter"], m.x, like=total, axis_index_groups=None,
+                   axis_name=tuple(m.names), axis_size=n, scatter_dimension=d, tiled=True)
+    shape = m.eqn.outvars[0].aval.shape
+    if found.aval.shape != shape:
+        found = m.emit(OPS["reshape"], found, new_sizes=shape, dimensions=None, sharding=None)
+    return fit(m, found)
 
 
 def _own_sum_code(m: Match) -> str:
     own, x = _own(m, m.whole.aval.shape), called(m, m.x)
-    if own is None or not x or not expression(m.eqn):
+    if own is None or not x or not expression(m.eqn) or m.eqn.invars[0] is not m.whole:
         return ""
     return f"lax.psum_scatter({x}, {axes_text(m)}, scatter_dimension={own[0]}, tiled=True)"
 
@@ -140,6 +147,7 @@ def _swapped_code(m: Match) -> str:
 
 
 _OWN = "out = dynamic_slice whole *starts"
+_SUMMED = "whole = psum|psum_invariant x {axes=names}\n"
 _SUM_OF_OWN = ("each device receives the sum of the block that it reads, and no other",
                "sum only the block that each device reads")
 SELECTIONS: tuple[CodeChange, ...] = (
@@ -151,10 +159,15 @@ SELECTIONS: tuple[CodeChange, ...] = (
         "place first", GATHERED + "out = argmax|argmin whole {axes}", _place_first,
         why="of each block only the best is exchanged, and where it is"),
         "choose from each block before the exchange instead of gathering all", lambda m: ""),
-    *[CodeChange(Rewrite(name, f"{total}\n{_OWN}", _own_sum, why=_SUM_OF_OWN[0]),
-                 _SUM_OF_OWN[1], _own_sum_code) for name, total in (
-        ("own sum", "whole = psum|psum_invariant x {axes=names}"),
-        ("own sum, varying", "sum = psum_invariant x {axes=names}\nwhole = pvary sum"))],
+    *[CodeChange(Rewrite(name, f"{total}out = dynamic_slice {read} *starts", _own_sum,
+                         why=_SUM_OF_OWN[0]), _SUM_OF_OWN[1], _own_sum_code)
+      for name, read, total in (
+        ("own sum", "whole", _SUMMED),
+        ("own sum, varying", "whole",
+         "sum = psum_invariant x {axes=names}\nwhole = pvary sum\n"),
+        ("own sum, numbered", "rows", f"{_SUMMED}rows = reshape whole\n"),
+        ("own sum, numbered, varying", "rows",
+         f"{_SUMMED}invariant = reshape whole\nrows = pvary invariant\n"))],
     CodeChange(Rewrite(
         "swapped", GATHERED + _OWN, _swapped,
         why="each device receives the part that it reads"),

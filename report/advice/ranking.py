@@ -5,7 +5,8 @@ less: over further axes all is, whatever the mistake. (Without such, it is worth
 of a step that it saves, if that is more.) It is worth less where whoever passes the arguments
 exchanges instead, or memory or operations rise, and for whatever is beside the point:
 
-- values are split over further axes: of the mesh, not of the collective, or so that less is computed;
+- values are split over further axes: others than those of the collective, or so that less is
+  computed;
 - the collective stays, or a part of it, which counts for more;
 - no change is of what the collective comes from, or, where the user asked for it, of what asked,
   which counts for less, as does each further change, but of rows of the table of arguments: several
@@ -32,7 +33,7 @@ _PRICE = 3         # power by which more memory or operations count
 _LITTLE = 0.05     # what counts of seconds that are computed less; of a step: what much more memory
 #                    or operations have to save at least
 SAME = 1e-9        # differences of time below this part are none
-ALIKE = 0.02       # of two that are as fast, or worth as much, within this part the simpler is first
+ALIKE = 0.02       # of two that are worth as much within this part the simpler comes first
 SOME = 1.01        # times the memory or operations that count as raising them
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective

@@ -1,8 +1,9 @@
 """Suggestions that avoid a collective: each candidate change is partitioned and costed as a whole.
 
-A change counts if the collective goes or moves less, and the modelled time of the program is lower
-(or its communication time, if the collective was hidden behind computation), or if it saves half of
-the time of the collective elsewhere; and if no more bytes are received. Which comes first says
+A change counts if the collective goes, moves less or takes less time, and the modelled time of the
+program is lower (or its communication time, if the collective was hidden behind computation), or if
+it saves half of the time of the collective elsewhere; and if no more bytes are received. 
+Which comes first says
 ranking.py. A change that would also alter the sharding of results is tried with results pinned,
 too; changes that split values over other axes of the mesh are tried after those that do not. Then
 changes are tried together: the best one with others, one on top of the other, and pairs of the
@@ -296,9 +297,11 @@ class _One(Ranking):
         left = tried.at.get(key, 0)
         removes = not left or not (axes & tried.axes.get(key, frozenset()))
         new = tried.figures
-        if not removes and left >= self.trials.before.at.get(key, 0) and (
-                base.time - new.time < self.seconds * _ELSEWHERE):
-            return None                      # nor does it save much elsewhere
+        before, topology = self.trials.before, self.search.topology
+        if not removes and left >= before.at.get(key, 0) and (
+                base.time - new.time < self.seconds * _ELSEWHERE
+                and tried.seconds(key, topology) >= before.seconds(key, topology) * (1 - SAME)):
+            return None          # nor does it take less time for that, or save much elsewhere
         if tried.received_bytes > base.received_bytes * SOME:
             return None
         hidden = new.time <= base.time * (1 + SAME) and (

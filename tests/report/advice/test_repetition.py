@@ -134,6 +134,7 @@ def test_over_explicit_axes_the_short_program_is_typed_anew() -> None:
         args = [typed((640, 256), P("model", "data"))] * 12, typed((640, 256), P(("data", "model")))
         found = st.explain(f)(*args)
         best = found.collectives[0].suggestions[0]
-        assert best.text == "pass all 12 `ws[*]` as P(('data', 'model')) instead of P('model', 'data')"
+        assert best.text == (
+            "pass all 12 `ws[*]` as P(('data', 'model')) instead of P('model', 'data')")
         after = st.explain(best.apply())(*args)
         assert not after.collectives and after.time == best.time
