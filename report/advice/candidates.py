@@ -166,13 +166,16 @@ class Candidates:
                     len(self.inlined.outvars))], self.partitioned.out_specs))
 
     def of_code(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
-        """Changes of the code that a collective is for, or that it comes from."""
+        """Changes of the code that a collective is for, or that it comes from; all of them, too:
+        several places may read what one collective gathers.
+        """
         near = {where(at.location) for at in (cause.move, cause.equation) if at is not None}
         near.add(where(record.source))
-        for site in self.sites:
-            if near & site.near:
-                yield (Rewritten(site.change.rewrite.name, where(site.location), site.change,
-                                 site.location, site.code),)
+        found = [Rewritten(site.change.rewrite.name, where(site.location), site.change,
+                           site.location, site.code) for site in self.sites if near & site.near]
+        yield from [(c,) for c in found]
+        if len(found) > 1:
+            yield tuple(found)
 
     @functools.cached_property
     def sites(self) -> list[Site]:

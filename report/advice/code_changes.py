@@ -1,9 +1,9 @@
 """Changes of the user's code that exchange less and compute the same: declared rewrites.
 
-Each is a `Rewrite` (ir/rewriting/rewrite.py) of code_rewrites.py, code_selections.py or
-code_loops.py: pattern, replacement, and when they are equal; with a description, and the user's
-expression as it would read. They are tried like changes of specs, at one line at a time, where a
-collective is among the equations that they replace or feeds them.
+Each is a `Rewrite` (ir/rewriting/rewrite.py) of code_rewrites.py, code_blocks.py,
+code_selections.py or code_loops.py: pattern, replacement, and when they are equal; with a
+description, and the user's expression as it would read. They are tried like changes of specs, at
+one line at a time, where a collective is among the equations that they replace or feeds them.
 """
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.source.location import UNKNOWN, Location
 from ..reasons.causes import where
 from ..reasons.value_paths import inner_programs
+from .code_blocks import BLOCKS, behind
 from .code_loops import LOOPS, with_numbers
-from .code_rewrites import CHANGES, CodeChange, between
+from .code_rewrites import CHANGES, CodeChange
 from .code_selections import SELECTIONS
 
 
@@ -62,7 +63,7 @@ class Rewritten:
 
 def sites(program: Program) -> Iterator[Site]:
     """Where changes of code apply in a program and in those that it holds."""
-    for change in (*CHANGES, *SELECTIONS, *LOOPS):
+    for change in (*CHANGES, *BLOCKS, *SELECTIONS, *LOOPS):
         found: list[Site] = []
 
         def seen(m: Match, change: CodeChange = change, found: list[Site] = found) -> bool:
@@ -77,7 +78,7 @@ def sites(program: Program) -> Iterator[Site]:
                         makers.append(m.maker(e.invars[0]))
                 inside = [e for _, p in inner_programs(m.eqn, 0) for e in p.eqns
                           if e.op.collective is not None]
-                about = [m.eqn, *inside, *(between(m) or ()), *(e for e in makers if e is not None)]
+                about = [m.eqn, *inside, *behind(m), *(e for e in makers if e is not None)]
                 found.append(Site(change, m.eqn.location, frozenset(
                     where(e.location) for e in about), change.code(m)))
             return False

@@ -2,16 +2,12 @@
 
     NAME                  instead of                              written
     reduce first          a reduction of what is gathered         the reduction, then psum or pmax
-    reduce first, between the same with a reshape or such between
     reduce first, summed  a sum of what is summed over devices    the sum of each, then psum
-    narrow first          what is gathered in fewer bits, as it   the same made of the block, and
-                          is or scaled                            that gathered
     rows                  a product with one-hot rows             the rows that they name
     one block             one block of what is gathered           ppermute, or a psum of that block
 """
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,13 +19,10 @@ from ...ir.op import OPS
 from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.rewriting.rewrite import Match, Rewrite
-from ...ir.rules.rule import ELEMENTWISE
 from ...ir.types import array_type
 
-_BETWEEN = 6             # equations from a reduction to the gather of what it reduces
-SCALARS = 60            # equations that an index may be computed by
-_GATHERS = ("all_gather", "all_gather_invariant")
-_REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
+SCALARS = 60             # equations that an index may be computed by
+REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,7 @@ def fit(m: Match, value: Atom, result: int = 0) -> Atom | None:
     return value if value.aval == wanted else None
 
 
-def _over(m: Match, name: str, x: Atom, names: Any = None) -> Atom:
+def over(m: Match, name: str, x: Atom, names: Any = None) -> Atom:
     """An all-reduce of a value over the axes that are gathered."""
     op = "psum_invariant" if name == "psum" and x.aval.manual.varying else name
     groups = {} if op == "psum_invariant" else {"axis_index_groups": None}
@@ -65,81 +58,16 @@ def _reduced_first(m: Match) -> Atom | None:
         return None
     axes = tuple(m.axes) if m.tiled else tuple([a - (a > m.d) for a in m.axes if a != m.d])
     part = m.emit(m.eqn.op, m.x, **{**m.eqn.params, "axes": axes}) if axes else m.x
-    return fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part))
+    return fit(m, over(m, REDUCTIONS[m.eqn.op.name], part))
 
 
 def _reduced_first_code(m: Match) -> str:
     text, whole, part = expression(m.eqn), called(m, m.eqn.invars[0]), called(m, m.x)
-    name = "pmean" if re.search(r"\bmean\b", text) else _REDUCTIONS[m.eqn.op.name]
+    name = "pmean" if re.search(r"\bmean\b", text) else REDUCTIONS[m.eqn.op.name]
     if not (text and whole and part) or whole not in text or not m.tiled and len(m.axes) > 1:
         return ""
     inner = re.sub(rf"(?<!\w){re.escape(whole)}(?!\w)", lambda _: part, text) if m.tiled else part
     return f"lax.{name}({inner}, {axes_text(m)})"
-
-
-def between(m: Match) -> list[Equation] | None:
-    """The gather that a value comes from, and what was made of it since, element by element with
-    numbers, or in another shape; None where it comes from none.
-    """
-    found: list[Equation] = []
-    atom: Atom = m.eqn.invars[0] if m.eqn.invars else None      # type: ignore[assignment]
-    for _ in range(_BETWEEN):
-        made = m.maker(atom) if isinstance(atom, Var) else None
-        if made is None:
-            return None
-        found.insert(0, made)
-        if made.op.name in _GATHERS:
-            return found
-        own = [a for a in made.invars if not _is_number(m, a)]
-        if len(own) != 1 or not (made.op.rule == ELEMENTWISE or made.op.name == "reshape"):
-            return None
-        atom = own[0]
-    return None
-
-
-def _is_number(m: Match, atom: Atom) -> bool:
-    made = m.maker(atom)
-    return isinstance(atom, Literal) or (
-        made is not None and made.op.name == "pvary" and isinstance(made.invars[0], Literal))
-
-
-def _made_of(m: Match, x: Atom, eqn: Equation) -> Atom:
-    """What an equation makes of its one operand that is no number, made of another value."""
-    operands = [a if _is_number(m, a) else x for a in eqn.invars]
-    return m.emit(eqn.op, *operands, **eqn.params)
-
-
-def _reduced_first_between(m: Match) -> Atom | None:
-    """The same made of the block, reduced, and only that exchanged."""
-    made = between(m)
-    if made is None or len(made) < 2:
-        return None
-    gather, *others = made
-    params = gather.params
-    if params["axis_index_groups"] is not None:
-        return None
-    names, d, x = params["axis_name"], params["all_gather_dimension"], gather.invars[0]
-    if not params["tiled"]:                  # the dimension of which each device has one element
-        one = (*x.aval.shape[:d], 1, *x.aval.shape[d:])
-        x = m.emit(OPS["reshape"], x, new_sizes=one, dimensions=None, sharding=None)
-    n = gather.outvars[0].aval.shape[d] // x.aval.shape[d]
-    for eqn in others:
-        if eqn.op.name == "reshape":
-            before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
-            major = math.prod(before[:d])
-            # the dimension that is gathered stays one, or is the major part of one
-            to = next((k for k, size in enumerate(after) if math.prod(after[:k]) == major
-                       and size % before[d] == 0), None)
-            if to is None or eqn.params["dimensions"] is not None:
-                return None
-            sizes = tuple([size // n if k == to else size for k, size in enumerate(after)])
-            x, d = m.emit(eqn.op, x, **{**eqn.params, "new_sizes": sizes}), to
-        else:
-            x = _made_of(m, x, eqn)
-    if d not in m.axes:
-        return None
-    part = m.emit(m.eqn.op, x, **m.eqn.params)
-    return fit(m, _over(m, _REDUCTIONS[m.eqn.op.name], part, names))
 
 
 def _reduced_first_summed(m: Match) -> Atom | None:
@@ -149,21 +77,6 @@ def _reduced_first_summed(m: Match) -> Atom | None:
         return None
     part = m.emit(m.eqn.op, m.x, **m.eqn.params)
     return fit(m, m.emit(total.op, part, like=total, **total.params))
-
-
-# -- fewer bits before the gather -----------------------------------------------------------------
-
-def _narrow_first(m: Match) -> Atom | None:
-    made = between(m)
-    if made is None or any(eqn.op.name == "reshape" for eqn in made):
-        return None
-    gather, *others = made
-    x = gather.invars[0]
-    if m.eqn.outvars[0].aval.dtype.itemsize >= x.aval.dtype.itemsize:
-        return None
-    for eqn in (*others, m.eqn):
-        x = _made_of(m, x, eqn)
-    return fit(m, m.emit(gather.op, x, like=gather, **gather.params))
 
 
 # -- rows instead of a product with one-hot rows --------------------------------------------------
@@ -284,7 +197,7 @@ def _broadcast(m: Match, x: Atom, block: int) -> Atom:
     mine = m.emit(OPS["eq"], index, alike(m, np.int32(block), index))
     none = m.emit(OPS["broadcast_in_dim"], alike(m, np.zeros((), x.aval.dtype)[()], x),
                   shape=x.aval.shape, broadcast_dimensions=(), sharding=None)
-    return _over(m, "psum", m.emit(OPS["select_n"], mine, none, x))
+    return over(m, "psum", m.emit(OPS["select_n"], mine, none, x))
 
 
 def alike(m: Match, number: Any, other: Atom) -> Atom:
@@ -339,19 +252,10 @@ CHANGES: tuple[CodeChange, ...] = (
         _reduced_first, why="parts are reduced where they are, and only their results exchanged"),
         "reduce before the exchange instead of gathering", _reduced_first_code),
     CodeChange(Rewrite(
-        "reduce first, between", "out = reduce_sum|reduce_max|reduce_min value {axes}",
-        _reduced_first_between,
-        why="parts are reduced where they are, and only their results exchanged"),
-        "reduce before the exchange instead of gathering", lambda m: ""),
-    CodeChange(Rewrite(
         "reduce first, summed", "whole = psum|psum_invariant x {axes=names}\n"
         "out = reduce_sum whole", _reduced_first_summed,
         why="parts are summed where they are, and only their sums exchanged"),
         "reduce before the sum over devices instead of behind it", lambda m: ""),
-    CodeChange(Rewrite(
-        "narrow first", "out = convert_element_type value", _narrow_first,
-        why="what is kept in fewer bits is exchanged in these"),
-        "convert to fewer bits before the exchange instead of behind it", lambda m: ""),
     CodeChange(Rewrite(
         "rows", "match = eq rows count\n" "onehot = convert_element_type match\n"
         "out = dot_general onehot table {dimension_numbers=dims}", _rows,

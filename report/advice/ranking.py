@@ -12,8 +12,8 @@ exchanges instead, or memory or operations rise, and for whatever is beside the 
   which counts for less, as does each further change, but of rows of the table of arguments: several
   may be wrong.
 
-Of what is worth nearly as much the least effort comes first, by those who pass the arguments, too.
-Where the best does without further axes, those that do not are left out.
+Of what is worth nearly as much the least effort comes first, then the least arguments. Where the
+best does without further axes, those that do not are left out.
 """
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Ranking:
         written = [row[0] for row in rows(s.changes)]
         effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
                      else int(c.spec is not None) for c in written)
-        return (self.over(s), self.callers(s) > 0, effort, self.kinds.size(s.changes), s.time,
+        return (self.over(s), effort, self.kinds.size(s.changes), s._arguments, s.time,
                 s.received_bytes, s.peak_bytes, len(written), s.text)
 
 

@@ -99,6 +99,33 @@ args = (struct((16384, 256), "d"),)
     np.testing.assert_allclose(changed, wanted, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("checked", [False, True])
+def test_all_that_reads_a_gather_is_changed_together(checked, tmp_path) -> None:
+    source = HEAD + f"""\
+def body(x):
+    whole = lax.all_gather(x, "d", axis=1, tiled=True)
+    most = whole.max(1, keepdims=True)
+    return jnp.exp(x - most) / jnp.exp(whole - most).sum(1, keepdims=True)
+
+
+specs = P(None, "d")
+f = st.shard_map(body, mesh=mesh, in_specs=specs, out_specs=specs, check_vma={checked})
+args = (struct((512, 8192), None, "d"),)
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        (gather,) = found.collectives
+        best = gather.suggestions[0]
+        assert best.text.count("reduce before the exchange") == 2 and best.removes
+        assert best.received_bytes < found.received_bytes / 100
+        (given,) = values_of(module.args)
+        placed = st.device_put(given, module.args[0].sharding)
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(best.apply()(placed))
+    wanted = np.exp(given - given.max(1, keepdims=True))
+    np.testing.assert_allclose(changed, wanted / wanted.sum(1, keepdims=True), rtol=1e-4)
+
+
 def test_a_number_that_changes_in_the_loop_names_no_block(tmp_path) -> None:
     source = HEAD + """\
 def body(x):
