@@ -155,7 +155,7 @@ class Candidates:
         if maker is None or maker.op.subprograms:
             return (change,)
         same = [v for v in maker.outvars if v.aval == var.aval and self.is_of_user(v, maker)]
-        return tuple([self.constrained(v, maker, change.spec) for v in same])
+        return tuple([self.constrained(v, maker, change.spec) for v in same]) or (change,)
 
     @functools.cached_property
     def groups(self) -> tuple[dict[int, dict[int, str]], dict[int, dict[int, str]]]:

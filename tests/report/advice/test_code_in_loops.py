@@ -126,6 +126,31 @@ args = (struct((512, 8192), None, "d"),)
     np.testing.assert_allclose(changed, wanted / wanted.sum(1, keepdims=True), rtol=1e-4)
 
 
+@pytest.mark.parametrize("product", ["x @ w", 'jnp.einsum("bsm,fm->bsf", x, w.T)'])
+def test_heads_over_the_minor_part_are_split_off_the_weight(product, tmp_path) -> None:
+    source = HEAD + f"""\
+def f(x, w):
+    q = {product}
+    q = q.reshape(32, 512, 64, 16)
+    q = lax.with_sharding_constraint(q, NamedSharding(mesh, P("data", None, None, "model")))
+    return jnp.einsum("bsdh,btdh->bhst", q, q)
+
+
+mesh = st.make_mesh((2, 4), ("data", "model"))
+args = struct((32, 512, 1024), "data"), struct((1024, 1024), None, "model")
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = max(found.collectives, key=lambda c: c.total_time).suggestions[0]
+        assert best.text.startswith("reshape the weight instead of its product")
+        assert best.received_bytes < found.received_bytes / 4 and best.flops <= found.flops
+        given = [v / 32 for v in values_of(module.args)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        changed = np.asarray(best.apply()(*placed))
+        np.testing.assert_allclose(changed, np.asarray(st.jit(module.f)(*placed)), rtol=1e-4,
+                                   atol=1e-4)
+
+
 def test_a_number_that_changes_in_the_loop_names_no_block(tmp_path) -> None:
     source = HEAD + """\
 def body(x):
