@@ -75,10 +75,10 @@ class Findings:
             "problems": self.problems}
 
     def add(self, data: dict[str, Any]) -> None:
-        """What is known of one program (`source_data`)."""
+        """What is known of one program: `source_data`, or `type_data` or `moved_data` alone."""
         ways = Ways(data)
         own = {n for n, f in enumerate(data["files"]) if f["path"] == self.path}
-        for n, v in enumerate(data["values"]):
+        for n, v in enumerate(data.get("values", ())):
             place = data["places"][v["place"]] if v["place"] >= 0 else None
             if place is None:
                 at = self.names.parameter(data["name"], v["name"]) if v["inside"] < 0 else None
@@ -92,7 +92,7 @@ class Findings:
                 if where is not None:
                     self._told.setdefault(where, {})[ways.told(n)] = None
                     self._lead(where, data, self._roots(ways, n))
-        for c in data["collectives"]:
+        for c in data.get("collectives", ()):
             place = data["places"][c["place"]] if c["place"] >= 0 else None
             if place is None or place[0] not in own:
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.program import Program
 from ...ir.support.collector import collector_paused
 from ..analysis import Analysis
 from ..render import totals
@@ -28,14 +29,28 @@ from .tables import Tables
 SCHEMA = 1               # grows when a field changes or goes
 
 
-def source_data(e: Analysis, reasons: bool = True) -> dict[str, Any]:
-    """What belongs to lines: values with their types, and collectives. Nothing is costed for it
-    but these, so that editors get it at once; sooner still without reasons, where values have no
-    `from` and collectives no reason.
+def type_data(program: Program) -> dict[str, Any]:
+    """The values of a resolved program with their types, at its lines; they have no `from`."""
+    with collector_paused():
+        tables = Tables()
+        sources = Sources(program, tables)
+        return _with_tables({"name": program.name, "values": sources.values}, tables)
+
+
+def moved_data(e: Analysis) -> dict[str, Any]:
+    """The collectives at their lines, without reasons."""
+    with collector_paused():
+        tables = Tables()
+        return _with_tables({"name": e.name, "collectives": collective_data(e, tables)}, tables)
+
+
+def source_data(e: Analysis) -> dict[str, Any]:
+    """What belongs to lines: values with their types and where these come from, and collectives
+    with their reasons. Nothing is costed for it but these.
     """
     with collector_paused():
         tables = Tables()
-        return _with_tables(_at_lines(e, tables, reasons), tables)
+        return _with_tables(_at_lines(e, tables), tables)
 
 
 def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
@@ -52,11 +67,10 @@ def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
         return _with_tables(data, tables)
 
 
-def _at_lines(e: Analysis, tables: Tables, reasons: bool = True) -> dict[str, Any]:
-    sources = Sources(e, tables, reasons)
-    moved = collective_data(e, tables)
-    if reasons:
-        moved = [{**c, **why} for c, why in zip(moved, reason_data(e, tables), strict=True)]
+def _at_lines(e: Analysis, tables: Tables) -> dict[str, Any]:
+    sources = Sources(e.partitioned.resolved, tables, e.reasons)
+    moved = [{**c, **why} for c, why in zip(collective_data(e, tables), reason_data(e, tables),
+                                            strict=True)]
     mesh = e.partitioned.mesh
     return {
         "schema": SCHEMA, "name": e.name, "topology": str(e.topology),

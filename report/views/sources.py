@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...ir.program import Equation, Program, Var
-from ..analysis import Analysis
 from ..reasons.causes import Step
+from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import inner_programs
 from .tables import Tables
 
@@ -24,21 +24,21 @@ class Sources:
     `inside` of (-1: none), and `from`: for each axis `[dimension, axis, value, op, place]`, the
     value that it was taken from, by which op and where; or -1, the annotation and its place. An
     equation: `op`, `place`, `inside`, `scope` (names around it, the outermost first), `in` and
-    `out`. ways: whether `from` is found out; it is empty otherwise.
+    `out`. program: the resolved one. reasons: what finds `from`, which is empty without.
     """
 
-    def __init__(self, e: Analysis, tables: Tables, ways: bool = True) -> None:
-        self.analysis, self.tables = e, tables
+    def __init__(self, program: Program, tables: Tables, reasons: Reasons | None = None) -> None:
+        self.tables = tables
         self.values: list[dict[str, Any]] = []
         self.equations: list[dict[str, Any]] = []
         self.number: dict[Var, int] = {}
-        program = e.partitioned.resolved
         captured = len(program.invars) - len(program.arg_names)
         for i, v in enumerate(program.invars):
             self._value(v, v.name or (program.arg_names[i - captured] if i >= captured else ""))
         self._program(program, -1)
         for v, number in self.number.items():
-            self.values[number]["from"] = list(self._origins(v)) if ways else []
+            self.values[number]["from"] = [] if reasons is None else list(
+                self._origins(v, reasons))
         self.results = [self.number[v] for v in program.outvars if v in self.number]
 
     def _program(self, program: Program, inside: int) -> None:
@@ -71,15 +71,14 @@ class Sources:
                 "equation": equation, "inside": inside})
         return number
 
-    def _origins(self, v: Var) -> Iterator[list[Any]]:
+    def _origins(self, v: Var, reasons: Reasons) -> Iterator[list[Any]]:
         """One step back of each axis of a value."""
-        reasons = self.analysis.reasons
         tensor = reasons.tensor(v) if any(v.aval.entries) else -1
         if tensor < 0:
             return
         for d, axes in enumerate(v.aval.entries):
             for axis in axes:
-                back = self._back(tensor, d, axis)
+                back = _back(reasons, tensor, d, axis)
                 if isinstance(back, Step):
                     source = reasons.of_tensor.get(back.tensor)
                     eqn = back.equation
@@ -90,13 +89,13 @@ class Sources:
                     text, where = back
                     yield [d, str(axis), -1, text, self.tables.place(where)]
 
-    def _back(self, tensor: int, dim: int, axis: str) -> Step | tuple | None:
-        reasons = self.analysis.reasons
-        back = reasons.back(tensor, dim, axis)
-        assert reasons.origins is not None
-        if isinstance(back, Step) and back.tensor in reasons.origins.solution.graph.repeats:
-            # of no variable: what the equation computes with, an operand of it repeated
-            further = reasons.back(back.tensor, back.dim, axis)
-            if isinstance(further, Step):
-                return Step(back.equation, further.tensor, further.dim)
-        return back
+
+def _back(reasons: Reasons, tensor: int, dim: int, axis: str) -> Step | tuple | None:
+    back = reasons.back(tensor, dim, axis)
+    assert reasons.origins is not None
+    if isinstance(back, Step) and back.tensor in reasons.origins.solution.graph.repeats:
+        # of no variable: what the equation computes with, an operand of it repeated
+        further = reasons.back(back.tensor, back.dim, axis)
+        if isinstance(further, Step):
+            return Step(back.equation, further.tensor, further.dim)
+    return back
