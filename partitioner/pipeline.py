@@ -16,7 +16,7 @@ from ..ir.diagnostics.errors import VerificationError
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.retiling import merged_axes
 from ..ir.program import Program
-from ..ir.settings.context import STATE, config
+from ..ir.settings.context import config
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.support.caches import cached
 from ..ir.support.collector import collector_paused
@@ -150,8 +150,6 @@ def partition(program: Program, *, mesh: AbstractMesh,
         for stage, after in counted(planned(program, request, PIPELINE, dump),
                                     f"partitioning {program.name}", len(STAGES)):
             stages[stage] = program = after
-            for observer in STATE.on_stage:
-                observer(stage, after)
     resolved = stages["resolved"]
     local = stages["local"]
     dump.remember(program)

@@ -4,6 +4,7 @@ Positions are those of the protocol: lines and columns from 0, columns in units 
 """
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -51,10 +52,15 @@ class Findings:
         self.path, self.text = path, Text(source)
         self.names = Names(source)
         self.problems: list[dict[str, Any]] = []
-        self.forget_programs()
+        self._forget_programs()
 
-    def forget_programs(self) -> None:
-        """Nothing is known of programs, as at first; problems stay."""
+    def without_programs(self) -> Findings:
+        """Findings of the same file that know nothing of programs yet; problems are the same."""
+        other = copy.copy(self)
+        other._forget_programs()
+        return other
+
+    def _forget_programs(self) -> None:
         self._types: dict[tuple[int, ...], dict[str, None]] = {}      # by the place of a name
         self._told: dict[tuple[int, ...], dict[str, None]] = {}
         self._causes: dict[tuple[int, ...], dict[tuple[Any, ...], None]] = {}

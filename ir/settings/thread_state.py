@@ -29,7 +29,7 @@ class ThreadState(threading.local):
     overrides: configuration values of this thread's `with` blocks.
     on_equation: observers of traces (tracer/host/debug.py).
     on_stage: observers of partitions, called with a stage's name and what it leaves as soon as that
-      is there.
+      is there; of plans that are compared, with the stages of each.
     eager_meshes: concrete meshes on which ops run at once may live besides those of their operands,
       while a transformation outside of jit is under way.
     named_axes: (name, size) of the vmapped axes that collectives can name, innermost last.

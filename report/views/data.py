@@ -6,10 +6,12 @@ Everything can be written as JSON.
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ...ir.program import Program
 from ...ir.support.collector import collector_paused
+from ...partitioner.collectives import CollectiveRecord
 from ..analysis import Analysis
 from ..render import totals
 from ..warnings.warnings import warnings_of
@@ -37,11 +39,11 @@ def type_data(program: Program) -> dict[str, Any]:
         return _with_tables({"name": program.name, "values": sources.values}, tables)
 
 
-def moved_data(e: Analysis) -> dict[str, Any]:
-    """The collectives at their lines, without reasons."""
+def moved_data(costed: Iterable[tuple[CollectiveRecord, float]]) -> dict[str, Any]:
+    """Collectives at their lines, with the seconds of each, without reasons."""
     with collector_paused():
         tables = Tables()
-        return _with_tables({"name": e.name, "collectives": collective_data(e, tables)}, tables)
+        return _with_tables({"collectives": collective_data(costed, tables)}, tables)
 
 
 def source_data(e: Analysis) -> dict[str, Any]:
@@ -69,8 +71,9 @@ def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
 
 def _at_lines(e: Analysis, tables: Tables) -> dict[str, Any]:
     sources = Sources(e.partitioned.resolved, tables, e.reasons)
-    moved = [{**c, **why} for c, why in zip(collective_data(e, tables), reason_data(e, tables),
-                                            strict=True)]
+    moved = [{**c, **why} for c, why in zip(
+        collective_data([(c.record, c.time) for c in e.collectives], tables),
+        reason_data(e, tables), strict=True)]
     mesh = e.partitioned.mesh
     return {
         "schema": SCHEMA, "name": e.name, "topology": str(e.topology),

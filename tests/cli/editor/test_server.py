@@ -379,9 +379,10 @@ def test_types_of_a_long_function_come_before_its_collectives(tmp_path) -> None:
                                          "        h = jnp.tanh(h)\n"))
     answers = []
     look({"path": str(path), "seconds": 10.0}, answers.append)
-    typed, first, then = answers
-    assert typed["running"] and typed["hints"] == first["hints"] and not typed["lenses"]
-    assert first["lenses"] == then["lenses"] and first["lenses"]
+    typed, *planned, first, then = answers
+    assert typed["hints"] == first["hints"] and not typed["lenses"]
+    assert all(a["lenses"] == first["lenses"] != [] for a in (*planned, then))
+    assert all(a["running"] for a in (typed, *planned))
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")      # of JAX, where a test loaded it
