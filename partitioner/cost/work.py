@@ -54,7 +54,7 @@ def equation_bytes(eqn: Equation, held: Buffers) -> float:
     root, fused, invars = held.root, held.fused, eqn.invars
     if eqn.outvars and eqn.outvars[0] in root:
         return 0.0
-    read, written = _operand_bytes(eqn)
+    read, written, _ = _costs(eqn)
     total = 0
     for n, a in enumerate(invars):
         if (type(a) is not Literal and root.get(a, a) not in fused   # type: ignore[call-overload]
@@ -67,10 +67,15 @@ def equation_bytes(eqn: Equation, held: Buffers) -> float:
 
 
 @by_types
-def _operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
+def _costs(eqn: Equation) -> tuple[list[int], list[int], float]:
     """The bytes that are read of each operand and written of each result, where these lie in
-    memory.
+    memory; and the operations of a product, or of linear algebra (0 of others).
     """
+    return *_operand_bytes(eqn), (equation_flops(eqn) if eqn.op.arithmetic and (
+        eqn.op.name in MATRIX or info_of(eqn).is_product) else 0.0)
+
+
+def _operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
     name = eqn.op.name
     read = [nbytes(a.aval) for a in eqn.invars]
     written = [nbytes(v.aval) for v in eqn.outvars]
@@ -87,16 +92,8 @@ def equation_seconds(eqn: Equation, held: Buffers, device: Hardware) -> float:
     """Seconds on one device by the roofline; 0 for collectives and loops."""
     if eqn.op.collective is not None or eqn.op.subprograms:
         return 0.0
-    seconds, flops = equation_bytes(eqn, held) / device.hbm, _matrix_flops(eqn)
+    seconds, flops = equation_bytes(eqn, held) / device.hbm, _costs(eqn)[2]
     return max(seconds, flops / device.peak_of(eqn.invars[0].aval.dtype)) if flops else seconds
-
-
-@by_types
-def _matrix_flops(eqn: Equation) -> float:
-    """Operations of a product, or of linear algebra; of others 0."""
-    if eqn.op.arithmetic and (eqn.op.name in MATRIX or info_of(eqn).is_product):
-        return equation_flops(eqn)
-    return 0.0
 
 
 def program_work(program: Program) -> Work:

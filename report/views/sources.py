@@ -28,7 +28,8 @@ class Sources:
     """
 
     def __init__(self, program: Program, tables: Tables, reasons: Reasons | None = None) -> None:
-        self.tables = tables
+        self.tables, self.reasons = tables, reasons
+        self.count = 0                       # of equations so far
         self.values: list[dict[str, Any]] = []
         self.equations: list[dict[str, Any]] = []
         self.number: dict[Var, int] = {}
@@ -45,26 +46,32 @@ class Sources:
         for v, _ in program.consts:
             self._value(v, v.name or "", inside=inside)
         for eqn in program.eqns:
-            n = len(self.equations)
-            where = eqn.location
-            around = [where.transform, *where.scope.split("/"), where.function]
-            made = {"op": eqn.op.name, "place": self.tables.place(where), "inside": inside,
-                    "scope": [name for name in around if name and name != "<module>"],
-                    "in": [self.number[a] for a in eqn.invars
-                           if isinstance(a, Var) and a in self.number]}
-            self.equations.append(made)
-            for _, body in inner_programs(eqn, n):
+            n = self.count
+            self.count += 1
+            if self.reasons is not None:
+                self.equations.append(self._equation(eqn, inside))
+            for _, body in inner_programs(eqn, n) if eqn.op.subprograms else ():
                 for v in body.invars:
                     self._value(v, v.name or "", inside=n)
                 self._program(body, n)
-            made["out"] = [self._value(v, v.name or "", eqn, n, inside) for v in eqn.outvars]
+            made = [self._value(v, v.name or "", eqn, n, inside) for v in eqn.outvars]
+            if self.reasons is not None:
+                self.equations[n]["out"] = made
+
+    def _equation(self, eqn: Equation, inside: int) -> dict[str, Any]:
+        where = eqn.location
+        around = [where.transform, *where.scope.split("/"), where.function]
+        return {"op": eqn.op.name, "place": self.tables.place(where), "inside": inside,
+                "scope": [name for name in around if name and name != "<module>"],
+                "in": [self.number[a] for a in eqn.invars
+                       if isinstance(a, Var) and a in self.number]}
 
     def _value(self, v: Var, name: str, made: Equation | None = None, equation: int = -1,
                inside: int = -1) -> int:
         number = self.number.get(v)
         if number is None:
             number = self.number[v] = len(self.values)
-            text = made.location.text() if made is not None and not name else ""
+            text = self.tables.text(made.location) if made is not None and not name else ""
             self.values.append({
                 "name": name, "text": text, "type": self.tables.type(v.aval),
                 "place": -1 if made is None else self.tables.place(made.location),
