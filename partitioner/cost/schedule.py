@@ -15,7 +15,7 @@ from typing import Protocol
 from ...ir.ops.communication.collective_kinds import collective_of
 from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.support.named_tuple import NamedTuple
-from .buffers import buffers
+from .kernels import kernels
 from .links import collective_seconds
 from .topology import NETWORK, Topology
 from .work import bodies, equation_seconds, trips
@@ -107,7 +107,8 @@ def _costs(program: Program, topology: Topology) -> _Costs:
     key = ("costs", topology)
     found = program.memo.get(key)
     if found is None:
-        held, device = buffers(program), topology.hardware
+        device = topology.hardware
+        held = kernels(program, device.keeps_rows)
         found = program.memo[key] = _Costs([], {})
         for n, eqn in enumerate(program.eqns):
             if eqn.op.collective is None:
