@@ -118,6 +118,8 @@ class Candidates:
         for t, changes in near:
             for turn, c in enumerate(changes):
                 group = self.alike(c)
+                if not group:            # a value of a derivative alone, which no line of his makes
+                    continue
                 rounds.append((self.charge(t, group, axes) / (turn + 1), turn, group))
                 single += [(c,)] if len(group) > 1 else []
         rounds.sort(key=lambda r: (-r[0], r[1]))
@@ -155,7 +157,7 @@ class Candidates:
         if maker is None or maker.op.subprograms:
             return (change,)
         same = [v for v in maker.outvars if v.aval == var.aval and self.is_of_user(v, maker)]
-        return tuple([self.constrained(v, maker, change.spec) for v in same]) or (change,)
+        return tuple([self.constrained(v, maker, change.spec) for v in same])
 
     @functools.cached_property
     def groups(self) -> tuple[dict[int, dict[int, str]], dict[int, dict[int, str]]]:

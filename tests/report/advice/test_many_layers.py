@@ -6,6 +6,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import nn
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -67,3 +68,20 @@ def test_a_wrong_row_of_the_parameters(layers: int) -> None:
     row = f"pass all {layers} `params[*]['v']` as P('model') instead of P(None, 'model')"
     assert row in dearest.suggestions[0].text
     assert "`params[*]['v']`" in found.root_causes[0].text
+
+
+def test_no_candidate_is_without_a_change() -> None:
+    def update(params, x):
+        def cost(params):
+            h = x
+            for p in params:
+                n = h / jnp.sqrt((h * h).mean(-1, keepdims=True) + 1.0)
+                h = h + (nn.silu(n @ p["gate"]) * (n @ p["w"])) @ p["v"]
+            return (h * h).mean()
+
+        return st.tree.map(lambda p, g: p - 0.1 * g, params, st.grad(cost)(params))
+
+    rows = [{**table(("model",)), "gate": struct((1024, 4096), None, "model")} for _ in range(2)]
+    found = st.explain(update)(rows, struct((32768, 1024), "data"))
+    candidates = found.search.candidates
+    assert all(all(candidates.of(c.record, c.cause)) for c in found.collectives)
