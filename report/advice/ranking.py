@@ -29,7 +29,7 @@ from .trials import MUCH, Trials
 _BESIDE = 0.65     # what is left of the worth for each thing that is beside the point
 _MORE, _LESS = 3, 0.5           # so many things are those that count for more, and for less
 _CALLERS = 0.9     # what each second counts less that is saved by exchanges of the caller
-_PRICE = 3         # power by which more memory or operations count
+_PRICE = 4         # power by which more memory or operations count
 _LITTLE = 0.05     # what counts of seconds that are computed less; of a step: what much more memory
 #                    or operations have to save at least
 SAME = 1e-9        # differences of time below this part are none
