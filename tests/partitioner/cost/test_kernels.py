@@ -1,6 +1,6 @@
 """Memory traffic by kernels: by hand, and by what programs took on an H100.
 
-The times are recorded in golden/h100_times.json (`python benchmarks/device_times.py --json FILE`, on
+The times are recorded in golden/h100_times.json (`python benchmarks/device_times.py --json FILE` on
 such a device).
 """
 from __future__ import annotations
