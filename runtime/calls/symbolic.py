@@ -22,9 +22,9 @@ from ...ir.support.named_tuple import NamedTuple
 Shape = tuple[int, ...]
 Function = Callable[..., Any]
 
-CALL, REDUCE, WHERE, CAST = "call", "reduce", "where", "cast"
+CALL, REDUCE, WHERE, CAST, BITS = "call", "reduce", "where", "cast", "bits"
 RESHAPE, REPEAT, TRANSPOSE, INDEX = "reshape", "repeat", "transpose", "index"
-VIEWS = frozenset({RESHAPE, REPEAT, TRANSPOSE, INDEX})
+VIEWS = frozenset({RESHAPE, REPEAT, TRANSPOSE, INDEX, BITS})
 # Reductions whose result does not depend on the dtype that numpy would choose by itself.
 _EXTREMES = frozenset({np.maximum, np.minimum, np.bitwise_and, np.bitwise_or, np.bitwise_xor})
 _WEAK = (int, float, complex)      # of Python: such an operand takes the other's dtype, as in numpy
@@ -213,6 +213,12 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         if self.dtype.kind == "c" and dtype.kind != "c":        # numpy warns
             raise _NotRecordable
         return self.tape.step(CAST, None, (self,), self.shape, dtype)
+
+    def view(self, dtype: Any) -> Symbol:
+        dtype = np.dtype(dtype)
+        if dtype.itemsize != self.dtype.itemsize or dtype.names or self.dtype.names:
+            raise _NotRecordable
+        return self.tape.step(BITS, None, (self,), self.shape, dtype)
 
     def reshape(self, *shape: Any) -> Symbol:
         if len(shape) == 1 and isinstance(shape[0], (tuple, list)):

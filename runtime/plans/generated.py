@@ -32,6 +32,7 @@ from ...ir.support.caches import cached
 from ..calls.call import Call, last_reads
 from ..calls.indexed import is_written, written
 from ..calls.symbolic import (
+    BITS,
     CALL,
     CAST,
     INDEX,
@@ -276,6 +277,8 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording)
         return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)})"
     if step.kind == CAST:
         return f"{listed}.astype({w.name(dtype)})"
+    if step.kind == BITS:
+        return f"{listed}.view({w.name(dtype)})"
     if step.kind == RESHAPE:
         if may_repeat(recording.values[step.operands[0]][0], shape):
             return f"{w.name(merged, 'f')}({listed}, {shape})"

@@ -95,19 +95,25 @@ class Blocked:
         return other
 
     def _replaceable(self, operands: Sequence[int]) -> dict[int, int]:
-        """Results to operands in whose memory they may be: nothing reads the operand later."""
+        """Results to operands in whose memory they may be: nothing reads the operand later, or a
+        view of it."""
         found: dict[int, int] = {}
         makers = {call.outputs[0]: i for i, call in enumerate(self._calls)}
         for o in operands:
-            reads = [i for i, call in enumerate(self._calls) if o in call.inputs]
-            last, place = self._kernels[reads[-1]], self._calls[reads[-1]].inputs.index(o)
+            same, reads = {o}, list[int]()
+            for i, call in enumerate(self._calls):
+                if not same.isdisjoint(call.inputs):
+                    reads.append(i)
+                    if cuts(self._kernels[i]).is_view:
+                        same.update(call.outputs)
+            first, place = self._kernels[reads[0]], self._calls[reads[0]].inputs.index(o)
             for j, s in enumerate(self._results):
                 kernel = self._kernels[makers[s]]
                 if j not in found and self._operands[o].is_rows and (
                         makers[s] >= reads[-1]
-                        and not _reads_while_writing(self._calls[makers[s]], o)
-                        and kernel.shapes[-1] == last.shapes[place]
-                        and kernel.dtypes[-1] == last.dtypes[place]):
+                        and not _reads_while_writing(self._calls[makers[s]], same)
+                        and kernel.shapes[-1] == first.shapes[place]
+                        and kernel.dtypes[-1].itemsize == first.dtypes[place].itemsize):
                     found[j] = o
                     break
         return found
@@ -118,7 +124,8 @@ class Blocked:
                  for x, form in zip(arrays, self._operands, strict=True)]
         over = {j: arrays[o] for j, o in self._overwritten.items() if arrays[o].flags.carray}
         made = [self._kernels[s - count] for s in self._results]
-        results = [over[j] if j in over else empty(kernel.shapes[-1], kernel.dtypes[-1])
+        results = [over[j].view(kernel.dtypes[-1]) if j in over
+                   else empty(kernel.shapes[-1], kernel.dtypes[-1])
                    for j, kernel in enumerate(made)]
         threads, size = self._threads, self._size
         memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
@@ -170,10 +177,12 @@ class Blocked:
         return w.function("arguments, memory")
 
 
-def _reads_while_writing(call: Call, o: int) -> bool:
-    """Does the call read an operand after it has begun to write its result, or elsewhere in it?"""
+def _reads_while_writing(call: Call, same: set[int]) -> bool:
+    """Does the call read one of these after it has begun to write its result, or elsewhere in it?
+    """
     recording = call.kernel.recording       # type: ignore[union-attr]
-    return o in call.inputs and not recording.ends_in_call     # type: ignore[union-attr]
+    return not same.isdisjoint(call.inputs) and (
+        not recording.ends_in_call)         # type: ignore[union-attr]
 
 
 class _Group:

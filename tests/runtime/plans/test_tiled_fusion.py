@@ -329,6 +329,16 @@ def test_a_lone_step_of_a_dying_operand_is_written_over_it():
         np.testing.assert_array_equal(run(x), np.maximum(x @ x.T, np.float32(0.5)))
 
 
+@pytest.mark.parametrize("view", [lambda o: o.reshape(40, 2, 20),
+                                  lambda o: lax.bitcast_convert_type(o, jnp.int32)])
+def test_an_operand_is_not_written_over_while_a_view_of_it_is_read(tiny, view):
+    def f(x):
+        o = x @ x.T
+        same = view(o)
+        return jnp.tanh(o), same * 2
+    assert_same(f, data(40, 40))
+
+
 def test_rows_of_two_sizes_read_one_number_of_each_device(tiny):
     def cut(x, y, low):
         low = low.reshape(())
