@@ -11,6 +11,7 @@ Sources: log, log1p: Moshier, Cephes Mathematical Library, `logf` and `log1p`; e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -62,17 +63,25 @@ def _horner(x: np.ndarray, coefficients: Sequence[np.float32]) -> np.ndarray:
     return rounded
 
 
-def _in_chunks(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
-    """Apply a function of a flat float32 array piece by piece."""
-    def whole(x: np.ndarray) -> np.ndarray:
+def _in_chunks(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
+    """Apply a function of a flat float32 array piece by piece; as ufuncs are, it is called with
+    `out`, and handed to what stands for an array."""
+    def whole(x: Any, out: np.ndarray | None = None) -> Any:
+        if not isinstance(x, (np.ndarray, np.generic)):
+            return x.__array_function__(whole, (type(x),), (x,), {})
         flat = np.ascontiguousarray(x, _F32).reshape(-1)
-        out = np.empty_like(flat)
+        made = out if out is not None and out.flags.c_contiguous else np.empty(x.shape, _F32)
+        pieces = made.reshape(-1)
         with np.errstate(all="ignore"):
             for start in range(0, flat.size, _PIECE):
                 piece = slice(start, start + _PIECE)
-                out[piece] = function(flat[piece])
-        return out.reshape(x.shape)
+                pieces[piece] = function(flat[piece])
+        if out is None or made is out:
+            return made
+        out[...] = made
+        return out
 
+    whole.elementwise = True        # type: ignore[attr-defined]
     whole.__doc__, whole.__name__ = function.__doc__, function.__name__.lstrip("_")
     return whole
 

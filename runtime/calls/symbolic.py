@@ -283,6 +283,8 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
             if np.broadcast_shapes(self.shape, shape) != shape or len(shape) != self.ndim:
                 raise _NotRecordable
             return self.tape.step(REPEAT, None, (self,), shape, self.dtype)
+        if hasattr(function, "elementwise") and self.dtype == np.float32:
+            return self.tape.step(CALL, function, args, self.shape, self.dtype)
         if function is np.where and len(args) == 3:
             which, x, y = args
             dtypes = {v.dtype for v in (x, y)}

@@ -79,7 +79,10 @@ class Blocked:
         self._results, self._rows = results, rows
         self._kernels: list[Kernel] = [call.kernel for call in calls]   # type: ignore[misc]
         elements = [k.elements for k in self._kernels]
-        self._threads = share_count(sum(elements))
+        # What is no ufunc makes many short calls, between which threads would wait for each other.
+        self._threads = 1 if any([hasattr(step.function, "elementwise") for k in self._kernels
+                                  for step in k.recording.steps]    # type: ignore[union-attr]
+                                 ) else share_count(sum(elements))
         self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
