@@ -32,6 +32,7 @@ from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import REDUCE, VIEWS, Kernel
 from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
+from .half_floats import kept_wide
 from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
@@ -168,9 +169,10 @@ class Blocked:
         calls = [call._replace(function=inlined, kernel=_in_block(kernel, forms, rows))
                  for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                 strict=True)]
+        calls, results = kept_wide(calls, self._results)
         w = Writer()
-        memory = {s: f"o{j}" for j, s in enumerate(self._results)}
-        lines = Lines(w, calls, self._results, {}, memory=memory)
+        memory = {s: f"o{j}" for j, s in enumerate(results)}
+        lines = Lines(w, calls, results, {}, memory=memory)
         w.line(lines.unpack(range(len(self._operands))) + "= arguments")
         w.line(", ".join(memory.values()) + ", = memory")
         lines.write()

@@ -361,6 +361,21 @@ def test_numbers_beside_narrow_floats_do_not_end_a_group(tiny):
     np.testing.assert_array_equal(one[0].view(np.uint16), other[0].view(np.uint16))
 
 
+@pytest.mark.parametrize("f", [
+    lambda x, y: jnp.tanh(jnp.maximum(x * y + 1, 0) * 0.5 - y),
+    lambda x, y: (x * y - x, jnp.where(x < y, -x, abs(y)) + x, x / (y - y)),    # several results
+    lambda x, y: (x + y).reshape(5, -1) * jnp.float16(3) + x.reshape(5, -1),
+    lambda x, y: ((x + y).astype(jnp.float32) * 1.001, (x * y).astype(jnp.int32) + 1),
+    lambda x, y: lax.bitcast_convert_type(x * y, jnp.uint16) + jnp.uint16(1),
+    lambda x, y: (x.astype(jnp.int32).astype(jnp.float16) * y * x, (x * y).max(-1)),
+    lambda x, y: (x * 300 * y * 300 - x, x * 1e-4 * y * 1e-4 * 1e-2 - x * 1e-7)])
+def test_float16_is_rounded_as_each_result_is(tiny, f):
+    with np.errstate(all="ignore"):
+        x, y = data(40, 50, dtype=np.float16), data(40, 50, dtype=np.float16, seed=1)
+        y[::7] = x[::7]
+        assert_same(f, x, y)
+
+
 def test_what_a_group_would_compute_twice_is_computed_once():
     calls = [tiled_fusion.Call(np.add, (0, 1), (2,), False, None, kernel := object()),
              tiled_fusion.Call(np.add, (0, 1), (3,), False, None, kernel),
