@@ -27,6 +27,7 @@ import numpy as np
 from ...ir.kernels import float16
 from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.reductions import adder_of
+from ...ir.kernels.selection import FEWEST as FEWEST_SELECTED
 from ...ir.kernels.selection import selected
 from ...ir.passes import Pass
 from ...ir.program import Equation
@@ -299,4 +300,5 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording)
         return f"{listed}.transpose({step.function})"
     if step.kind == INDEX:
         return f"{listed}[{w.name(step.function)}]"
-    return f"{w.name(selected, 'f')}({listed})"
+    choose = np.where if math.prod(shape) < FEWEST_SELECTED else selected
+    return f"{w.name(choose, 'f')}({listed})"
