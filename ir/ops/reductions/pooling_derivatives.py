@@ -40,7 +40,6 @@ from .pooling import (
     window_shape,
 )
 
-
 FEW = 64                        # elements of a window that are looked at one after the other
 
 
