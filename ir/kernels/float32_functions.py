@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-_F32 = np.float32
+from ..support.buffer_pool import empty
+
+_F32, _F64 = np.float32, np.dtype(np.float64)
 _PIECE = 1 << 14                   # elements at a time, so that temporaries stay in cache
 
 
@@ -44,7 +46,7 @@ _ERFINV_TAIL = _f32(-0.000200214257, 0.000100950558, 0.00134934322, -0.003673428
 
 def fma(a: np.ndarray, b: np.ndarray | np.float32, c: np.ndarray | np.float32) -> np.ndarray:
     """a * b + c, rounded once."""
-    wide = np.multiply(a, b, dtype=np.float64)
+    wide = np.multiply(a, b, out=empty(a.shape, _F64), dtype=np.float64)
     wide += c
     return wide.astype(_F32)
 
@@ -52,9 +54,9 @@ def fma(a: np.ndarray, b: np.ndarray | np.float32, c: np.ndarray | np.float32) -
 def _horner(x: np.ndarray, coefficients: Sequence[np.float32]) -> np.ndarray:
     """The polynomial, highest power first."""
     first, *others = coefficients
-    wide = x.astype(np.float64)
-    total = np.full(x.shape, first, np.float64)
-    rounded = np.empty(x.shape, _F32)
+    wide, total, rounded = (empty(x.shape, t) for t in (_F64, _F64, np.dtype(_F32)))
+    np.copyto(wide, x)
+    total.fill(first)
     for c in others:                            # as `fma`, in memory that is there
         total *= wide
         total += c
