@@ -164,7 +164,7 @@ def _computation(program: Any, device: Any) -> tuple[float, float, float]:
     operations of its products.
     """
     work = importlib.import_module("shardtrace.partitioner.cost.work")
-    held, found = work.buffers(program), (0.0, 0.0, 0.0)
+    held, found = work.kernels(program, device.keeps_rows), (0.0, 0.0, 0.0)
     for eqn in program.eqns:
         inner = [_computation(p, device) for p in work.bodies(eqn)]
         more = (0.0, 0.0, 0.0)
