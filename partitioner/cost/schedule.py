@@ -15,7 +15,7 @@ from typing import Protocol
 from ...ir.ops.communication.collective_kinds import collective_of
 from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.support.named_tuple import NamedTuple
-from .kernels import kernels
+from .kernels import moved_bytes
 from .links import collective_seconds
 from .topology import NETWORK, Topology
 from .work import bodies, equation_seconds, trips
@@ -108,11 +108,11 @@ def _costs(program: Program, topology: Topology) -> _Costs:
     found = program.memo.get(key)
     if found is None:
         device = topology.hardware
-        held = kernels(program, device.keeps_rows)
+        moved = moved_bytes(program, device.keeps_rows)
         found = program.memo[key] = _Costs([], {})
         for n, eqn in enumerate(program.eqns):
             if eqn.op.collective is None:
-                found.seconds.append(equation_seconds(eqn, held, device))
+                found.seconds.append(equation_seconds(eqn, moved[eqn], device))
                 continue
             exchange = collective_of(eqn)
             found.seconds.append(0.0 if exchange is None else exchange_seconds(topology, exchange))

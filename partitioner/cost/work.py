@@ -15,11 +15,11 @@ from typing import Any
 
 from ...ir.facts import TRANSCENDENTAL
 from ...ir.ops.communication.collective_kinds import trips
-from ...ir.program import Equation, Level, Literal, Program
+from ...ir.program import Equation, Level, Program
 from ...ir.types import ArrayType
-from .buffers import by_types, info_of, nbytes
+from .buffers import by_types, info_of
 from .hardware import Hardware
-from .kernels import Kernels, kernels
+from .kernels import moved_bytes
 from .operations import MATRIX, equation_flops
 
 
@@ -50,67 +50,32 @@ def bodies(eqn: Equation) -> list[Program]:
     return [program for _, program in eqn.subprograms()] if eqn.op.subprograms else []
 
 
-def equation_bytes(eqn: Equation, held: Kernels) -> float:
-    """Bytes that it reads and writes in memory: not what its kernel has at hand."""
-    root, fused, invars = held.root, held.fused, eqn.invars
-    free = held.free.get(eqn, ())
-    if eqn.outvars and eqn.outvars[0] in root:
+def equation_seconds(eqn: Equation, moved: float, device: Hardware) -> float:
+    """Seconds on one device by the roofline; 0 for collectives and loops. moved: in memory, bytes.
+    """
+    if eqn.op.collective is not None or eqn.op.subprograms:
         return 0.0
-    read, written, _ = _costs(eqn)
-    total = 0
-    for n, a in enumerate(invars):
-        if (type(a) is not Literal and root.get(a, a) not in fused   # type: ignore[call-overload]
-                and n not in free and not (n and a in invars[:n])):
-            total += read[n]
-    for n, v in enumerate(eqn.outvars):
-        if v not in fused:
-            total += written[n]
-    return float(total)
+    seconds, flops = moved / device.hbm, _matrix_flops(eqn)
+    return max(seconds, flops / device.peak_of(eqn.invars[0].aval.dtype)) if flops else seconds
 
 
 @by_types
-def _costs(eqn: Equation) -> tuple[list[int], list[int], float]:
-    """The bytes that are read of each operand and written of each result, where these lie in
-    memory; and the operations of a product, or of linear algebra (0 of others).
-    """
-    return *_operand_bytes(eqn), (equation_flops(eqn) if eqn.op.arithmetic and (
-        eqn.op.name in MATRIX or info_of(eqn).is_product) else 0.0)
-
-
-def _operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
-    name = eqn.op.name
-    read = [nbytes(a.aval) for a in eqn.invars]
-    written = [nbytes(v.aval) for v in eqn.outvars]
-    if name == "sort":                    # as often as blocks in order are merged to larger ones
-        n = eqn.invars[0].aval.shape[eqn.params["dimension"]]
-        return [math.ceil(math.log2(max(n, 2))) * b for b in read], [
-            math.ceil(math.log2(max(n, 2))) * b for b in written]
-    if name in ("gather", "dynamic_slice", "slice"):
-        return [min(n, sum(written)) for n in read], written
-    if name == "dynamic_update_slice":    # in place: what changes is counted with the update
-        return [0, *read[1:]], [read[1]]
-    if name in ("scatter", "scatter-add"):
-        return [0, *read[1:]], [2 * read[2]]
-    return read, written
-
-
-def equation_seconds(eqn: Equation, held: Kernels, device: Hardware) -> float:
-    """Seconds on one device by the roofline; 0 for collectives and loops."""
-    if eqn.op.collective is not None or eqn.op.subprograms:
-        return 0.0
-    seconds, flops = equation_bytes(eqn, held) / device.hbm, _costs(eqn)[2]
-    return max(seconds, flops / device.peak_of(eqn.invars[0].aval.dtype)) if flops else seconds
+def _matrix_flops(eqn: Equation) -> float:
+    """Operations of a product, or of linear algebra; of others 0."""
+    if eqn.op.arithmetic and (eqn.op.name in MATRIX or info_of(eqn).is_product):
+        return equation_flops(eqn)
+    return 0.0
 
 
 def program_work(program: Program, keeps_rows: bool = False) -> Work:
     """Work of one run: of one device for a LOCAL program, else of all; of branches the dearest.
-    keeps_rows: as of `kernels`.
+    keeps_rows: as of `moved_bytes`.
     """
-    held = kernels(program, keeps_rows)
+    moved = moved_bytes(program, keeps_rows)
 
     def own(eqn: Equation) -> Work:
         operations = equation_flops(eqn)
-        written = 0.0 if eqn.op.collective else equation_bytes(eqn, held)
+        written = 0.0 if eqn.op.collective else float(moved[eqn])
         if TRANSCENDENTAL in eqn.op.facts:
             return Work(0.0, operations, written)
         return Work(operations, 0.0, written)
