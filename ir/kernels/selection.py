@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..support.buffer_pool import empty
+
+PIECE = 1 << 16                 # elements at a time
 FEWEST = 1 << 13                # elements from which numpy's own takes longer
 _INTEGERS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
@@ -19,13 +22,24 @@ def selected(which: Any, x: Any, y: Any) -> Any:
     integer = _INTEGERS.get(x.dtype.itemsize)
     if type(which) is not np.ndarray or which.size < FEWEST or integer is None or x.dtype.names:
         return np.where(which, x, y)
-    other = y.view(integer)
-    found = np.bitwise_xor(x.view(integer), other)
-    if which.shape == found.shape:          # what is repeated is looked at once
-        which = which[tuple([slice(0, 1) if n == 0 else slice(None) for n in which.strides])]
-    ones = which.view(np.int8).astype(integer)
+    out = empty(np.broadcast_shapes(which.shape, x.shape, y.shape), x.dtype)
+    _select(which, x.view(integer), y.view(integer), out.view(integer))
+    return out
+
+
+def _select(which: np.ndarray, x: Any, y: Any, out: np.ndarray) -> None:
+    """The same of bits, a part that stays in the cache after the other."""
+    if out.size > PIECE and len(out) > 1:
+        step = max(1, len(out) * PIECE // out.size)
+        for i in range(0, len(out), step):
+            part = slice(i, i + step)
+            _select(*[a if a.ndim < out.ndim or len(a) == 1 else a[part] for a in (which, x, y)],
+                    out[part])
+        return
+    # What is repeated of a condition is looked at once.
+    which = which[tuple([slice(0, 1) if n == 0 else slice(None) for n in which.strides])]
+    ones = which.view(np.int8).astype(out.dtype)
     np.negative(ones, out=ones)
-    whole = np.broadcast_shapes(ones.shape, found.shape)
-    found = np.bitwise_and(found, ones, out=next(
-        (memory for memory in (found, ones) if memory.shape == whole and memory.ndim), None))
-    return np.bitwise_xor(found, other, out=found).view(x.dtype)
+    np.bitwise_xor(x, y, out=out)
+    out &= ones
+    out ^= y
