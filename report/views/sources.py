@@ -24,7 +24,8 @@ class Sources:
     `inside` of (-1: none), and `from`: for each axis `[dimension, axis, value, op, place]`, the
     value that it was taken from, by which op and where; or -1, the annotation and its place. An
     equation: `op`, `place`, `inside`, `scope` (names around it, the outermost first), `in` and
-    `out`. program: the resolved one. reasons: what finds `from`, which is empty without.
+    `out`. program: the resolved one. reasons: what finds `from`; without, that is empty, and there
+    are no equations.
     """
 
     def __init__(self, program: Program, tables: Tables, reasons: Reasons | None = None) -> None:
