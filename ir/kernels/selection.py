@@ -32,9 +32,9 @@ def _select(which: np.ndarray, x: Any, y: Any, out: np.ndarray) -> None:
     if out.size > PIECE and len(out) > 1:
         step = max(1, len(out) * PIECE // out.size)
         for i in range(0, len(out), step):
-            part = slice(i, i + step)
-            _select(*[a if a.ndim < out.ndim or len(a) == 1 else a[part] for a in (which, x, y)],
-                    out[part])
+            w, a, b = (v if v.ndim < out.ndim or len(v) == 1 else v[i:i + step]
+                       for v in (which, x, y))
+            _select(w, a, b, out[i:i + step])
         return
     # What is repeated of a condition is looked at once.
     which = which[tuple([slice(0, 1) if n == 0 else slice(None) for n in which.strides])]
