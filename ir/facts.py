@@ -33,9 +33,12 @@ REARRANGED = "rearranged"
 IN_PLACE = "in place"
 """The result may take the memory of an operand, though it is not computed element by element."""
 
+FRESH = "fresh"
+"""The result lies in memory of its own."""
+
 _IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, TRANSCENDENTAL, GENERATED, REARRANGED,
-                    IN_PLACE))
+                    IN_PLACE, FRESH))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

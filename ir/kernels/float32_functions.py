@@ -11,10 +11,13 @@ Sources: log, log1p: Moshier, Cephes Mathematical Library, `logf` and `log1p`; e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-_F32 = np.float32
+from ..support.buffer_pool import empty
+
+_F32, _F64 = np.float32, np.dtype(np.float64)
 _PIECE = 1 << 14                   # elements at a time, so that temporaries stay in cache
 
 
@@ -43,7 +46,7 @@ _ERFINV_TAIL = _f32(-0.000200214257, 0.000100950558, 0.00134934322, -0.003673428
 
 def fma(a: np.ndarray, b: np.ndarray | np.float32, c: np.ndarray | np.float32) -> np.ndarray:
     """a * b + c, rounded once."""
-    wide = np.multiply(a, b, dtype=np.float64)
+    wide = np.multiply(a, b, out=empty(a.shape, _F64), dtype=np.float64)
     wide += c
     return wide.astype(_F32)
 
@@ -51,9 +54,9 @@ def fma(a: np.ndarray, b: np.ndarray | np.float32, c: np.ndarray | np.float32) -
 def _horner(x: np.ndarray, coefficients: Sequence[np.float32]) -> np.ndarray:
     """The polynomial, highest power first."""
     first, *others = coefficients
-    wide = x.astype(np.float64)
-    total = np.full(x.shape, first, np.float64)
-    rounded = np.empty(x.shape, _F32)
+    wide, total, rounded = (empty(x.shape, t) for t in (_F64, _F64, np.dtype(_F32)))
+    np.copyto(wide, x)
+    total.fill(first)
     for c in others:                            # as `fma`, in memory that is there
         total *= wide
         total += c
@@ -62,17 +65,25 @@ def _horner(x: np.ndarray, coefficients: Sequence[np.float32]) -> np.ndarray:
     return rounded
 
 
-def _in_chunks(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
-    """Apply a function of a flat float32 array piece by piece."""
-    def whole(x: np.ndarray) -> np.ndarray:
+def _in_chunks(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
+    """Apply a function of a flat float32 array piece by piece; as ufuncs are, it is called with
+    `out`, and handed to what stands for an array."""
+    def whole(x: Any, out: np.ndarray | None = None) -> Any:
+        if not isinstance(x, (np.ndarray, np.generic)):
+            return x.__array_function__(whole, (type(x),), (x,), {})
         flat = np.ascontiguousarray(x, _F32).reshape(-1)
-        out = np.empty_like(flat)
+        made = out if out is not None and out.flags.c_contiguous else np.empty(x.shape, _F32)
+        pieces = made.reshape(-1)
         with np.errstate(all="ignore"):
             for start in range(0, flat.size, _PIECE):
                 piece = slice(start, start + _PIECE)
-                out[piece] = function(flat[piece])
-        return out.reshape(x.shape)
+                pieces[piece] = function(flat[piece])
+        if out is None or made is out:
+            return made
+        out[...] = made
+        return out
 
+    whole.elementwise = True        # type: ignore[attr-defined]
     whole.__doc__, whole.__name__ = function.__doc__, function.__name__.lstrip("_")
     return whole
 

@@ -15,7 +15,14 @@ from collections.abc import Iterator
 from types import CodeType
 
 from ..support.caches import cached
-from .location import SCOPES, STANDS_BETWEEN, UNKNOWN, Location, source_version
+from .location import (
+    SCOPES,
+    STANDS_BETWEEN,
+    UNKNOWN,
+    Location,
+    code_number,
+    source_version,
+)
 
 _FRAMES = 4         # frames that are kept
 
@@ -37,7 +44,7 @@ class CallLocation(Location):
 
     @property
     def key(self) -> tuple:
-        return (*super().key, *[(id(code), lasti) for code, lasti in self._outer])
+        return (*super().key, *[(code_number(code), lasti) for code, lasti in self._outer])
 
     def _resolve(self) -> tuple:
         if self._span is None:

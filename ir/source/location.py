@@ -10,6 +10,7 @@ are never compared, because examples and tests live under the same root as the p
 """
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import stat
@@ -18,7 +19,7 @@ import threading
 from types import CodeType
 from typing import Self
 
-from ..support.caches import cached
+from ..support.caches import cached, module_table
 
 PACKAGE = __name__.split(".")[0]
 # Frames of these libraries stand between the user's and ours when they call back into us.
@@ -33,6 +34,24 @@ class Scopes(threading.local):
 
 
 SCOPES = Scopes()
+
+
+_COUNT = itertools.count()
+_NUMBERS = module_table("ir.source.location._NUMBERS", "numbers of code, by identity", 4096)
+_EQUAL = module_table("ir.source.location._EQUAL", "numbers of code, by what it is", 4096)
+
+
+def code_number(code: CodeType) -> int:
+    """A number that code of one file has alone, but for code that is equal: a cell of a notebook
+    that is run again, a module that is loaded again."""
+    found = _NUMBERS.get(id(code))
+    if found is None or found[0] is not code:
+        own = (code, code.co_filename, code.co_qualname)
+        number = _EQUAL.get(own)
+        if number is None:
+            number = _EQUAL[own] = next(_COUNT)
+        found = _NUMBERS[id(code)] = code, number
+    return found[1]
 
 
 class Location:
@@ -88,10 +107,8 @@ class Location:
 
     @property
     def key(self) -> tuple:
-        """Equal for equal places, as long as one of these locations lives. Of one code object there
-        may be equal ones from other files, so its identity counts.
-        """
-        place = self._span if self._code is None else (id(self._code), self._lasti)
+        """Equal for equal places."""
+        place = self._span if self._code is None else (code_number(self._code), self._lasti)
         return place, self.scope, self.transform
 
     def _resolve(self) -> tuple:

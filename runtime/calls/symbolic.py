@@ -22,9 +22,9 @@ from ...ir.support.named_tuple import NamedTuple
 Shape = tuple[int, ...]
 Function = Callable[..., Any]
 
-CALL, REDUCE, WHERE, CAST = "call", "reduce", "where", "cast"
+CALL, REDUCE, WHERE, CAST, BITS = "call", "reduce", "where", "cast", "bits"
 RESHAPE, REPEAT, TRANSPOSE, INDEX = "reshape", "repeat", "transpose", "index"
-VIEWS = frozenset({RESHAPE, REPEAT, TRANSPOSE, INDEX})
+VIEWS = frozenset({RESHAPE, REPEAT, TRANSPOSE, INDEX, BITS})
 # Reductions whose result does not depend on the dtype that numpy would choose by itself.
 _EXTREMES = frozenset({np.maximum, np.minimum, np.bitwise_and, np.bitwise_or, np.bitwise_xor})
 _WEAK = (int, float, complex)      # of Python: such an operand takes the other's dtype, as in numpy
@@ -214,6 +214,12 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
             raise _NotRecordable
         return self.tape.step(CAST, None, (self,), self.shape, dtype)
 
+    def view(self, dtype: Any) -> Symbol:
+        dtype = np.dtype(dtype)
+        if dtype.itemsize != self.dtype.itemsize or dtype.names or self.dtype.names:
+            raise _NotRecordable
+        return self.tape.step(BITS, None, (self,), self.shape, dtype)
+
     def reshape(self, *shape: Any) -> Symbol:
         if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
             shape = tuple(shape[0])
@@ -277,6 +283,8 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
             if np.broadcast_shapes(self.shape, shape) != shape or len(shape) != self.ndim:
                 raise _NotRecordable
             return self.tape.step(REPEAT, None, (self,), shape, self.dtype)
+        if hasattr(function, "elementwise") and self.dtype == np.float32:
+            return self.tape.step(CALL, function, args, self.shape, self.dtype)
         if function is np.where and len(args) == 3:
             which, x, y = args
             dtypes = {v.dtype for v in (x, y)}

@@ -24,14 +24,18 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.kernels import float16
 from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.reductions import adder_of
+from ...ir.kernels.selection import FEWEST as FEWEST_SELECTED
+from ...ir.kernels.selection import selected
 from ...ir.passes import Pass
 from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ..calls.call import Call, last_reads
 from ..calls.indexed import is_written, written
 from ..calls.symbolic import (
+    BITS,
     CALL,
     CAST,
     INDEX,
@@ -262,6 +266,10 @@ def _lent(recording: Recording) -> dict[int, int]:
     return found
 
 
+_CASTS = {(float16.F32, float16.F16): float16.to_half,
+          (float16.F16, float16.F32): float16.to_single}
+
+
 def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording) -> str:
     shape, dtype = recording.values[step.result]
     listed = ", ".join(args)
@@ -275,7 +283,13 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording)
         axes = step.axes if len(step.axes) > 1 else step.axes[0]
         return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)})"
     if step.kind == CAST:
+        v = step.operands[0]
+        convert = _CASTS.get((recording.values[v][1], dtype)) if type(v) is int else None
+        if convert is not None:
+            return f"{w.name(convert, 'f')}({listed})"
         return f"{listed}.astype({w.name(dtype)})"
+    if step.kind == BITS:
+        return f"{listed}.view({w.name(dtype)})"
     if step.kind == RESHAPE:
         if may_repeat(recording.values[step.operands[0]][0], shape):
             return f"{w.name(merged, 'f')}({listed}, {shape})"
@@ -286,4 +300,5 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording)
         return f"{listed}.transpose({step.function})"
     if step.kind == INDEX:
         return f"{listed}[{w.name(step.function)}]"
-    return f"{w.name(np.where, 'f')}({listed})"
+    choose = np.where if math.prod(shape) < FEWEST_SELECTED else selected
+    return f"{w.name(choose, 'f')}({listed})"

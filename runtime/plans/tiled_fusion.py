@@ -32,6 +32,7 @@ from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import REDUCE, VIEWS, Kernel
 from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
+from .half_floats import kept_wide
 from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
@@ -79,7 +80,10 @@ class Blocked:
         self._results, self._rows = results, rows
         self._kernels: list[Kernel] = [call.kernel for call in calls]   # type: ignore[misc]
         elements = [k.elements for k in self._kernels]
-        self._threads = share_count(sum(elements))
+        # What is no ufunc makes many short calls, between which threads would wait for each other.
+        self._threads = 1 if any([hasattr(step.function, "elementwise") for k in self._kernels
+                                  for step in k.recording.steps]    # type: ignore[union-attr]
+                                 ) else share_count(sum(elements))
         self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
@@ -95,19 +99,25 @@ class Blocked:
         return other
 
     def _replaceable(self, operands: Sequence[int]) -> dict[int, int]:
-        """Results to operands in whose memory they may be: nothing reads the operand later."""
+        """Results to operands in whose memory they may be: nothing reads the operand later, or a
+        view of it."""
         found: dict[int, int] = {}
         makers = {call.outputs[0]: i for i, call in enumerate(self._calls)}
         for o in operands:
-            reads = [i for i, call in enumerate(self._calls) if o in call.inputs]
-            last, place = self._kernels[reads[-1]], self._calls[reads[-1]].inputs.index(o)
+            same, reads = {o}, list[int]()
+            for i, call in enumerate(self._calls):
+                if not same.isdisjoint(call.inputs):
+                    reads.append(i)
+                    if cuts(self._kernels[i]).is_view:
+                        same.update(call.outputs)
+            first, place = self._kernels[reads[0]], self._calls[reads[0]].inputs.index(o)
             for j, s in enumerate(self._results):
                 kernel = self._kernels[makers[s]]
                 if j not in found and self._operands[o].is_rows and (
                         makers[s] >= reads[-1]
-                        and not _reads_while_writing(self._calls[makers[s]], o)
-                        and kernel.shapes[-1] == last.shapes[place]
-                        and kernel.dtypes[-1] == last.dtypes[place]):
+                        and not _reads_while_writing(self._calls[makers[s]], same)
+                        and kernel.shapes[-1] == first.shapes[place]
+                        and kernel.dtypes[-1].itemsize == first.dtypes[place].itemsize):
                     found[j] = o
                     break
         return found
@@ -118,7 +128,8 @@ class Blocked:
                  for x, form in zip(arrays, self._operands, strict=True)]
         over = {j: arrays[o] for j, o in self._overwritten.items() if arrays[o].flags.carray}
         made = [self._kernels[s - count] for s in self._results]
-        results = [over[j] if j in over else empty(kernel.shapes[-1], kernel.dtypes[-1])
+        results = [over[j].view(kernel.dtypes[-1]) if j in over
+                   else empty(kernel.shapes[-1], kernel.dtypes[-1])
                    for j, kernel in enumerate(made)]
         threads, size = self._threads, self._size
         memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
@@ -158,9 +169,10 @@ class Blocked:
         calls = [call._replace(function=inlined, kernel=_in_block(kernel, forms, rows))
                  for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                 strict=True)]
+        calls, results = kept_wide(calls, self._results)
         w = Writer()
-        memory = {s: f"o{j}" for j, s in enumerate(self._results)}
-        lines = Lines(w, calls, self._results, {}, memory=memory)
+        memory = {s: f"o{j}" for j, s in enumerate(results)}
+        lines = Lines(w, calls, results, {}, memory=memory)
         w.line(lines.unpack(range(len(self._operands))) + "= arguments")
         w.line(", ".join(memory.values()) + ", = memory")
         lines.write()
@@ -170,10 +182,12 @@ class Blocked:
         return w.function("arguments, memory")
 
 
-def _reads_while_writing(call: Call, o: int) -> bool:
-    """Does the call read an operand after it has begun to write its result, or elsewhere in it?"""
+def _reads_while_writing(call: Call, same: set[int]) -> bool:
+    """Does the call read one of these after it has begun to write its result, or elsewhere in it?
+    """
     recording = call.kernel.recording       # type: ignore[union-attr]
-    return o in call.inputs and not recording.ends_in_call     # type: ignore[union-attr]
+    return not same.isdisjoint(call.inputs) and (
+        not recording.ends_in_call)         # type: ignore[union-attr]
 
 
 class _Group:

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from ..calls.symbolic import (
+    BITS,
     CALL,
     CAST,
     NOT_ASKED,
@@ -102,7 +103,7 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
             if type(v) is not int:
                 continue
             given, form = values[v][0], None
-            if step.kind in (CALL, WHERE, CAST, REPEAT):
+            if step.kind in (CALL, WHERE, CAST, BITS, REPEAT):
                 form = beside(given, shape) if out.is_rows else out if given == shape else None
             elif step.kind == RESHAPE:
                 form = by_rows(given) if out.is_rows else Form(False, given)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...ir.facts import FRESH
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.op import Op
 from ...ir.op_instance import OpInstance
@@ -132,6 +133,7 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
     kernel = None
     if len(types) == 1 and not op.multiple_results:
         kernel = Kernel(function, (*given, *wanted), (*dtypes, *results))
+        kernel.fresh = FRESH in op.facts or None
     return _decision(forms, operands, function, types, layouts, uniform, kernel)
 
 

@@ -15,6 +15,7 @@ import sys
 import pytest
 
 from shardtrace.cli.main import main
+from shardtrace.ir.support import caches
 
 from ..paths import DOCS
 
@@ -51,6 +52,7 @@ def test_commands_print_what_the_page_says(page, tmp_path, monkeypatch, capsys):
                 said = f"{status}\n"
             else:
                 assert words[0] == "shardtrace", command
+                caches.forget("driver.execution.partition_cache")     # a process of its own
                 status = main(words[1:])
                 printed = capsys.readouterr()
                 said = (printed.out + printed.err).replace(str(tmp_path), "")

@@ -17,6 +17,7 @@ from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.source.location import is_ours
 from ...ir.support.program_cache import ProgramCache
+from ..staging.bound_names import DEEP
 from ..staging.staging import Builder
 from ..staging.steps import marks, owner_of
 from ..staging.tracer import Tracer
@@ -32,16 +33,20 @@ class _Recorded:
     program: the one that was differentiated; its parts, which keys name, live as long as this.
     """
 
-    __slots__ = ("eqns", "given", "program", "results")
+    __slots__ = ("eqns", "given", "names", "program", "results")
 
     def __init__(self, program: Program, given: list[Var], eqns: list[Equation],
                  results: list[Any]) -> None:
         self.program, self.given, self.eqns, self.results = program, given, eqns, results
+        # Of the program's values: what the user binds the results to is no part of it.
+        self.names = {v: v.name for e in eqns for v in e.outvars if v.name is not None}
 
     def repeat(self, builder: Builder, given: Sequence[Var]) -> list[Any]:
         """The results for other values of the same types."""
         env: dict[Any, Any] = dict(zip(self.given, given, strict=True))
-        at, eqns = env.get, builder.eqns
+        at, eqns, watch = env.get, builder.eqns, builder.watch
+        if builder.location is None:
+            watch.place()
         for eqn in self.eqns:
             outs = eqn.outvars
             if len(outs) == 1:
@@ -54,6 +59,9 @@ class _Recorded:
             again = eqn.with_operands([at(a, a) for a in eqn.invars], outvars)
             again.known_types = eqn.known_types
             eqns.append(again)
+        for v, name in self.names.items():
+            new = env[v]
+            new.name, watch.depths[new] = name, DEEP
         return [Tracer(builder, at(r, r)) if type(r) in _ATOMS else r for r in self.results]
 
 

@@ -36,6 +36,7 @@ from ..operands.dtype_promotion import (
     shape_of,
 )
 from ..shardings.eager_mesh import mesh_of_operands
+from ..staging.memoized import memoized
 from .contraction import dot_general
 from .creation import full_like
 from .elementwise import conj
@@ -101,6 +102,7 @@ def _lower_triangle(x: Any) -> Any:
     return select_n_p.bind(mask, full_like(x, 0), x)
 
 
+@memoized
 def cholesky(x, *, symmetrize_input=True):
     """The lower triangular L with x = L L^H; NaN where x is not positive definite."""
     if symmetrize_input:

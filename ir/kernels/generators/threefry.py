@@ -1,8 +1,8 @@
 """Threefry-2x32 in numpy: the hash that all random numbers here are made of.
 
 A hash of (key, counter) gives two words; element i of an array takes the hash of counter i (64
-bits), so any block of any array can be computed alone, from its position. Arrays are processed in
-place, in chunks that stay in cache: about a hundred passes of integer arithmetic each.
+bits), so any block of any array can be computed alone, from its position. Arrays are made of such
+blocks that stay in cache: about a hundred passes of integer arithmetic each.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011; counters
 as in JAX with `jax_threefry_partitionable` on (the default), or off (`original_bits`).
@@ -10,7 +10,8 @@ as in JAX with `jax_threefry_partitionable` on (the default), or off (`original_
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ Words = tuple[np.ndarray, np.ndarray]
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 _PARITY = np.uint32(0x1BD11BDA)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PIECE = 1 << 16                   # elements at a time: three buffers of 256 KiB
+_PIECE = 3 << 14                   # elements at a time: three buffers of 192 KiB
 
 
 def threefry2x32(key1: np.ndarray, key2: np.ndarray, count1: np.ndarray, count2: np.ndarray
@@ -69,21 +70,38 @@ def counters(shape: Shape, whole: Shape | None = None, starts: Sequence[np.ndarr
     starts: where the block begins in each dimension: integers, or arrays of equal rank (device
     dimensions, which then come first in the result). Without them the block is the whole.
     """
-    whole = shape if whole is None else whole
-    starts = starts or (0,) * len(shape)
-    stride = math.prod(whole)
-    few = stride <= 1 << 32                     # so that the high words are 0
-    dtype = _U32 if few else _U64
-    position = np.zeros((1,) * len(shape), dtype)
-    for d, (n, size, start) in enumerate(zip(shape, whole, starts, strict=True)):
-        stride = stride // size if size else 0
-        index = np.arange(n, dtype=dtype).reshape((-1,) + (1,) * (len(shape) - d - 1))
-        first = np.asarray(start).astype(dtype)
-        first = first.reshape(first.shape + (1,) * len(shape)) if first.shape else first
-        position = position + (first + index) * dtype.type(stride % (1 << 8 * dtype.itemsize))
-    if few:
-        return np.zeros((), _U32), position
-    low, high = split_words(position)
+    strides = _strides(shape if whole is None else whole)
+    first = _first(starts, strides)
+    return _halves(_positions(shape, strides) + first.reshape(first.shape + (1,) * len(shape)))
+
+
+def _strides(whole: Shape) -> np.ndarray:
+    """By how much each dimension's index changes positions: uint32 if all high words are 0."""
+    dtype = _U32 if math.prod(whole) <= 1 << 32 else _U64
+    most = 1 << 8 * dtype.itemsize
+    return np.array([math.prod(whole[d + 1:]) % most for d in range(len(whole))], dtype)
+
+
+def _first(starts: Sequence[np.ndarray | int], strides: np.ndarray) -> np.ndarray:
+    """The position of a block's first element, for each device."""
+    parts = [np.asarray(x).astype(strides.dtype) * n for x, n in zip(starts, strides, strict=False)]
+    return np.asarray(sum(parts, strides.dtype.type(0)))
+
+
+def _positions(shape: Shape, strides: np.ndarray) -> np.ndarray:
+    """Those of a block whose first is 0."""
+    out = np.zeros((), strides.dtype)
+    for n, stride in zip(shape[::-1], strides[::-1], strict=True):
+        index = np.arange(n, dtype=strides.dtype)
+        index *= stride
+        out = np.add.outer(index, out) if out.ndim else index
+    return out
+
+
+def _halves(positions: np.ndarray) -> Words:
+    if positions.dtype == _U32:
+        return np.zeros((), _U32), positions
+    low, high = split_words(positions)
     return high, low
 
 
@@ -93,31 +111,72 @@ def random_bits(keys: np.ndarray, bit_width: int, shape: Shape, whole: Shape | N
 
     With `whole` and `starts` they are the block at `starts` of the bits of an array of that shape.
     """
-    first, second = _hash_positions(keys, shape, whole, starts)
+    dtype = np.dtype(f"uint{bit_width}")
     if bit_width == 64:
-        return join_words(second, first)
-    first ^= second
-    return first.astype(f"uint{bit_width}", copy=False)
+        return _drawn(keys, shape, whole, starts, dtype,
+                      lambda first, second, out: np.copyto(out, join_words(second, first)))
+    return _drawn(keys, shape, whole, starts, dtype, lambda first, second, out: np.bitwise_xor(
+        first, second, out=out, casting="same_kind"))
 
 
 def split(keys: np.ndarray, shape: Shape, whole: Shape | None = None,
           starts: Sequence[np.ndarray | int] = ()) -> np.ndarray:
     """New keys, `shape` for each key: uint64 [...] -> uint64 [..., *shape]; blocks as above."""
-    return join_words(*_hash_positions(keys, shape, whole, starts))
+    return _drawn(keys, shape, whole, starts, _U64,
+                  lambda first, second, out: np.copyto(out, join_words(first, second)))
 
 
-def _hash_positions(keys: np.ndarray, shape: Shape, whole: Shape | None,
-                    starts: Sequence[np.ndarray | int]) -> Words:
-    high, low = counters(shape, whole, starts)
-    lead = low.ndim - len(shape)
-    if lead:                                   # device dimensions; the keys' own dims come after
-        inner = (1,) * (keys.ndim - lead)
-        low = low.reshape(low.shape[:lead] + inner + low.shape[lead:])
-        high = high if high.size == 1 else high.reshape(low.shape)
+def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence[np.ndarray | int],
+           dtype: np.dtype, write: Callable[[np.ndarray, np.ndarray, np.ndarray], Any]
+           ) -> np.ndarray:
+    """What `write` makes of the two words at each position of a block, one cache-sized block of it
+    after the other."""
+    strides = _strides(shape if whole is None else whole)
+    first = _first(starts, strides)         # of dimensions of devices, then come those of the keys
+    first = first.reshape(first.shape + (1,) * (keys.ndim - first.ndim + len(shape)))
     key1, key2 = (w.reshape(w.shape + (1,) * len(shape)) for w in split_words(keys))
-    out1, out2 = threefry2x32(key1, key2, high, low)
-    full = np.broadcast_shapes(out1.shape[:out1.ndim - len(shape)], keys.shape) + shape
-    return (out1, out2) if out1.shape == full else (out1.reshape(full), out2.reshape(full))
+    full = np.broadcast_shapes(key1.shape, first.shape)[:keys.ndim] + shape
+    out = empty(full, dtype)
+    x1, x2, buffer = empty((3, min(out.size, _PIECE)), _U32)
+    positions = _positions((0,) * len(shape), strides)
+    for block in _blocks(full, _PIECE):
+        piece = out[(*block, ...)]
+        n, inner = piece.size, piece.shape[keys.ndim:]
+        if positions.shape != inner:
+            positions = _positions(inner, strides)
+        place = _part(first, block) + _first([b.start for b in block[keys.ndim:]], strides)
+        low, high = x2[:n].reshape(piece.shape), x1[:n].reshape(piece.shape)
+        np.add(positions, place, out=low, casting="same_kind")
+        if strides.dtype == _U32:
+            high.fill(0)
+        else:
+            np.right_shift(positions + place, np.uint64(32), out=high, casting="same_kind")
+        k1, k2 = (x.reshape(1) if x.size == 1 else np.broadcast_to(x, piece.shape).reshape(-1)
+                  for x in (_part(key1, block), _part(key2, block)))
+        _hash(k1, k2, x1[:n], x2[:n], buffer[:n])
+        write(x1[:n], x2[:n], piece.reshape(-1))
+    return out
+
+
+def _blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
+    """The blocks, of at most so many elements, that an array consists of one after the other."""
+    d, inner = len(shape), 1
+    while d and inner * shape[d - 1] <= most:
+        d -= 1
+        inner *= shape[d]
+    behind = [slice(0, n) for n in shape[d:]]
+    if not d:
+        yield tuple(behind)
+        return
+    n, step = shape[d - 1], most // inner
+    for outer in np.ndindex(shape[:d - 1]):
+        for start in range(0, n, step):
+            yield (*[slice(i, i + 1) for i in outer], slice(start, min(start + step, n)), *behind)
+
+
+def _part(x: np.ndarray, block: Sequence[slice]) -> np.ndarray:
+    """The block of an array that is broadcast."""
+    return x[tuple([slice(None) if n == 1 else b for n, b in zip(x.shape, block, strict=False)])]
 
 
 def fold_in(keys: np.ndarray, data: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
 from ...facts import CHEAP, EXACT
 from ...inference import pending
+from ...kernels.selection import selected
 from ...meshes.mesh import empty_abstract_mesh
 from ...op import LinearOperand, Sample, defop
 from ...shardings.sharding import NamedSharding, named_sharding_abstract
@@ -140,11 +141,11 @@ def _fill(x: Any, like: Any) -> Any:
 
 def _select(lead: int, which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
     if which.dtype == np.bool_:
-        return cases[0] if len(cases) == 1 else np.where(which, cases[1], cases[0])
+        return cases[0] if len(cases) == 1 else selected(which, cases[1], cases[0])
     # Numbers out of range choose the first or the last case.
     out = cases[0]
     for i, case in enumerate(cases[1:], 1):
-        out = np.where(which >= i, case, out)
+        out = selected(which >= i, case, out)
     return out
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import KEY_DTYPES, KEY_FRY, is_extended, issubdtype, long_name
-from ...facts import GENERATED, IDENTITY
+from ...facts import FRESH, GENERATED, IDENTITY
 from ...kernels.generators import rbg, threefry
 from ...kernels.key_data import key_words, pack_keys
 from ...op import LocalizeContext, Op, Sample, defop
@@ -245,7 +245,7 @@ def _new_dims(name: str, doc: str, *, infer: Callable[..., Any], evaluate: Evalu
     return defop(
         name, doc=doc, infer=infer, rule=_new_dims_rule, explicit="follow",
         jvp="zero", batch=_new_dims_batch,
-        evaluate=evaluate, arithmetic=False, facts=facts, resize=_new_dims_resize,
+        evaluate=evaluate, arithmetic=False, facts=(FRESH, *facts), resize=_new_dims_resize,
         padded=lambda context: None,            # what is drawn hangs on the whole shape
         localize=_new_dims_localize)
 
@@ -300,7 +300,7 @@ random_bits_block_p = defop(
     jvp="zero",
     evaluate=lambda lead, keys, *starts, bit_width, shape, whole, dims: threefry.random_bits(
         keys, bit_width, shape, whole, _all_starts(starts, dims, len(shape))),
-    arithmetic=False, facts=(GENERATED,))
+    arithmetic=False, facts=(FRESH, GENERATED))
 
 random_split_block_p = defop(
     "random_split_block",

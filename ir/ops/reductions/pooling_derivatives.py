@@ -15,6 +15,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...kernels.device_dimensions import lead_sizes, with_lead
+from ...kernels.selection import selected
 from ...kernels.windows import (
     Padding,
     padded,
@@ -38,6 +39,8 @@ from .pooling import (
     window_params,
     window_shape,
 )
+
+FEW = 64                        # elements of a window that are looked at one after the other
 
 
 def _gather_infer(tangents: ArrayType, x: ArrayType, *, select_prim: str, **params: Any) -> tuple:
@@ -100,7 +103,13 @@ def _selected(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints
     """
     neutral = extremum(x.dtype, select == "le")
     spread = padded(lead, x, neutral, padding, base_dilation)
-    flat = _flat_windows(windows(spread, window, strides, window_dilation), window)
+    views = windows(spread, window, strides, window_dilation)
+    if math.prod(window) <= FEW:
+        real = None if not skip_padding else windows(
+            padded(lead, np.ones(x.shape, bool), False, padding, base_dilation), window, strides,
+            window_dilation)
+        return _compared(views, real, select, window, neutral)
+    flat = _flat_windows(views, window)
     best = np.argmax if select == "ge" else np.argmin
     at = best(flat, -1)
     nan = np.isnan(flat) if x.dtype.kind not in "biu" else np.zeros((), bool)
@@ -117,6 +126,25 @@ def _selected(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints
         at = np.where(taken, following, first)
     at_neutral = np.take_along_axis(flat, at[..., None], -1)[..., 0] == neutral
     return at, at_neutral & ~nan.any(-1)
+
+
+def _compared(views: np.ndarray, real: np.ndarray | None, select: str, window: Ints, neutral: Any
+              ) -> tuple[np.ndarray, np.ndarray]:
+    """The same, an element of all windows after the other. real: what is compared."""
+    stays = np.greater_equal if select == "ge" else np.less_equal
+    at = np.zeros(views.shape[:views.ndim - len(window)], np.int8)
+    best = views[(..., *(0,) * len(window))]
+    nan = np.isnan(best)
+    for k, place in enumerate(np.ndindex(window)):
+        here = views[(..., *place)]
+        if k:
+            stay = stays(best, here)
+            if real is not None:
+                stay |= np.equal(real[(..., *place)], False)
+            at = selected(stay, at, np.int8(k))
+            best = selected(stay, best, here)
+            nan |= np.isnan(here)
+    return at, (best == neutral) & np.equal(nan, False)
 
 
 def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_prim: str,
@@ -192,6 +220,16 @@ def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_pr
     at, _ = _selected(lead, x, select_prim, window_dimensions, window_strides, padding, ones, ones)
     at = with_lead(at, lead, devices)
     spread = [spread_size(n, 1) + lo + hi for n, (lo, hi) in zip(local, padding, strict=True)]
+    out = np.zeros((*devices, *spread), source.dtype)
+    back = [(-lo, -hi) for lo, hi in padding]
+    if math.prod(window_dimensions) <= FEW:
+        given = with_lead(source, lead, devices)
+        # Backwards through windows is forwards through what they add to an element.
+        for k, place in reversed([*enumerate(np.ndindex(window_dimensions))]):
+            part = out[(..., *[slice(p, p + max(n * s - s + 1, 0), s) for p, n, s in zip(
+                place, at.shape[lead:], window_strides, strict=True)])]
+            part += selected(at == k, given, np.zeros((), given.dtype))
+        return padded(lead, out, 0, back, ones)
     within = np.unravel_index(at, window_dimensions)
     rank = at.ndim
     position = 0
@@ -200,10 +238,9 @@ def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_pr
     for d, (n, s) in enumerate(zip(spread, window_strides, strict=True)):
         start = np.arange(at.shape[lead + d]) * s
         position = position * n + start.reshape((-1,) + (1,) * (len(spread) - d - 1)) + within[d]
-    out = np.zeros((*devices, *spread), source.dtype)
     np.add.at(out.reshape(-1), np.broadcast_to(position, at.shape).reshape(-1),
               with_lead(source, lead, devices).reshape(-1))
-    return padded(lead, out, 0, [(-lo, -hi) for lo, hi in padding], ones)
+    return padded(lead, out, 0, back, ones)
 
 
 select_and_scatter_add_p = defop(

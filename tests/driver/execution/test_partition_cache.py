@@ -61,6 +61,18 @@ def test_what_differs_is_partitioned_by_itself() -> None:
     assert partitions(lambda: shifted(1)(X)) == 0
 
 
+def test_a_cell_that_is_run_again_is_partitioned_once() -> None:
+    def cell(source: str, file: str = "cell.py") -> Callable[[], Any]:
+        names: dict[str, Any] = {"st": st, "jnp": jnp}
+        exec(compile(source, file, "exec"), names)
+        return lambda: names["f"](X)
+    source = "f = st.jit(lambda x: jnp.tanh(x) * 3)"
+    assert partitions(cell(source)) == 1
+    assert partitions(cell(source)) == 0
+    assert partitions(cell("\n" + source)) == 1                      # its places are others
+    assert partitions(cell(source, "other.py")) == 1
+
+
 def test_signed_zeros_and_nan_are_told_apart() -> None:
     def times(zero: float) -> Any:
         return st.jit(lambda x: x * zero)(np.ones(1, np.float32))

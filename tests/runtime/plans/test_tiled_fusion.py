@@ -329,6 +329,16 @@ def test_a_lone_step_of_a_dying_operand_is_written_over_it():
         np.testing.assert_array_equal(run(x), np.maximum(x @ x.T, np.float32(0.5)))
 
 
+@pytest.mark.parametrize("view", [lambda o: o.reshape(40, 2, 20),
+                                  lambda o: lax.bitcast_convert_type(o, jnp.int32)])
+def test_an_operand_is_not_written_over_while_a_view_of_it_is_read(tiny, view):
+    def f(x):
+        o = x @ x.T
+        same = view(o)
+        return jnp.tanh(o), same * 2
+    assert_same(f, data(40, 40))
+
+
 def test_rows_of_two_sizes_read_one_number_of_each_device(tiny):
     def cut(x, y, low):
         low = low.reshape(())
@@ -349,6 +359,21 @@ def test_numbers_beside_narrow_floats_do_not_end_a_group(tiny):
     assert groups(f, *args) == [["mul", "add", "max", "mul", "sub", "tanh"]]
     one, other = both(f, *args)
     np.testing.assert_array_equal(one[0].view(np.uint16), other[0].view(np.uint16))
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, y: jnp.tanh(jnp.maximum(x * y + 1, 0) * 0.5 - y),
+    lambda x, y: (x * y - x, jnp.where(x < y, -x, abs(y)) + x, x / (y - y)),    # several results
+    lambda x, y: (x + y).reshape(5, -1) * jnp.float16(3) + x.reshape(5, -1),
+    lambda x, y: ((x + y).astype(jnp.float32) * 1.001, (x * y).astype(jnp.int32) + 1),
+    lambda x, y: lax.bitcast_convert_type(x * y, jnp.uint16) + jnp.uint16(1),
+    lambda x, y: (x.astype(jnp.int32).astype(jnp.float16) * y * x, (x * y).max(-1)),
+    lambda x, y: (x * 300 * y * 300 - x, x * 1e-4 * y * 1e-4 * 1e-2 - x * 1e-7)])
+def test_float16_is_rounded_as_each_result_is(tiny, f):
+    with np.errstate(all="ignore"):
+        x, y = data(40, 50, dtype=np.float16), data(40, 50, dtype=np.float16, seed=1)
+        y[::7] = x[::7]
+        assert_same(f, x, y)
 
 
 def test_what_a_group_would_compute_twice_is_computed_once():

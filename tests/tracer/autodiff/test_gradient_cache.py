@@ -162,3 +162,17 @@ def test_a_trace_is_not_kept_alive_by_what_is_recorded_again():
     for _ in range(3):
         traced(LOSSES["norm"], st.grad, X, X)
     assert builders() <= before
+
+
+def test_values_keep_the_users_names():
+    def loss(w, x):
+        hidden = jnp.tanh(x @ w)
+        out = hidden * 2
+        return (out ** 2).sum()
+
+    def step(w, x):
+        slope = st.grad(loss)(w, x)
+        return w - slope
+    texts = [str(st.jit(lambda w, x: step(w, x)).trace(X, X).jaxpr) for _ in range(3)]
+    assert texts[1:] == texts[:1] * 2
+    assert all(f" {name}: " in texts[0] for name in ("hidden", "out", "slope"))

@@ -18,6 +18,7 @@ from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of, to_type
 from ...operands.dtype_promotion import check_arraylike, convert
 from ...staging.constants import as_array
+from ...staging.memoized import memoized
 from ..creation.filled import eye
 from ..creation.ranges import arange
 from ..elementwise.arithmetic import absolute, log
@@ -57,6 +58,7 @@ def _permuted(b: Array, permutation: Array) -> Array:
                       (*[1] * (n - 1), b.shape[-1]))
 
 
+@memoized
 def solve(a, b):
     """The solution x of `a @ x = b`, for square matrices `a`.
 
@@ -91,6 +93,7 @@ def solve(a, b):
     return lax.squeeze(x, (x.ndim - 1,)) if vector else x
 
 
+@memoized
 def inv(a):
     """The inverses of the square matrices in the last two dimensions.
 
@@ -220,6 +223,7 @@ def _small_det(a: Any) -> Any:
     return total
 
 
+@memoized
 def det(a):
     """The determinants of the square matrices in the last two dimensions: [..., n, n] gives [...].
     """

@@ -1,0 +1,45 @@
+"""`numpy.where` without a branch for each element, on the bits of numbers.
+
+numpy copies one element after the other, as a condition says that no processor can foresee: ten
+times as long as to add it. Here a condition is an integer of ones or zeros, x where it is ones is
+y ^ ((x ^ y) & ones), and numpy does each of these on many elements at once.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..support.buffer_pool import empty
+
+PIECE = 1 << 16                 # elements at a time
+FEWEST = 1 << 13                # elements from which numpy's own takes longer
+_INTEGERS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def selected(which: Any, x: Any, y: Any) -> Any:
+    """x where `which` is true, else y; these are of one dtype."""
+    integer = _INTEGERS.get(x.dtype.itemsize)
+    if type(which) is not np.ndarray or which.size < FEWEST or integer is None or x.dtype.names:
+        return np.where(which, x, y)
+    out = empty(np.broadcast_shapes(which.shape, x.shape, y.shape), x.dtype)
+    _select(which, x.view(integer), y.view(integer), out.view(integer))
+    return out
+
+
+def _select(which: np.ndarray, x: Any, y: Any, out: np.ndarray) -> None:
+    """The same of bits, a part that stays in the cache after the other."""
+    if out.size > PIECE and len(out) > 1:
+        step = max(1, len(out) * PIECE // out.size)
+        for i in range(0, len(out), step):
+            w, a, b = (v if v.ndim < out.ndim or len(v) == 1 else v[i:i + step]
+                       for v in (which, x, y))
+            _select(w, a, b, out[i:i + step])
+        return
+    # What is repeated of a condition is looked at once.
+    which = which[tuple([slice(0, 1) if n == 0 else slice(None) for n in which.strides])]
+    ones = which.view(np.int8).astype(out.dtype)
+    np.negative(ones, out=ones)
+    np.bitwise_xor(x, y, out=out)
+    out &= ones
+    out ^= y
