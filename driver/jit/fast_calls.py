@@ -99,6 +99,8 @@ class CallCache:
                 data = [f(x) for f, x in zip(to_data, leaves, strict=True)]
         except (_Unusual, AttributeError, OverflowError, RecursionError, TypeError):
             return MISS
+        if gone and len({*map(id, leaves)}) < len(leaves):
+            return MISS                     # one that is donated may be read as another argument
         results = run(data)
         for i in gone:
             leaves[i].delete()
