@@ -196,9 +196,9 @@ class _Mapped:
         def spec(axis: int | None) -> PartitionSpec:
             return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, name)
 
-        def body(*flat: Any) -> Any:
+        def body(*flat_args: Any) -> Any:
             slices = [x if a is None else lax.squeeze(x, [a])
-                      for x, a in zip(flat, axes, strict=True)]
+                      for x, a in zip(flat_args, axes, strict=True)]
             args, kwargs = tree.unflatten(in_tree, slices)
             rest = iter(args)
             given = [statics[i] if i in statics else next(rest) for i in range(count)]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import issubdtype
+from ...ir.support.caches import cached
 from ...ir.values.array import Array
 from .. import jnp, lax
 from ..operands.dtype_promotion import convert
@@ -145,7 +146,7 @@ _MAKERS: dict[str, Callable[[], PRNGImpl]] = {
 NAMES = tuple(_MAKERS)
 
 
-@functools.cache
+@cached(len(NAMES), "generators of random numbers")
 def counter_generator(name: str) -> PRNGImpl:
     """The generator of this name, of `NAMES`."""
     return _MAKERS[name]()
