@@ -47,15 +47,14 @@ def kept_values(program: Program, wanted: Sequence[Atom], policy: Policy) -> Kep
     again: list[Equation] = []
     for eqn in reversed(program.eqns):
         mask = [v in needed for v in eqn.outvars]
-        parts = None
-        if not eqn.effects:                     # debugging shows both computations
-            if not any(mask):
-                continue
-            if policy(eqn.op, *[a.aval for a in eqn.invars], **eqn.params):
-                values += [v for v, m in zip(eqn.outvars, mask, strict=True) if m]
-                continue
-            rule = _INSIDE.get(eqn.op.name)
-            parts = None if rule is None else rule(eqn, mask, policy)
+        if not (any(mask) or eqn.effects):
+            continue
+        if policy(eqn.op, *[a.aval for a in eqn.invars], **eqn.params):
+            values += [v for v, m in zip(eqn.outvars, mask, strict=True) if m]
+            continue
+        # what shows values does so each time that they are computed
+        rule = None if eqn.effects else _INSIDE.get(eqn.op.name)
+        parts = None if rule is None else rule(eqn, mask, policy)
         if parts is not None:
             changed[id(eqn)] = parts.first
             values += parts.values

@@ -104,3 +104,24 @@ def test_as_much_is_computed_again_as_in_jax(name: str, policy: str) -> None:
 
     assert counts(st, wrapped(st), "sin", "cos") == counts(
         real_jax(), wrapped(real_jax()), "sin", "cos")
+
+
+@pytest.mark.parametrize("policy", ["nothing", "everything", "names"])
+def test_what_is_printed_again(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A print is a value, too: it is kept, or done each time that it is computed again."""
+    def shown(L: Any) -> str:
+        name = L.ad_checkpoint.checkpoint_name
+
+        def f(x: Any) -> Any:
+            y = name(x + 1.0, "y")
+            L.debug.print("y: {}", y)
+            return name(L.numpy.exp(y * 2.0), "w")
+
+        policies = L.checkpoint_policies
+        chosen = {"nothing": policies.nothing_saveable, "everything": policies.everything_saveable,
+                  "names": policies.save_any_names_but_these("w")}[policy]
+        L.grad(L.checkpoint(f, policy=chosen))(2.0)
+        L.effects_barrier()
+        return capsys.readouterr().out
+
+    assert shown(st) == shown(real_jax())
