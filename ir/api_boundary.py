@@ -38,6 +38,8 @@ _SPECIAL = frozenset(f"__{name}__" for name in (
     "format", "reduce", "dlpack", "iter", "len", "setitem", "delitem"))
 _ARRAY_FUNCTIONS = f"{PACKAGE}.tracer.jnp."
 _LONGEST = 60
+_FILTERED = ("For simplicity, the traceback is without frames of the package; "
+             "JAX_TRACEBACK_FILTERING=off shows them.")
 _DONE = "_passed_boundary"
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
          "divmod": "divmod", "pow": "**", "matmul": "@", "and": "&", "or": "|", "xor": "^",
@@ -321,9 +323,11 @@ def _filter(error: Exception, trace: TracebackType | None, kept: list[TracebackT
             "The stack trace below excludes the frames of the package; its whole is this one.")
         cause.__cause__ = error.__cause__
         error.__cause__ = cause.with_traceback(trace)
-    elif hidden and config.read("jax_traceback_filtering") == "quiet_remove_frames":
-        error.add_note("For simplicity, the traceback is without frames of the package; "
-                       "JAX_TRACEBACK_FILTERING=off shows them.")
+    elif mode == "quiet_remove_frames" and hidden and _FILTERED not in getattr(
+            error, "__notes__", ()) and (
+            not hasattr(error, "diagnostic") and hidden[-1] is not _last(trace) or
+            config.read("jax_traceback_filtering") == mode):
+        error.add_note(_FILTERED)
     error.__traceback__ = _linked_traceback(kept)
     _drop_contexts(error)
 

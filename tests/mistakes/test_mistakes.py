@@ -160,6 +160,28 @@ def test_quiet_removal_is_told_where_it_is_asked_for():
     assert any("without frames of the package" in note for note in caught.value.__notes__)
 
 
+def test_an_exception_of_the_users_tells_once_that_frames_are_left_out():
+    @st.jit
+    def inner(x):
+        raise ValueError("inner")
+
+    @st.jit
+    def outer(x):
+        try:
+            inner(x)
+        except ValueError as e:
+            raise TypeError("outer") from e
+
+    with pytest.raises(TypeError) as caught:
+        outer(1.0)
+    (note,) = caught.value.__notes__
+    assert note.startswith("For simplicity")
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(TypeError) as caught:        # ours say what helps
+        st.jit(lambda x: st.jit(lambda x: x)("text"))(1.0)
+    assert not hasattr(caught.value, "__notes__")
+
+
 def test_traceback_filtering_is_one_of_jax_s_modes():
     with pytest.raises(ValueError, match="new enum value must be in"):
         st.config.update("jax_traceback_filtering", "sometimes")
