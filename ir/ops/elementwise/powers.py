@@ -164,7 +164,7 @@ def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return out
     # As of XLA, which takes angles and logarithms apart: 0 ** 0 = 1, and what turns without end is
     # undefined.
-    undefined = np.isinf(x) | (x == 0) & (y.imag != 0)
+    undefined = np.isinf(x) | (x == 0) & (np.imag(y) != 0)
     out = np.where(undefined, out.dtype.type(complex(np.nan, np.nan)), out)
     return np.where(y == 0, np.ones((), x.dtype), out)
 
