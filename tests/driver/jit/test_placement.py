@@ -283,7 +283,7 @@ def test_compiler_options_of_nobody_are_refused():
                                match=f"No such compile option: '{[*given][0]}'"):
                 attempt()
     for given in ({"exec_time_optimization_effort": 0.0}, {"xla_embed_ir_in_executable": True}, {},
-                  None, {"objective": None}):
+                  {"memory_fitting_level": 1, "optimization_level": 1}, None, {"objective": None}):
         np.testing.assert_array_equal(st.jit(f, compiler_options=given)(DATA), DATA * 2)
         np.testing.assert_array_equal(st.jit(f).lower(DATA).compile(given)(DATA), DATA * 2)
 
