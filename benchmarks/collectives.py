@@ -164,7 +164,7 @@ def _computation(program: Any, device: Any) -> tuple[float, float, float]:
     operations of its products.
     """
     work = importlib.import_module("shardtrace.partitioner.cost.work")
-    held, found = work.buffers(program), (0.0, 0.0, 0.0)
+    moved, found = work.moved_bytes(program, device.keeps_rows), (0.0, 0.0, 0.0)
     for eqn in program.eqns:
         inner = [_computation(p, device) for p in work.bodies(eqn)]
         more = (0.0, 0.0, 0.0)
@@ -172,7 +172,7 @@ def _computation(program: Any, device: Any) -> tuple[float, float, float]:
             more = tuple(work.trips(eqn) * (max if eqn.op.name == "cond" else sum)(part)
                          for part in zip(*inner, strict=True))
         elif eqn.op.collective is None:
-            seconds = work.equation_seconds(eqn, held, device)
+            seconds = work.equation_seconds(eqn, moved[eqn], device)
             product = eqn.op.arithmetic and work.info_of(eqn).is_product
             more = (seconds, 0.0, work.equation_flops(eqn)) if product else (0.0, seconds, 0.0)
         found = tuple(a + b for a, b in zip(found, more, strict=True))

@@ -66,15 +66,17 @@ class _Plan(NamedTuple):
     def peak(self) -> int:
         return self.memory.peak_bytes
 
-    def longer_than(self, other: _Plan) -> float:
+    def longer_than(self, other: _Plan, most: float = 0.0) -> float:
         """How many times as long a step takes on the hardware as by another plan, at least:
-        whether exchanges overlap with computation, or nothing does.
+        whether exchanges overlap with computation, or nothing does. Up to `most` it may be less.
         """
         topology = Topology.of(self.objective.hardware, self.local.mesh.shape)
-        own, others = (_schedule.times(p.local, topology) for p in (self, other))
-        return min(own.step / max(others.step, 1e-18),
-                   (own.compute + own.communication)
-                   / max(others.compute + others.communication, 1e-18))
+        own, others = (sum(_schedule.totals(p.local, topology)) for p in (self, other))
+        one_by_one = own / max(others, 1e-18)
+        if one_by_one <= most:
+            return one_by_one
+        own, others = (_schedule.times(p.local, topology).step for p in (self, other))
+        return min(own / max(others, 1e-18), one_by_one)
 
 
 def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
@@ -127,7 +129,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
         xla = plan(objective._replace(name="xla"))
         if _exchanges(taken) != _exchanges(xla):
             taken = _shorter_or_lighter(taken, xla, grows)
-    if taken.longer_than(usual) > 1:        # which needs too much memory: what lies between?
+    if taken.longer_than(usual, 1.0) > 1:        # which needs too much memory: what lies between?
         for weight in WEIGHTS:
             taken = _shorter_or_lighter(plan(objective._replace(weight=weight, no_repeats=True)),
                                         taken)
@@ -186,9 +188,8 @@ def plans_made(local: Program, objective: Objective) -> int:
 def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
     """Of two plans the one whose steps are shorter; where devices hold more, in proportion to it.
     """
-    longer = own.longer_than(other)
-    fits = not grows or longer * own.peak <= MAX_PEAK_RATIO * other.peak
-    return own if longer <= 1 and fits else other
+    most = min(1.0, MAX_PEAK_RATIO * other.peak / max(own.peak, 1)) if grows else 1.0
+    return own if own.longer_than(other, most) <= most else other
 
 
 def _lighter(objective: Objective) -> Iterator[Objective]:

@@ -13,7 +13,7 @@ from ..ir.diagnostics.diagnostic import clipped
 from ..ir.diagnostics.errors import ShardtraceError, VerificationError
 from ..ir.passes import Pass, run_passes
 from ..ir.program import Level, Program
-from ..ir.settings.context import config
+from ..ir.settings.context import STATE, config
 from ..ir.settings.phases import in_phase
 from ..ir.source.location import is_ours
 from ..ir.verify import verify
@@ -50,6 +50,8 @@ def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
             for letter, step, _, after in done[:-1]:
                 dump.write_step(letter, step, after)
             dump.write(stage, program)
+        for observer in STATE.on_stage:
+            observer(stage, program)
         yield stage, program
 
 

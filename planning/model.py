@@ -29,9 +29,8 @@ from ..ir.types import Entries
 from ..partitioner.choice.costs import local_cost
 from ..partitioner.choice.layouts import LayoutTable
 from ..partitioner.choice.strategies import Strategy, StrategyTable
-from ..partitioner.cost.buffers import buffers
+from ..partitioner.cost.kernels import moved_bytes
 from ..partitioner.cost.prices import Objective, exchanges_of
-from ..partitioner.cost.work import equation_bytes
 from ..partitioner.factors import RuleInfo
 from ..partitioner.redistribution.redistribute import plan
 from .groups import Group, Groups, Use
@@ -134,7 +133,7 @@ class Model:
             tensors = [t for t, a in enumerate(atoms) if isinstance(a, Var) and info.places[t]]
             if not tensors:
                 continue
-            moved = equation_bytes(eqn, buffers(use.program)) * self.prices.traffic * use.runs
+            moved = moved_bytes(use.program)[eqn] * self.prices.traffic * use.runs
             if not moved and not info.has_other_kinds:
                 continue
             t = max(tensors, key=[*map(len, info.places)].__getitem__)
@@ -220,7 +219,7 @@ class Model:
         if not touched:
             return None
         found = self._strategies(use.equation.instance, use, info)
-        moved = equation_bytes(eqn, buffers(use.program)) * self.prices.traffic
+        moved = moved_bytes(use.program)[eqn] * self.prices.traffic
         largest = max(touched, key=lambda t: math.prod(atoms[t].aval.shape))
         costs = []
         for s in found:

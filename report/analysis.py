@@ -5,6 +5,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.program import Program
 from ..ir.support.collector import collector_paused
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.cost.figures import Figures, figures
@@ -23,6 +24,12 @@ from .reasons.explain_collective import Reasons
 from .root_causes import RootCause, root_causes
 
 
+def costed_collectives(program: Program, topology: Topology
+                       ) -> list[tuple[CollectiveRecord, float]]:
+    """The collectives of a LOCAL program in order, with the seconds of one run of each."""
+    return [(r, exchange_seconds(topology, r)) for r in collectives(program)]
+
+
 class Analysis:
     """The collectives of a partitioned program with their causes, and the totals.
 
@@ -39,8 +46,8 @@ class Analysis:
         self.name = name or local.name
         with collector_paused():
             self.collectives = tuple([ExplainedCollective(
-                r, exchange_seconds(topology, r), lambda: self.reasons, self._suggestions)
-                for r in collectives(local)])
+                r, seconds, lambda: self.reasons, self._suggestions)
+                for r, seconds in costed_collectives(local, topology)])
         self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
 
     @functools.cached_property

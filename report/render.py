@@ -10,6 +10,7 @@ from ..ir.support.html import escaped, grid, listed, page
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..ir.text.prose import wrapped
+from ..partitioner.collectives import CollectiveRecord
 from .advice.changes import Argument, pattern_of, rows
 from .advice.suggestion import Suggestion
 from .analysis import Analysis
@@ -45,10 +46,15 @@ def totals(e: Analysis) -> list[tuple[str, str]]:
 
 
 def heading(c: ExplainedCollective) -> str:
+    return record_heading(c.record, c.time)
+
+
+def record_heading(c: CollectiveRecord, seconds: float) -> str:
+    """A collective, that takes so many seconds each time, in a line."""
     times = f" x {c.count}" if c.count != 1 else ""
     over = ", ".join(map(str, c.mesh_axes))
     return (f"{c.kind} over {over} ({c.group_size} devices): {quantity(c.received_bytes, 'B')}"
-            f"{times}, {duration(c.time)}{' each' if c.count != 1 else ''}")
+            f"{times}, {duration(seconds)}{' each' if c.count != 1 else ''}")
 
 
 def header(e: Analysis) -> list[str]:

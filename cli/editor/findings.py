@@ -4,6 +4,7 @@ Positions are those of the protocol: lines and columns from 0, columns in units 
 """
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -51,10 +52,15 @@ class Findings:
         self.path, self.text = path, Text(source)
         self.names = Names(source)
         self.problems: list[dict[str, Any]] = []
-        self.forget_programs()
+        self._forget_programs()
 
-    def forget_programs(self) -> None:
-        """Nothing is known of programs, as at first; problems stay."""
+    def without_programs(self) -> Findings:
+        """Findings of the same file that know nothing of programs yet; problems are the same."""
+        other = copy.copy(self)
+        other._forget_programs()
+        return other
+
+    def _forget_programs(self) -> None:
         self._types: dict[tuple[int, ...], dict[str, None]] = {}      # by the place of a name
         self._told: dict[tuple[int, ...], dict[str, None]] = {}
         self._causes: dict[tuple[int, ...], dict[tuple[Any, ...], None]] = {}
@@ -75,10 +81,10 @@ class Findings:
             "problems": self.problems}
 
     def add(self, data: dict[str, Any]) -> None:
-        """What is known of one program (`source_data`)."""
+        """What is known of one program: `source_data`, or `type_data` or `moved_data` alone."""
         ways = Ways(data)
         own = {n for n, f in enumerate(data["files"]) if f["path"] == self.path}
-        for n, v in enumerate(data["values"]):
+        for n, v in enumerate(data.get("values", ())):
             place = data["places"][v["place"]] if v["place"] >= 0 else None
             if place is None:
                 at = self.names.parameter(data["name"], v["name"]) if v["inside"] < 0 else None
@@ -92,7 +98,7 @@ class Findings:
                 if where is not None:
                     self._told.setdefault(where, {})[ways.told(n)] = None
                     self._lead(where, data, self._roots(ways, n))
-        for c in data["collectives"]:
+        for c in data.get("collectives", ()):
             place = data["places"][c["place"]] if c["place"] >= 0 else None
             if place is None or place[0] not in own:
                 continue

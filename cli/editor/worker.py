@@ -26,20 +26,26 @@ from typing import Any
 from ... import runtime, tracer
 from ...driver.execution.call_capture import unwatched
 from ...driver.execution.programs import further
+from ...ir.program import Program
+from ...ir.settings.context import STATE, config
 from ...ir.support.lazy import load_all
+from ...ir.support.scopes import override
 from ...ir.text.parse import parse_program
+from ...partitioner.cost.topology import Topology
+from ...report.analysis import costed_collectives
 from ...report.explanation import Explanation
 from ...report.views.costs import fix_data
-from ...report.views.data import source_data
+from ...report.views.data import moved_data, source_data, type_data
 from ..discovery import PythonFile
 from ..isolated import Isolated, Tell
 from ..problems import Problem
 from ..targets import Found, FoundFunction
 from .findings import ERROR, WARNING, Findings
 
-_TELL_EVERY = 0.1        # seconds at most between what is told while a file runs
+_TELL_EVERY = 0.05       # seconds at most between what is told while a file runs
 _FILES = 2               # whose programs are learned from
 _MOST_EQUATIONS = 5_000          # of the programs of a file that are
+_LONG = 500              # equations of a program that takes a while to plan
 
 _WARM = """
 import numpy as np
@@ -146,29 +152,49 @@ def answer(asked: dict[str, Any], tell: Tell) -> None:
 
 def look(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
     """Types, collectives, errors of a file: what can be had at once; while it is running, those of
-    the functions that it has called so far. Then all that again with the reasons.
+    the functions that it has called so far, and of a long one before other plans are compared. Then
+    all that again with the reasons.
     """
-    found, added, told = _findings(asked), [], 0.0
+    found, told, typed, added = _findings(asked), 0.0, set[Program](), list[Explanation]()
+
+    def running(planned: Sequence[dict[str, Any]] = ()) -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL_EVERY:
+            data = found.data()
+            tell({**data, "lenses": [*data["lenses"], *planned], "running": True})
+            told = time.monotonic()
+
+    def on_stage(stage: str, program: Program) -> None:
+        if stage == "resolved":
+            typed.add(program)
+            found.add(type_data(program))
+            if len(program.eqns) >= _LONG:
+                running()
+        elif stage == "optimized" and len(program.eqns) >= _LONG:
+            topology = Topology.of(asked.get("hardware") or config.read("shardtrace_hardware"),
+                                   program.mesh.shape)
+            own = found.without_programs()
+            own.add(moved_data(costed_collectives(program, topology)))
+            running(own.data()["lenses"])
 
     def add(e: Explanation) -> None:
-        found.add(source_data(e, False))
+        if e.partitioned.resolved not in typed:
+            found.add(type_data(e.partitioned.resolved))
+        found.add(moved_data([(c.record, c.time) for c in e.collectives]))
         added.append(e)
 
     def meet(e: Explanation) -> None:
-        nonlocal told
         add(e)
-        if time.monotonic() - told > _TELL_EVERY:
-            tell({**found.data(), "running": True})
-            told = time.monotonic()
+        running()
 
-    explanations = _explained(asked, found, meet)
+    explanations = _explained(asked, found, meet, on_stage)
     for e in explanations:
         if e not in added:
             add(e)
     tell(found.data())
-    found.forget_programs()
+    found = found.without_programs()
     for e in explanations:
-        found.add(source_data(e, True))
+        found.add(source_data(e))
     tell(found.data())
     return explanations
 
@@ -202,10 +228,13 @@ def _findings(asked: dict[str, Any]) -> Findings:
 
 
 class _ExplainedFile(PythonFile):
-    """A file whose functions are explained when it calls them first. meet: is given these."""
+    """A file whose functions are explained when it calls them first. meet: is given these;
+    on_stage: the stages of the first plan for each.
+    """
 
-    def __init__(self, asked: dict[str, Any], meet: Callable[[Explanation], None]) -> None:
-        self._hardware, self._meet = asked.get("hardware"), meet
+    def __init__(self, asked: dict[str, Any], meet: Callable[[Explanation], None],
+                 on_stage: Callable[[str, Program], None]) -> None:
+        self._hardware, self._meet, self._on_stage = asked.get("hardware"), meet, on_stage
         self._explanations: dict[Found, Explanation] = {}
         super().__init__(Path(asked["path"]), argparse.Namespace(
             verb="explain", seconds=asked["seconds"], args=None, arg=None, mesh=None, jax=False,
@@ -217,21 +246,30 @@ class _ExplainedFile(PythonFile):
 
     def explained(self, function: Found) -> Explanation:
         if function not in self._explanations:
-            self._explanations[function] = function.explain(self._hardware)
+            stages: set[str] = set()
+
+            def observe(stage: str, program: Program) -> None:
+                if stage not in stages:      # those of other plans come again
+                    stages.add(stage)
+                    self._on_stage(stage, program)
+            with override(STATE, on_stage=[observe]):
+                self._explanations[function] = function.explain(self._hardware)
         return self._explanations[function]
 
 
-def _explained(asked: dict[str, Any], found: Findings, meet: Callable[[Explanation], None] =
-               lambda e: None) -> list[Explanation]:
+def _explained(asked: dict[str, Any], found: Findings,
+               meet: Callable[[Explanation], None] = lambda e: None,
+               on_stage: Callable[[str, Program], None] = lambda stage, program: None
+               ) -> list[Explanation]:
     """Of the functions of a file; what went wrong is added to what is found. meet: is given those
-    that it calls as it does.
+    that it calls as it does; on_stage: the stages of the first plan for each.
     """
     explanations: list[Explanation] = []
     problems: list[Exception] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            file = _ExplainedFile(asked, meet)
+            file = _ExplainedFile(asked, meet, on_stage)
             functions, _ = file.all(advise=False)
             problems += [*file.problems, *([file.failed] if file.failed else [])]
         except Problem as problem:

@@ -28,6 +28,8 @@ class ThreadState(threading.local):
     check_vma: whether types track over which Manual axes a value varies.
     overrides: configuration values of this thread's `with` blocks.
     on_equation: observers of traces (tracer/host/debug.py).
+    on_stage: observers of partitions, called with a stage's name and what it leaves as soon as that
+      is there; of plans that are compared, with the stages of each.
     eager_meshes: concrete meshes on which ops run at once may live besides those of their operands,
       while a transformation outside of jit is under way.
     named_axes: (name, size) of the vmapped axes that collectives can name, innermost last.
@@ -48,6 +50,7 @@ class ThreadState(threading.local):
         self.eager_arguments: Any = None   # of the call that is traced to be run at once
         self.check_vma: bool = True        # False inside shard_map(..., check_vma=False)
         self.on_equation: list[Any] = []
+        self.on_stage: list[Any] = []
         self.eager_meshes: tuple[Mesh, ...] = ()
         self.named_axes: tuple[tuple[Any, int], ...] = ()
         self.mapped_mesh_axes: frozenset[str] = frozenset()

@@ -184,15 +184,16 @@ def _is_near(file: str, folder: str) -> bool:
 UNKNOWN = Location.at("<unknown>", 0)
 
 
+@cached(64, "columns of the instructions of functions")
+def _positions(code: CodeType, file: str) -> list[tuple]:
+    return list(code.co_positions())
+
+
 @cached(4096, "columns of an instruction")
 def _span_of(code: CodeType, lasti: int, file: str) -> tuple:
-    index = lasti // 2
-    positions = None
-    for i, candidate in enumerate(code.co_positions()):
-        if i == index:
-            positions = candidate
-            break
-    line, end_line, column, end_column = positions or (None, None, None, None)
+    positions, index = _positions(code, file), lasti // 2
+    line, end_line, column, end_column = (
+        positions[index] if index < len(positions) else (None, None, None, None))
     if line is None:
         line = end_line = code.co_firstlineno
     if column is None:

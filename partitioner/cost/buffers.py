@@ -95,15 +95,12 @@ def kind_of(eqn: Equation) -> Kind:
 
 @dataclass
 class Buffers:
-    """root: value -> the value whose buffer it is. fused: values that are never written. moved:
-    (value, equation that reads it, directly or fused) where its elements go to other places.
+    """root: value -> the value whose buffer it is. fused: values that are never written. kinds: of
+    the equations.
     """
     root: dict[Var, Var] = field(default_factory=dict)
     fused: set[Var] = field(default_factory=set)
-    made: dict[Var, int] = field(default_factory=dict)
-    last: dict[Var, int] = field(default_factory=dict)
     kinds: list[Kind] = field(default_factory=list)
-    moved: set[tuple[Var, int]] = field(default_factory=set)
 
     def of(self, atom: Atom) -> Var | None:
         """The value that has the buffer; None for scalars in the program text."""
@@ -125,7 +122,7 @@ def buffers(program: Program, key: str = KEY) -> Buffers:
 
 def _buffers(program: Program, masks_are_written: bool) -> Buffers:
     out = Buffers()
-    eqns, root, made = program.eqns, out.root, out.made
+    eqns, root = program.eqns, out.root
     kinds = out.kinds = [kind_of(eqn) for eqn in eqns]
     readers: dict[Atom, list[int]] = {}
     for i, eqn in enumerate(eqns):
@@ -134,8 +131,6 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
                 source = out.of(a)
                 if source is not None and nbytes(a.aval) == nbytes(v.aval):
                     root[v] = source
-        for v in eqn.outvars:
-            made[v] = i
         if not eqn.outvars or eqn.outvars[0] in root:
             continue
         for n, a in enumerate(eqn.invars):
@@ -168,7 +163,6 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
         for eqn, kind in zip(eqns, kinds, strict=True):
             if kind.reduction and not kind.elementwise:
                 _write(eqn, makers, out)
-    _lifetimes(program, out)
     return out
 
 
@@ -187,32 +181,6 @@ def _write(eqn: Equation, makers: dict[Atom, Equation], out: Buffers) -> None:
 
 def _of_floats(eqn: Equation) -> bool:
     return all([issubdtype(a.aval.dtype, np.floating) for a in (*eqn.invars, *eqn.outvars)])
-
-
-def _lifetimes(program: Program, out: Buffers) -> None:
-    """last: the last equation that reads a buffer, directly or inside of a fusion; moved."""
-    end, root, fused, last = len(program.eqns), out.root, out.fused, out.last
-    for a in program.outvars:
-        source = out.of(a)
-        if source is not None:
-            last[source] = end
-    for i in reversed(range(end)):
-        eqn, at, moves = program.eqns[i], i, out.kinds[i].rearranged
-        if eqn.outvars:
-            v = eqn.outvars[0]
-            if v in root:
-                continue
-            if v in fused and len(eqn.outvars) == 1:
-                at = last.get(v, i)
-                moves = moves or (v, at) in out.moved
-        for a in eqn.invars:
-            if type(a) is Literal:
-                continue
-            source = root.get(a, a)          # type: ignore[call-overload]
-            if moves:
-                out.moved.add((source, at))
-            if last.get(source, -1) < at:
-                last[source] = at
 
 
 def grouped(eqn: Equation, n: int, order: Sequence[int] | None = None) -> bool:

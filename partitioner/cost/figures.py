@@ -41,4 +41,4 @@ def figures(program: Program, topology: Topology, donated: Sequence[bool] = ()) 
     """The figures of a LOCAL program."""
     received = sum(e.received_bytes * e.count for e in each_collective(program))
     return Figures(received, times(program, topology), memory(program, donated),
-                   program_work(program))
+                   program_work(program, topology.hardware.keeps_rows))

@@ -58,6 +58,11 @@ class Hardware(NamedTuple):
     def __hash__(self) -> int:
         return hash(self.key)
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Do its kernels keep rows at hand that they reduce (kernels.py)?"""
+        return self.kind == "switch"
+
     def peak_of(self, dtype: Any) -> float:
         """FLOP/s of a matrix product of this dtype.
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...ir.program import Equation, Program, Var
+from ...ir.program import Equation, Literal, Program, Var
 from ...ir.source.location import UNKNOWN, Location
-from .buffers import WRITTEN, buffers, in_place, is_copied, nbytes
+from .buffers import WRITTEN, Buffers, buffers, in_place, is_copied, nbytes
 from .operations import BLOCK, CUMULATIVE
 from .work import bodies
 
@@ -86,6 +86,7 @@ class _Sweep:
 def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = None) -> _Sweep:
     """free: parameters whose buffers end with their last use. timeline: gets a moment each."""
     held = buffers(program, WRITTEN)
+    last, moved = _last_uses(program, held)
     alive: dict[Var, tuple[int, Equation | None]] = {}        # bytes, and what made it
     for v in (*program.invars, *program.constvars):
         alive[v] = (nbytes(v.aval), None)
@@ -94,10 +95,10 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
     best = _Sweep(live, UNKNOWN, [])
     at_peak = dict(alive)
     ends: dict[int, list[Var]] = {}
-    for v, i in held.last.items():
+    for v, i in last.items():
         ends.setdefault(i, []).append(v)
     for v in free:
-        if v not in held.last:
+        if v not in last:
             ends.setdefault(0, []).append(v)
     for i, eqn in enumerate(program.eqns):
         ending = [v for v in ends.get(i, ()) if v in alive and v not in pinned]
@@ -113,7 +114,7 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
             # a loop writes what it carries where it was
             for v in made:
                 taken = next((u for u in ending if alive[u][0] == nbytes(v.aval)
-                              and (u, i) not in held.moved), None)
+                              and (u, i) not in moved), None)
                 if taken is not None:
                     live -= alive.pop(taken)[0]
                     ending.remove(taken)
@@ -126,13 +127,44 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         if most > best.peak:
             best = _Sweep(most, eqn.location, inside.held)
             at_peak = dict(alive)
-        for v in (*ending, *(v for v in made if v not in held.last)):
+        for v in (*ending, *(v for v in made if v not in last)):
             if v in alive:
                 live -= alive.pop(v)[0]
     own = [Held(_label(v, eqn), v.aval.str_short(True), n, eqn.location if eqn else UNKNOWN)
            for v, (n, eqn) in at_peak.items()]
     best.held = sorted((*own, *best.held), key=lambda h: -h.nbytes)
     return best
+
+
+def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tuple[Var, int]]]:
+    """Of each buffer the last equation that reads it, directly or inside of a fusion; and which
+    equations read one, likewise, whose elements go to other places.
+    """
+    end, root, fused = len(program.eqns), held.root, held.fused
+    last: dict[Var, int] = {}
+    moved: set[tuple[Var, int]] = set()
+    for a in program.outvars:
+        source = held.of(a)
+        if source is not None:
+            last[source] = end
+    for i in reversed(range(end)):
+        eqn, at, moves = program.eqns[i], i, held.kinds[i].rearranged
+        if eqn.outvars:
+            v = eqn.outvars[0]
+            if v in root:
+                continue
+            if v in fused and len(eqn.outvars) == 1:
+                at = last.get(v, i)
+                moves = moves or (v, at) in moved
+        for a in eqn.invars:
+            if type(a) is Literal:
+                continue
+            source = root.get(a, a)          # type: ignore[call-overload]
+            if moves:
+                moved.add((source, at))
+            if last.get(source, -1) < at:
+                last[source] = at
+    return last, moved
 
 
 def _label(v: Var, eqn: Equation | None) -> str:

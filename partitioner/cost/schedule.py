@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...ir.ops.communication.collective_kinds import Use, each_collective
+from ...ir.ops.communication.collective_kinds import collective_of
 from ...ir.program import Atom, Equation, Literal, Program
-from .buffers import Buffers, buffers
+from ...ir.support.named_tuple import NamedTuple
+from .kernels import moved_bytes
 from .links import collective_seconds
 from .topology import NETWORK, Topology
 from .work import bodies, equation_seconds, trips
@@ -65,18 +66,64 @@ def times(program: Program, topology: Topology) -> Times:
     key = ("times", topology)
     found = program.memo.get(key)
     if found is None:
-        found = program.memo[key] = _times(program, topology)
+        run = Run(topology)
+        found = program.memo[key] = Times(run.program_seconds(program), *totals(program, topology))
     return found
 
 
-def _times(program: Program, topology: Topology) -> Times:
-    uses = {id(exchange.equation): exchange for exchange in each_collective(program)}
-    run = _Run(topology, uses)
-    end = run.program(program, [0.0] * len(program.invars), _State())
-    return Times(max([end.clock, end.compute, *end.links.values()]), *run.total(program))
+def totals(program: Program, topology: Topology) -> tuple[float, float]:
+    """Seconds of all computation, and of all collectives of a LOCAL program, one after the other.
+    """
+    key = ("totals", topology)
+    found = program.memo.get(key)
+    if found is None:
+        found = program.memo[key] = _totals(program, topology)
+    return found
 
 
-class _State:
+def _totals(program: Program, topology: Topology) -> tuple[float, float]:
+    computation = communication = 0.0
+    costs = _costs(program, topology)
+    for eqn, seconds in zip(program.eqns, costs.seconds, strict=True):
+        if eqn.op.subprograms and (nested := bodies(eqn)):
+            each = list(zip(*[totals(p, topology) for p in nested], strict=True))
+            a, b = map(max, each) if eqn.op.name == "cond" else (
+                sum(one) * trips(eqn) for one in each)
+            computation, communication = computation + a, communication + b
+        elif eqn.op.collective is not None:
+            communication += seconds
+        else:
+            computation += seconds
+    return computation, communication
+
+
+class _Costs(NamedTuple):
+    """seconds: of each equation of a program; links: that a collective uses, by its number."""
+    seconds: list[float]
+    links: dict[int, list[str]]
+
+
+def _costs(program: Program, topology: Topology) -> _Costs:
+    key = ("costs", topology)
+    found = program.memo.get(key)
+    if found is None:
+        device = topology.hardware
+        moved = moved_bytes(program, device.keeps_rows)
+        found = program.memo[key] = _Costs([], {})
+        for n, eqn in enumerate(program.eqns):
+            if eqn.op.collective is None:
+                found.seconds.append(equation_seconds(eqn, moved[eqn], device))
+                continue
+            exchange = collective_of(eqn)
+            found.seconds.append(0.0 if exchange is None else exchange_seconds(topology, exchange))
+            if exchange is not None:
+                spans = topology.spans(exchange.mesh_axes)
+                found.links[n] = ["network" if s.dim == NETWORK else f"links {s.dim}"
+                                  for s in spans] or ["links 0"]
+    return found
+
+
+class State:
     """When each stream is free again. clock: the latest end so far."""
 
     __slots__ = ("clock", "compute", "links", "ready")
@@ -87,50 +134,36 @@ class _State:
         self.ready: list[float] = []
 
 
-class _Run:
-    def __init__(self, topology: Topology, uses: dict[int, Use]) -> None:
-        self.topology, self.uses = topology, uses
-        self.seconds: dict[int, float] = {}
-        self.totals: dict[int, tuple[float, float]] = {}
-        self.bodies: dict[int, tuple[float, float]] = {}
+class Run:
+    """One run of programs, equation by equation."""
 
-    def cost(self, eqn: Equation, held: Buffers) -> float:
-        found = self.seconds.get(id(eqn))
-        if found is None:
-            exchange = self.uses.get(id(eqn))
-            found = self.seconds[id(eqn)] = (
-                equation_seconds(eqn, held, self.topology.hardware) if exchange is None
-                else exchange_seconds(self.topology, exchange))
-        return found
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.bodies: dict[int, tuple[float, float]] = {}
 
     def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
         """Called with when an equation runs; see timeline.py."""
 
-    def links(self, exchange: Use) -> list[str]:
-        spans = self.topology.spans(exchange.mesh_axes)
-        return ["network" if s.dim == NETWORK else f"links {s.dim}" for s in spans] or ["links 0"]
-
-    def program(self, program: Program, given: list[float], state: _State) -> _State:
+    def program(self, program: Program, given: list[float], state: State) -> State:
         """Run a program whose parameters are there at `given`; `ready` are its results."""
         ready: dict[Atom, float] = dict(zip(program.invars, given, strict=True))
-        held = buffers(program)
-        for eqn in program.eqns:
-            at = max([ready.get(a, 0.0) for a in eqn.invars], default=0.0)
-            exchange = self.uses.get(id(eqn)) if eqn.op.collective is not None else None
-            if exchange is not None:
-                names = self.links(exchange)
-                start = max([at, *(state.links.get(n, 0.0) for n in names)])
-                end = start + self.cost(eqn, held)
-                for n in names:
-                    state.links[n] = end
-                    self.note(eqn, n, start, end)
+        costs = _costs(program, self.topology)
+        for n, (eqn, seconds) in enumerate(zip(program.eqns, costs.seconds, strict=True)):
+            end = 0.0
+            for a in eqn.invars:
+                if a in ready and ready[a] > end:
+                    end = ready[a]
+            if n in costs.links:
+                start = max([end, *(state.links.get(name, 0.0) for name in costs.links[n])])
+                end = start + seconds
+                for name in costs.links[n]:
+                    state.links[name] = end
+                    self.note(eqn, name, start, end)
+            elif seconds:
+                state.compute = end = max(end, state.compute) + seconds
+                self.note(eqn, COMPUTATION, end - seconds, end)
             elif eqn.op.subprograms and bodies(eqn):
-                end = self.nested(eqn, at, state)
-            else:
-                seconds, end = self.cost(eqn, held), at
-                if seconds:
-                    state.compute = end = max(at, state.compute) + seconds
-                    self.note(eqn, COMPUTATION, end - seconds, end)
+                end = self.nested(eqn, end, state)
             if end > state.clock:
                 state.clock = end
             for v in eqn.outvars:
@@ -139,7 +172,7 @@ class _Run:
                        for a in program.outvars]
         return state
 
-    def nested(self, eqn: Equation, at: float, state: _State) -> float:
+    def nested(self, eqn: Equation, at: float, state: State) -> float:
         """A loop or branch starts when all that it reads is there and every stream is free."""
         start = max([at, state.compute, *state.links.values()])
         found = self.bodies.get(id(eqn))
@@ -159,7 +192,7 @@ class _Run:
             return sum(self.program_seconds(p) for p in nested) * trips(eqn), 0.0
         body, length = nested[0], trips(eqn)
         first, carried = eqn.params["num_consts"], eqn.params["num_carry"]
-        state, ends = _State(), []
+        state, ends = State(), []
         carry = [0.0] * carried
         for _ in range(min(length, _WARM_UP)):
             given = [0.0] * len(body.invars)
@@ -173,24 +206,5 @@ class _Run:
         return ends[-1] + period * (length - len(ends)), period
 
     def program_seconds(self, program: Program) -> float:
-        end = self.program(program, [0.0] * len(program.invars), _State())
+        end = self.program(program, [0.0] * len(program.invars), State())
         return max([end.clock, end.compute, *end.links.values()])
-
-    def total(self, program: Program) -> tuple[float, float]:
-        """Seconds of all computation, and of all collectives, one after the other."""
-        found = self.totals.get(id(program))
-        if found is None:
-            computation = communication = 0.0
-            held = buffers(program)
-            for eqn in program.eqns:
-                if eqn.op.subprograms and (nested := bodies(eqn)):
-                    each = list(zip(*map(self.total, nested), strict=True))
-                    a, b = map(max, each) if eqn.op.name == "cond" else (
-                        sum(seconds) * trips(eqn) for seconds in each)
-                    computation, communication = computation + a, communication + b
-                elif eqn.op.collective is not None:
-                    communication += self.cost(eqn, held)
-                else:
-                    computation += self.cost(eqn, held)
-            found = self.totals[id(program)] = computation, communication
-        return found

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.ops.communication.collective_kinds import Use, each_collective
 from ...ir.program import Equation, Program
-from .schedule import COMPUTATION, _Run, _State
+from .schedule import COMPUTATION, Run, State
 from .topology import Topology
 
 
@@ -26,15 +25,14 @@ class Event:
 
 def timeline(program: Program, topology: Topology) -> tuple[Event, ...]:
     """The events of one run of a LOCAL program, by when they start."""
-    uses = {id(exchange.equation): exchange for exchange in each_collective(program)}
-    run = _Written(topology, uses)
-    run.program(program, [0.0] * len(program.invars), _State())
+    run = _Written(topology)
+    run.program(program, [0.0] * len(program.invars), State())
     return tuple(sorted(run.events, key=lambda e: (e.start, -e.seconds)))
 
 
-class _Written(_Run):
-    def __init__(self, topology: Topology, uses: dict[int, Use]) -> None:
-        super().__init__(topology, uses)
+class _Written(Run):
+    def __init__(self, topology: Topology) -> None:
+        super().__init__(topology)
         self.events: list[Event] = []
         self.offset = 0.0
         self.muted = 0
@@ -43,7 +41,7 @@ class _Written(_Run):
         if not self.muted:
             self.events.append(Event(stream, eqn, self.offset + start, end - start))
 
-    def nested(self, eqn: Equation, at: float, state: _State) -> float:
+    def nested(self, eqn: Equation, at: float, state: State) -> float:
         start = max([at, state.compute, *state.links.values()])
         branches = eqn.op.name == "cond"
         self.offset += start

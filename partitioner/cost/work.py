@@ -2,7 +2,7 @@
 
 An equation takes the longer of its operations (operations.py) at the peak of the device (products
 alone: elementwise work is bound by memory) and its bytes through memory; values that a compiler
-would not write do not count (buffers.py).
+would not write do not count (kernels.py).
 """
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import Any
 
 from ...ir.facts import TRANSCENDENTAL
 from ...ir.ops.communication.collective_kinds import trips
-from ...ir.program import Equation, Level, Literal, Program
+from ...ir.program import Equation, Level, Program
 from ...ir.types import ArrayType
-from .buffers import Buffers, buffers, by_types, info_of, nbytes
+from .buffers import by_types, info_of
 from .hardware import Hardware
+from .kernels import moved_bytes
 from .operations import MATRIX, equation_flops
 
 
@@ -49,45 +50,12 @@ def bodies(eqn: Equation) -> list[Program]:
     return [program for _, program in eqn.subprograms()] if eqn.op.subprograms else []
 
 
-def equation_bytes(eqn: Equation, held: Buffers) -> float:
-    """Bytes that it reads and writes in memory, what is fused left out."""
-    root, fused, invars = held.root, held.fused, eqn.invars
-    if eqn.outvars and eqn.outvars[0] in root:
-        return 0.0
-    read, written = _operand_bytes(eqn)
-    total = 0
-    for n, a in enumerate(invars):
-        if (type(a) is not Literal and root.get(a, a) not in fused   # type: ignore[call-overload]
-                and not (n and a in invars[:n])):
-            total += read[n]
-    for n, v in enumerate(eqn.outvars):
-        if v not in fused:
-            total += written[n]
-    return float(total)
-
-
-@by_types
-def _operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
-    """The bytes that are read of each operand and written of each result, where these lie in
-    memory.
+def equation_seconds(eqn: Equation, moved: float, device: Hardware) -> float:
+    """Seconds on one device by the roofline; 0 for collectives and loops. moved: in memory, bytes.
     """
-    name = eqn.op.name
-    read = [nbytes(a.aval) for a in eqn.invars]
-    written = [nbytes(v.aval) for v in eqn.outvars]
-    if name in ("gather", "dynamic_slice", "slice"):
-        return [min(n, sum(written)) for n in read], written
-    if name == "dynamic_update_slice":    # in place: what changes is counted with the update
-        return [0, *read[1:]], [read[1]]
-    if name in ("scatter", "scatter-add"):
-        return [0, *read[1:]], [2 * read[2]]
-    return read, written
-
-
-def equation_seconds(eqn: Equation, held: Buffers, device: Hardware) -> float:
-    """Seconds on one device by the roofline; 0 for collectives and loops."""
     if eqn.op.collective is not None or eqn.op.subprograms:
         return 0.0
-    seconds, flops = equation_bytes(eqn, held) / device.hbm, _matrix_flops(eqn)
+    seconds, flops = moved / device.hbm, _matrix_flops(eqn)
     return max(seconds, flops / device.peak_of(eqn.invars[0].aval.dtype)) if flops else seconds
 
 
@@ -99,13 +67,15 @@ def _matrix_flops(eqn: Equation) -> float:
     return 0.0
 
 
-def program_work(program: Program) -> Work:
-    """Work of one run: of one device for a LOCAL program, else of all; of branches the dearest."""
-    held = buffers(program)
+def program_work(program: Program, keeps_rows: bool = False) -> Work:
+    """Work of one run: of one device for a LOCAL program, else of all; of branches the dearest.
+    keeps_rows: as of `moved_bytes`.
+    """
+    moved = moved_bytes(program, keeps_rows)
 
     def own(eqn: Equation) -> Work:
         operations = equation_flops(eqn)
-        written = 0.0 if eqn.op.collective else equation_bytes(eqn, held)
+        written = 0.0 if eqn.op.collective else float(moved[eqn])
         if TRANSCENDENTAL in eqn.op.facts:
             return Work(0.0, operations, written)
         return Work(operations, 0.0, written)
@@ -113,7 +83,7 @@ def program_work(program: Program) -> Work:
     def more(one: Work, other: Work) -> Work:
         return max(one, other, key=lambda w: (w.operations, w.hbm_bytes))
 
-    return _over(program, own, program_work, more, Work())
+    return _over(program, own, lambda p: program_work(p, keeps_rows), more, Work())
 
 
 def accessed_bytes(program: Program) -> float:

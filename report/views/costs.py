@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...ir.source.location import Location
-from ...partitioner.cost.buffers import buffers
+from ...partitioner.collectives import CollectiveRecord
+from ...partitioner.cost.kernels import moved_bytes
 from ...partitioner.cost.schedule import COMPUTATION
 from ...partitioner.cost.work import equation_seconds
 from ..advice.code_changes import Rewritten
@@ -13,18 +14,20 @@ from ..advice.suggestion import Suggestion
 from ..analysis import Analysis
 from ..equal_collectives import causes
 from ..explained_collective import ExplainedCollective
-from ..render import advised_of, effect, heading
+from ..render import advised_of, effect, record_heading
 from ..warnings.waste import Waste, programs
 from .tables import Tables
 
 _HELD = 200          # buffers at the peak that are listed
 
 
-def collective_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
+def collective_data(costed: Iterable[tuple[CollectiveRecord, float]], tables: Tables
+                    ) -> list[dict[str, Any]]:
     """Each collective in program order: what, where, how much."""
-    return [{"kind": c.kind, "axes": [str(a) for a in c.mesh_axes], "group": c.group_size,
-             "bytes": c.received_bytes, "count": c.count, "time": c.time, "heading": heading(c),
-             "place": tables.place(c.record.source)} for c in e.collectives]
+    return [{"kind": r.kind, "axes": [str(a) for a in r.mesh_axes], "group": r.group_size,
+             "bytes": r.received_bytes, "count": r.count, "time": seconds,
+             "heading": record_heading(r, seconds), "place": tables.place(r.source)}
+            for r, seconds in costed]
 
 
 def reason_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
@@ -84,9 +87,10 @@ def line_seconds(e: Analysis, tables: Tables) -> list[list[Any]]:
     """Seconds of computation of one device by place, loops multiplied: `[place, seconds]`."""
     found: dict[int, float] = {}
     for program, count in programs(e.partitioned.local):
-        held = buffers(program)
+        device = e.topology.hardware
+        moved = moved_bytes(program, device.keeps_rows)
         for eqn in program.eqns:
-            seconds = equation_seconds(eqn, held, e.topology.hardware) * count
+            seconds = equation_seconds(eqn, moved[eqn], device) * count
             if seconds:
                 place = tables.place(eqn.location)
                 found[place] = found.get(place, 0.0) + seconds

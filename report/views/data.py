@@ -6,9 +6,12 @@ Everything can be written as JSON.
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from ...ir.program import Program
 from ...ir.support.collector import collector_paused
+from ...partitioner.collectives import CollectiveRecord
 from ..analysis import Analysis
 from ..render import totals
 from ..warnings.warnings import warnings_of
@@ -28,14 +31,28 @@ from .tables import Tables
 SCHEMA = 1               # grows when a field changes or goes
 
 
-def source_data(e: Analysis, reasons: bool = True) -> dict[str, Any]:
-    """What belongs to lines: values with their types, and collectives. Nothing is costed for it
-    but these, so that editors get it at once; sooner still without reasons, where values have no
-    `from` and collectives no reason.
+def type_data(program: Program) -> dict[str, Any]:
+    """The values of a resolved program with their types, at its lines; they have no `from`."""
+    with collector_paused():
+        tables = Tables()
+        sources = Sources(program, tables)
+        return _with_tables({"name": program.name, "values": sources.values}, tables)
+
+
+def moved_data(costed: Iterable[tuple[CollectiveRecord, float]]) -> dict[str, Any]:
+    """Collectives at their lines, with the seconds of each, without reasons."""
+    with collector_paused():
+        tables = Tables()
+        return _with_tables({"collectives": collective_data(costed, tables)}, tables)
+
+
+def source_data(e: Analysis) -> dict[str, Any]:
+    """What belongs to lines: values with their types and where these come from, and collectives
+    with their reasons. Nothing is costed for it but these.
     """
     with collector_paused():
         tables = Tables()
-        return _with_tables(_at_lines(e, tables, reasons), tables)
+        return _with_tables(_at_lines(e, tables), tables)
 
 
 def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
@@ -52,11 +69,11 @@ def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
         return _with_tables(data, tables)
 
 
-def _at_lines(e: Analysis, tables: Tables, reasons: bool = True) -> dict[str, Any]:
-    sources = Sources(e, tables, reasons)
-    moved = collective_data(e, tables)
-    if reasons:
-        moved = [{**c, **why} for c, why in zip(moved, reason_data(e, tables), strict=True)]
+def _at_lines(e: Analysis, tables: Tables) -> dict[str, Any]:
+    sources = Sources(e.partitioned.resolved, tables, e.reasons)
+    moved = [{**c, **why} for c, why in zip(
+        collective_data([(c.record, c.time) for c in e.collectives], tables),
+        reason_data(e, tables), strict=True)]
     mesh = e.partitioned.mesh
     return {
         "schema": SCHEMA, "name": e.name, "topology": str(e.topology),

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...ir.program import Equation, Program, Var
-from ..analysis import Analysis
 from ..reasons.causes import Step
+from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import inner_programs
 from .tables import Tables
 
@@ -24,62 +24,68 @@ class Sources:
     `inside` of (-1: none), and `from`: for each axis `[dimension, axis, value, op, place]`, the
     value that it was taken from, by which op and where; or -1, the annotation and its place. An
     equation: `op`, `place`, `inside`, `scope` (names around it, the outermost first), `in` and
-    `out`. ways: whether `from` is found out; it is empty otherwise.
+    `out`. program: the resolved one. reasons: what finds `from`, which is empty without.
     """
 
-    def __init__(self, e: Analysis, tables: Tables, ways: bool = True) -> None:
-        self.analysis, self.tables = e, tables
+    def __init__(self, program: Program, tables: Tables, reasons: Reasons | None = None) -> None:
+        self.tables, self.reasons = tables, reasons
+        self.count = 0                       # of equations so far
         self.values: list[dict[str, Any]] = []
         self.equations: list[dict[str, Any]] = []
         self.number: dict[Var, int] = {}
-        program = e.partitioned.resolved
         captured = len(program.invars) - len(program.arg_names)
         for i, v in enumerate(program.invars):
             self._value(v, v.name or (program.arg_names[i - captured] if i >= captured else ""))
         self._program(program, -1)
         for v, number in self.number.items():
-            self.values[number]["from"] = list(self._origins(v)) if ways else []
+            self.values[number]["from"] = [] if reasons is None else list(
+                self._origins(v, reasons))
         self.results = [self.number[v] for v in program.outvars if v in self.number]
 
     def _program(self, program: Program, inside: int) -> None:
         for v, _ in program.consts:
             self._value(v, v.name or "", inside=inside)
         for eqn in program.eqns:
-            n = len(self.equations)
-            where = eqn.location
-            around = [where.transform, *where.scope.split("/"), where.function]
-            made = {"op": eqn.op.name, "place": self.tables.place(where), "inside": inside,
-                    "scope": [name for name in around if name and name != "<module>"],
-                    "in": [self.number[a] for a in eqn.invars
-                           if isinstance(a, Var) and a in self.number]}
-            self.equations.append(made)
-            for _, body in inner_programs(eqn, n):
+            n = self.count
+            self.count += 1
+            if self.reasons is not None:
+                self.equations.append(self._equation(eqn, inside))
+            for _, body in inner_programs(eqn, n) if eqn.op.subprograms else ():
                 for v in body.invars:
                     self._value(v, v.name or "", inside=n)
                 self._program(body, n)
-            made["out"] = [self._value(v, v.name or "", eqn, n, inside) for v in eqn.outvars]
+            made = [self._value(v, v.name or "", eqn, n, inside) for v in eqn.outvars]
+            if self.reasons is not None:
+                self.equations[n]["out"] = made
+
+    def _equation(self, eqn: Equation, inside: int) -> dict[str, Any]:
+        where = eqn.location
+        around = [where.transform, *where.scope.split("/"), where.function]
+        return {"op": eqn.op.name, "place": self.tables.place(where), "inside": inside,
+                "scope": [name for name in around if name and name != "<module>"],
+                "in": [self.number[a] for a in eqn.invars
+                       if isinstance(a, Var) and a in self.number]}
 
     def _value(self, v: Var, name: str, made: Equation | None = None, equation: int = -1,
                inside: int = -1) -> int:
         number = self.number.get(v)
         if number is None:
             number = self.number[v] = len(self.values)
-            text = made.location.text() if made is not None and not name else ""
+            text = self.tables.text(made.location) if made is not None and not name else ""
             self.values.append({
                 "name": name, "text": text, "type": self.tables.type(v.aval),
                 "place": -1 if made is None else self.tables.place(made.location),
                 "equation": equation, "inside": inside})
         return number
 
-    def _origins(self, v: Var) -> Iterator[list[Any]]:
+    def _origins(self, v: Var, reasons: Reasons) -> Iterator[list[Any]]:
         """One step back of each axis of a value."""
-        reasons = self.analysis.reasons
         tensor = reasons.tensor(v) if any(v.aval.entries) else -1
         if tensor < 0:
             return
         for d, axes in enumerate(v.aval.entries):
             for axis in axes:
-                back = self._back(tensor, d, axis)
+                back = _back(reasons, tensor, d, axis)
                 if isinstance(back, Step):
                     source = reasons.of_tensor.get(back.tensor)
                     eqn = back.equation
@@ -90,13 +96,13 @@ class Sources:
                     text, where = back
                     yield [d, str(axis), -1, text, self.tables.place(where)]
 
-    def _back(self, tensor: int, dim: int, axis: str) -> Step | tuple | None:
-        reasons = self.analysis.reasons
-        back = reasons.back(tensor, dim, axis)
-        assert reasons.origins is not None
-        if isinstance(back, Step) and back.tensor in reasons.origins.solution.graph.repeats:
-            # of no variable: what the equation computes with, an operand of it repeated
-            further = reasons.back(back.tensor, back.dim, axis)
-            if isinstance(further, Step):
-                return Step(back.equation, further.tensor, further.dim)
-        return back
+
+def _back(reasons: Reasons, tensor: int, dim: int, axis: str) -> Step | tuple | None:
+    back = reasons.back(tensor, dim, axis)
+    assert reasons.origins is not None
+    if isinstance(back, Step) and back.tensor in reasons.origins.solution.graph.repeats:
+        # of no variable: what the equation computes with, an operand of it repeated
+        further = reasons.back(back.tensor, back.dim, axis)
+        if isinstance(further, Step):
+            return Step(back.equation, further.tensor, further.dim)
+    return back

@@ -30,6 +30,7 @@ class Tables:
         self.types = Numbered()
         self.paths = Numbered()
         self._of_path: dict[str, Location] = {}
+        self._texts: dict[tuple, str] = {}
 
     def place(self, where: Location) -> int:
         """The number of a place; -1 where nothing is known of it."""
@@ -44,6 +45,13 @@ class Tables:
                                     where.transform])
             self.known[where.key] = number
         return number
+
+    def text(self, where: Location) -> str:
+        """The source text of a place."""
+        found = self._texts.get(where.key)
+        if found is None:
+            found = self._texts[where.key] = where.text()
+        return found
 
     def type(self, aval: ArrayType) -> int:
         return self.types[aval]

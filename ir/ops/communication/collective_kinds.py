@@ -61,6 +61,12 @@ def equation_kind(eqn: Equation) -> str | None:
     return None if found is None else found[0]
 
 
+def collective_of(eqn: Equation) -> Use | None:
+    """An equation that exchanges something as one run of a collective, None of other equations."""
+    found = _kind(eqn)
+    return None if found is None else Use(eqn, *found, 1, False)
+
+
 def each_collective(program: Program) -> Iterator[Use]:
     """The collectives of a LOCAL program in order."""
     return _uses(program, 1, False)

@@ -251,7 +251,7 @@ bitcast_convert_type_p = defop(
     doc="The bits of x as `new_dtype`; a last dimension holds the parts where widths differ.",
     infer=_bitcast_infer, rule=_bitcast_rule, explicit=_bitcast_explicit, pending=pending.refuse,
     jvp="zero", batch=_bitcast_batch,
-    evaluate=_bitcast, arithmetic=False,
+    evaluate=_bitcast, arithmetic=False, facts=(EXACT,),
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"new_dtype": np.dtype(I32)}, lambda x: x.view(I32),
                grad=False),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import KEY_DTYPES, KEY_FRY, is_extended, issubdtype, long_name
-from ...facts import IDENTITY
+from ...facts import GENERATED, IDENTITY
 from ...kernels.generators import rbg, threefry
 from ...kernels.key_data import key_words, pack_keys
 from ...op import LocalizeContext, Op, Sample, defop
@@ -239,12 +239,13 @@ def _bits_evaluate(lead: int, keys: np.ndarray, *, bit_width: int, shape: Shape,
     return make(keys, bit_width, shape)
 
 
-def _new_dims(name: str, doc: str, *, infer: Callable[..., Any], evaluate: Evaluator) -> Op:
+def _new_dims(name: str, doc: str, *, infer: Callable[..., Any], evaluate: Evaluator,
+              facts: Sequence[str] = ()) -> Op:
     """Declare an op that makes an array of `shape` of each key."""
     return defop(
         name, doc=doc, infer=infer, rule=_new_dims_rule, explicit="follow",
         jvp="zero", batch=_new_dims_batch,
-        evaluate=evaluate, arithmetic=False, resize=_new_dims_resize,
+        evaluate=evaluate, arithmetic=False, facts=facts, resize=_new_dims_resize,
         padded=lambda context: None,            # what is drawn hangs on the whole shape
         localize=_new_dims_localize)
 
@@ -252,7 +253,7 @@ def _new_dims(name: str, doc: str, *, infer: Callable[..., Any], evaluate: Evalu
 random_bits_p = _new_dims(
     "random_bits",
     "Random bits of `bit_width` as unsigned integers, an array of `shape` for each key.",
-    infer=_bits_infer, evaluate=_bits_evaluate)
+    infer=_bits_infer, evaluate=_bits_evaluate, facts=(GENERATED,))
 
 
 def _split_infer(keys: ArrayType, *, shape: Shape, **params: Any) -> tuple:
@@ -299,7 +300,7 @@ random_bits_block_p = defop(
     jvp="zero",
     evaluate=lambda lead, keys, *starts, bit_width, shape, whole, dims: threefry.random_bits(
         keys, bit_width, shape, whole, _all_starts(starts, dims, len(shape))),
-    arithmetic=False)
+    arithmetic=False, facts=(GENERATED,))
 
 random_split_block_p = defop(
     "random_split_block",

@@ -371,6 +371,20 @@ def test_types_and_collectives_come_before_their_reasons(tmp_path) -> None:
     assert ["argument `w2`" in text for text in told] == [False, True]
 
 
+def test_types_of_a_long_function_come_before_its_collectives(tmp_path) -> None:
+    path = tmp_path / "mlp.py"
+    body = "    h = jnp.tanh(x @ w1)\n"
+    assert body in LAYER
+    path.write_text(HEAD + LAYER.replace(body, f"{body}    for _ in range(500):\n"
+                                         "        h = jnp.tanh(h)\n"))
+    answers = []
+    look({"path": str(path), "seconds": 10.0}, answers.append)
+    typed, *planned, first, then = answers
+    assert typed["hints"] == first["hints"] and not typed["lenses"]
+    assert all(a["lenses"] == first["lenses"] != [] for a in (*planned, then))
+    assert all(a["running"] for a in (typed, *planned))
+
+
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")      # of JAX, where a test loaded it
 def test_a_file_that_cannot_be_read_is_told(tmp_path) -> None:
     path = tmp_path / "latin.py"

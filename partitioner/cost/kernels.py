@@ -1,0 +1,154 @@
+"""What goes through memory when equations run as kernels, as a compiler forms them.
+
+Elementwise equations and reductions that wait for the same things run in one kernel: what one of
+them makes the others need not read again, and what several read is read once. A value is written
+where something outside of its kernel reads it. Switched devices (GPUs) keep rows at hand: a row
+that is read once more with what it was reduced to (softmax, normalisations) stays where it is, as
+in XLA's kernels for these. Measured on an H100; docs/cost-model.md has the figures.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.rules.factor import REDUCE
+from .buffers import Kind, buffers, by_types, info_of, nbytes
+
+_LONGEST_ROW = 1 << 16           # elements that a kernel keeps at hand
+
+
+def moved_bytes(program: Program, keeps_rows: bool = False) -> Mapping[Equation, int]:
+    """The bytes that each equation of a program (not of those inside) reads and writes in memory.
+    keeps_rows: as switched devices do.
+    """
+    key = ("moved bytes", keeps_rows)
+    found = program.memo.get(key)
+    if found is None:
+        found = program.memo[key] = _moved_bytes(program, keeps_rows)
+    return found
+
+
+def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
+    held = buffers(program)
+    eqns, root, kinds, fused = program.eqns, held.root, held.kinds, set(held.fused)
+    readers: dict[Atom, list[int]] = {}
+    for i, eqn in enumerate(eqns):
+        for a in eqn.invars:
+            if type(a) is not Literal:
+                readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
+    runs = _levels(program, root, kinds, readers, keeps_rows)
+    joins = [_joins(eqn, kind) for eqn, kind in zip(eqns, kinds, strict=True)]
+    made: dict[Var, int] = {}          # what is made in a kernel: the level of that
+    results = {held.of(a) for a in program.outvars}
+    for i in reversed(range(len(eqns))):
+        if not joins[i]:
+            continue
+        v = eqns[i].outvars[0]
+        uses = readers.get(v, ())
+        if v in fused:
+            runs[i] = max([runs[j] for j in uses], default=runs[i])
+        elif kinds[i].elementwise:
+            made[v] = runs[i]
+            if v not in results and all([joins[j] and runs[j] == runs[i] for j in uses]):
+                fused.add(v)
+    moved: dict[Equation, int] = {}
+    unread: dict[tuple[Var, int], int] = {}       # bytes that the kernels of a level have not read
+    for i, eqn in enumerate(eqns):
+        if eqn.outvars and eqn.outvars[0] in root:
+            moved[eqn] = 0
+            continue
+        read, written = _operand_bytes(eqn)
+        total, at, invars = 0, runs[i], eqn.invars
+        for n, a in enumerate(invars):
+            if type(a) is Literal or (n and a in invars[:n]):
+                continue
+            source = root.get(a, a)                                  # type: ignore[call-overload]
+            if source in fused:
+                continue
+            if joins[i]:
+                if source in made and made[source] == at:
+                    continue
+                rest = unread.setdefault((source, at), nbytes(source.aval))
+                part = min(rest, read[n])
+                unread[source, at] = rest - part
+                total += part
+            else:
+                total += read[n]
+        for n, v in enumerate(eqn.outvars):
+            if v not in fused:
+                total += written[n]
+        moved[eqn] = total
+    return moved
+
+
+def _levels(program: Program, root: Mapping[Var, Var], kinds: Sequence[Kind],
+            readers: Mapping[Atom, Sequence[int]], keeps_rows: bool) -> list[int]:
+    """Of each equation behind how many kernels, one after the other, it can run."""
+    eqns = program.eqns
+    makers: dict[Atom, int] = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars
+                               } if keeps_rows else {}
+
+    def is_row_read_again(eqn: Equation) -> bool:
+        a: Atom | None = eqn.invars[0]
+        while a in makers and len(readers.get(a, ())) == 1:          # type: ignore[call-overload]
+            made, shape = makers[a], a.aval.shape                    # type: ignore[union-attr]
+            a = next((b for b in eqns[made].invars if b.aval.shape == shape and not (
+                b in makers and kinds[makers[b]].generated)), None) if (
+                kinds[made].elementwise) else None
+        return a is not None and len(readers.get(root.get(a, a), ())) == 2  # type: ignore
+
+    level: dict[Atom, int] = {}
+    runs: list[int] = []
+    for i, eqn in enumerate(eqns):
+        at = 0
+        for a in eqn.invars:
+            if a in level and level[a] > at:
+                at = level[a]
+        runs.append(at)
+        kind = kinds[i]
+        if not (kind.elementwise or kind.bitcast or (
+                keeps_rows and kind.reduction and _is_of_rows(eqn) and is_row_read_again(eqn))):
+            at += 1
+        if at:
+            for v in eqn.outvars:
+                level[v] = at
+    return runs
+
+
+def _joins(eqn: Equation, kind: Kind) -> bool:
+    """May it run in a kernel with others, and read what they read?"""
+    return (kind.elementwise or kind.reduction) and not (
+        kind.bitcast or kind.generated or eqn.op.name == "transpose")
+
+
+@by_types
+def _is_of_rows(eqn: Equation) -> bool:
+    """Does a reduction go along the last dimensions of its operand, over rows of which a kernel
+    holds several?
+    """
+    info, shape = info_of(eqn), eqn.invars[0].aval.shape
+    dims = sorted([d for f, d, _ in info.places[0] if info.factors[f].kind == REDUCE])
+    first = len(shape) - len(dims)
+    return bool(dims) and dims == [*range(first, len(shape))] and (
+        math.prod(shape[:first]) > 1 and math.prod(shape[first:]) <= _LONGEST_ROW)
+
+
+@by_types
+def _operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
+    """The bytes that are read of each operand and written of each result, where these lie in
+    memory.
+    """
+    name = eqn.op.name
+    read = [nbytes(a.aval) for a in eqn.invars]
+    written = [nbytes(v.aval) for v in eqn.outvars]
+    if name == "sort":                    # as often as blocks in order are merged to larger ones
+        merges = math.ceil(math.log2(max(eqn.invars[0].aval.shape[eqn.params["dimension"]], 2)))
+        return [merges * n for n in read], [merges * n for n in written]
+    if name in ("gather", "dynamic_slice", "slice"):
+        return [min(n, sum(written)) for n in read], written
+    if name == "dynamic_update_slice":    # in place: what changes is counted with the update
+        return [0, *read[1:]], [read[1]]
+    if name in ("scatter", "scatter-add"):
+        return [0, *read[1:]], [2 * read[2]]
+    return read, written
