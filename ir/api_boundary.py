@@ -140,11 +140,14 @@ def _bind(cls: _Class, special: frozenset[str]) -> _Class:
     return cls
 
 
-def bound_names(names: dict[str, Any]) -> None:
-    """Bound the functions among the globals of a public module, where pickles then find them."""
+def bound_names(names: dict[str, Any], *makers: str) -> None:
+    """Bound the functions among the globals of a public module, where pickles then find them.
+
+    makers: those that return functions, which are bounded, too.
+    """
     for name, value in names.items():
         if type(value) is FunctionType and not name.startswith("_"):
-            names[name] = public(value, name, names["__name__"])
+            names[name] = public(value, name, names["__name__"], name in makers)
 
 
 def public(value: Any, name: str, module: str, results: bool = False) -> Any:
