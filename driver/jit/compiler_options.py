@@ -26,6 +26,8 @@ def checked_options(compiler_options: Mapping[str, Any] | None) -> Mapping[str, 
 
 def planning_options(compiler_options: Mapping[str, Any] | None) -> Options:
     """The options of the partitioner. Raises ValueError for an unknown objective or device."""
+    if not compiler_options:
+        return DEFAULT_OPTIONS
     given = checked_options(compiler_options)
     asked = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
     if not asked:

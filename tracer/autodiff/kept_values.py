@@ -49,10 +49,10 @@ def kept_values(program: Program, wanted: Sequence[Atom], policy: Policy) -> Kep
         mask = [v in needed for v in eqn.outvars]
         if not (any(mask) or eqn.effects):
             continue
-        if policy(eqn.op, *[a.aval for a in eqn.invars], **eqn.params):
+        # what shows values does so each time that all of them are computed
+        if _keeps(policy, eqn) and not (eqn.effects and _computed_again(eqn, program, policy)):
             values += [v for v, m in zip(eqn.outvars, mask, strict=True) if m]
             continue
-        # what shows values does so each time that they are computed
         rule = None if eqn.effects else _INSIDE.get(eqn.op.name)
         parts = None if rule is None else rule(eqn, mask, policy)
         if parts is not None:
@@ -71,6 +71,18 @@ def kept_values(program: Program, wanted: Sequence[Atom], policy: Policy) -> Kep
                 [renamed(e, names) for e in reversed(again)],
                 [names.get(a, a) for a in wanted],              # type: ignore[call-overload]
                 consts=program.consts, mesh=program.mesh, level=program.level), values)
+
+
+def _keeps(policy: Policy, eqn: Equation) -> Any:
+    return policy(eqn.op, *[a.aval for a in eqn.invars], **eqn.params)
+
+
+def _computed_again(eqn: Equation, program: Program, policy: Policy) -> bool:
+    """Whether all operands are results that are not kept."""
+    operands = {a for a in eqn.invars if isinstance(a, Var)}
+    makers = [e for e in program.eqns if not operands.isdisjoint(e.outvars)]
+    made = {v for e in makers if not _keeps(policy, e) for v in e.outvars}
+    return bool(operands) and operands <= made
 
 
 def without_calls(program: Program) -> Program:

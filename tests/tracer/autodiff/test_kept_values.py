@@ -106,7 +106,7 @@ def test_as_much_is_computed_again_as_in_jax(name: str, policy: str) -> None:
         real_jax(), wrapped(real_jax()), "sin", "cos")
 
 
-@pytest.mark.parametrize("policy", ["nothing", "everything", "names"])
+@pytest.mark.parametrize("policy", ["nothing", "everything", "names", "but y", "but y, z"])
 def test_what_is_printed_again(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A print is a value, too: it is kept, or done each time that it is computed again."""
     def shown(L: Any) -> str:
@@ -114,12 +114,16 @@ def test_what_is_printed_again(policy: str, capsys: pytest.CaptureFixture[str]) 
 
         def f(x: Any) -> Any:
             y = name(x + 1.0, "y")
-            L.debug.print("y: {}", y)
-            return name(L.numpy.exp(y * 2.0), "w")
+            z = name(y * 2.0, "z")
+            L.debug.print("y: {}, z: {}", y, z)
+            return name(L.numpy.exp(z), "w")
 
         policies = L.checkpoint_policies
         chosen = {"nothing": policies.nothing_saveable, "everything": policies.everything_saveable,
-                  "names": policies.save_any_names_but_these("w")}[policy]
+                  "names": policies.save_any_names_but_these("w"),
+                  "but y": lambda op, *_, **params: params.get("name") != "y",
+                  "but y, z": lambda op, *_, **params: params.get("name") not in ("y", "z"),
+                  }[policy]
         L.grad(L.checkpoint(f, policy=chosen))(2.0)
         L.effects_barrier()
         return capsys.readouterr().out
