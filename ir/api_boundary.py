@@ -38,6 +38,8 @@ _SPECIAL = frozenset(f"__{name}__" for name in (
     "format", "reduce", "dlpack", "iter", "len", "setitem", "delitem"))
 _ARRAY_FUNCTIONS = f"{PACKAGE}.tracer.jnp."
 _LONGEST = 60
+_FILTERED = ("For simplicity, the traceback is without frames of the package; "
+             "JAX_TRACEBACK_FILTERING=off shows them.")
 _DONE = "_passed_boundary"
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
          "divmod": "divmod", "pow": "**", "matmul": "@", "and": "&", "or": "|", "xor": "^",
@@ -138,11 +140,14 @@ def _bind(cls: _Class, special: frozenset[str]) -> _Class:
     return cls
 
 
-def bound_names(names: dict[str, Any]) -> None:
-    """Bound the functions among the globals of a public module, where pickles then find them."""
+def bound_names(names: dict[str, Any], *makers: str) -> None:
+    """Bound the functions among the globals of a public module, where pickles then find them.
+
+    makers: those that return functions, which are bounded, too.
+    """
     for name, value in names.items():
         if type(value) is FunctionType and not name.startswith("_"):
-            names[name] = public(value, name, names["__name__"])
+            names[name] = public(value, name, names["__name__"], name in makers)
 
 
 def public(value: Any, name: str, module: str, results: bool = False) -> Any:
@@ -321,9 +326,11 @@ def _filter(error: Exception, trace: TracebackType | None, kept: list[TracebackT
             "The stack trace below excludes the frames of the package; its whole is this one.")
         cause.__cause__ = error.__cause__
         error.__cause__ = cause.with_traceback(trace)
-    elif hidden and config.read("jax_traceback_filtering") == "quiet_remove_frames":
-        error.add_note("For simplicity, the traceback is without frames of the package; "
-                       "JAX_TRACEBACK_FILTERING=off shows them.")
+    elif mode == "quiet_remove_frames" and hidden and _FILTERED not in getattr(
+            error, "__notes__", ()) and (
+            not hasattr(error, "diagnostic") and hidden[-1] is not _last(trace) or
+            config.read("jax_traceback_filtering") == mode):
+        error.add_note(_FILTERED)
     error.__traceback__ = _linked_traceback(kept)
     _drop_contexts(error)
 

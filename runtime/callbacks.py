@@ -22,6 +22,7 @@ from ..ir.ops.control.callback import call_arguments, format_fields
 from ..ir.program import Equation
 from ..ir.settings.context import STATE, x64_enabled
 from ..ir.shardings.sharding import SingleDeviceSharding
+from ..ir.source.wording import as_the_user_says
 from ..ir.support.lazy import lazy_import
 from ..ir.support.scopes import override
 from ..ir.text.placeholders import NamedCallable, OpaqueValue
@@ -130,6 +131,9 @@ class HostCall:
                 returned = act(self.op, self.params, operands)
                 return self.checked(returned) if self.op.effect != "debug" else []
             except Exception as problem:
+                called = self.op.name.replace("debug_", "debug.")
+                said, _ = as_the_user_says(f"jax.{called} failed")
+                logging.getLogger("shardtrace.callback").error(said, exc_info=problem)
                 text = "".join(traceback.format_exception(problem)).rstrip()
                 raise JaxRuntimeError(
                     f"INTERNAL: CpuCallback error calling callback: {text}") from problem

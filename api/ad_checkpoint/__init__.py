@@ -9,4 +9,4 @@ from shardtrace.tracer.autodiff.checkpoint import (
 from shardtrace.tracer.autodiff.saved_residuals import print_saved_residuals
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals"]
-_bound_names(globals())
+_bound_names(globals(), "checkpoint")

@@ -35,4 +35,4 @@ __all__ = [
     "shard_alike",
     "shard_map",
 ]
-_bound_names(globals())
+_bound_names(globals(), "shard_map")

@@ -39,4 +39,4 @@ __getattr__, __dir__ = _lazy_names(__name__, {
 
 __all__ = ["fft", "linalg"]
 __all__ += [*_jnp.__all__, *_jnp.LAZY_NAMES, "from_dlpack"]
-_bound_names(globals())
+_bound_names(globals(), "vectorize")

@@ -65,4 +65,4 @@ __all__ = [
     "use_abstract_mesh",
     "use_mesh",
 ]
-_bound_names(globals())
+_bound_names(globals(), "auto_axes", "explicit_axes")

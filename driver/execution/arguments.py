@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ir.meshes.mesh import Mesh
 from ...ir.shardings.sharding import Sharding
+from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...runtime.arrays.array import ArrayImpl
@@ -35,7 +36,7 @@ def leaf_key(x: Any) -> Any:
     """What a cached executable depends on, of one argument."""
     if type(x) is ArrayImpl:
         return x.key
-    return (typeof(x), placed_sharding(x))
+    return (x if isinstance(x, ArrayType) else typeof(x), placed_sharding(x))
 
 
 def leaf_keys(leaves: Sequence[Any]) -> tuple[Any, ...]:

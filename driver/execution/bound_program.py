@@ -45,7 +45,7 @@ class BoundProgram:
 
     __slots__ = ("_run", "agreements", "arg_specs", "asked", "avals", "committed", "engine",
                  "forwarded", "given", "is_operation", "partitioned", "placement", "shardings",
-                 "whole")
+                 "used", "whole")
 
     def __init__(self, program: Program, args: Sequence[ArgumentPlacement],
                  out_shardings: Sequence[Any],
@@ -71,6 +71,7 @@ class BoundProgram:
                 mesh=refined_mesh(refined, devices_mesh), abstract_mesh=refined.mesh)
         mesh = placement.mesh
         self.given = tuple([a.sharding for a in args])
+        self.used = tuple([a.used for a in args])
         self.arg_specs = argument_specs(args, placement)
         wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, placement)
                         for s, v in zip(out_shardings, program.outvars, strict=True)])

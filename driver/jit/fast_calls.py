@@ -97,8 +97,10 @@ class CallCache:
                 data = list(map(WHOLE, leaves))
             else:
                 data = [f(x) for f, x in zip(to_data, leaves, strict=True)]
-        except (_Unusual, AttributeError, OverflowError, RecursionError, TypeError):
+        except Exception:       # of arguments without a key, or that cannot be compared: told there
             return MISS
+        if gone and len({*map(id, leaves)}) < len(leaves):
+            return MISS                     # one that is donated may be read as another argument
         results = run(data)
         for i in gone:
             leaves[i].delete()

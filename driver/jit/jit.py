@@ -12,20 +12,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ...ir.meshes.device import Device
 from ...ir.shardings.sharding import SingleDeviceSharding
-from ...partitioner.cost.prices import Objective
-from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
 from ...tracer.staging.signature import Arguments, function_name
 from .boundary import Boundary
+from .compiler_options import planning_options
 from .jitted import Jitted
 from .requested_shardings import check_asked, checked_device
-
-# a compiler option -> the field of an objective
-_OPTIONS = {"objective": "name", "hardware": "hardware", "memory_limit": "memory_limit"}
 
 
 def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
@@ -42,7 +38,8 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
     compiler_options: what the plan is judged by, {"objective": "time", "hardware": "h100"} or
       {"objective": "bytes"}, or "memory", or "xla" for the plan that XLA makes, and the most bytes
       that a device may hold at once, {"memory_limit": 80e9}; by default
-      `config.shardtrace_objective` and so on. Options of XLA are taken and change nothing.
+      `config.shardtrace_objective` and so on. Options of XLA are taken and change nothing; others
+      raise JaxRuntimeError.
     The result has `.trace`, `.lower`, `.eval_shape`; see this module's docstring.
     Raises ValueError where committed arguments, shardings and the meshes named inside are not on
     the same devices, and IndivisibleError where a sharding does not divide an argument or result.
@@ -78,7 +75,7 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
         check_asked(out_shardings, "out_shardings")
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
     return Jitted(fun, Boundary(in_shardings, out_shardings, arguments), inline, keep_unused,
-                  device, compiler_options, _options_of(compiler_options))
+                  device, compiler_options, planning_options(compiler_options))
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -134,15 +131,3 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Any 
     traced.__name__ = f"make_jaxpr({function_name(fun)})"
     traced.__qualname__ = f"make_jaxpr({getattr(fun, '__qualname__', function_name(fun))})"
     return traced
-
-
-def _options_of(compiler_options: Mapping[str, Any] | None) -> Options:
-    """The options of the partitioner. Raises ValueError for an unknown objective or device."""
-    if not compiler_options:
-        return DEFAULT_OPTIONS
-    given = {name: value for name, value in compiler_options.items() if value is not None}
-    asked = {name: given[name] for name in _OPTIONS if name in given}
-    if not asked:
-        return DEFAULT_OPTIONS
-    checked = Objective.of(*map(asked.get, _OPTIONS, Objective.of()))._asdict()
-    return DEFAULT_OPTIONS._replace(**{name: checked[_OPTIONS[name]] for name in asked})

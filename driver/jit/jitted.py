@@ -159,8 +159,8 @@ class Jitted:
             if key is not None:
                 self._executables[key] = found
         executable, rebuild = found
+        gone, unusable = donated(self.arguments, traced_args, traced_kwargs, leaves, executable)
         results = executable(leaves)
-        gone, unusable = donated(self.arguments, traced_args, traced_kwargs, leaves, results)
         for i in gone:
             leaves[i].delete()
         if unusable:

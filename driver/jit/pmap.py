@@ -83,8 +83,10 @@ def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 
 
 
 class _Compiled(NamedTuple):
-    """The jitted function of flat arguments, with the mesh it runs on and its specs."""
+    """The jitted function of flat arguments, with the mesh it runs on and its specs; and that of
+    positional arguments as they are given, for those who want its stages."""
     run: Any
+    whole: Any
     mesh: Mesh
     in_specs: tuple[PartitionSpec, ...]
 
@@ -113,7 +115,9 @@ class _Mapped:
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         compiled, leaves = self._prepared(args, kwargs)
-        return compiled.run.lower(*leaves)
+        if kwargs:                      # which have no shardings of their own
+            return compiled.run.lower(*leaves)
+        return compiled.whole.lower(*[a for i, a in enumerate(args) if i not in self._static])
 
     def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]
                   ) -> tuple[_Compiled, list[Any]]:
@@ -165,7 +169,7 @@ class _Mapped:
         if self._static and isinstance(prefix, tuple):
             prefix = tuple([a for i, a in enumerate(prefix) if i not in self._static])
         try:
-            axes = tree.broadcast_prefix(prefix, args, None, "pmap in_axes")
+            axes = tree.broadcast_prefix(prefix, args, None, "pmap in_axes[0]")
         except tree.PrefixError as e:
             raise ValueError(
                 f"{e}\n\nThe 'full pytree' here is the tuple of arguments passed positionally to "
@@ -196,9 +200,9 @@ class _Mapped:
         def spec(axis: int | None) -> PartitionSpec:
             return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, name)
 
-        def body(*flat: Any) -> Any:
+        def body(*flat_args: Any) -> Any:
             slices = [x if a is None else lax.squeeze(x, [a])
-                      for x, a in zip(flat, axes, strict=True)]
+                      for x, a in zip(flat_args, axes, strict=True)]
             args, kwargs = tree.unflatten(in_tree, slices)
             rest = iter(args)
             given = [statics[i] if i in statics else next(rest) for i in range(count)]
@@ -214,12 +218,22 @@ class _Mapped:
         out_specs = _mapped_tree(spec, out_axes)
         run = shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False,
                         axis_names={name})
-        options: dict[str, Any] = {"donate_argnums": self._donated_leaves(in_tree)}
-        if not inside:
-            options["in_shardings"] = tuple([NamedSharding(mesh, s) for s in in_specs])
-            options["out_shardings"] = _mapped_tree(lambda a: NamedSharding(mesh, spec(a)),
-                                                    out_axes)
-        return _Compiled(jit(run, **options), mesh, in_specs)
+        shardings = [NamedSharding(mesh, s) for s in in_specs]
+        positional: Any = tree.unflatten(in_tree, shardings)[0]
+        asked = ({}, {}) if inside else [{
+            "in_shardings": of_arguments, "out_shardings": _mapped_tree(
+                lambda a: NamedSharding(mesh, spec(a)), out_axes)}
+            for of_arguments in (tuple(shardings), positional)]
+        dynamic = [i for i in range(count) if i not in self._static]
+
+        def whole(*flat_args: Any) -> Any:
+            return run(*tree.leaves(flat_args))
+
+        whole.__name__ = body.__name__
+        return _Compiled(
+            jit(run, donate_argnums=self._donated_leaves(in_tree), **asked[0]),
+            jit(whole, donate_argnums=[k for k, i in enumerate(dynamic) if i in self._donated],
+                **asked[1]), mesh, in_specs)
 
     def _donated_leaves(self, in_tree: Any) -> tuple[int, ...]:
         """Numbers of the flat arguments that belong to donated positional ones."""

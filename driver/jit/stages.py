@@ -22,6 +22,7 @@ from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys, placed_sharding, stored_value
 from ..execution.engine_choice import on_engine
 from ..execution.executable import Executable
+from .compiler_options import checked_options
 from .fast_calls import MISS, CallCache
 from .stage_info import Function, StageInfo, on_mesh
 
@@ -185,6 +186,7 @@ class Lowered(_Placed):
         devices: 1 to run the program as it was traced, unpartitioned, on one of the engine's
           devices ("jax" alone): what the collectives are does not show, and it is quick.
         """
+        checked_options(compiler_options)
         executable = self._executable
         if device_assignment is not None:
             executable = executable.on_devices(tuple(device_assignment))

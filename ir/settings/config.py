@@ -23,7 +23,8 @@ class Config:
     jax_enable_x64: keep 64-bit types (default off).
     default_axis_types: "auto" or "explicit", what make_mesh gives without axis_types.
     jax_traceback_filtering: which frames tracebacks show (JAX_TRACEBACK_FILTERING). "auto": the
-      user's alone; "quiet_remove_frames": these, and a note that says so; "remove_frames": these,
+      user's alone, with a note that says so where the exception is the user's, too;
+      "quiet_remove_frames": always with that note; "remove_frames": the user's,
       with the whole traceback as the cause; "tracebackhide": all, the package's marked for pytest
       and IPython; "off": all.
     shardtrace_debug: from SHARDTRACE_DEBUG; "trace" prints every value as it is traced.
@@ -100,7 +101,8 @@ class Config:
         "default_axis_types": ("auto", "explicit"),
         "shardtrace_engine": environment.ENGINES,
         "shardtrace_objective": environment.OBJECTIVES,
-        "jax_default_prng_impl": ("threefry2x32", "rbg", "unsafe_rbg"),
+        "jax_default_prng_impl": ("threefry2x32", "threefry4x32", "rbg", "unsafe_rbg",
+                                  "philox2x32", "philox4x32"),
         "jax_traceback_filtering": ("off", "tracebackhide", "remove_frames",
                                     "quiet_remove_frames", "auto"),
         "jax_transfer_guard": (None, *_GUARDS),

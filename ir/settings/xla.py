@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
+COMPILE_OPTIONS = frozenset({"exec_time_optimization_effort", "memory_fitting_effort",
+                             "memory_fitting_level", "optimization_level"})
+"""XLA's `compiler_options` of one function, besides those that begin with `xla_`."""
 SETTINGS: dict[str, Any] = {
     "jax_compilation_cache_dir": None,
     "jax_compilation_cache_expect_pgle": False,

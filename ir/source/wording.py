@@ -78,9 +78,16 @@ def _plain(text: object) -> str:
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn of the user's line that is at work, however deep below it the caller is."""
-    level, frame, between = 2, sys._getframe(1), STANDS_BETWEEN
+    message, level = as_the_user_says(message)
+    warnings.warn(message, category, stacklevel=level)
+
+
+def as_the_user_says(message: str) -> tuple[str, int]:
+    """JAX's words as the user's module that is at work says them; how far up from the caller it
+    is, as `stacklevel` counts."""
+    level, frame, between = 1, sys._getframe(1), STANDS_BETWEEN
     while frame is not None and between[frame.f_globals.get("__name__", "")]:
         level, frame = level + 1, frame.f_back      # type: ignore[assignment]
     if frame is not None:
         message = in_names_of(frame.f_globals)(message)
-    warnings.warn(message, category, stacklevel=level)
+    return message, level

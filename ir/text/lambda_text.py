@@ -17,6 +17,8 @@ from ..program import Atom, Equation, Literal, Program, Var
 
 WIDTH = 80
 _LONG = 10                       # equations of a function that stands in front, called once or not
+# params that are the user's rules for derivatives, and what they are called
+_RULES = {"jvp_jaxpr_fun": "jvp", "fwd_jaxpr_thunk": "fwd", "bwd": "bwd"}
 
 
 def lambda_text(program: Program, *, print_shapes: bool = True, source_info: bool = False) -> str:
@@ -203,6 +205,10 @@ def _shown(eqn: Equation) -> list[tuple[str, Any]]:
         return [(k, v) for k, v in pairs if k == "broadcast_dimensions" and v]
     if eqn.op.name == "convert_element_type":
         return [(k, v) for k, v in pairs if v is not None]
+    if not _RULES.keys().isdisjoint(params):
+        called = [("name", params["call_jaxpr"].name)] if "call_jaxpr" in params else []
+        return called + sorted([(_RULES.get(k, k), getattr(v, "__name__", v) if k in _RULES else v)
+                                for k, v in pairs if k != "num_consts"], key=lambda pair: pair[0])
     return pairs
 
 

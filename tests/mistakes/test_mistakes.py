@@ -17,8 +17,12 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+import shardtrace.ad_checkpoint
+import shardtrace.experimental.shard_map
 import shardtrace.numpy as jnp
+from shardtrace.experimental import checkify
 from shardtrace.ir.diagnostics import usual_mistakes
+from shardtrace.sharding import PartitionSpec as P
 
 from ..paths import GOLDEN, ROOT
 from ..record.mistakes import all_outcomes, ending, source_of
@@ -160,6 +164,28 @@ def test_quiet_removal_is_told_where_it_is_asked_for():
     assert any("without frames of the package" in note for note in caught.value.__notes__)
 
 
+def test_an_exception_of_the_users_tells_once_that_frames_are_left_out():
+    @st.jit
+    def inner(x):
+        raise ValueError("inner")
+
+    @st.jit
+    def outer(x):
+        try:
+            inner(x)
+        except ValueError as e:
+            raise TypeError("outer") from e
+
+    with pytest.raises(TypeError) as caught:
+        outer(1.0)
+    (note,) = caught.value.__notes__
+    assert note.startswith("For simplicity")
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(TypeError) as caught:        # ours say what helps
+        st.jit(lambda x: st.jit(lambda x: x)("text"))(1.0)
+    assert not hasattr(caught.value, "__notes__")
+
+
 def test_traceback_filtering_is_one_of_jax_s_modes():
     with pytest.raises(ValueError, match="new enum value must be in"):
         st.config.update("jax_traceback_filtering", "sometimes")
@@ -239,3 +265,17 @@ def test_help_that_was_not_tried_is_words():
                 if not PLAIN.fullmatch(code)]
     assert not [(file, text) for file, text in texts
                 if re.search(r"\w\(|\.\.\.\)", text) and file != "arguments.py"]
+
+
+def test_functions_that_public_functions_return_are_filtered_too():
+    def bad(*_):
+        return 1 / 0
+
+    mesh = st.make_mesh((8,), ("x",))
+    whole = {"mesh": mesh, "in_specs": P(), "out_specs": P()}
+    for f in (st.ad_checkpoint.checkpoint(bad), st.checkpoint(bad), jnp.vectorize(bad),
+              checkify.checkify(bad), st.experimental.shard_map.shard_map(bad, **whole),
+              st.sharding.auto_axes(bad, axes="x", out_sharding=P())):
+        with pytest.raises(ZeroDivisionError) as caught:
+            f(1.0)
+        assert not _ours(caught.value)

@@ -15,7 +15,7 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS, Op
 from ...ir.ops.control.custom import checkpoint_p, name_p
-from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.program import Atom, Equation, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.source.location import SCOPES, capture
 from ...ir.support.caches import tables
@@ -30,12 +30,12 @@ from ..staging.steps import owner_of
 from ..staging.tracer import Tracer, typeof
 from ..trees import tree
 from .forward import jvp_program, weak_flags
+from .kept_values import Policy, kept_values, used, without_calls
 from .nested.rules import PartialEvaluation, register
 from .partial_eval import Split, compute_again, split_program, without_dead_equations
 from .replay import evaluate, live_equations, stage
 from .transpose import is_linear, transpose_program
 
-Policy = Callable[..., Any]
 _TRACES = tables("tracer.autodiff.checkpoint._TRACES", "traced programs of one function", 256)
 
 
@@ -283,68 +283,24 @@ def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) 
     count = sum(not u for u in split.out_unknown)
     wanted: list[Atom] = [known.invars[i] if kind == "operand" else known.outvars[i]
                           for kind, i in split.residuals]
-    producer: dict[Var, Equation] = {v: e for e in known.eqns for v in e.outvars}
-    sources: dict[Var, None] = {}            # operands and kept values, in order of need
-    again: set[int] = set()
-    shown = [e for e in known.eqns if e.effects]         # debugging shows both computations
-    again.update(map(id, shown))
-    waiting = [a for a in (*wanted, *(a for e in shown for a in e.invars)) if isinstance(a, Var)]
-    while waiting:
-        v = waiting.pop(0)
-        eqn = producer.get(v)
-        if eqn is None or policy(eqn.op, *(a.aval for a in eqn.invars), **eqn.params):
-            sources.setdefault(v)
-        elif id(eqn) not in again:
-            again.add(id(eqn))
-            waiting += [a for a in eqn.invars if isinstance(a, Var)]
-    constants = {v: x for v, x in known.consts}
-    given = [v for v in sources if v not in constants]
-    positions = {v: i for i, v in enumerate(known.invars)}
-    saved = [v for v in given if v not in positions]
-    first = known.replace(outvars=[*known.outvars[:count], *saved])
-    first = without_dead_equations(first)
-    redo = Program(known.name, given, [e for e in known.eqns if id(e) in again], wanted,
-                   consts=known.consts, mesh=known.mesh, level=known.level)
+    kept = kept_values(known, wanted, policy)
+    redo, read = kept.again, used(kept.again)
+    positions = [i for i, v in enumerate(known.invars) if v in read]
+    first = without_dead_equations(kept.first.replace(
+        outvars=[*known.outvars[:count], *kept.values]))
+    redo = redo.replace(invars=[*(redo.invars[i] for i in positions),
+                                *redo.invars[len(known.invars):]], arg_names=())
     tail = linear.in_avals[len(wanted):]
 
     def run(*args: Any) -> list[Any]:
-        residuals = evaluate(redo, args[:len(given)])
-        return evaluate(linear, [*residuals, *args[len(given):]])
+        residuals = evaluate(redo, args[:len(redo.invars)])
+        return evaluate(linear, [*residuals, *args[len(redo.invars):]])
 
-    second = stage(run, [*(v.aval for v in given), *tail], linear)
-    places = tuple(("operand", positions[v]) if v in positions
-                   else ("result", count + saved.index(v)) for v in given)
+    second = stage(run, [*redo.in_avals, *tail], linear)
+    places = (*(("operand", i) for i in positions),
+              *(("result", count + i) for i in range(len(kept.values))))
     found = program.memo[key] = Split(first, second, split.out_unknown, places)
     return found
-
-
-def without_calls(program: Program) -> Program:
-    """The program with `jit` equations replaced by those of the programs they call."""
-    if not any(e.op.name == "jit" for e in program.eqns):
-        return program
-    found = program.memo.get("without_calls")
-    if found is None:
-        def run(*args: Any) -> list[Any]:
-            env: dict[Any, Any] = dict(zip(program.invars, args, strict=True))
-            env.update(program.consts)
-            for eqn in live_equations(program.eqns, program.outvars):
-                values = [_read(a, env) for a in eqn.invars]
-                if eqn.op.name == "jit":
-                    outs = evaluate(without_calls(eqn.params["jaxpr"]), values)
-                else:
-                    single = Program(program.name, [v for v in dict.fromkeys(
-                        a for a in eqn.invars if isinstance(a, Var))], [eqn], eqn.outvars,
-                        mesh=program.mesh)
-                    outs = evaluate(single, [env[v] for v in single.invars])
-                env.update(zip(eqn.outvars, outs, strict=True))
-            return [_read(a, env) for a in program.outvars]
-
-        found = program.memo["without_calls"] = stage(run, program.in_avals, program)
-    return found
-
-
-def _read(atom: Atom, env: dict[Any, Any]) -> Any:
-    return atom.val if isinstance(atom, Literal) else env[atom]
 
 
 def _transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS
 from ...ir.ops.control.custom import custom_jvp_call_p, custom_linear_solve_p, custom_vjp_call_p
 from ...ir.ops.derivatives import has_tangent
@@ -43,6 +44,24 @@ def _filled(closed: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     return [None if x is None else next(it) for x in closed]
 
 
+def _batched(axis: MappedAxis, program: Program, operands: Sequence[Any], dims: Dims
+             ) -> tuple[Program, list[Any], list[int | None]]:
+    """The batched program of a call with rules. Its results are mapped, since those of its rules
+    may be; where no operand is, they are the same for all if the program says so."""
+    wanted = [0 if any(d is not None for d in dims) else ANYWHERE] * len(program.outvars)
+    return batch_program(axis, program, [typeof(x) for x in operands], dims, wanted)
+
+
+def _placed(x: Any, dim: int | None, place: int | None, rule: Any) -> Any:
+    """A result of a mapped rule, mapped along `place` as that of the function is."""
+    if place is not None:
+        return to_dim(x, dim, place, rule.axis)
+    if dim is not None:
+        fail(ValueError, f"the rule {rule.__name__} gives a result for each example where the "
+             "function that it belongs to gives one for all", code="mapped-output")
+    return x
+
+
 @rule("custom_jvp_call")
 def _batch_jvp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
                     types: Sequence[ArrayType], *, call_jaxpr: Program, jvp_jaxpr_fun: Any,
@@ -50,21 +69,21 @@ def _batch_jvp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
     own = getattr(jvp_jaxpr_fun, "batch", None)
     if own is not None:
         return own(axis, operands[num_consts:], dims[num_consts:])
-    zeros = [0] * len(types)
-    program, captured, _ = batch_program(axis, call_jaxpr, [typeof(x) for x in operands], dims,
-                                         zeros)
+    program, captured, out_dims = _batched(axis, call_jaxpr, operands, dims)
     results = custom_jvp_call_p.bind(
         *captured, *operands, call_jaxpr=program,
-        jvp_jaxpr_fun=_MappedJVP(axis, jvp_jaxpr_fun, tuple(dims), num_consts),
+        jvp_jaxpr_fun=_MappedJVP(axis, jvp_jaxpr_fun, tuple(dims), num_consts, tuple(out_dims)),
         num_consts=num_consts + len(captured), **params)
-    return results, list(zeros)
+    return results, out_dims
 
 
 class _MappedJVP:
-    """The user's rule on flat values, mapped: primals and tangents along `dims`, results first."""
+    """The user's rule on flat values, mapped: primals and tangents along `dims`, results along
+    `out_dims`."""
 
-    def __init__(self, axis: MappedAxis, rule: Any, dims: Dims, num_consts: int) -> None:
-        self.axis, self.rule, self.dims = axis, rule, dims[num_consts:]
+    def __init__(self, axis: MappedAxis, rule: Any, dims: Dims, num_consts: int, out_dims: Dims
+                 ) -> None:
+        self.axis, self.rule, self.dims, self.out_dims = axis, rule, dims[num_consts:], out_dims
         self.closed = rule.closed
         self.closed_dims = dims[num_consts - len(rule.closed):num_consts]
         self.__name__ = rule.__name__
@@ -75,36 +94,45 @@ class _MappedJVP:
         pairs = [_element(x, d) for x, d in zip([*primals, *tangents], [*self.dims] * 2,
                                                 strict=True)]
         pairs += _known(closed, self.closed_dims)
-        pairs = map_flat(self.axis, lambda *values: self.rule(
-            values[:n], values[n:end], _filled(closed, values[end:])), pairs)
-        half = len(pairs) // 2
-        outs = [to_dim(x, d, 0, self.axis) for x, d in pairs[:half]]
-        return outs + [to_dim(x, d, 0, self.axis) if has_tangent(typeof(out).dtype)
-                       else zero_tangent(typeof(out))
-                       for out, (x, d) in zip(outs, pairs[half:], strict=True)]
+        zero: list[bool] = []           # which results are `SymbolicZero`
+
+        def flat(*values: Any) -> list[Any]:
+            results = self.rule(values[:n], values[n:end], _filled(closed, values[end:]))
+            zero[:] = [isinstance(x, SymbolicZero) for x in results]
+            return [x for x in results if not isinstance(x, SymbolicZero)]
+
+        found = iter(map_flat(self.axis, flat, pairs))
+        half = len(self.out_dims)
+        outs = [_placed(*next(found), p, self) for p in self.out_dims]
+        for out, z, place in zip(outs[:half], zero[half:], self.out_dims, strict=True):
+            t = typeof(out)
+            x, d = (None, None) if z else next(found)
+            outs.append(SymbolicZero(t) if z else _placed(x, d, place, self)
+                        if has_tangent(t.dtype) else zero_tangent(t))
+        return outs
 
 
 @rule("custom_vjp_call")
 def _batch_vjp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
                     types: Sequence[ArrayType], *, call_jaxpr: Program, fwd_jaxpr_thunk: Any,
                     bwd: Any, num_consts: int, **params: Any) -> Batched:
-    zeros = [0] * len(types)
-    program, captured, _ = batch_program(axis, call_jaxpr, [typeof(x) for x in operands], dims,
-                                         zeros)
+    program, captured, out_dims = _batched(axis, call_jaxpr, operands, dims)
     own, closed = tuple(dims[num_consts:]), tuple(
         dims[num_consts - len(fwd_jaxpr_thunk.closed):num_consts])
     results = custom_vjp_call_p.bind(
         *captured, *operands, call_jaxpr=program,
-        fwd_jaxpr_thunk=_MappedForward(axis, fwd_jaxpr_thunk, own, closed),
-        bwd=_MappedBackward(axis, bwd, own), num_consts=num_consts + len(captured), **params)
-    return results, list(zeros)
+        fwd_jaxpr_thunk=_MappedForward(axis, fwd_jaxpr_thunk, own, closed, tuple(out_dims)),
+        bwd=_MappedBackward(axis, bwd, own, tuple(out_dims)),
+        num_consts=num_consts + len(captured), **params)
+    return results, out_dims
 
 
 class _MappedForward:
     """`fwd`, mapped; the tree of its residuals says along which dimension each is mapped."""
 
-    def __init__(self, axis: MappedAxis, fwd: Any, dims: Dims, closed_dims: Dims) -> None:
-        self.axis, self.fwd, self.dims = axis, fwd, dims
+    def __init__(self, axis: MappedAxis, fwd: Any, dims: Dims, closed_dims: Dims, out_dims: Dims
+                 ) -> None:
+        self.axis, self.fwd, self.dims, self.out_dims = axis, fwd, dims, out_dims
         self.closed, self.closed_dims = fwd.closed, closed_dims
         self.at_once = getattr(fwd, "at_once", False)
         self.__name__ = getattr(fwd, "__name__", "fwd")
@@ -123,15 +151,16 @@ class _MappedForward:
         pairs = map_flat(self.axis, flat, [*zip(primals, self.dims, strict=True),
                                            *_known(closed, self.closed_dims)])
         n, res_tree = found[-1]
-        return ([to_dim(x, d, 0, self.axis) for x, d in pairs[:n]], [x for x, _ in pairs[n:]],
-                (res_tree, tuple(d for _, d in pairs[n:])))
+        outs = [_placed(x, d, p, self)
+                for (x, d), p in zip(pairs[:n], self.out_dims, strict=True)]
+        return outs, [x for x, _ in pairs[n:]], (res_tree, tuple(d for _, d in pairs[n:]))
 
 
 class _MappedBackward:
     """`bwd`, mapped: the cotangent of an operand that is not is the sum over the mapped axis."""
 
-    def __init__(self, axis: MappedAxis, bwd: Any, dims: Dims) -> None:
-        self.axis, self.bwd, self.dims = axis, bwd, dims
+    def __init__(self, axis: MappedAxis, bwd: Any, dims: Dims, out_dims: Dims) -> None:
+        self.axis, self.bwd, self.dims, self.out_dims = axis, bwd, dims, out_dims
         self.__name__ = getattr(bwd, "__name__", "bwd")
 
     def __call__(self, residuals: Sequence[Any], res_tree: Any, cts: Sequence[Any]) -> list[Any]:
@@ -145,7 +174,7 @@ class _MappedBackward:
             return [ct for ct in found if ct is not None]
 
         pairs = map_flat(axis, flat, [*zip(residuals, res_dims, strict=True),
-                                      *(_element(ct, 0) for ct in cts)])
+                                      *map(_element, cts, self.out_dims)])
         it = iter(pairs)
         return [self._of_operand(*next(it), place) if has else None
                 for has, place in zip(given, self.dims, strict=True)]
@@ -154,6 +183,8 @@ class _MappedBackward:
         if place is not None:
             return to_dim(ct, dim, place, self.axis)
         if dim is None:
+            if all(d is None for d in self.out_dims):           # the call is one, not one for each
+                return ct
             return OPS["mul"].bind(ct, np.asarray(self.axis.size, typeof(ct).dtype)[()])
         return OPS["reduce_sum"].bind(ct, axes=(dim,), out_sharding=None)
 

@@ -15,6 +15,7 @@ from .matrices.decompositions import (
     svd,
     svdvals,
 )
+from .matrices.determinants import SlogdetResult, det, slogdet
 from .matrices.linear_products import (
     cross,
     diagonal,
@@ -28,15 +29,12 @@ from .matrices.linear_products import (
 )
 from .matrices.norms import matrix_norm, norm, vector_norm
 from .matrices.solving import (
-    SlogdetResult,
     cond,
-    det,
     inv,
     lstsq,
     matrix_power,
     matrix_rank,
     pinv,
-    slogdet,
     solve,
     tensorinv,
     tensorsolve,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import UnexpectedTracerError
 from ...ir.dtypes import parse_long
 from ...ir.ops.control.call import composite_p
@@ -106,9 +107,10 @@ def platform_dependent(*args, default=None, **per_platform):
             raise ValueError("Use 'cuda' or 'rocm' for lax.platform_dependent.")
     chosen = per_platform.get(PLATFORM, default)
     if chosen is None:
-        raise NotImplementedError("platform_dependent has branches for "
-                                  f"{sorted(per_platform)}, none of which is {PLATFORM!r}, and no "
-                                  "default")
+        fail(NotImplementedError, "MLIR translation rule for primitive 'platform_index' not found "
+             f"for platform {PLATFORM}", code="no-platform",
+             because=(f"platform_dependent has branches for {sorted(per_platform)}, none of which "
+                      f"is {PLATFORM!r}, and no default",), help="give it a `default`")
     others = [f for f in (*per_platform.values(), default) if f is not None and f is not chosen]
     leaves, in_tree = tree.flatten(args)
     trees: list[Any] = []

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import AxisError
 from ...ir.values.array import Array
+from ..staging.tracer import Tracer
 from .dtype_promotion import Shape
 
 
@@ -52,9 +54,14 @@ def static_shape(shape: Any, op: str = "broadcast_in_dim") -> Shape:
         try:
             n = operator.index(n)
         except (AttributeError, TypeError) as error:
-            raise TypeError(
-                "Shapes must be 1D sequences of concrete values of integer type, got "
-                f"{shape}.") from error
+            message = ("Shapes must be 1D sequences of concrete values of integer type, got "
+                       f"{shape}.")
+            if isinstance(n, Tracer):
+                fail(TypeError, message, code="traced-shape", because=(
+                    "the size is a traced value, known only when the program runs",), notes=(
+                    "This concrete value was not available in Python because it depends on "
+                    f"{n.builder.describe(n.variable)}",))
+            raise TypeError(message) from error
         sizes.append(n)
     if sizes and min(sizes) < 0:
         raise TypeError(f"{op} shape must have every element be nonnegative, got "

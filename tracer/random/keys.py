@@ -28,6 +28,7 @@ from .. import lax
 from ..batching.vmap import vmap
 from ..operands.dtype_promotion import is_array_like, shape_of
 from ..staging.constants import as_array
+from .counter_generators import NAMES, counter_generator
 from .own_generators import PRNGImpl, PRNGSpec, own_impl, own_key_dtype
 
 _NAMES = {"threefry2x32": KEY_FRY, "rbg": KEY_RBG, "unsafe_rbg": KEY_URBG}
@@ -50,7 +51,7 @@ def hashing(key: Array) -> dict[str, Any]:
 def key_dtype(impl_spec: Any = None) -> KeyDType:
     """The dtype of keys of a generator: its name, a key dtype, or None for the default."""
     if impl_spec is None:
-        return _NAMES[config.jax_default_prng_impl]
+        impl_spec = config.jax_default_prng_impl
     if isinstance(impl_spec, KeyDType):
         return impl_spec
     if isinstance(impl_spec, PRNGSpec):
@@ -60,7 +61,9 @@ def key_dtype(impl_spec: Any = None) -> KeyDType:
     if isinstance(impl_spec, str):
         if impl_spec in _NAMES:
             return _NAMES[impl_spec]
-        known = ", ".join(f'"{name}"' for name in _NAMES)
+        if impl_spec in NAMES:
+            return own_key_dtype(counter_generator(impl_spec))
+        known = ", ".join(f'"{name}"' for name in (*_NAMES, *NAMES))
         raise ValueError(f'unrecognized PRNG implementation "{impl_spec}". Did you mean one of: '
                          f"{known}?")
     raise TypeError(f"unrecognized type {type(impl_spec)} for specifying PRNG implementation.")
@@ -159,7 +162,8 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     """A random key made of an integer seed: what all functions of `random` begin with.
 
     The same seed gives the same key everywhere. impl: the generator: "threefry2x32" (the default),
-    "rbg" or "unsafe_rbg", or one of `extend.random.define_prng_impl`. Raises TypeError for a seed
+    "rbg", "unsafe_rbg", "philox2x32", "philox4x32" or "threefry4x32", or one of
+    `extend.random.define_prng_impl`. Raises TypeError for a seed
     that is no integer scalar.
 
     Sharding
@@ -285,5 +289,6 @@ def key_impl(keys: Any) -> str | PRNGSpec:
     dtype = checked_keys("key_impl", keys)[0].aval.dtype
     own = own_impl(dtype)
     if own is not None:
-        return PRNGSpec(own)
+        return own.name if own.name in NAMES and own is counter_generator(own.name) else (
+            PRNGSpec(own))
     return next(name for name, known in _NAMES.items() if known is dtype)

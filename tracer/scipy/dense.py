@@ -7,11 +7,11 @@ Scaling and Squaring Method for the Matrix Exponential Revisited", 2005.
 """
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
 
+from ...ir.source.wording import warn
 from .. import jnp, lax
 from ..operands.dtype_promotion import dtype_name, promote_dtypes_inexact
 from .special import where
@@ -39,8 +39,40 @@ def cho_solve(c_and_lower, b, overwrite_b=False, check_finite=True):
     [1. 2.]
     """
     c, lower = c_and_lower
-    y = solve_triangular(c, b, trans=0 if lower else 2, lower=lower)
-    return solve_triangular(c, y, trans=2 if lower else 0, lower=lower)
+    c, b = promote_dtypes_inexact(jnp.asarray(c), jnp.asarray(b))
+    c, b, vector = _systems("cho_solve", "c_and_lower", c, b)
+    y = _triangular(c, b, 0 if lower else 2, lower)
+    x = _triangular(c, y, 2 if lower else 0, lower)
+    return x[..., 0] if vector else x
+
+
+def _systems(name, first, a, b):
+    """Matrices and right sides in columns, batches broadcast; whether each is one vector.
+
+    It is if b has one dimension, or, as JAX (still) has it, one less than a and as long rows.
+    """
+    vector = b.ndim == 1 or (a.ndim == b.ndim + 1 and a.shape[-1] == b.shape[-1])
+    if vector and b.ndim > 1:
+        warn(f"jax.scipy.linalg.{name}: batched 1D solves with b.ndim > 1 are deprecated, and in "
+             f"the future will be treated as a batched 2D solve. Use {name}({first}, b[..., None])"
+             ".squeeze(-1) to avoid this warning.", FutureWarning)
+    x = b[..., None] if vector else b
+    n = a.shape[-1]
+    if x.shape[-2] != n:
+        raise ValueError(f"inconsistent size for core dimension 'n': {x.shape[-2]} vs {n} on "
+                         f"{name} of matrices {a.shape} and right sides {b.shape}")
+    batch = jnp.broadcast_shapes(a.shape[:-2], x.shape[:-2])
+    if a.shape[:-2] != batch:
+        a = jnp.broadcast_to(a, (*batch, n, n))
+    if x.shape[:-2] != batch:
+        x = jnp.broadcast_to(x, (*batch, *x.shape[-2:]))
+    return a, x, vector
+
+
+def _triangular(a, b, kind, lower, unit_diagonal=False):
+    return lax.linalg.triangular_solve(
+        a, b, left_side=True, lower=lower, transpose_a=kind > 0, conjugate_a=kind == 2,
+        unit_diagonal=unit_diagonal)
 
 
 _TRANSPOSED = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
@@ -51,12 +83,9 @@ def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, overwrite_
     """x with a x = b (trans 0), a^T x = b (1) or a^H x = b (2), for a triangular matrix a."""
     if trans not in _TRANSPOSED:
         raise ValueError(f"Invalid 'trans' value {trans}")
-    kind = _TRANSPOSED[trans]
     a, b = promote_dtypes_inexact(jnp.asarray(a), jnp.asarray(b))
-    vector = b.ndim == 1
-    x = lax.linalg.triangular_solve(
-        a, b[:, None] if vector else b, left_side=True, lower=lower, transpose_a=kind > 0,
-        conjugate_a=kind == 2, unit_diagonal=unit_diagonal)
+    a, b, vector = _systems("solve_triangular", "a", a, b)
+    x = _triangular(a, b, _TRANSPOSED[trans], lower, unit_diagonal)
     return x[..., 0] if vector else x
 
 
@@ -83,17 +112,14 @@ def lu_solve(lu_and_piv, b, trans=0, overwrite_b=False, check_finite=True):
     """x with a x = b (trans 0), a^T x = b (1) or a^H x = b (2), for a factored by `lu_factor`."""
     both, pivots = lu_and_piv
     both, b = promote_dtypes_inexact(jnp.asarray(both), jnp.asarray(b))
-    n, vector = both.shape[-1], b.ndim == 1
-    x = b[:, None] if vector else b
-    order = lax.linalg.lu_pivots_to_permutation(pivots, n)
-    lower = functools.partial(lax.linalg.triangular_solve, both, left_side=True, lower=True,
-                              unit_diagonal=True)
-    upper = functools.partial(lax.linalg.triangular_solve, both, left_side=True, lower=False)
+    both, x, vector = _systems("lu_solve", "lu_and_piv", both, b)
+    order = jnp.broadcast_to(lax.linalg.lu_pivots_to_permutation(pivots, both.shape[-1]),
+                             both.shape[:-1])
     if trans == 0:
-        x = upper(lower(jnp.take_along_axis(x, order[..., None], axis=-2)))
+        x = jnp.take_along_axis(x, order[..., None], axis=-2)
+        x = _triangular(both, _triangular(both, x, 0, True, True), 0, False)
     else:
-        turned = {"transpose_a": True, "conjugate_a": trans == 2}
-        x = lower(upper(x, **turned), **turned)
+        x = _triangular(both, _triangular(both, x, trans, False), trans, True, True)
         x = jnp.take_along_axis(x, jnp.argsort(order)[..., None], axis=-2)
     return x[..., 0] if vector else x
 

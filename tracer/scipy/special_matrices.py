@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.dtypes import issubdtype
 from ...ir.support.lazy import lazy_import
 from .. import jnp
 from ..operands.dtype_promotion import check_arraylike, promote_dtypes_inexact, strong
@@ -149,6 +150,9 @@ def dft(n, scale=None, *, dtype=None):
     """The matrix of the discrete Fourier transform. scale: None, "sqrtn" or "n"."""
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}")
+    if dtype is not None and not issubdtype(dtype, np.complexfloating):
+        raise ValueError("dtype must be a complex floating-point type; got "
+                         f"{np.dtype(dtype).name}.")
     matrix = _known.dft(_size("dft", n), scale)
     return jnp.asarray(matrix, jnp.complex128 if dtype is None and float_default().itemsize == 8
                        else dtype or jnp.complex64)

@@ -28,6 +28,25 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
+class _Static(tuple):
+    """Static arguments as part of a key: (number or name, value) of each. What their `__eq__`
+    raises is told as JAX tells it."""
+
+    __slots__ = ()
+    __hash__ = tuple.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        try:
+            return tuple.__eq__(self, other)
+        except Exception as e:
+            kinds = [" and ".join([str(type(value)) for _, value in pair])
+                     for pair in zip(self, other, strict=False)]        # type: ignore[call-overload]
+            raise ValueError(
+                "static arguments should be comparable using __eq__. The following error was "
+                f"raised when comparing two objects of types {', '.join(kinds)}. The error was:\n"
+                f"{type(e).__name__}: {e}") from e
+
+
 class Arguments:
     """The static and donated parameters of a function, as JAX resolves them.
 
@@ -118,7 +137,7 @@ class Arguments:
                      help="pass a tuple instead of a list, or an object with __hash__ and __eq__")
         taken = {i for i, _ in static if isinstance(i, int)}
         return (tuple(a for i, a in enumerate(args) if i not in taken),
-                {k: v for k, v in kwargs.items() if k not in self.static_names}, tuple(static))
+                {k: v for k, v in kwargs.items() if k not in self.static_names}, _Static(static))
 
     def merge(self, args: Sequence[Any], kwargs: dict[str, Any], static: Iterable[Any]
               ) -> tuple[list[Any], dict[str, Any]]:

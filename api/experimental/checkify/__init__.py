@@ -34,4 +34,4 @@ __all__ = [
     "nan_checks",
     "user_checks",
 ]
-_bound_names(globals())
+_bound_names(globals(), "checkify")

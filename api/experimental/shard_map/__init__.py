@@ -4,4 +4,4 @@ from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.shard_map.older_names import shard_map
 
 __all__ = ["shard_map"]
-_bound_names(globals())
+_bound_names(globals(), "shard_map")

@@ -25,6 +25,7 @@ from ..derivatives import (
     scalar_like,
     sub,
 )
+from .arithmetic import complex_quotient
 from .declaration import (
     FLOAT,
     INEXACT,
@@ -55,8 +56,12 @@ sqrt_p = unary(
     samples=sampled(1, math.sqrt, 0.1, 9, (F32, C64)))
 
 
+def _inverse(x: np.ndarray) -> np.ndarray:
+    return complex_quotient(np.ones((), x.dtype), x) if x.dtype.kind == "c" else np.reciprocal(x)
+
+
 def _rsqrt(x: np.ndarray) -> np.ndarray:
-    return np.reciprocal(np.sqrt(x))
+    return _inverse(np.sqrt(x))
 
 
 rsqrt_p = unary(
@@ -101,7 +106,7 @@ def _integer_pow(lead: int, x: np.ndarray, *, y: int) -> np.ndarray:
             power = np.square(power) if x.dtype.kind in "fiu" else np.multiply(power, power)
     if result is None:
         return np.ones_like(x)
-    return np.reciprocal(result) if y < 0 else result
+    return _inverse(result) if y < 0 else result
 
 
 integer_pow_p = defop(
@@ -155,8 +160,13 @@ def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         if half.any():
             x = np.where(half, np.where(x == -np.inf, np.inf, x + 0), x).astype(x.dtype)
     out = np.power(x, y)
-    # numpy leaves a complex zero to a power undefined; XLA has 0 ** 0 = 1.
-    return np.where(y == 0, np.ones((), x.dtype), out) if x.dtype.kind == "c" else out
+    if x.dtype.kind != "c":
+        return out
+    # As of XLA, which takes angles and logarithms apart: 0 ** 0 = 1, and what turns without end is
+    # undefined.
+    undefined = np.isinf(x) | (x == 0) & (np.imag(y) != 0)
+    out = np.where(undefined, out.dtype.type(complex(np.nan, np.nan)), out)
+    return np.where(y == 0, np.ones((), x.dtype), out)
 
 
 pow_p = defop(

@@ -243,7 +243,7 @@ def test_a_device_goes_with_no_other_placement(arguments, message):
 def test_a_donated_argument_is_used_by_a_result_of_its_size(mesh):
     @st.jit(donate_argnums=(0, 1, 2))
     def f(same, flat, other):
-        return same * 2, flat.reshape(4, 4)
+        return same * 2, flat.reshape(4, 4) + other[0, 0]
 
     same, flat, other = (_put(mesh, P("x"), v) for v in (DATA, DATA.ravel(), DATA[:, :1]))
     with pytest.warns(UserWarning, match=r"Some donated buffers were not usable: float32\[8,1\]"):
@@ -272,6 +272,20 @@ def test_compiler_options_are_of_the_outermost():
     np.testing.assert_array_equal(inner(DATA), DATA)
     with pytest.raises(ValueError, match="can only be passed to top-level `st.jit`"):
         st.jit(lambda v: inner(v))(DATA)
+
+
+def test_compiler_options_of_nobody_are_refused():
+    f = lambda v: v * 2  # noqa: E731
+    for given in ({"objectiv": "bytes"}, {"exec_time_compilation_effort": 0.0}):
+        for attempt in (lambda given=given: st.jit(f, compiler_options=given)(DATA),
+                        lambda given=given: st.jit(f).lower(DATA).compile(given)):
+            with pytest.raises(st.errors.JaxRuntimeError,
+                               match=f"No such compile option: '{[*given][0]}'"):
+                attempt()
+    for given in ({"exec_time_optimization_effort": 0.0}, {"xla_embed_ir_in_executable": True}, {},
+                  {"memory_fitting_level": 1, "optimization_level": 1}, None, {"objective": None}):
+        np.testing.assert_array_equal(st.jit(f, compiler_options=given)(DATA), DATA * 2)
+        np.testing.assert_array_equal(st.jit(f).lower(DATA).compile(given)(DATA), DATA * 2)
 
 
 def test_static_numbers_and_names_given_together_are_not_completed():

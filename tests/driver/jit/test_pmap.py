@@ -211,3 +211,18 @@ def test_several_processes_each_give_and_get_their_part() -> None:
 
     assert st.distributed.run_processes(program, 2) == [
         ([28, 29, 30, 31], 28), ([32, 33, 34, 35], 28)]
+
+
+def test_stages_take_arguments_as_the_function_does() -> None:
+    f = st.pmap(lambda a, b: (a["k"] + b[0], ()), donate_argnums=1)
+    a, b = {"k": np.ones((2, 3), np.float32)}, [jnp.ones((2, 3)), ()]
+    lowered = f.lower(a, b)
+    assert lowered.in_tree == st.tree.structure(((a, b), {}))
+    assert [x.donated for x in st.tree.leaves(lowered.args_info)] == [False, True]
+    out, nothing = lowered.compile()(a, b)
+    np.testing.assert_array_equal(out, np.full((2, 3), 2))
+    assert nothing == () and len(out.sharding.device_set) == 2
+    named = st.pmap(lambda a, k: a + k).lower(a["k"], k=a["k"]).compile()
+    np.testing.assert_array_equal(named(a["k"], a["k"]), np.full((2, 3), 2))
+    with pytest.raises(ValueError, match=r"pmap in_axes\[0\]\[0\]"):
+        st.pmap(lambda x, y: x, in_axes=((0, 0, 0), 0))((a["k"], a["k"]), a["k"])

@@ -99,3 +99,23 @@ def test_ranges_are_computed_under_strict_promotion_whatever_the_width():
     with st.numpy_dtype_promotion("strict"), st.enable_x64(True):
         for function in (jnp.linspace, jnp.logspace, jnp.geomspace):
             assert function(1, 3, dtype=np.float32).dtype == np.float32
+
+
+@pytest.mark.parametrize("static", [{"static_argnums": 1}, {"static_argnames": "y"}], ids=str)
+def test_static_arguments_that_cannot_be_compared(static):
+    class Odd:
+        def __hash__(self):
+            return 1
+
+        def __eq__(self, other):
+            raise NotImplementedError("bad")
+
+    f = st.jit(lambda x, y: x + 3, **static)
+    call = (lambda: f(1, Odd())) if "static_argnums" in static else (lambda: f(1, y=Odd()))
+    assert call() == 4
+    for attempt in (call, call, lambda: f.lower(1, y=Odd()) if static.get("static_argnames")
+                    else f.lower(1, Odd())):
+        with pytest.raises(ValueError, match="static arguments should be comparable using __eq__"
+                           ) as said:
+            attempt()
+        assert "NotImplementedError: bad" in str(said.value)

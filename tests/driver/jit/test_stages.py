@@ -49,6 +49,15 @@ def test_arguments_donated_by_name_are_numbered_by_leaf():
     assert lowered.donate_argnums == (1, 2)
 
 
+def test_what_was_lowered_for_a_type_takes_arrays():
+    lowered = st.jit(lambda x: x + 1).lower(st.core.ShapedArray((8, 8), np.float32))
+    np.testing.assert_array_equal(lowered.compile()(X), X + 1)
+    per_device = st.pmap(lambda x: x + 1).lower(st.core.ShapedArray((8, 8), np.float32)).compile()
+    np.testing.assert_array_equal(per_device(X), X + 1)
+    with pytest.raises(TypeError, match=r"Argument 'flat_args\[0\]' compiled with float32.*int32"):
+        per_device(np.ones((8, 8), np.int32))
+
+
 def test_out_avals_have_the_tree_of_the_result():
     traced = st.jit(f).trace(X, X, z=1.0)
     assert str(traced.out_avals["b"]) == "float32[8,8]"

@@ -282,3 +282,19 @@ def test_derivatives_of_scans_are_those_of_jax(name, reverse):
             _, pull = lib.vjp(lambda x, lib=lib: getattr(lib.lax, name)(x, reverse=reverse), x)
             found.append(np.asarray(pull(ct)[0]))
         np.testing.assert_allclose(found[1], found[0], 1e-5, 1e-6, err_msg=f"{name} of {row}")
+
+
+CORNERS = np.array([0, complex(np.inf, 1), complex(1, np.inf), complex(-np.inf, 0), 2 + 1j,
+                    complex(np.inf, np.inf), complex(np.nan, 0), complex(np.inf, np.nan)],
+                   np.complex64)
+POWERS = {
+    "integer_pow -1": lambda L, z: L.integer_pow(z, -1), "rsqrt": lambda L, z: L.rsqrt(z),
+    "integer_pow -2": lambda L, z: L.integer_pow(z, -2), "reciprocal": lambda L, z: L.reciprocal(z),
+    **{f"pow {p}": lambda L, z, p=p: L.pow(z, np.full_like(z, p)) for p in (2 + 1j, 0.5, 2, 0)}}
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_powers_of_complex_corners(name):
+    ours, theirs = (np.asarray(POWERS[name](L, CORNERS)) for L in (st.lax, lax))
+    assert np.array_equal(np.isnan(ours), np.isnan(theirs))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)

@@ -160,3 +160,31 @@ def test_jax_prints_the_same(case):
     f, args, text = CASES[case]
     f = {"one line": jax.numpy.sin}.get(case, f)
     assert jax.make_jaxpr(f)(*args).pretty_print(use_color=False) == textwrap.dedent(text).strip()
+
+
+def _with_rules(lib, kind):
+    """A function with rules of its own, by JAX or here."""
+    def f_jvp(primals, tangents):
+        return f(*primals), tangents[0]
+
+    def f_fwd(x):
+        return f(x), ()
+
+    def f_bwd(_, ct):
+        return (ct,)
+
+    def f(x):
+        return x + 1.0
+
+    f = getattr(lib, kind)(f)
+    f.defjvp(f_jvp) if kind == "custom_jvp" else f.defvjp(f_fwd, f_bwd)
+    return lib.vmap(f)
+
+
+@pytest.mark.parametrize("kind", ["custom_jvp", "custom_vjp"])
+def test_rules_of_users_are_shown_by_name(kind):
+    jax = pytest.importorskip("jax")
+    ours, theirs = (lib.make_jaxpr(_with_rules(lib, kind))(X).pretty_print(use_color=False)
+                    for lib in (st, jax))
+    assert ours == theirs
+    assert "=f_" in ours

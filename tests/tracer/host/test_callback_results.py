@@ -90,6 +90,25 @@ def test_failing_host_functions_end_the_program(host, phrase, executor):
     assert phrase in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["pure_callback", "io_callback", "debug.callback"])
+def test_failures_of_host_functions_are_logged(name, caplog):
+    def fail(a):
+        raise ValueError("Ooops")
+
+    def f(x):
+        if name == "debug.callback":
+            st.debug.callback(fail, x)
+            return x
+        return (io_callback if name == "io_callback" else st.pure_callback)(fail, like(x), x)
+
+    with pytest.raises(st.errors.JaxRuntimeError):
+        st.jit(f)(V)
+        st.effects_barrier()
+    (record,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert record.message == f"st.{name} failed"
+    assert record.exc_info[0] is ValueError
+
+
 def test_results_of_64_bits_are_narrowed_as_usual():
     f = st.jit(lambda x: st.pure_callback(lambda a: np.float64(2), like(x), x))
     assert float(f(F32(1))) == 2

@@ -272,3 +272,8 @@ def test_nothing_is_split_into_nothing():
     x = np.zeros((0, 2), np.int8)
     assert lax.split(x, ()) == []
     assert st.jit(lambda x: (lax.split(x, ()), x + 1))(x)[0] == []
+
+
+def test_a_platform_without_a_branch():
+    with pytest.raises(NotImplementedError, match="translation rule .* not found for platform cpu"):
+        lax.platform_dependent(3.0, tpu=lambda x: x + 2.0)

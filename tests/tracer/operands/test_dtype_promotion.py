@@ -156,8 +156,10 @@ def test_operands_that_do_not_fit_are_refused(expression, error, text):
 
 
 def test_a_shape_may_not_be_traced():
-    with pytest.raises(TypeError, match="Shapes must be 1D sequences of concrete values"):
+    with pytest.raises(TypeError, match="Shapes must be 1D sequences of concrete values") as said:
         st.jit(lambda n: jnp.zeros(n))(3)
+    assert ("This concrete value was not available in Python because it depends on argument `n` of "
+            "`<lambda>`") in str(said.value)
 
 
 # What JAX gives for a float64 array that was made under x64, once that is off.

@@ -154,3 +154,9 @@ def test_split_operands_give_the_same(kind):
             np.testing.assert_allclose(got, f(x), rtol=1e-6)
         got = st.jit(st.vmap(lambda s: linalg.cho_solve(linalg.cho_factor(s), B)))(batch)
     np.testing.assert_allclose(got, [np.linalg.solve(s, B) for s in matrices], rtol=1e-3, atol=1e-4)
+
+
+def test_a_fourier_matrix_is_complex():
+    assert linalg.dft(4, dtype="complex64").dtype == np.complex64
+    with pytest.raises(ValueError, match="must be a complex floating-point type; got float32"):
+        linalg.dft(4, dtype="float32")

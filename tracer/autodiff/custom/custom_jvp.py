@@ -174,7 +174,8 @@ class custom_jvp:
 class _FlatRule:
     """The user's rule, on flat values: (primals, tangents) -> (results, tangents), checked.
 
-    closed: the values that it closes over, None where these have tangents.
+    Tangents may be `SymbolicZero`. closed: the values that it closes over, None where these have
+    tangents.
     """
 
     __name__: str
@@ -208,8 +209,7 @@ class _FlatRule:
         self._check_results(rule, out_tree, types)
         _check_tangents(types, [x.aval if isinstance(x, SymbolicZero) else typeof(x)
                                 for x in out_tangents])
-        return [*outs, *(x.instantiate() if isinstance(x, SymbolicZero) else x
-                         for x in out_tangents)]
+        return [*outs, *out_tangents]
 
     def _check_results(self, rule: str, out_tree: Any, types: Sequence[ArrayType]) -> None:
         start = (f"{rule} must produce a pair (list or tuple of length two) where the first "
@@ -259,14 +259,19 @@ def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any
     closed = [x if t is None else None
               for x, t in zip(operands[first:count], tangents[first:count], strict=True)]
 
+    zero: list[bool] = []           # which results are `SymbolicZero`
+
     def run(*values: Any) -> list[Any]:
         it = iter(values[n:])
         filled = [next(it) if t is not None else
                   SymbolicZero(typeof(x)) if params["symbolic_zeros"] else zero_tangent(x)
                   for x, t in zip(values, moving, strict=False)]
-        return rule(values[:n], filled, closed)
+        results = rule(values[:n], filled, closed)
+        zero[:] = [isinstance(x, SymbolicZero) for x in results]
+        return [x for x in results if not isinstance(x, SymbolicZero)]
 
-    outs = run_rule(run, [*primals, *given], rule)
+    found = iter(run_rule(run, [*primals, *given], rule))
+    outs = [None if z else next(found) for z in zero]
     half = len(outs) // 2
     return outs[:half], outs[half:]
 

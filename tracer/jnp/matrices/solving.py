@@ -1,4 +1,4 @@
-"""Linear systems: solve, inverse, least squares, determinants, ranks, condition numbers."""
+"""Linear systems: solve, inverse, least squares, ranks, condition numbers."""
 from __future__ import annotations
 
 import operator
@@ -9,9 +9,8 @@ import numpy as np
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.dtypes import finfo
 from ....ir.inference.explicit import spec_entry
-from ....ir.ops.elementwise.arithmetic import div_p, mul_p, sub_p
+from ....ir.ops.elementwise.arithmetic import div_p, mul_p
 from ....ir.ops.elementwise.comparison import lt_p
-from ....ir.support.named_tuple import NamedTuple
 from ....ir.values.array import Array
 from ... import lax
 from ...lax.creation import filled_as
@@ -20,11 +19,8 @@ from ...operands.dtype_promotion import check_arraylike, convert
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ..creation.filled import eye
-from ..creation.ranges import arange
-from ..elementwise.arithmetic import absolute, log
+from ..elementwise.arithmetic import absolute
 from ..elementwise.complex_numbers import conj, magnitude_dtype
-from ..elementwise.division import remainder
-from ..manipulation.diagonals import diagonal as _diagonal
 from ..manipulation.shaping import expand_dims, moveaxis, reshape
 from ..manipulation.shaping import matrix_transpose as _matrix_transpose
 from ..reductions import reduce as reductions
@@ -34,14 +30,7 @@ from .linear_products import matmul
 from .norms import norm
 
 
-class SlogdetResult(NamedTuple):
-    """Sign (or phase) and logarithm of the absolute value of a determinant."""
-
-    sign: Array
-    logabsdet: Array
-
-
-def _permuted(b: Array, permutation: Array) -> Array:
+def permuted(b: Array, permutation: Array) -> Array:
     """The rows of b (..., n, k) in the order of permutation (..., n)."""
     n = b.ndim
     if permutation.ndim == 1:
@@ -87,7 +76,7 @@ def solve(a, b):
         both = to_type(both, (*batch, *a.shape[-2:]))
         permutation = to_type(permutation, (*batch, a.shape[-1]))
     b = to_type(b, (*batch, *b.shape[-2:]))
-    x = _permuted(b, permutation)
+    x = permuted(b, permutation)
     x = lax.linalg.triangular_solve(both, x, left_side=True, lower=True, unit_diagonal=True)
     x = lax.linalg.triangular_solve(both, x, left_side=True, lower=False)
     return lax.squeeze(x, (x.ndim - 1,)) if vector else x
@@ -191,70 +180,6 @@ def pinv(a, rtol=None, hermitian=False, *, rcond=None):
     right = div_p.bind(_matrix_transpose(u), to_type(
         convert(expand_dims(s, -1), u.dtype), _matrix_transpose(u).shape))
     return matmul(left, right, precision="highest")
-
-
-def _lu_diagonal(a: Array) -> tuple[Array, Array]:
-    """The diagonal of U, and whether the number of row exchanges is odd (0 or 1)."""
-    both, pivots, _ = lax.linalg.lu(a)
-    n = a.shape[-1]
-    rows = to_type(arange(n), pivots.shape)
-    exchanges = reductions.sum(lax.ne(pivots, convert(rows, pivots.dtype)), axis=-1)
-    return _diagonal(both, axis1=-2, axis2=-1), remainder(exchanges, 2)
-
-
-def _small_det(a: Any) -> Any:
-    """Sarrus' rule for matrices of two or three rows."""
-    n = a.shape[-1]
-    rows = range(n)
-
-    def product(columns: Any) -> Any:
-        out = a[..., 0, columns[0]]
-        for i in rows[1:]:
-            out = mul_p.bind(out, a[..., i, columns[i]])
-        return out
-
-    even = [tuple((i + k) % n for i in rows) for k in rows] if n == 3 else [(0, 1)]
-    odd = [tuple((k - i) % n for i in rows) for k in (2, 1, 0)] if n == 3 else [(1, 0)]
-    total = product(even[0])
-    for columns in even[1:]:
-        total = lax.add(total, product(columns))
-    for columns in odd:
-        total = sub_p.bind(total, product(columns))
-    return total
-
-
-@memoized
-def det(a):
-    """The determinants of the square matrices in the last two dimensions: [..., n, n] gives [...].
-    """
-    (a,) = _inexact("det", a)
-    _square("det", a)
-    if a.shape[-1] in (2, 3):
-        return _small_det(a)
-    diag, odd = _lu_diagonal(a)
-    product = reductions.prod(diag, axis=-1)
-    sign = convert(lax.sub(np.int32(1), lax.mul(np.int32(2), convert(odd, np.dtype("int32")))),
-                   a.dtype)
-    return mul_p.bind(product, sign)
-
-
-def slogdet(a, *, method=None):
-    """The sign of the determinants, and the logarithm of their absolute value, without overflow."""
-    if method not in (None, "lu", "qr"):
-        raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), "
-                         "and 'qr'.")
-    (a,) = _inexact("slogdet", a)
-    _square("slogdet", a)
-    diag, odd = _lu_diagonal(a)
-    parity = convert(lax.sub(np.int32(1), lax.mul(np.int32(2), convert(odd, np.dtype("int32")))),
-                     a.dtype)
-    sizes = absolute(diag)
-    signs = lax.div(diag, convert(sizes, a.dtype)) if _is_complex(a) else lax.sign(diag)
-    zero = reductions.any(lax.eq(sizes, filled_as(sizes.shape, convert(0, sizes.dtype))), axis=-1)
-    sign = select_of(zero, mul_p.bind(parity, reductions.prod(signs, axis=-1)),
-                     convert(0, a.dtype))
-    logs = select_of(zero, reductions.sum(log(sizes), axis=-1), convert(-np.inf, sizes.dtype))
-    return SlogdetResult(sign, logs)
 
 
 def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
