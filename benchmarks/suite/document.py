@@ -73,6 +73,8 @@ SOURCES = """\
   process is using. Afterwards the user's own setting holds again.
 - **Special functions are a few numpy calls** in float32, on many elements at once, and fuse with
   what stands around them. Factorisations and solves of many small matrices work the same way.
+- **Selections do not branch.** A large `where` is made of the bits of its operands, many elements
+  at once, and float16 is rounded within float32.
 - **Added rows are a sparse product** if there are as many updates as rows.
 - **Plans are straight lines.** The first run decides, equation by equation, how each is computed
   and in which buffers; later runs only call numpy. Elementwise work on large arrays is fused and

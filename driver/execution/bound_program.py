@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -32,6 +33,8 @@ from .partition_cache import partition_cached, plan_cached
 from .result_shardings import array_aval, found_sharding
 
 logging = lazy_import("logging")
+
+_USED = operator.attrgetter("used")
 
 
 class BoundProgram:
@@ -71,7 +74,7 @@ class BoundProgram:
                 mesh=refined_mesh(refined, devices_mesh), abstract_mesh=refined.mesh)
         mesh = placement.mesh
         self.given = tuple([a.sharding for a in args])
-        self.used = tuple([a.used for a in args])
+        self.used = tuple(map(_USED, args))
         self.arg_specs = argument_specs(args, placement)
         wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, placement)
                         for s, v in zip(out_shardings, program.outvars, strict=True)])

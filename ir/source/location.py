@@ -108,8 +108,12 @@ class Location:
     @property
     def key(self) -> tuple:
         """Equal for equal places."""
-        place = self._span if self._code is None else (code_number(self._code), self._lasti)
-        return place, self.scope, self.transform
+        code = self._code
+        if code is None:
+            return self._span, self.scope, self.transform
+        known = _NUMBERS.get(id(code))
+        number = known[1] if known is not None and known[0] is code else code_number(code)
+        return (number, self._lasti), self.scope, self.transform
 
     def _resolve(self) -> tuple:
         if self._span is None:

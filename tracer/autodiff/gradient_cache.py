@@ -56,7 +56,7 @@ class _Recorded:
             else:
                 outvars = tuple([Var(v.aval) for v in outs])
                 env.update(zip(outs, outvars, strict=True))
-            again = eqn.with_operands([at(a, a) for a in eqn.invars], outvars)
+            again = eqn.with_operands(tuple(map(at, eqn.invars, eqn.invars)), outvars)
             again.known_types = eqn.known_types
             eqns.append(again)
         for v, name in self.names.items():

@@ -466,7 +466,7 @@ def test_processes_that_do_not_meet_say_who_waits_where(program):
 def test_what_a_process_raised_comes_before_what_others_waited_for():
     with pytest.raises(KeyError, match="no such file") as caught:
         run_processes(lambda i: raising(i, numbers()), 4)
-    assert caught.value.__notes__ == ["in process 2 of 4"]
+    assert caught.value.__notes__[0] == "in process 2 of 4"
 
     waited = []
 
