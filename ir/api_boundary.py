@@ -31,7 +31,8 @@ _CALLED = frozenset({"numpy", "scipy", "lark", "networkx", "rich", "ml_dtypes", 
 _AS_THEY_ARE = (StopIteration, StopAsyncIteration, OSError, ImportError, SyntaxError, UnicodeError,
                 MemoryError, RecursionError, Warning)
 _Class = TypeVar("_Class", bound=type)
-_MADE: weakref.WeakSet[Any] = weakref.WeakSet()          # what `api_function` made
+# What `api_function` made, with what it calls.
+_MADE: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _BOUNDED: dict[Callable[..., Any], Callable[..., Any]] = {}
 _SPECIAL = frozenset(f"__{name}__" for name in (
     "call", "enter", "getitem", "array", "bool", "int", "float", "complex", "index", "hash",
@@ -85,7 +86,8 @@ def api_function(f: Callable[..., Any], results: bool = False) -> Callable[..., 
                 process_exception(error, f, args, kwargs, before)
                 raise
     functools.update_wrapper(call, f)
-    _MADE.add(call)
+    call.__wrapped__ = getattr(f, "__wrapped__", f)     # type: ignore[attr-defined]  # the user's
+    _MADE[call] = f
     if not results and f.__closure__ is None:
         _BOUNDED[f] = call
     return call
@@ -115,7 +117,7 @@ def _as_arrays(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 def inner(value: Any) -> Any:
     """The function of ours that a public name stands for; anything else as it is."""
-    return value.__wrapped__ if type(value) is FunctionType and value in _MADE else value
+    return _MADE.get(value, value) if type(value) is FunctionType else value
 
 
 def bound_class(cls: _Class) -> _Class:

@@ -218,6 +218,7 @@ def with_gradients(value_and_grad: Callable[..., Any]) -> Callable[..., Any]:
             write_all(boxes, values)
             return ((value, aux) if has_aux else value), g
 
+        value_and_grad_f.__wrapped__ = fun      # type: ignore[attr-defined]
         return value_and_grad_f
 
     return wrapped

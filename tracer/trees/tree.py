@@ -119,6 +119,9 @@ class FlattenedIndexKey:
     """A position among the children of a registered class without keys."""
     key: int
 
+    def __hash__(self) -> int:
+        return hash((FlattenedIndexKey, self.key))
+
     def __str__(self) -> str:
         return f"[<flat index {self.key}>]"
 

@@ -5,7 +5,7 @@ tree.py has the registration by functions, which everything here goes through.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import optree
@@ -108,8 +108,9 @@ def all_leaves(iterable: Iterable[Any], is_leaf: Leafish = None) -> bool:
         a is b for a, b in zip(items, flat, strict=True))
 
 
-def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
-    """Children of a subtree, which may be subtrees themselves, and what else rebuilds it.
+def flatten_one_level(tree: Any) -> tuple[Sequence[Any], Any]:
+    """Children of a subtree, which may be subtrees themselves, and what else rebuilds it. They are
+    a list for lists, named tuples and kinds of dictionaries, else a tuple.
 
     Raises ValueError for a leaf.
 
@@ -118,7 +119,9 @@ def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
     (([2, 3], 1), ('a', 'b'))
     """
     children, metadata, _ = _one_level(tree)
-    return children, metadata
+    listed = isinstance(tree, list) or hasattr(tree, "_fields") or (
+        isinstance(tree, dict) and type(tree) is not dict)
+    return list(children) if listed else children, metadata
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[tuple[tuple[Any, Any], ...], Any]:

@@ -190,3 +190,14 @@ def test_both_executors_agree(explicit):
     first = np.asarray(f(x))
     with st.config.override(shardtrace_executor="per_device"):
         np.testing.assert_allclose(np.asarray(f(x)), first, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [
+    st.jit, st.pmap, st.vmap, st.grad, st.value_and_grad, st.jacfwd, st.jacrev, st.checkpoint,
+    st.custom_jvp, st.custom_vjp], ids=lambda make: make.__name__)
+def test_what_is_made_of_a_function_says_which(make):
+    def f(x):
+        """Doc."""
+        return x
+    made = make(f)
+    assert made.__wrapped__ is f and made.__name__ == "f" and "Doc." in made.__doc__

@@ -81,7 +81,9 @@ def test_one_level_of_each_kind_of_node():
     cases = [
         ({"b": 1, "a": [2]}, ([2], 1), [DictKey("a"), DictKey("b")]),
         ((1, [2]), (1, [2]), [SequenceKey(0), SequenceKey(1)]),
-        (Point(1, [2]), (1, [2]), [GetAttrKey("x"), GetAttrKey("y")]),
+        ([1, [2]], [1, [2]], [SequenceKey(0), SequenceKey(1)]),
+        (Point(1, [2]), [1, [2]], [GetAttrKey("x"), GetAttrKey("y")]),
+        (collections.OrderedDict(b=1, a=[2]), [1, [2]], [DictKey("b"), DictKey("a")]),
         (Keyed(1, [2]), (1, [2]), [GetAttrKey("a"), "other"]),
         (Plain(1, [2]), (1, [2]), [FlattenedIndexKey(0), FlattenedIndexKey(1)]),
         (None, (), []),
@@ -91,6 +93,11 @@ def test_one_level_of_each_kind_of_node():
         assert [k for k, _ in tree_util.flatten_one_level_with_keys(node)[0]] == keys
     with pytest.raises(ValueError, match="can't tree-flatten type"):
         tree_util.flatten_one_level(3)
+
+
+def test_keys_of_two_kinds_differ_and_so_do_their_hashes():
+    assert hash(FlattenedIndexKey(1)) == hash(FlattenedIndexKey(1)) != hash(SequenceKey(1))
+    assert FlattenedIndexKey(1) != SequenceKey(1)
 
 
 def test_which_classes_are_nodes():
