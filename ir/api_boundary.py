@@ -31,8 +31,7 @@ _CALLED = frozenset({"numpy", "scipy", "lark", "networkx", "rich", "ml_dtypes", 
 _AS_THEY_ARE = (StopIteration, StopAsyncIteration, OSError, ImportError, SyntaxError, UnicodeError,
                 MemoryError, RecursionError, Warning)
 _Class = TypeVar("_Class", bound=type)
-# What `api_function` made, with what it calls.
-_MADE: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_MADE: weakref.WeakSet[Any] = weakref.WeakSet()          # what `api_function` made
 _BOUNDED: dict[Callable[..., Any], Callable[..., Any]] = {}
 _SPECIAL = frozenset(f"__{name}__" for name in (
     "call", "enter", "getitem", "array", "bool", "int", "float", "complex", "index", "hash",
@@ -86,8 +85,9 @@ def api_function(f: Callable[..., Any], results: bool = False) -> Callable[..., 
                 process_exception(error, f, args, kwargs, before)
                 raise
     functools.update_wrapper(call, f)
-    call.__wrapped__ = getattr(f, "__wrapped__", f)     # type: ignore[attr-defined]  # the user's
-    _MADE[call] = f
+    made: Any = call
+    made.__wrapped__, made.inner_function = getattr(f, "__wrapped__", f), f     # the user's; ours
+    _MADE.add(call)
     if not results and f.__closure__ is None:
         _BOUNDED[f] = call
     return call
@@ -117,7 +117,7 @@ def _as_arrays(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 def inner(value: Any) -> Any:
     """The function of ours that a public name stands for; anything else as it is."""
-    return _MADE.get(value, value) if type(value) is FunctionType else value
+    return value.inner_function if type(value) is FunctionType and value in _MADE else value
 
 
 def bound_class(cls: _Class) -> _Class:
