@@ -59,6 +59,7 @@ from .argument_checks import (
     run_in_python,
 )
 from .boundary import Boundary
+from .compiler_options import checked_options
 from .donation import donated
 from .fast_calls import MISS, CallCache
 from .on_references import on_arguments, on_closed
@@ -316,6 +317,7 @@ class Jitted:
 
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
+        checked_options(self._options)
         if self.arguments.donate_nums or self.arguments.donate_names:
             program = with_attribute(program, DONATED, tuple(self.arguments.donated(
                 *tree.unflatten(in_tree, list(program.invars)))))

@@ -282,6 +282,10 @@ def test_compiler_options_of_nobody_are_refused():
             with pytest.raises(st.errors.JaxRuntimeError,
                                match=f"No such compile option: '{[*given][0]}'"):
                 attempt()
+    inner = st.jit(f, compiler_options={"objectiv": "bytes"})     # nothing is compiled yet
+    assert inner.trace(DATA).jaxpr.eqns
+    with pytest.raises(ValueError, match="can only be passed to top-level `st.jit`"):
+        st.jit(lambda v: inner(v))(DATA)
     for given in ({"exec_time_optimization_effort": 0.0}, {"xla_embed_ir_in_executable": True}, {},
                   {"memory_fitting_level": 1, "optimization_level": 1}, None, {"objective": None}):
         np.testing.assert_array_equal(st.jit(f, compiler_options=given)(DATA), DATA * 2)
