@@ -9,7 +9,7 @@ from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
 from ...ir.settings.context import config
 from ...ir.types import ArrayType
 from ...ir.values.shape_struct import ShapeDtypeStruct
-from ...tracer.references.ref import Ref, refuse_result
+from ...tracer.references.ref import AnyRef, refuse_result
 from ...tracer.staging.signature import Arguments, function_name
 from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
@@ -87,7 +87,7 @@ def check_results(f: Any, results: Sequence[Any], structure: Any) -> None:
     for i, x in enumerate(results):
         if type(x) is Tracer:
             continue
-        if isinstance(x, Ref):
+        if isinstance(x, AnyRef):
             refuse_result(function_name(f), x, "jit")
         try:
             typeof(x)
