@@ -319,8 +319,9 @@ class Jitted:
                     out_tree: Any) -> Executable:
         checked_options(self._options)
         if self.arguments.donate_nums or self.arguments.donate_names:
-            program = with_attribute(program, DONATED, tuple(self.arguments.donated(
-                *tree.unflatten(in_tree, list(program.invars)))))
+            gives = tuple(self.arguments.donated(*tree.unflatten(in_tree, list(program.invars))))
+            self._boundary.check_donated_layouts(program, in_tree, out_tree, gives)
+            program = with_attribute(program, DONATED, gives)
         given = self._boundary.argument_shardings(leaves, in_tree, program)
         asked = self._boundary.result_shardings(program, out_tree)
         used = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
