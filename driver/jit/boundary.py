@@ -133,15 +133,12 @@ class Boundary:
         return out
 
     def check_donated_layouts(self, program: Program, in_tree: Any, out_tree: Any,
-                              donated: Sequence[bool]) -> None:
-        """Raises where a result takes the buffer of a donated argument of the same type and
-        requested sharding, and the layout of just one of the two is to be chosen."""
+                              donated: Sequence[bool], shardings: Sequence[Sharding | None],
+                              result_shardings: Sequence[Sharding | None]) -> None:
+        """Raises where a result takes the buffer of a donated argument, as it has its type and is
+        split as it, and the layout of just one of the two is to be chosen."""
         def automatic(asked: Any) -> bool:
             return isinstance(asked, Format) and isinstance(asked.layout, AutoLayout)
-
-        def kind(v: Any, asked: Any) -> tuple[Any, ...]:
-            sharding = asked.sharding if isinstance(asked, Format) else asked
-            return v.aval.shape, v.aval.dtype, sharding
 
         if not any(automatic(f) for f in tree.leaves((self.in_shardings, self.out_shardings),
                                                      is_sharding)):
@@ -151,10 +148,14 @@ class Boundary:
             self.argument_prefix(args))
         asked = [None] * len(program.outvars) if self.out_shardings is None else (
             self._out_prefix(program.outvars, out_tree))
-        spare = [(kind(v, f), automatic(f))
-                 for v, f, d in zip(program.invars, given, donated, strict=True) if d]
-        for v, f in zip(program.outvars, asked, strict=True):
-            taken = next((x for x in spare if x[0] == kind(v, f)), None)
+        def kind(v: Any, s: Sharding | None) -> tuple[Any, ...]:
+            whole = s is None or s.is_fully_replicated
+            return v.aval.shape, v.aval.dtype, None if whole else s
+
+        spare = [(kind(v, s), automatic(f)) for v, f, s, d in zip(
+            program.invars, given, shardings, donated, strict=True) if d]
+        for v, f, s in zip(program.outvars, asked, result_shardings, strict=True):
+            taken = next((x for x in spare if x[0] == kind(v, s)), None)
             if taken is None:
                 continue
             spare.remove(taken)

@@ -318,12 +318,14 @@ class Jitted:
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
         checked_options(self._options)
+        gives: tuple[bool, ...] = ()
         if self.arguments.donate_nums or self.arguments.donate_names:
             gives = tuple(self.arguments.donated(*tree.unflatten(in_tree, list(program.invars))))
-            self._boundary.check_donated_layouts(program, in_tree, out_tree, gives)
             program = with_attribute(program, DONATED, gives)
         given = self._boundary.argument_shardings(leaves, in_tree, program)
         asked = self._boundary.result_shardings(program, out_tree)
+        if gives:
+            self._boundary.check_donated_layouts(program, in_tree, out_tree, gives, given, asked)
         used = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
         args = [ArgumentPlacement(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]

@@ -229,6 +229,11 @@ def test_a_layout_left_to_the_compiler_for_one_of_a_donated_argument_and_its_res
                      (pair, {"out_shardings": (None, auto)}),
                      (lambda v: v.sum(keepdims=True), {"in_shardings": auto})):
         st.jit(f, donate_argnums=0, **asked)(x)
+    rows = NamedSharding(st.make_mesh((8,), ("x",)), P("x"))
+    st.jit(double, donate_argnums=0, out_shardings=auto)(st.device_put(x, rows))    # in its own
+    for out, sharding in ((Format(Layout.AUTO, rows), rows), (auto, rows.update(spec=P()))):
+        with pytest.raises(ValueError, match="Did you mean to set the ..input layout"):
+            st.jit(double, donate_argnums=0, out_shardings=out)(st.device_put(x, sharding))
 
 
 def test_formats_of_constraints_and_of_results_that_are_not_computed() -> None:
