@@ -45,6 +45,15 @@ def refuse_large(x: Any, name: str) -> NoReturn:
                         ) from None
 
 
+def refuse_metadata(raised: ValueError) -> NoReturn:
+    """Raise ValueError for a structure that cannot be compared with that of an earlier call."""
+    raise error(
+        ValueError, "Exception raised while checking equality of metadata fields of pytree. Make "
+        "sure that metadata fields are hashable and have simple equality semantics. (Note: arrays "
+        "cannot be passed as metadata fields!)", code="metadata",
+        help="make the field a child of its class: a data field, not a static one") from raised
+
+
 def _static_help(x: Any, name: str) -> Help:
     """What to do about an argument, or a part of one, that is no array."""
     try:

@@ -56,6 +56,7 @@ from .argument_checks import (
     check_values,
     qualified_name,
     refuse_large,
+    refuse_metadata,
     run_in_python,
 )
 from .boundary import Boundary
@@ -140,12 +141,17 @@ class Jitted:
             self._boundary.check_kwargs(traced_kwargs)
         if self._device is not None:
             leaves = self._on_device(leaves)
+        key: Any = None
         try:
             key = (in_tree, static, leaf_keys(leaves), state.mesh, state.abstract_mesh,
                    entered_mesh(), call_settings(), process_identity())
             found = self._executables.get(key)
         except (TypeError, OverflowError):
             found = key = None      # a leaf that is no array: the traced call reports it
+        except ValueError as error:
+            if key is None or static:
+                raise
+            refuse_metadata(error)
         known = found is not None
         if found is None:
             check_values(self.arguments, leaves, traced_args, traced_kwargs)
