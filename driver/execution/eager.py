@@ -11,6 +11,7 @@ from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.ops.elementwise.identity import copy_p, device_put_p
 from ...ir.program import Program, subprograms_in
 from ...ir.settings.context import STATE, config, put_back, trace_settings
+from ...ir.shardings.sharding import NamedSharding
 from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
 from ...partitioner.pipeline import Options
@@ -63,7 +64,7 @@ class EagerInterpreter:
         executable = self._cache.get(key)
         if executable is None:
             def one(*values: Any) -> list[Any]:
-                for mesh in (*_eager_meshes(operands), *_named_meshes(op, params)):
+                for mesh in (*_eager_meshes(operands, params), *_named_meshes(op, params)):
                     record_mesh(mesh)
                 results = op.bind(*values, **params)
                 return list(results) if op.multiple_results else [results]
@@ -88,9 +89,9 @@ class EagerInterpreter:
         return results
 
 
-def _eager_meshes(operands: Sequence[Any]) -> Sequence[Mesh]:
-    """The meshes on which ops may live besides those of their operands: where operands are
-    committed to other devices, there."""
+def _eager_meshes(operands: Sequence[Any], params: dict[str, Any]) -> Sequence[Mesh]:
+    """The meshes on which an op may live besides those of its operands: where operands are
+    committed to other devices, there; of meshes of several devices, those that it names."""
     meshes = STATE.eager_meshes
     if len(meshes) == 0:
         return meshes
@@ -98,6 +99,11 @@ def _eager_meshes(operands: Sequence[Any]) -> Sequence[Mesh]:
         if isinstance(x, ArrayImpl) and x.committed:
             devices = x.sharding.device_set
             return [m for m in meshes if m.device_set == devices]
+    if len({m.device_tuple for m in meshes}) > 1:
+        named = {p.mesh for p in params.values() if isinstance(p, NamedSharding)}
+        if STATE.abstract_mesh.explicit_axes:
+            named.add(STATE.abstract_mesh)
+        return [m for m in meshes if m.abstract_mesh in named][:1]
     return meshes
 
 

@@ -85,6 +85,8 @@ def _traced(x: Any, target: Any) -> Any:
             return transfer.device_put(x, target)
         source = getattr(x._known(), "sharding", None)
         if _goes_elsewhere(source, target):
+            if isinstance(target, NamedSharding):
+                record_mesh(target.mesh)                # type: ignore[arg-type]
             return device_put_p.bind(x, memory_space=typeof(x).memory_space.value,
                                      sharding=target, source=source)
     if isinstance(target, Format):

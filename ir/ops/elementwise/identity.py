@@ -57,7 +57,7 @@ def _placed_batch(operands: Sequence[Any], dims: Sequence[Any], size: int, **par
     (x,), (d,) = operands, dims
     for name in ("sharding", "source"):
         if isinstance(params.get(name), NamedSharding):
-            params[name] = insert_dim(params[name], x.aval.ndim - 1, d, ())
+            params[name] = insert_dim(params[name], np.ndim(x) - 1, d, ())
     return [device_put_p.bind(x, **params)], [d]
 
 

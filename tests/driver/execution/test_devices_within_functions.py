@@ -66,6 +66,23 @@ def test_a_mapped_value_goes_to_another_device():
     assert out.sharding.is_equivalent_to(NamedSharding(second, P(None, "x")), 2)
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_constants_of_a_derivative_lie_where_the_values_are(kind):
+    first, second = (m.update(axis_types=(kind,)) for m in halves())
+    for mesh in (first, second) if kind is AxisType.Auto else (first,):
+        for target in (P(), P("x")):
+            to = NamedSharding(mesh, target)
+            ones, columns = np.ones((4, 8), np.float32), NamedSharding(first, P(None, "x"))
+            for x in (ones, st.device_put(ones, columns)):
+                moved = lambda v, to=to: (st.device_put(v, to) ** 2).sum()  # noqa: E731
+                slopes = st.grad(lambda v, moved=moved: moved(v.sum(0)))(x)
+                np.testing.assert_array_equal(slopes, 8 * np.ones((4, 8)))
+                each = st.vmap(st.grad(moved))(x)
+                np.testing.assert_array_equal(each, 2 * np.ones((4, 8)))
+            out = st.vmap(lambda v, to=to: st.device_put(v, to) + 1)(np.ones((4, 8)))
+            assert out.sharding.is_equivalent_to(to.update(spec=P(None, *target)), 2)
+
+
 def test_in_jit_a_value_stays_on_the_devices_of_the_computation():
     first, second = halves()
     x = st.device_put(ROWS, NamedSharding(first, P("x")))
