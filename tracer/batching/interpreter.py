@@ -20,7 +20,7 @@ from ...ir.settings.context import STATE, Interpreter
 from ...ir.source.location import UNKNOWN, Location, capture
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
-from ..staging.constants import as_array
+from ..staging.constants import as_array, note_mesh
 from ..staging.operand_casts import cast_operands
 from ..staging.staging import Builder, canonical_value
 from ..staging.tracer import Tracer, typeof
@@ -189,6 +189,8 @@ def mapped_argument(builder: VmapBuilder, x: Any, dim: int) -> Tracer:
     t = typeof(x)
     if isinstance(x, (np.ndarray, np.generic)):
         x = canonical_value(x)
+    if t.mesh.explicit_axes:
+        note_mesh(builder, x)
     dim %= t.ndim
     var = BatchedVar(element_type(t, dim), x, dim)
     builder.args.append(var)
