@@ -9,10 +9,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..staging.signature import function_name
 from ..trees import tree
 from .frames import BOXES
 from .passing import named_references, passing
-from .ref import inner_refs, last_values, references
+from .ref import AnyRef, inner_refs, last_values, references, refuse_result
 
 
 def of_blocks(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +39,11 @@ def of_blocks(call: Callable[..., Any]) -> Callable[..., Any]:
             for i, ref in zip(places, refs, strict=True):
                 inner[i] = ref
             with passed:
-                return region.f(*tree.unflatten(treedef, inner)), last_values(refs)
+                result = region.f(*tree.unflatten(treedef, inner))
+            for x in tree.leaves(result):
+                if isinstance(x, AnyRef):
+                    refuse_result(function_name(region.f), x, "shard_map")
+            return result, last_values(refs)
 
         result, blocks = region.with_results(pure, [specs[i] for i in places])(values)
         for ref, value in zip(given, blocks, strict=True):

@@ -101,3 +101,23 @@ def test_a_region_that_writes_what_differs_to_a_whole_reference_is_refused():
     region = st.shard_map(number, mesh=MESH, in_specs=P(), out_specs=None)
     with pytest.raises(ValueError, match="out_specs"):
         region(st.new_ref(jnp.zeros(2, jnp.int32)))
+    region = st.shard_map(lambda ref: ref, mesh=MESH, in_specs=P("x"), out_specs=P("x"))
+    with pytest.raises(ValueError, match="traced for shard_map returned a mutable array reference"):
+        region(st.new_ref(jnp.zeros(2)))
+
+
+def test_regions_with_references_are_differentiated_and_looped_over():
+    def add(ref, v):
+        ref[...] += v
+        return ref[...].sum()[None]
+
+    region = st.shard_map(add, mesh=MESH, in_specs=(P("x"), P()), out_specs=P("x"))
+
+    def f(v):
+        ref = st.new_ref(jnp.arange(4.0))
+        v, sums = lax.scan(lambda c, _: (c, region(ref, c)), v, None, length=2)
+        return sums.sum(), ref[...]
+
+    (total, after), slope = st.value_and_grad(st.jit(f), has_aux=True)(2.0)
+    assert (float(total), float(slope)) == (36.0, 12.0)
+    np.testing.assert_array_equal(after, np.arange(4.0) + 4)
