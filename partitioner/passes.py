@@ -14,7 +14,7 @@ from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective, Prices
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine
-from .optimization.hoist import hoist
+from .optimization.hoist import hoist_invariants
 from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
 from .preparation.broadcasts import broadcast_operands
@@ -116,8 +116,8 @@ SIMPLIFY: tuple[Pass, ...] = (
     Pass("inside-loops", "optimized", _inside_loops,
          "programs of loops and branches have been through the passes that follow",
          frozenset(REGIONS), inside=True),
-    Pass("hoist", "optimized", lambda p, r: hoist(p),
-         "collectives that a loop repeats on the same values are done once, before it",
+    Pass("hoist", "optimized", lambda p, r: hoist_invariants(p),
+         "what a loop repeats on the same values, exchanges above all, is done once, before it",
          frozenset({"scan", "while"})),
     Pass("dedupe", "optimized",
          lambda p, r: dedupe(p, _REPEATED if r.objective.name == "xla" else frozenset()),

@@ -12,6 +12,7 @@ from typing import Any
 from ...ir.ops.control.custom import CALLS
 from ...ir.passes import Pass, run_passes
 from ...ir.program import Program
+from ...ir.rewriting.hoist import hoist
 from ...ir.settings.context import config
 from ...ir.settings.phases import in_phase
 from ...ir.support.environment import skipped
@@ -52,6 +53,9 @@ EXECUTION: tuple[Pass, ...] = (
          frozenset({"scan"})),
     Pass("rematerialize", "rematerialized", rematerialize,
          "what is cheap, and read long after it was computed, is computed where it is read"),
+    Pass("hoist-invariants", "hoisted-invariants", lambda p: hoist(p, lambda eqn: True),
+         "what all iterations of a loop compute alike is computed before the first",
+         frozenset({"scan", "while"})),
 )
 
 PassObserver = Callable[[int, Pass, Program], Any]
