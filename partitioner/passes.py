@@ -6,6 +6,7 @@ from ..ir.ops.communication.collective import ppermute_p
 from ..ir.ops.control.custom import CALLS
 from ..ir.passes import Pass, run_passes
 from ..ir.program import Program
+from ..ir.rewriting.inside import inside
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import PartitionSpec
 from ..ir.support.environment import OPTIMIZE
@@ -26,7 +27,7 @@ from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
-from .regions import REGIONS, inside
+from .regions import REGIONS
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
 from .resharding.reshards import insert_reshards
