@@ -10,7 +10,7 @@ from ...ir.program import Equation, Literal, Program
 from ...ir.rewriting.hoist import hoist
 from ..cost.buffers import by_types, nbytes
 from ..cost.operations import equation_flops
-from ..reasons import merged_reasons
+from ..reasons import merged_reasons, written
 
 
 def exchanges(op: Op) -> bool:
@@ -33,4 +33,5 @@ def _is_worth_it(eqn: Equation) -> bool:
 def _reason(eqn: Equation, loop: Equation) -> str:
     if not exchanges(eqn.op):
         return eqn.reason
-    return merged_reasons((eqn.reason, f"the same in every iteration of `{loop.op.name}`"))
+    return merged_reasons((eqn.reason or written(eqn.op.name),
+                           f"the same in every iteration of `{loop.op.name}`"))

@@ -132,6 +132,13 @@ program @f(w: f32[2,4]{V:x} <- f32[8@x,4], n: i32[] <- i32[]) -> f32[8,4] => f32
 }""".replace("GATHER", GATHER)
 
 
+def test_who_wrote_the_gather_asked_for_it():
+    (record,) = collectives(optimized(WHILE, W, np.int32(2)))
+    assert record.reason_kind == "asked"
+    assert record.reason == ("`all_gather` is written here; "
+                             "the same in every iteration of `while`")
+
+
 @pytest.mark.parametrize("trips", [0, 1, 5])
 def test_out_of_a_while(trips):
     after = optimized(WHILE, W, np.int32(trips))
