@@ -11,6 +11,7 @@ from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.ops.elementwise.identity import copy_p, device_put_p
 from ...ir.program import Program, subprograms_in
 from ...ir.settings.context import STATE, config, put_back, trace_settings
+from ...ir.shardings.gspmd import is_device_alone
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
@@ -98,13 +99,13 @@ def _eager_meshes(operands: Sequence[Any], params: dict[str, Any]) -> Sequence[M
     for x in operands:
         if isinstance(x, ArrayImpl) and x.committed:
             devices = x.sharding.device_set
-            return [m for m in meshes if m.device_set == devices]
+            return [m for m in meshes if m.device_set == devices and not is_device_alone(m)]
     if len({m.device_tuple for m in meshes}) > 1:
         named = {p.mesh for p in params.values() if isinstance(p, NamedSharding)}
         if STATE.abstract_mesh.explicit_axes:
             named.add(STATE.abstract_mesh)
         return [m for m in meshes if m.abstract_mesh in named][:1]
-    return meshes
+    return [m for m in meshes if not is_device_alone(m)]
 
 
 def _named_meshes(op: Op, params: dict[str, Any]) -> list[Mesh]:

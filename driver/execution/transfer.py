@@ -17,7 +17,7 @@ from ...ir.ops.elementwise.identity import device_put_p
 from ...ir.settings.context import STATE
 from ...ir.settings.managers import transfer_guarded
 from ...ir.shardings.formats import Format, Layout
-from ...ir.shardings.gspmd import GSPMDSharding, named_on
+from ...ir.shardings.gspmd import GSPMDSharding, device_alone, named_on
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
 from ...runtime.arrays import transfer
@@ -85,8 +85,7 @@ def _traced(x: Any, target: Any) -> Any:
             return transfer.device_put(x, target)
         source = getattr(x._known(), "sharding", None)
         if _goes_elsewhere(source, target):
-            if isinstance(target, NamedSharding):
-                record_mesh(target.mesh)                # type: ignore[arg-type]
+            record_mesh(_mesh_of(target))
             return device_put_p.bind(x, memory_space=typeof(x).memory_space.value,
                                      sharding=target, source=source)
     if isinstance(target, Format):
@@ -114,6 +113,12 @@ def _traced(x: Any, target: Any) -> Any:
     if mesh.explicit_axes:
         return reshard_p.bind(x, dst_sharding=sharding)
     return sharding_constraint_p.bind(x, sharding=sharding)
+
+
+def _mesh_of(target: Device | Sharding) -> Mesh:
+    if isinstance(target, NamedSharding):
+        return target.mesh              # type: ignore[return-value]
+    return device_alone(target if isinstance(target, Device) else target.device_assignment[0])
 
 
 def _goes_elsewhere(source: Sharding | None, target: Any) -> bool:

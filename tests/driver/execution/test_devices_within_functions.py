@@ -83,6 +83,21 @@ def test_constants_of_a_derivative_lie_where_the_values_are(kind):
             assert out.sharding.is_equivalent_to(to.update(spec=P(None, *target)), 2)
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_constants_of_a_derivative_beside_one_device_and_a_mesh(kind):
+    mesh = halves()[0].update(axis_types=(kind,))
+    for x in (st.device_put(ROWS, NamedSharding(mesh, P("x"))), st.device_put(ROWS, DEVICES[1])):
+        def f(v):
+            return (st.device_put(v * 2, DEVICES[6]) ** 2).sum()
+
+        slopes = st.grad(f)(x)
+        np.testing.assert_array_equal(slopes, 8 * ROWS)
+        assert slopes.sharding == x.sharding
+        np.testing.assert_array_equal(np.diag(st.hessian(f)(x)), 8 * np.ones(8))
+        np.testing.assert_array_equal(st.grad(lambda v: f(v) + v.max() * 0)(
+            st.device_put(ROWS, DEVICES[6])), 8 * ROWS)
+
+
 def test_in_jit_a_value_stays_on_the_devices_of_the_computation():
     first, second = halves()
     x = st.device_put(ROWS, NamedSharding(first, P("x")))
