@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.meshes.mesh import Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.meshes.process import process_identity
 from ...ir.op import DEFAULT_INTERPRETER, Op, params_key
 from ...ir.ops.control.callback import inspect_sharding_p
@@ -92,7 +92,7 @@ class EagerInterpreter:
 
 def _eager_meshes(operands: Sequence[Any], params: dict[str, Any]) -> Sequence[Mesh]:
     """The meshes on which an op may live besides those of its operands: where operands are
-    committed to other devices, there; of meshes of several devices, those that it names."""
+    committed to other devices, there; else one that its types or params name."""
     meshes = STATE.eager_meshes
     if len(meshes) == 0:
         return meshes
@@ -100,12 +100,11 @@ def _eager_meshes(operands: Sequence[Any], params: dict[str, Any]) -> Sequence[M
         if isinstance(x, ArrayImpl) and x.committed:
             devices = x.sharding.device_set
             return [m for m in meshes if m.device_set == devices and not is_device_alone(m)]
-    if len({m.device_tuple for m in meshes}) > 1:
-        named = {p.mesh for p in params.values() if isinstance(p, NamedSharding)}
-        if STATE.abstract_mesh.explicit_axes:
-            named.add(STATE.abstract_mesh)
-        return [m for m in meshes if m.abstract_mesh in named][:1]
-    return [m for m in meshes if not is_device_alone(m)]
+    named = {p.mesh if isinstance(p, NamedSharding) else p for p in params.values()
+             if isinstance(p, (NamedSharding, AbstractMesh))}
+    if STATE.abstract_mesh.explicit_axes:
+        named.add(STATE.abstract_mesh)
+    return [m for m in meshes if m.abstract_mesh in named][:1]
 
 
 def _named_meshes(op: Op, params: dict[str, Any]) -> list[Mesh]:

@@ -43,6 +43,7 @@ def test_stages_on_meshes_of_their_own_are_differentiated():
         assert value.devices() == ({DEVICES[6]} if target is DEVICES[6] else set(DEVICES[4:]))
         np.testing.assert_array_equal(slopes, 6 * ROWS)
         assert slopes.sharding == x.sharding
+        np.testing.assert_array_equal(st.grad(loss)(ROWS), 6 * ROWS)    # on no device
         primal, tangent = st.jvp(lambda x, t=target: st.device_put(x * 2, t), (x,), (x,))
         assert primal.devices() == tangent.devices() == value.devices()
 
