@@ -6,11 +6,11 @@ and what they repeat, is known of whole per-device programs only:
     a limit of memory       the first plan that needs no more, of some in which blocks count ever
                             more beside time; MemoryLimitError tells the least of them
     "memory"                of all of these the one that needs the least
-    repeated computation    a plan without it is made too
+    repeated computation    plans without it are made too, in one of which blocks count more
     exchanges               where a device receives much, blocks go to other dimensions or to
                             neighbours, or a sum waits alone that was much larger before, XLA's
-                            plan is made too; where the plan needs too much memory beside it, those
-                            in which blocks count more, too
+                            plan is made too, and one in which blocks count more; where the plan
+                            needs too much memory beside XLA's, another one of these
 
 Of two plans the one is taken whose step is shorter; it may need as much more memory, and a tenth.
 """
@@ -42,8 +42,9 @@ _memory = lazy_import(".cost.memory", __package__)
 _schedule = lazy_import(".cost.schedule", __package__)
 
 FIRST = "insert-reshards"       # the pass that prices are for
-WEIGHTS = (16, 256)             # of bytes of blocks beside time, under a limit of memory
+WEIGHTS = (16, 256)             # of bytes of blocks beside time
 MAX_PEAK_RATIO = 1.1            # what a plan may hold besides for a step as long as another's
+MIN_GAIN = 1.03                 # of a step, for which blocks are split otherwise than elsewhere
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which on XLA's plan is worth making
 MUCH_LARGER = 16        # a sum, than another over the same axes, which could have gone with it
 _USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
@@ -124,11 +125,18 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
 
     taken = usual = plan(objective, first)
     if repeats:
-        taken = _shorter_or_lighter(usual, plan(objective._replace(no_repeats=True)))
+        for weight in (objective.weight, WEIGHTS[0]):
+            taken = _shorter_or_lighter(taken, plan(objective._replace(
+                weight=weight, no_repeats=True)))
     if large:
         xla = plan(objective._replace(name="xla"))
         if _exchanges(taken) != _exchanges(xla):
             taken = _shorter_or_lighter(taken, xla, grows)
+    if large and not repeats:       # with blocks that count more, computation is seldom repeated
+        weighed = plan(objective._replace(weight=WEIGHTS[0], no_repeats=True))
+        shorter = taken.longer_than(weighed, MIN_GAIN)
+        if shorter > MIN_GAIN and weighed.peak <= MAX_PEAK_RATIO * shorter * taken.peak:
+            taken = weighed
     if taken.longer_than(usual, 1.0) > 1:        # which needs too much memory: what lies between?
         for weight in WEIGHTS:
             taken = _shorter_or_lighter(plan(objective._replace(weight=weight, no_repeats=True)),
@@ -182,7 +190,8 @@ def _exchanges(plan: _Plan) -> list[tuple]:
 
 def plans_made(local: Program, objective: Objective) -> int:
     """How many plans have been made for a program of which this one was taken."""
-    return 1 + sum(_compared(local, objective)[:2])
+    repeats, large, _ = _compared(local, objective)
+    return 1 + 2 * repeats + large * (1 if repeats else 2)
 
 
 def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
