@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ..calls.call import Call, new_call, read_counts
-from ..calls.symbolic import REDUCE, VIEWS, Kernel
+from ..calls.symbolic import CALL, REDUCE, REPEAT, VIEWS, Kernel, Recording
 from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
 from .half_floats import kept_wide
@@ -39,6 +39,7 @@ BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
+LOOP = 1 << 9                   # elements of a row from which it is not worth a copy
 
 
 # A plan for a hundred equal leaves has a hundred equal groups.
@@ -65,14 +66,27 @@ def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
     return made
 
 
+def _loops(recording: Recording, forms: Forms) -> Iterator[int]:
+    """How long the rows are that numpy repeats an operand beside; 0 where it converts."""
+    values = recording.values
+    for step in recording.steps:
+        form, given = forms[step.result], [v for v in step.operands if type(v) is int]
+        if step.kind == REPEAT or step.kind == CALL and any(
+                [forms[v] != form and values[v][0] for v in given]):
+            yield form.shape[-1] if form is not None and form.shape else 0
+        elif step.kind == REDUCE and values[given[0]][1] != values[step.result][1]:
+            yield 0
+
+
 class Blocked:
     """The function of operands that gives the results of fused calls.
 
     calls: of slots that are numbered: the operands first. operands: their forms. results: slots.
+    What numpy repeats it copies, as far as its buffer goes: so that is no longer than a row.
     """
 
-    __slots__ = ("_bodies", "_calls", "_forms", "_kernels", "_operands", "_overwritten", "_results",
-                 "_rows", "_size", "_threads", "equations")
+    __slots__ = ("_bodies", "_buffer", "_calls", "_forms", "_kernels", "_operands", "_overwritten",
+                 "_results", "_rows", "_size", "_threads", "equations")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
                  results: Sequence[int], rows: int) -> None:
@@ -87,6 +101,9 @@ class Blocked:
         self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
+        loop = min([n for k, its in zip(self._kernels, forms, strict=True)
+                    for n in _loops(k.recording, its)], default=0)  # type: ignore[arg-type]
+        self._buffer = min(loop & -16, np.getbufsize()) if loop >= LOOP else 0
         self._overwritten: dict[int, int] = {}      # result to the operand it is written over
         self._bodies: dict[int, Any] = {}           # by rows of a block
         self.equations: tuple[Equation, ...] = tuple(dict.fromkeys(
@@ -136,12 +153,17 @@ class Blocked:
         starts = iter(range(0, rows, size))
 
         def work() -> None:
-            for start in starts:
-                end = min(start + size, rows)
-                self._body(end - start)(
-                    [x[start:end] if form.is_rows else x
-                     for x, form in zip(given, self._operands, strict=True)],
-                    [x[start:end] for x in memory])
+            before = np.setbufsize(self._buffer) if self._buffer else 0    # of this thread
+            try:
+                for start in starts:
+                    end = min(start + size, rows)
+                    self._body(end - start)(
+                        [x[start:end] if form.is_rows else x
+                         for x, form in zip(given, self._operands, strict=True)],
+                        [x[start:end] for x in memory])
+            finally:
+                if before:
+                    np.setbufsize(before)
         if threads > 1 and size < rows:
             in_parallel([work] * threads)
         else:

@@ -391,6 +391,22 @@ def test_nan_stays_nan_however_it_is_written(tiny):
     assert all([np.isnan(np.asarray(z)).all() for z in st.jit(f)(x.view(np.float32), y)])
 
 
+@pytest.mark.parametrize(("width", "buffer"), [(1000, 992), (20_000, 8192), (500, 0)])
+def test_numpy_copies_no_more_than_a_row_of_what_it_repeats(monkeypatch, width, buffer):
+    x, row = data(200_000 // width, width), data(width, seed=1)
+    used, real = [], np.setbufsize
+    monkeypatch.setattr(np, "setbufsize", lambda n: used.append(n) or real(n))
+
+    def f(x, row):
+        y = (x - x.sum(-1, keepdims=True) * 0.5) * row
+        return y / (abs(y).max(-1, keepdims=True) + 1)
+    results = st.jit(f)(x, row)
+    assert {*used} == ({buffer, 8192} if buffer else set()) and np.getbufsize() == 8192
+    monkeypatch.setattr(tiled_fusion, "LOOP", 1 << 40)
+    st.clear_caches()
+    np.testing.assert_array_equal(results, st.jit(f)(x, row))
+
+
 def test_what_a_group_would_compute_twice_is_computed_once():
     calls = [tiled_fusion.Call(np.add, (0, 1), (2,), False, None, kernel := object()),
              tiled_fusion.Call(np.add, (0, 1), (3,), False, None, kernel),
