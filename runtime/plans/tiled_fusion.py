@@ -19,6 +19,7 @@ same numbers, written out as a function (runtime/plans/generated.py).
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -264,30 +265,51 @@ class _Group:
 
 
 def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
-    """The calls, neighbours on large arrays fused; `outputs` are read at the end."""
+    """The calls, neighbours on large arrays fused; `outputs` are read at the end.
+
+    Neighbours are calls between which nothing has to be: what can be done before is, and so is
+    behind them what makes little of their results, such as a sum over the rows.
+    """
     readers = read_counts(calls, outputs)
     out: list[Call] = []
     group = _Group()
+    behind: list[Call] = []
+    late: set[int] = set()              # what these give
+
+    def end() -> None:
+        nonlocal group
+        out.extend((*group.fused(readers), *behind))
+        group = _Group()
+        behind.clear()
+        late.clear()
+
     for call in calls:
         kernel = call.kernel
-        if kernel is not None and not call.several and not call.changes:
-            is_read_here = not group.made.isdisjoint(call.inputs)
-            if (kernel.elements >= LARGE or is_read_here) and group.join(call, kernel):
-                continue
-            if not is_read_here and (
-                    kernel.elements < LARGE or cuts(kernel).is_view):
-                out.append(call)                # may as well be done before
-                continue
-            if kernel.elements >= LARGE:
-                out += group.fused(readers)
-                group = _Group()
-                if not group.join(call, kernel):
-                    out.append(call)
-                continue
-        out += group.fused(readers)
-        group = _Group()
-        out.append(call)
-    return out + group.fused(readers)
+        waits = not late.isdisjoint(call.inputs)
+        reads = waits or not group.made.isdisjoint(call.inputs)
+        if kernel is None or call.several or call.changes:
+            if reads or call.changes or not _is_pure(call):
+                end()
+            out.append(call)
+            continue
+        large = kernel.elements >= LARGE
+        if not waits and (large or reads) and group.join(call, kernel):
+            continue
+        if not reads and (not large or cuts(kernel).is_view):
+            out.append(call)                    # may as well be done before
+        elif reads and kernel.recording is not None and math.prod(kernel.shapes[-1]) < LARGE:
+            behind.append(call)
+            late.update(call.outputs)
+        else:
+            end()
+            if not large or not group.join(call, kernel):
+                out.append(call)
+    end()
+    return out
+
+
+def _is_pure(call: Call) -> bool:
+    return call.eqn is not None and not (call.eqn.op.effect or call.eqn.op.subprograms)
 
 
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
@@ -326,7 +348,10 @@ def _once(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
     out: list[Call] = []
     for call in calls:
         (s,), inputs = call.outputs, tuple([same.get(x, x) for x in call.inputs])
-        other = first.setdefault((call.kernel, inputs), s)
+        how: Any = call.recording
+        if any([type(v) is not int for step in how.steps for v in step.operands]):
+            how = call.kernel               # there are constants, which may be zeros of two signs
+        other = first.setdefault((how, inputs), s)
         if other != s and s not in outside:
             same[s] = other
         else:

@@ -15,7 +15,7 @@ from shardtrace import lax
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.runtime import threads
-from shardtrace.runtime.calls.symbolic import record
+from shardtrace.runtime.calls.symbolic import Kernel, record
 from shardtrace.runtime.plans import generated, tiled_fusion
 from shardtrace.runtime.plans.tiling import forms_of
 from shardtrace.sharding import AxisType, NamedSharding
@@ -407,11 +407,22 @@ def test_numpy_copies_no_more_than_a_row_of_what_it_repeats(monkeypatch, width, 
     np.testing.assert_array_equal(results, st.jit(f)(x, row))
 
 
+@pytest.mark.parametrize(("f", "count"), [
+    (lambda x: (lambda y: (y.sum(0), jnp.sin(y) + 1))(x * 2), 1),
+    (lambda x: (lambda y: (jnp.cos(y.sum(0) * 2), jnp.ones(1000) * 2, y * y - 1))(x * 2), 1),
+    (lambda x: (lambda y: jnp.sin(y - y.sum(0)) * y)(x * 2 + 1), 2)])       # one sum is needed
+def test_sums_over_rows_are_made_behind_what_does_not_need_them(tiny, monkeypatch, f, count):
+    monkeypatch.setattr(tiled_fusion, "LARGE", 2000)
+    x = data(100, 1000)
+    assert len(groups(f, x)) == count
+    assert_same(f, x)
+
+
 def test_what_a_group_would_compute_twice_is_computed_once():
-    calls = [tiled_fusion.Call(np.add, (0, 1), (2,), False, None, kernel := object()),
-             tiled_fusion.Call(np.add, (0, 1), (3,), False, None, kernel),
-             tiled_fusion.Call(np.add, (2, 1), (4,), False, None, kernel),
-             tiled_fusion.Call(np.add, (3, 1), (5,), False, None, kernel)]
+    kernels = [Kernel(np.add, ((4,),) * 3, (np.dtype(np.float32),) * 3) for _ in range(4)]
+    calls = [tiled_fusion.Call(np.add, inputs, (out,), False, None, kernel)
+             for inputs, out, kernel in zip([(0, 1), (0, 1), (2, 1), (3, 1)], (2, 3, 4, 5),
+                                            kernels, strict=True)]
     count = type(tiled_fusion.read_counts([]))
     once = tiled_fusion._once(calls, count([5]))
     assert [(call.inputs, call.outputs) for call in once] == [
