@@ -32,11 +32,13 @@ class _Recorded:
     """What was recorded of `given` (values, then the program's numbers): equations, each with the
     number of its location, and results, which are variables or constants.
 
-    first: the places of the program and these locations; last: those of the one met last.
+    first: the places of the program, and these locations; last: of the program that was met last.
+    numbers: of each location's place; None if it is none of the program's. Worked out when asked.
     program: the one that was differentiated; its parts, which keys name, live as long as this.
     """
 
-    __slots__ = ("eqns", "first", "given", "last", "names", "program", "results")
+    __slots__ = ("eqns", "first", "given", "last", "names", "numbers", "program",
+                 "results")
 
     def __init__(self, program: Program, given: list[Any], lifted: Lifted, eqns: list[Equation],
                  results: list[Any]) -> None:
@@ -46,6 +48,7 @@ class _Recorded:
             if e.location not in found:
                 found[e.location] = len(found)
         self.eqns = [(e, found[e.location]) for e in eqns]
+        self.numbers: list[int | None] = []
         self.first = self.last = tuple(lifted.places), list(found)
         # Of the program's values: what the user binds the results to is no part of it.
         self.names = {v: v.name for e in eqns for v in e.outvars if v.name is not None}
@@ -56,9 +59,13 @@ class _Recorded:
         at, eqns, watch = env.get, builder.eqns, builder.watch
         places, (last, where) = tuple(lifted.places), self.last
         if last != places:
-            known = dict(zip(self.first[0], lifted.locations, strict=True))
-            where = [known[x.place].made_by(x.transform) if x.place in known else x
-                     for x in self.first[1]]
+            first, locations = self.first
+            if not self.numbers:
+                known = {place: n for n, place in enumerate(first)}
+                self.numbers = [known.get(x.place) for x in locations]
+            where = [x if n is None or places[n] == first[n] else
+                     lifted.locations[n].made_by(x.transform)
+                     for x, n in zip(locations, self.numbers, strict=True)]
             self.last = places, where
         for eqn, n in self.eqns:
             outs = eqn.outvars
