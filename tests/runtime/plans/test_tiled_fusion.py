@@ -352,45 +352,6 @@ def test_rows_of_two_sizes_read_one_number_of_each_device(tiny):
     np.testing.assert_array_equal(b, np.clip(x, low[:, None], 9).reshape(32, 1))
 
 
-def test_numbers_beside_narrow_floats_do_not_end_a_group(tiny):
-    def f(x, y):
-        return jnp.tanh(jnp.maximum(x * y + 1, 0) * 0.5 - y)
-    args = [data(10, 8, dtype=ml_dtypes.bfloat16, seed=seed) for seed in (1, 2)]
-    assert groups(f, *args) == [["mul", "add", "max", "mul", "sub", "tanh"]]
-    one, other = both(f, *args)
-    np.testing.assert_array_equal(one[0].view(np.uint16), other[0].view(np.uint16))
-
-
-@pytest.mark.parametrize("f", [
-    lambda x, y: jnp.tanh(jnp.maximum(x * y + 1, 0) * 0.5 - y),
-    lambda x, y: (x * y - x, jnp.where(x < y, -x, abs(y)) + x, x / (y - y)),    # several results
-    lambda x, y: (x + y).reshape(5, -1) * x.dtype.type(3) + x.reshape(5, -1),
-    lambda x, y: ((x + y).astype(jnp.float32) * 1.001, (x * y).astype(jnp.int32) + 1),
-    lambda x, y: lax.bitcast_convert_type(x * y, jnp.uint16) + jnp.uint16(1),
-    lambda x, y: (x.astype(jnp.int32).astype(x.dtype) * y * x, (x * y).max(-1)),
-    lambda x, y: (x * 300 * y * 300 - x, x * 1e-4 * y * 1e-4 * 1e-2 - x * 1e-7),
-    lambda x, y: (jnp.floor(x * 9) * y, jnp.minimum(x * y, y) + x, -jnp.maximum(x, y) * x),
-    lambda x, y: ((x.astype(jnp.float32) * 1.001).astype(x.dtype) * y, jnp.float32(3) + (x * y)),
-    lambda x, y: (x * 1e38 * y * 10 * y, x * 1e-38 * y * 1e-2 * y * 1e3)])
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_narrow_floats_are_rounded_as_each_result_is(tiny, f, dtype):
-    with np.errstate(all="ignore"):
-        x, y = data(40, 50, dtype=dtype), data(40, 50, dtype=dtype, seed=1)
-        y[::7] = x[::7]
-        x[1, :4], y[2, :4] = [np.nan, np.inf, -np.inf, -0.0], [np.inf, np.nan, -0.0, 0.0]
-        assert_same(f, x, y)
-
-
-def test_nan_stays_nan_however_it_is_written(tiny):
-    x = np.tile(np.uint32([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00001]), 500)
-    y = np.tile(np.uint16([0x7FFF, 0x7F81, 0xFFFF, 0xFF81]), 500).view(ml_dtypes.bfloat16)
-
-    def f(x, y):
-        narrow = x.astype(y.dtype)
-        return narrow * 2 + 1, jnp.maximum(y * narrow, y) * y, (y + 1) * 2
-    assert all([np.isnan(np.asarray(z)).all() for z in st.jit(f)(x.view(np.float32), y)])
-
-
 @pytest.mark.parametrize(("width", "buffer"), [(1000, 992), (20_000, 8192), (500, 0)])
 def test_numpy_copies_no_more_than_a_row_of_what_it_repeats(monkeypatch, width, buffer):
     x, row = data(200_000 // width, width), data(width, seed=1)
