@@ -176,13 +176,13 @@ class Plan:
         try:
             for call, ends in zip(self.calls, self.dead, strict=True):
                 function, read, made, several, eqn, _, _ = call
-                out = (function(*map(at, read)) if recorder is None
-                       else _timed(call, list(map(at, read)), recorder, ran))
+                x = (function(*map(at, read)) if recorder is None       # no other name holds it
+                     else _timed(call, list(map(at, read)), recorder, ran))
                 if several:
-                    for slot, x in zip(made, out, strict=True):
+                    for slot, x in zip(made, x, strict=True):       # noqa: B020
                         values[slot] = x
                 else:
-                    values[made[0]] = out
+                    values[made[0]] = x
                 for slot in ends:
                     values[slot] = None
         except Exception as error:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ class Blocked:
     """The function of operands that gives the results of fused calls.
 
     calls: of slots that are numbered: the operands first. operands: their forms. results: slots.
-    What numpy repeats it copies, as far as its buffer goes: so that is no longer than a row.
+    numpy copies what it repeats into its buffer, which is therefore no longer than a row.
     """
 
     __slots__ = ("_bodies", "_buffer", "_calls", "_forms", "_kernels", "_operands", "_overwritten",
@@ -219,21 +219,22 @@ class _Group:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.rows: list[int] = []
-        self.made: set[int] = set()
+        self.made, self.sums = set[int](), False
 
     def join(self, call: Call, kernel: Kernel) -> bool:
-        """Add a call, if it treats rows apart as the others do."""
+        """Add a call, if it treats rows apart as the others do, and theirs stay as long."""
         found = cuts(kernel).forms
         if not self.calls:
             self.rows = list(found)
         rows = [n for n in self.rows if n in found and all(
             [form is None or form.is_rows for s, form in
              zip(call.inputs, found[n], strict=False) if s in self.made])]
-        if not rows:
+        if not rows or min(rows) > min(self.rows) and self.made.isdisjoint(call.inputs):
             return False
         self.rows = rows
         self.calls.append(call)
         self.made.update(call.outputs)
+        self.sums |= any([step.kind == REDUCE for step in kernel.recording.steps])  # type: ignore
         return True
 
     def fused(self, readers: Any) -> list[Call]:
@@ -264,17 +265,18 @@ class _Group:
                 for one in _as_one(part[i:i + MOST], self.rows, readers)]
 
 
-def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
+def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int]) -> list[Call]:
     """The calls, neighbours on large arrays fused; `outputs` are read at the end.
 
-    Neighbours are calls between which nothing has to be: what can be done before is, and so is
-    behind them what makes little of their results, such as a sum over the rows.
+    Nothing has to be between neighbours: what can be done before is, and so is behind them what
+    makes little of their results, such as a sum over the rows.
     """
     readers = read_counts(calls, outputs)
     out: list[Call] = []
     group = _Group()
     behind: list[Call] = []
     late: set[int] = set()              # what these give
+    known = set(constants)
 
     def end() -> None:
         nonlocal group
@@ -288,7 +290,11 @@ def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
         waits = not late.isdisjoint(call.inputs)
         reads = waits or not group.made.isdisjoint(call.inputs)
         if kernel is None or call.several or call.changes:
-            if reads or call.changes or not _is_pure(call):
+            # A group with sums goes on behind what is made of constants, which is done before.
+            if (group.sums and known.issuperset(call.inputs) and call.eqn is not None
+                    and not call.eqn.op.effect and not call.eqn.op.subprograms):
+                known.update(call.outputs)
+            else:
                 end()
             out.append(call)
             continue
@@ -297,6 +303,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
             continue
         if not reads and (not large or cuts(kernel).is_view):
             out.append(call)                    # may as well be done before
+            known.update(call.outputs if known.issuperset(call.inputs) else ())
         elif reads and kernel.recording is not None and math.prod(kernel.shapes[-1]) < LARGE:
             behind.append(call)
             late.update(call.outputs)
@@ -306,10 +313,6 @@ def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
                 out.append(call)
     end()
     return out
-
-
-def _is_pure(call: Call) -> bool:
-    return call.eqn is not None and not (call.eqn.op.effect or call.eqn.op.subprograms)
 
 
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
