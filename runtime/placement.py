@@ -13,7 +13,13 @@ from typing import Any
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.meshes.device import Device
 from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from ..ir.shardings.gspmd import GSPMDSharding, from_named, is_unnamed, named_on
+from ..ir.shardings.gspmd import (
+    GSPMDSharding,
+    from_named,
+    is_device_alone,
+    is_unnamed,
+    named_on,
+)
 from ..ir.shardings.restate import spec_for_tiling
 from ..ir.shardings.sharding import NamedSharding, Sharding
 from ..ir.spec import PartitionSpec
@@ -155,7 +161,8 @@ def _named(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Me
         mesh = s.mesh if isinstance(s, NamedSharding) else None
         yield _asked, tuple(s.device_assignment), mesh  # type: ignore[misc]
     for mesh in meshes:
-        yield functools.partial(_inside, mesh, who_named), tuple(mesh.device_tuple), mesh
+        yield (functools.partial(_inside, mesh, who_named), tuple(mesh.device_tuple),
+               None if is_device_alone(mesh) else mesh)
 
 
 def _argument(a: ArgumentPlacement, function: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.program import Program, Var
+from .autodiff.differentiate import named_meshes
 from .autodiff.replay import evaluate
 
 
@@ -24,11 +25,12 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any) -> list[Any]:
         raise ValueError(f"the program {jaxpr.name} has {len(jaxpr.invars)} parameters, but got "
                          f"{len(args)} arguments")
     values = [c[1] if type(c) is tuple and isinstance(c[0], Var) else c for c in consts]
-    own = [value for _, value in jaxpr.consts]
+    own, meshes = [value for _, value in jaxpr.consts], jaxpr.memo.get("meshes", ())
     if values and len(values) == len(own) and any(map(operator.is_not, values, own)):
         jaxpr = jaxpr.replace(invars=[*jaxpr.constvars, *jaxpr.invars], consts=())
         args = (*values, *args)
-    return evaluate(jaxpr, args)
+    with named_meshes(meshes):
+        return evaluate(jaxpr, args)
 
 
 def jaxpr_as_fun(closed_jaxpr: Program) -> Callable[..., list[Any]]:

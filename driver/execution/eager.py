@@ -4,13 +4,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.meshes.mesh import Mesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.meshes.process import process_identity
 from ...ir.op import DEFAULT_INTERPRETER, Op, params_key
 from ...ir.ops.control.callback import inspect_sharding_p
-from ...ir.ops.elementwise.identity import copy_p
+from ...ir.ops.elementwise.identity import copy_p, device_put_p
 from ...ir.program import Program, subprograms_in
 from ...ir.settings.context import STATE, config, put_back, trace_settings
+from ...ir.shardings.gspmd import is_device_alone
+from ...ir.shardings.sharding import NamedSharding
 from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
 from ...partitioner.pipeline import Options
@@ -49,6 +51,8 @@ class EagerInterpreter:
         if op is inspect_sharding_p:
             params["callback"](device_put(operands[0]).sharding)
             return []
+        if op is device_put_p and "sharding" in params:
+            return [device_put(operands[0], params["sharding"])]
         if op.effect == "debug":
             _callbacks.call_now(op, params, operands, [typeof(x) for x in operands])
             return []
@@ -61,7 +65,7 @@ class EagerInterpreter:
         executable = self._cache.get(key)
         if executable is None:
             def one(*values: Any) -> list[Any]:
-                for mesh in (*STATE.eager_meshes, *_named_meshes(op, params)):
+                for mesh in (*_eager_meshes(operands, params), *_named_meshes(op, params)):
                     record_mesh(mesh)
                 results = op.bind(*values, **params)
                 return list(results) if op.multiple_results else [results]
@@ -84,6 +88,23 @@ class EagerInterpreter:
         if op is copy_p and type(operands[0]) is ArrayImpl:
             return [results[0].clone()]      # executors let a copy share memory; here it is seen
         return results
+
+
+def _eager_meshes(operands: Sequence[Any], params: dict[str, Any]) -> Sequence[Mesh]:
+    """The meshes on which an op may live besides those of its operands: where operands are
+    committed to other devices, there; else one that its types or params name."""
+    meshes = STATE.eager_meshes
+    if len(meshes) == 0:
+        return meshes
+    for x in operands:
+        if isinstance(x, ArrayImpl) and x.committed:
+            devices = x.sharding.device_set
+            return [m for m in meshes if m.device_set == devices and not is_device_alone(m)]
+    named = {p.mesh if isinstance(p, NamedSharding) else p for p in params.values()
+             if isinstance(p, (NamedSharding, AbstractMesh))}
+    if STATE.abstract_mesh.explicit_axes:
+        named.add(STATE.abstract_mesh)
+    return [m for m in meshes if m.abstract_mesh in named][:1]
 
 
 def _named_meshes(op: Op, params: dict[str, Any]) -> list[Mesh]:

@@ -17,14 +17,14 @@ from ...ir.ops.elementwise.identity import device_put_p
 from ...ir.settings.context import STATE
 from ...ir.settings.managers import transfer_guarded
 from ...ir.shardings.formats import Format, Layout
-from ...ir.shardings.gspmd import GSPMDSharding, named_on
+from ...ir.shardings.gspmd import GSPMDSharding, device_alone, named_on
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
 from ...runtime.arrays import transfer
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.shard_map.region_values import BlockBuilder
 from ...tracer.staging.staging import record_mesh
-from ...tracer.staging.tracer import typeof
+from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
 from .guards import guard_move
 
@@ -80,6 +80,14 @@ def _stays(x: ArrayImpl, target: Any) -> bool:
 
 
 def _traced(x: Any, target: Any) -> Any:
+    if getattr(STATE.interpreter, "concrete", False):
+        if not isinstance(x, Tracer):
+            return transfer.device_put(x, target)
+        source = getattr(x._known(), "sharding", None)
+        if _goes_elsewhere(source, target):
+            record_mesh(_mesh_of(target))
+            return device_put_p.bind(x, memory_space=typeof(x).memory_space.value,
+                                     sharding=target, source=source)
     if isinstance(target, Format):
         target = target.sharding
     if isinstance(target, MemorySpace):
@@ -105,6 +113,20 @@ def _traced(x: Any, target: Any) -> Any:
     if mesh.explicit_axes:
         return reshard_p.bind(x, dst_sharding=sharding)
     return sharding_constraint_p.bind(x, sharding=sharding)
+
+
+def _mesh_of(target: Device | Sharding) -> Mesh:
+    if isinstance(target, NamedSharding):
+        return target.mesh              # type: ignore[return-value]
+    return device_alone(target if isinstance(target, Device) else target.device_assignment[0])
+
+
+def _goes_elsewhere(source: Sharding | None, target: Any) -> bool:
+    """Whether a value that is known, as outside of jit, is asked to go to other devices."""
+    if isinstance(target, Device):
+        return source is None or source.device_set != {target}
+    return isinstance(target, Sharding) and target.is_concrete and (
+        source is None or source.device_set != target.device_set)
 
 
 def _in_memory(x: Any, space: MemorySpace) -> Any:

@@ -9,7 +9,7 @@ from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
 from ...ir.settings.context import config
 from ...ir.types import ArrayType
 from ...ir.values.shape_struct import ShapeDtypeStruct
-from ...tracer.references.ref import Ref, refuse_result
+from ...tracer.references.ref import AnyRef, refuse_result
 from ...tracer.staging.signature import Arguments, function_name
 from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
@@ -43,6 +43,15 @@ def refuse_large(x: Any, name: str) -> NoReturn:
     raise OverflowError("An overflow was encountered while parsing an argument to a jitted "
                         f"computation, whose argument path is {name}. Got {type(x)} with value {x}"
                         ) from None
+
+
+def refuse_metadata(raised: ValueError) -> NoReturn:
+    """Raise ValueError for a structure that cannot be compared with that of an earlier call."""
+    raise error(
+        ValueError, "Exception raised while checking equality of metadata fields of pytree. Make "
+        "sure that metadata fields are hashable and have simple equality semantics. (Note: arrays "
+        "cannot be passed as metadata fields!)", code="metadata",
+        help="make the field a child of its class: a data field, not a static one") from raised
 
 
 def _static_help(x: Any, name: str) -> Help:
@@ -87,7 +96,7 @@ def check_results(f: Any, results: Sequence[Any], structure: Any) -> None:
     for i, x in enumerate(results):
         if type(x) is Tracer:
             continue
-        if isinstance(x, Ref):
+        if isinstance(x, AnyRef):
             refuse_result(function_name(f), x, "jit")
         try:
             typeof(x)

@@ -132,6 +132,45 @@ class Boundary:
             out.append(sharding)
         return out
 
+    def check_donated_layouts(self, program: Program, in_tree: Any, out_tree: Any,
+                              donated: Sequence[bool], shardings: Sequence[Sharding | None],
+                              result_shardings: Sequence[Sharding | None]) -> None:
+        """Raises where a result takes the buffer of a donated argument, as it has its type and is
+        split as it, and the layout of just one of the two is to be chosen."""
+        def automatic(asked: Any) -> bool:
+            return isinstance(asked, Format) and isinstance(asked.layout, AutoLayout)
+
+        if not any(automatic(f) for f in tree.leaves((self.in_shardings, self.out_shardings),
+                                                     is_sharding)):
+            return
+        args, _ = tree.unflatten(in_tree, list(program.invars))
+        given = [None] * len(program.invars) if self.in_shardings is None else (
+            self.argument_prefix(args))
+        asked = [None] * len(program.outvars) if self.out_shardings is None else (
+            self._out_prefix(program.outvars, out_tree))
+        def kind(v: Any, s: Sharding | None) -> tuple[Any, ...]:
+            whole = s is None or s.is_fully_replicated
+            return v.aval.shape, v.aval.dtype, None if whole else s
+
+        spare = [(kind(v, s), automatic(f)) for v, f, s, d in zip(
+            program.invars, given, shardings, donated, strict=True) if d]
+        for v, f, s in zip(program.outvars, asked, result_shardings, strict=True):
+            taken = next((x for x in spare if x[0] == kind(v, s)), None)
+            if taken is None:
+                continue
+            spare.remove(taken)
+            chosen = taken[1]
+            if chosen is not automatic(f):
+                what, other = ("Input", "output") if chosen else ("Output", "input")
+                was = ["None", "AUTO"]
+                raise error(
+                    ValueError, f"Input layout being donated was {was[chosen]} while output "
+                    f"layout was {was[not chosen]}. Did you mean to set the **{other} layout** "
+                    "to **Layout.AUTO**?", code="donated-layout",
+                    notes=(f"{what} layouts that are AUTO are chosen, and a result in the buffer "
+                           "of an argument has its layout",),
+                    help=f"let the {other} have Layout.AUTO too, or do not donate")
+
     def argument_prefix(self, args: Any) -> list[Any]:
         """What in_shardings says of each leaf of the arguments."""
         prefix = tuple(self.in_shardings) if type(self.in_shardings) is list else (

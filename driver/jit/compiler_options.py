@@ -25,11 +25,14 @@ def checked_options(compiler_options: Mapping[str, Any] | None) -> Mapping[str, 
 
 
 def planning_options(compiler_options: Mapping[str, Any] | None) -> Options:
-    """The options of the partitioner. Raises ValueError for an unknown objective or device."""
+    """The options of the partitioner. Raises ValueError for an unknown objective or device.
+
+    Names that nobody knows are met when a function is compiled (`checked_options`).
+    """
     if not compiler_options:
         return DEFAULT_OPTIONS
-    given = checked_options(compiler_options)
-    asked = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
+    asked = {name: compiler_options[name] for name in _OPTIONS
+             if compiler_options.get(name) is not None}
     if not asked:
         return DEFAULT_OPTIONS
     checked = Objective.of(*map(asked.get, _OPTIONS, Objective.of()))._asdict()

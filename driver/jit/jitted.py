@@ -56,9 +56,11 @@ from .argument_checks import (
     check_values,
     qualified_name,
     refuse_large,
+    refuse_metadata,
     run_in_python,
 )
 from .boundary import Boundary
+from .compiler_options import checked_options
 from .donation import donated
 from .fast_calls import MISS, CallCache
 from .on_references import on_arguments, on_closed
@@ -139,12 +141,17 @@ class Jitted:
             self._boundary.check_kwargs(traced_kwargs)
         if self._device is not None:
             leaves = self._on_device(leaves)
+        key: Any = None
         try:
             key = (in_tree, static, leaf_keys(leaves), state.mesh, state.abstract_mesh,
                    entered_mesh(), call_settings(), process_identity())
             found = self._executables.get(key)
         except (TypeError, OverflowError):
             found = key = None      # a leaf that is no array: the traced call reports it
+        except ValueError as error:
+            if key is None or static:
+                raise
+            refuse_metadata(error)
         known = found is not None
         if found is None:
             check_values(self.arguments, leaves, traced_args, traced_kwargs)
@@ -316,11 +323,15 @@ class Jitted:
 
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
+        checked_options(self._options)
+        gives: tuple[bool, ...] = ()
         if self.arguments.donate_nums or self.arguments.donate_names:
-            program = with_attribute(program, DONATED, tuple(self.arguments.donated(
-                *tree.unflatten(in_tree, list(program.invars)))))
+            gives = tuple(self.arguments.donated(*tree.unflatten(in_tree, list(program.invars))))
+            program = with_attribute(program, DONATED, gives)
         given = self._boundary.argument_shardings(leaves, in_tree, program)
         asked = self._boundary.result_shardings(program, out_tree)
+        if gives:
+            self._boundary.check_donated_layouts(program, in_tree, out_tree, gives, given, asked)
         used = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
         args = [ArgumentPlacement(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]

@@ -174,7 +174,10 @@ class _Mapped:
             raise ValueError(
                 f"{e}\n\nThe 'full pytree' here is the tuple of arguments passed positionally to "
                 "the pmapped function, and the value of `in_axes` must be a tree prefix of that "
-                "tuple. But it was not a prefix.") from None
+                "tuple. But it was not a prefix." + ("" if args or not kwargs else (
+                    "\n\nArguments were passed by keyword here, of which `in_axes` does not speak: "
+                    "each argument passed by keyword is mapped over its dimension 0."))
+            ) from None
         return (*axes, *(0,) * (count - len(axes)))
 
     def _mesh_devices(self, size: int, inside: bool) -> tuple[Device, ...]:

@@ -14,6 +14,7 @@ from ...ir.meshes.device import Device
 from ...ir.meshes.mesh import entered_mesh
 from ...ir.meshes.process import process_identity
 from ...ir.settings.context import STATE
+from ...ir.shardings.base_sharding import indivisible
 from ...ir.shardings.formats import AutoLayout, Format, Layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.source.wording import warn
@@ -168,13 +169,8 @@ def check_fits(sharding: Sharding, aval: ArrayType, what: str) -> None:
     try:
         sharding.shard_shape(aval.shape)
     except IndivisibleError as e:
-        dim, size, count = e.dimension, e.size, e.parts
-        fail(IndivisibleError,
-             f"One of pjit {what} was given the sharding of {sharding}, which implies that the "
-             f"global size of its dimension {dim} should be divisible by {count}, but it is equal "
-             f"to {size} (full shape: {aval.shape}); it implies that array axis {dim} is "
-             f"partitioned {count} times, but the dimension size is {size}", code="indivisible",
-             label=f"{size} elements cannot be cut into {count} equal blocks", help=e.advice)
+        indivisible(sharding, e.dimension, aval.shape, e.factors,
+                    [f"this is asked of one of the {what}"])
 
 
 def check_one_process(aval: ArrayType) -> None:

@@ -82,10 +82,9 @@ class StageInfo:
 
     @property
     def args_info(self) -> Any:
-        """An `ArgInfo` for each argument, in the form `(args, kwargs)`."""
-        types, donated = self._argument_types(), self._donated()
+        """An `ArgInfo` for each argument, as it was traced, in the form `(args, kwargs)`."""
         return tree.unflatten(self.in_tree, [
-            ArgInfo(t, d) for t, d in zip(types, donated, strict=True)])
+            ArgInfo(t, d) for t, d in zip(self.jaxpr.in_avals, self._donated(), strict=True)])
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:

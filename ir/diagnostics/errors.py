@@ -114,10 +114,11 @@ class IndivisibleError(ShardtraceError, ValueError):
     >>> st.NamedSharding(mesh, P("Y")).shard_shape((6,))
     (3,)
 
-    dimension, size, parts: which dimension, of how many elements, over how many devices; advice:
-    the fix in words.
+    dimension, size, parts: which dimension, of how many elements, over how many devices; factors:
+    over how many each dimension is split; advice: the fix in words.
     """
     dimension = size = parts = 0
+    factors: tuple[int, ...] = ()
     advice = ""
 
 

@@ -159,7 +159,8 @@ def common_devices_indices_map(sharding: Sharding, global_shape: Shape) -> Mappi
     return sharding._index_map(global_shape)
 
 
-def indivisible(sharding: Sharding, dim: int, shape: Shape, factors: Sequence[int]) -> NoReturn:
+def indivisible(sharding: Sharding, dim: int, shape: Shape, factors: Sequence[int],
+                notes: Sequence[str] = ()) -> NoReturn:
     """Raise `IndivisibleError`: the tiles of dimension `dim` would not be equal."""
     size, factor = shape[dim], factors[dim]
     advice = (f"pad dimension {dim} to {-(-size // factor) * factor} elements, or leave it whole "
@@ -169,7 +170,9 @@ def indivisible(sharding: Sharding, dim: int, shape: Shape, factors: Sequence[in
         f"Sharding {sharding} implies that array axis {dim} is partitioned {factor} times, but "
         f"the dimension size is {size} (full shape: {shape}, per-dimension tiling factors: "
         f"{list(factors)} should evenly divide the shape)", code="indivisible",
-        label=f"{size} elements cannot be cut into {factor} equal blocks", help=advice)
+        label=f"{size} elements cannot be cut into {factor} equal blocks", notes=tuple(notes),
+        help=advice)
     assert isinstance(raised, IndivisibleError)
     raised.dimension, raised.size, raised.parts, raised.advice = dim, size, factor, advice
+    raised.factors = tuple(factors)
     raise raised

@@ -257,6 +257,16 @@ def is_unnamed(mesh: Mesh) -> bool:
     return names[:1] == ("_axis_0",) and names == tuple([f"_axis_{i}" for i in range(len(names))])
 
 
+def device_alone(device: Device) -> Mesh:
+    """What stands among the meshes that a program names where it names a device."""
+    return Mesh(np.array([device], dtype=object), ("_device",))
+
+
+def is_device_alone(mesh: Mesh) -> bool:
+    """Whether the mesh was made by `device_alone`."""
+    return mesh.axis_names == ("_device",)
+
+
 def _grid(devices: Sequence[Device], sizes: tuple[int, ...]) -> Mesh:
     grid = np.empty(len(devices), dtype=object)
     grid[:] = devices

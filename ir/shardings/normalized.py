@@ -1,6 +1,8 @@
 """Shardings as types hold them: on the abstract mesh, of full rank, over Explicit axes only."""
 from __future__ import annotations
 
+from typing import Any
+
 from ..meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ..spec import parse_axis, spec_from_entries
 from .sharding import NamedSharding, named_sharding_abstract
@@ -44,3 +46,11 @@ def normalized_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
     if kept == spec.entries and mesh is sharding.mesh and sharding.memory_kind is None:
         return sharding
     return named_sharding_abstract(mesh, spec_from_entries(kept, unreduced, reduced))
+
+
+def insert_dim(sharding: NamedSharding, ndim: int, dim: int, entry: Any) -> NamedSharding:
+    """The sharding of a value with one more dimension, at `dim`, split as `entry` says."""
+    spec = sharding.spec
+    entries = list(spec.padded(ndim).entries)
+    entries.insert(dim, entry)
+    return NamedSharding(sharding.mesh, spec_from_entries(entries, spec.unreduced, spec.reduced))

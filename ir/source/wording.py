@@ -91,3 +91,15 @@ def as_the_user_says(message: str) -> tuple[str, int]:
     if frame is not None:
         message = in_names_of(frame.f_globals)(message)
     return message, level
+
+
+def mismatch(a: Any, b: Any) -> str:
+    """What differs between two types: `, so the dtypes do not match`, as JAX says it."""
+    found = [text for text, differs in (
+        ("the dtypes do not match", a.dtype != b.dtype),
+        ("the shapes do not match", a.shape != b.shape),
+        ("the manual axis types do not match", a.manual is not b.manual)) if differs]
+    if not found:
+        return ""
+    return ", so " + (found[0] if len(found) == 1 else
+                      ", ".join(found[:-1]) + ", and " + found[-1])

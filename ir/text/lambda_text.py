@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..fingerprint import fingerprint
 from ..ops.control.call import jit_p
 from ..program import Atom, Equation, Literal, Program, Var
 
@@ -104,8 +105,7 @@ class _Printer:
 
     def _shared(self, program: Program) -> list[Program]:
         """Functions that stand in front, callers first; they are given their names."""
-        calls: dict[int, int] = {}
-        found: list[Program] = []
+        same: dict[Any, list[Program]] = {}      # those that do the same, each once
         todo, seen = [program], set()
         while todo:
             outer = todo.pop(0)
@@ -115,16 +115,14 @@ class _Printer:
             for eqn, _, inner in outer.subprograms():
                 todo.append(inner)
                 if eqn.op is jit_p:
-                    calls[id(inner)] = calls.get(id(inner), 0) + 1
-                    if calls[id(inner)] == 1:
-                        found.append(inner)
-        found = [p for p in found if calls[id(p)] > 1 or len(p.eqns) > _LONG]
+                    same.setdefault((inner.name, fingerprint(inner) or id(inner)), []).append(inner)
+        found = [ps for ps in same.values() if len(ps) > 1 or len(ps[0].eqns) > _LONG]
         taken: dict[str, int] = {}
-        for p in found:
-            name = re.sub(r"\W", "", p.name) or "f"
+        for ps in found:
+            name = re.sub(r"\W", "", ps[0].name) or "f"
             number = taken[name] = taken.get(name, -1) + 1
-            self.in_front[id(p)] = f"{name}{number}" if number else name
-        return found
+            self.in_front.update(dict.fromkeys(map(id, ps), f"{name}{number}" if number else name))
+        return [ps[0] for ps in found]
 
     def program(self, program: Program) -> Any:
         params = " ".join([self.bound(v) for v in program.constvars])
@@ -168,8 +166,10 @@ class _Printer:
     def bound(self, var: Var) -> str:
         name = self.names.get(var)
         if name is None:
-            name = self.names[var] = _letters(self.count)
-            self.count += 1
+            while name is None or name in self.in_front.values():
+                name = _letters(self.count)
+                self.count += 1
+            self.names[var] = name
         return f"{name}:{var.aval.str_short(True)}" if self.print_shapes else name
 
     def atom(self, atom: Atom) -> str:

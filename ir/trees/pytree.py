@@ -6,6 +6,7 @@ sorted keys and, as in JAX, also come back in that order.
 """
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -116,8 +117,9 @@ def _rebuilt(node: Any) -> Any:
         return node
     keys = optree.treespec_entries(optree.tree_structure(
         node, lambda x: x is not node, namespace=NAMESPACE))        # type: ignore[arg-type]
-    return {k: node[k] if type(node[k]) is int else optree.tree_map(
+    ordered = {k: node[k] if type(node[k]) is int else optree.tree_map(
         _rebuilt, node[k], is_leaf=_is_dict, namespace=NAMESPACE) for k in keys}
+    return ordered if type(node) is dict else defaultdict(node.default_factory, ordered)
 
 
 def _ordered(treedef: optree.PyTreeSpec) -> bool:
@@ -132,4 +134,4 @@ def _ordered(treedef: optree.PyTreeSpec) -> bool:
 
 
 def _is_dict(x: Any) -> bool:
-    return type(x) is dict
+    return type(x) is dict or type(x) is defaultdict

@@ -59,7 +59,7 @@ def type_of_constant(x: Any) -> ArrayType:
         if kind is int:
             check_int_fits(x, found.dtype)
         return found
-    if isinstance(x, np.generic):
+    if isinstance(x, np.generic) and x.dtype in VALID_DTYPES:
         key = (x.dtype, x64_enabled())
         found = _SCALARS.get(key)
         if found is None:

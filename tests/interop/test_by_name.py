@@ -273,3 +273,13 @@ except NotImplementedError as error:
 """) == ("3.0 3.0 103.0 [1000. 1003.] [1000. 1003.] [103. 103.] 3.0\n"
          "[Array([0., 1.], dtype=float32), Array(1., dtype=float32)]\n"
          "Differentiation rule for 'pair' not implemented")
+
+
+def test_what_can_be_an_array(printed: Callable[[str], str]) -> None:
+    assert printed("""
+import numpy as np
+from jax.extend.core import valid_jaxtype
+print([valid_jaxtype(x) for x in (1, 2.0, np.ones(2), np.bool_(True), np.zeros(2, np.longlong))])
+print([valid_jaxtype(x) for x in (None, "a", np.str_("a"), np.array("a"), np.ones(2, object),
+                                  np.zeros(2, [("i", int)]), np.datetime64(1, "s"), [1])])
+""") == f"{[True] * 5}\n{[False] * 8}"

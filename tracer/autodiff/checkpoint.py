@@ -25,7 +25,7 @@ from .. import sharding_notes
 from ..references import through
 from ..references.frames import BOXES, Frame
 from ..staging.signature import Arguments, function_name
-from ..staging.staging import trace_to_program
+from ..staging.staging import record_mesh, trace_to_program
 from ..staging.steps import owner_of
 from ..staging.tracer import Tracer, typeof
 from ..trees import tree
@@ -202,6 +202,8 @@ def _call(fun: Callable[..., Any], prevent_cse: bool, policy: Policy | None, *ar
                 [isinstance(x, Tracer) for x in found[1]])):
             traces[key] = found
     program, captured, out_tree = found
+    for mesh in program.memo.get("meshes", ()):
+        record_mesh(mesh)                       # traced before, perhaps: named here all the same
     outs = checkpoint_p.bind(*captured, *leaves, jaxpr=program, prevent_cse=prevent_cse,
                              differentiated=False, policy=policy)
     return tree.unflatten(out_tree, outs)
@@ -219,8 +221,9 @@ def _traced(fun: Callable[..., Any], types: Sequence[ArrayType], treedef: Any
 
     program, captured = trace_to_program(flat, types, name=function_name(fun))
     if program.consts:
-        captured = [x for _, x in program.consts]
+        captured, meshes = [x for _, x in program.consts], program.memo["meshes"]
         program = program.replace(invars=[*program.constvars, *program.invars], consts=())
+        program.memo["meshes"] = meshes
     return program, captured, trees[-1]
 
 

@@ -13,7 +13,7 @@ from ...ir.api_boundary import bound_class
 from ...ir.ops.derivatives import has_tangent
 from ...ir.settings.phases import phase
 from ...ir.types import ArrayType
-from ..references.ref import Ref
+from ..references.ref import AnyRef
 from ..staging.tracer import Tracer
 from ..trees import tree
 from .checks import check_cotangents
@@ -163,9 +163,9 @@ class VJP:
         def pull(out_ct: Any) -> Any:
             cts, found = tree.leaves(self(out_ct)), []
             for ct, place in zip(cts, wanted, strict=True):
-                if isinstance(place, Ref):
+                if isinstance(place, AnyRef):
                     place.addupdate(ct)
-                found.append(GradRef() if isinstance(place, Ref) else
+                found.append(GradRef() if isinstance(place, AnyRef) else
                              DidntWant() if isinstance(place, DontWant) else ct)
             return tree.unflatten(self.in_tree, found)
 

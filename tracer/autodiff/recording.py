@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.meshes.mesh import AbstractMesh, Mesh
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.settings.context import STATE, interpreter_context
 from ...ir.types import ArrayType
-from ...ir.values.array import Array
+from ..staging.constants import note_mesh
 from ..staging.memoized import BUILDERS
 from ..staging.nesting import refuse
 from ..staging.staging import Builder, collector_paused
@@ -173,11 +173,3 @@ def record(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name:
         context = next((v.aval.mesh for v in recording.args if v.aval.mesh.axis_names), context)
     program = recording.finish(outvars, context)
     return program, recording
-
-
-def note_mesh(recording: Recording, x: Any) -> None:
-    """Keep the concrete mesh of an argument: constants of its derivative live there too."""
-    if isinstance(x, Array) and not isinstance(x, Tracer):
-        mesh = getattr(getattr(x, "sharding", None), "mesh", None)
-        if isinstance(mesh, Mesh) and mesh.axis_names and mesh not in recording.meshes:
-            recording.meshes.append(mesh)

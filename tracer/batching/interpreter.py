@@ -20,10 +20,9 @@ from ...ir.settings.context import STATE, Interpreter
 from ...ir.source.location import UNKNOWN, Location, capture
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
-from ..shardings.sharding_functions import EAGER_CALL
-from ..staging.constants import as_array
+from ..staging.constants import as_array, note_mesh
 from ..staging.operand_casts import cast_operands
-from ..staging.staging import Builder, canonical_value, record_mesh
+from ..staging.staging import Builder, canonical_value
 from ..staging.tracer import Tracer, typeof
 from .rules import MappedAxis, batch_op, element_type, uses_axis
 
@@ -175,17 +174,12 @@ class _OnMeshes:
         self.meshes = tuple(meshes)
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-        def run(*values: Any) -> list[Any]:
-            for m in self.meshes:
-                record_mesh(m)
-            results = op.bind(*values, **params)
-            return list(results) if op.multiple_results else [results]
-
         STATE.interpreter = None
+        saved, STATE.eager_meshes = STATE.eager_meshes, (*STATE.eager_meshes, *self.meshes)
         try:
-            return EAGER_CALL[0](op.name, run, *operands)
+            return DEFAULT_INTERPRETER[0].process(op, operands, params)
         finally:
-            STATE.interpreter = self
+            STATE.interpreter, STATE.eager_meshes = self, saved
 
 
 # -- running a function under it -------------------------------------------------------------------
@@ -195,6 +189,8 @@ def mapped_argument(builder: VmapBuilder, x: Any, dim: int) -> Tracer:
     t = typeof(x)
     if isinstance(x, (np.ndarray, np.generic)):
         x = canonical_value(x)
+    if t.mesh.explicit_axes:
+        note_mesh(builder, x)
     dim %= t.ndim
     var = BatchedVar(element_type(t, dim), x, dim)
     builder.args.append(var)

@@ -17,10 +17,10 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import OPS, Op
-from ...ir.ops.communication.sharding import insert_dim
 from ...ir.ops.derivatives import batch_first, move_first
 from ...ir.ops.rules import insert_axes
 from ...ir.program import Program, subprograms_in
+from ...ir.shardings.normalized import insert_dim
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.support.immutable import immutable, replace

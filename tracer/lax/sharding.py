@@ -9,7 +9,7 @@ from ...ir.ops.communication.sharding import check_constraint, sharding_constrai
 from ...ir.ops.elementwise.identity import shard_alike_p
 from ...ir.settings.context import STATE
 from ...ir.shardings.formats import Format, Layout
-from ...ir.shardings.gspmd import GSPMDSharding, named_on
+from ...ir.shardings.gspmd import GSPMDSharding, device_alone, named_on
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.source.wording import warn
 from ...ir.spec import PartitionSpec
@@ -107,7 +107,11 @@ def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
             return as_array(x)
         sharding = named
     elif not isinstance(sharding, NamedSharding):
-        return x if current_builder() is not None else _moved(x, sharding)
+        if current_builder() is None:
+            return _moved(x, sharding)
+        _refuse_spmd(sharding)
+        record_mesh(device_alone(sharding.device_assignment[0]))
+        return x
     given = sharding
     mesh = sharding.mesh.abstract_mesh
     if mesh is not sharding.mesh:
@@ -116,15 +120,28 @@ def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
     if context.manual_axes and mesh.shape_tuple == context.shape_tuple:
         sharding = _in_region(sharding, context)
         mesh = context
-    x = as_array(x)
     check_constraint(_typed_on(x, mesh), sharding)
     if mesh.are_all_axes_explicit:
-        return x
+        return as_array(x)
     if current_builder() is None and isinstance(STATE.interpreter, type(None)):
         return _eager(x, given)
+    x = as_array(x)
     if priority:
         return bind_where_called(sharding_constraint_p, x, sharding=sharding, priority=priority)
     return bind_where_called(sharding_constraint_p, x, sharding=sharding)
+
+
+def _refuse_spmd(sharding: Sharding) -> None:
+    """Raise where a vmap wants to split a value that shall lie on one device."""
+    axis = getattr(current_builder(), "axis", None)
+    if axis is not None and axis.spmd:
+        fail(ValueError, "If you are using spmd_axis_name parameter of jax.vmap, please make sure "
+             "to run your jitted function inside the mesh context manager. Only "
+             "`jax.lax.with_sharding_constraint` with `jax.sharding.NamedSharding` as an input can "
+             "be transformed with spmd_axis_name batching rules outside of an explicit mesh "
+             f"context manager scope. Got {sharding}", code="spmd-axis",
+             label=f"spmd_axis_name is {axis.spmd}",
+             help="leave the constraint or spmd_axis_name out")
 
 
 def _laid_out(x: Any, wanted: Format, priority: int) -> Any:
@@ -173,6 +190,10 @@ def _eager(x: Any, sharding: NamedSharding) -> Any:
 def _mesh_of_operand(x: Any, sharding: NamedSharding) -> Any:
     """The mesh that an array is on, where the constraint names an abstract one."""
     own = getattr(x, "sharding", None)
+    if own is None:
+        fail(ValueError, "Target sharding contains a `jax.sharding.AbstractMesh` which requires "
+             f"the input passed should be a `jax.Array`. Got {type(x)} with shape "
+             f"{typeof(x).str_short()}", code="no-mesh", help="`device_put` the value first")
     if not isinstance(own, NamedSharding):
         fail(TypeError, "The sharding on the input must be a `NamedSharding` since the target "
              f"sharding has an `AbstractMesh` in it. Got sharding: {own} of type {type(own)}",

@@ -15,24 +15,24 @@ from ..staging.staging import trace_to_program
 from ..staging.tracer import typeof
 from ..trees import tree
 from .frames import PASSED, Box, Frame
-from .ref import Ref, inner_refs, references, refuse_result
+from .ref import AnyRef, TransformedRef, inner_refs, references, refuse_result
 
 
-def refuse_repeated(f: Callable[..., Any], what: str, given: Sequence[Ref], names: Sequence[str]
+def refuse_repeated(f: Callable[..., Any], what: str, given: Sequence[AnyRef], names: Sequence[str]
                     ) -> None:
     """Raise ValueError for a reference that is given twice. what: "jit", "scan", ..."""
     for i, ref in enumerate(given):
         for j in range(i):
-            if given[j] is ref:
+            if given[j]._box is ref._box:
                 fail(ValueError,
                      "only one reference to a mutable array may be passed as an argument to a "
                      f"function, but when tracing {function_name(f)} for {what} the mutable array "
-                     f"reference of type {ref.aval} appeared at both {names[j]} and {names[i]}.",
+                     f"reference of type {ref.whole} appeared at both {names[j]} and {names[i]}.",
                      code="repeated-ref", help="pass it once")
 
 
 def named_references(f: Callable[..., Any], what: str, args: Sequence[Any],
-                     kwargs: dict[str, Any] | None = None) -> dict[Ref, str]:
+                     kwargs: dict[str, Any] | None = None) -> dict[AnyRef, str]:
     """The references among the arguments of `f`, and what it calls them; each is passed once."""
     leaves = tree.leaves((tuple(args), kwargs or {}))
     places = references(leaves)
@@ -40,6 +40,11 @@ def named_references(f: Callable[..., Any], what: str, args: Sequence[Any],
         return {}
     names = Arguments(f, None, None, None, None).leaf_names(args, kwargs or {})
     given = [leaves[i] for i in places]
+    for i in places:
+        if what == "vmap" and isinstance(leaves[i], TransformedRef):
+            fail(TypeError, f"When tracing {function_name(f)} for vmap, TransformedRefs are not "
+                 f"allowed, but got a TransformedRef with name {names[i]}.", code="mapped-ref",
+                 help="pass the reference itself, and take its elements in the function")
     refuse_repeated(f, what, given, [names[i] for i in places])
     return dict(zip(given, [names[i] for i in places], strict=True))
 
@@ -63,16 +68,16 @@ def refuse_carried(f: Callable[..., Any], what: str, init: Any, xs: Any = None) 
                                          for i in range(len(leaves))])
         result = f(carry, tree.unflatten(items_tree, list(rest))) if what == "scan" else f(carry)
         for x in tree.leaves(result):
-            if isinstance(x, Ref):
+            if isinstance(x, AnyRef):
                 refuse_result(function_name(f), x, what)
         return []
 
     with passing(f, what, given), Frame():
         trace_to_program(run, [*map(typeof, others), *(item_type(typeof(
-            x[...] if isinstance(x, Ref) else x)) for x in items)], name=function_name(f))
+            x[...] if isinstance(x, AnyRef) else x)) for x in items)], name=function_name(f))
     ref, name = next(iter(given.items()))
     fail(TypeError, f"{what} body function carry input and carry output must have equal types, but "
-         f"they differ: the input carry {name} is a reference of type {ref.aval}, and no result "
+         f"they differ: the input carry {name} is a reference of type {ref.whole}, and no result "
          "can be one", code="carried-ref", help="let the function close over the reference")
 
 
@@ -81,9 +86,9 @@ class passing:
 
     __slots__ = ("names", "what")
 
-    def __init__(self, f: Callable[..., Any], what: str, given: dict[Ref, str]) -> None:
+    def __init__(self, f: Callable[..., Any], what: str, given: dict[AnyRef, str]) -> None:
         self.what = f"{function_name(f)} for {what}"
-        self.names: dict[Box, tuple[Ref, str]] = {r._box: (r, name) for r, name in given.items()}
+        self.names: dict[Box, tuple[AnyRef, str]] = {r._box: (r, name) for r, name in given.items()}
 
     def __enter__(self) -> None:
         PASSED.stack.append(self)
@@ -95,10 +100,6 @@ class passing:
         """Raise ValueError for a reference that is read or written by another name."""
         if box in self.names:
             ref, name = self.names[box]
-            PASSED.stack.remove(self)               # the message asks for its type
-            try:
-                fail(ValueError, f"when tracing {self.what}, a mutable array reference of type "
-                     f"{ref.aval} was both closed over and passed as the argument {name}",
-                     code="repeated-ref", help="use one of the two")
-            finally:
-                PASSED.stack.append(self)
+            fail(ValueError, f"when tracing {self.what}, a mutable array reference of type "
+                 f"{ref.whole} was both closed over and passed as the argument {name}",
+                 code="repeated-ref", help="use one of the two")

@@ -49,10 +49,13 @@ class AbstractRef:
         return self.str_short()
 
 
-class _Slots:
-    """What references and views of their elements have in common."""
+class AnyRef:
+    """What references and views of their elements have in common: `_box` and `origin` are those of
+    the reference."""
 
     __slots__ = ()
+    _box: Box
+    origin: Location | str
 
     def _value(self) -> Any:
         raise NotImplementedError
@@ -102,6 +105,30 @@ class _Slots:
         return self._value().dtype
 
     @property
+    def aval(self) -> AbstractRef:
+        return AbstractRef(typeof(self._value()))
+
+    @property
+    def sharding(self) -> Any:
+        return self._value().sharding
+
+    @property
+    def format(self) -> Any:
+        return self._value().format
+
+    @property
+    def committed(self) -> bool:
+        return self._value().committed
+
+    def refuse_result(self, function: str) -> NoReturn:
+        refuse_result(function, self)
+
+    @property
+    def whole(self) -> AbstractRef:
+        """The type of the reference itself, for messages."""
+        return AbstractRef(typeof(self._box.value))
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -115,7 +142,7 @@ class _Slots:
         return self.shape[0]
 
 
-class Ref(_Slots):
+class Ref(AnyRef):
     """A reference to an array, made by `new_ref`. aval: its type. refs: the box with its value.
 
     It can be an argument of jitted functions and of bodies of loops, or be closed over by them, by
@@ -143,25 +170,6 @@ class Ref(_Slots):
                         "returned, such as the derivative rule of a `custom_vjp` finds it",),
                  help="use the array that `freeze` returned")
 
-    @property
-    def aval(self) -> AbstractRef:
-        return AbstractRef(typeof(self._value()))
-
-    @property
-    def sharding(self) -> Any:
-        return self._value().sharding
-
-    @property
-    def format(self) -> Any:
-        return self._value().format
-
-    @property
-    def committed(self) -> bool:
-        return self._value().committed
-
-    def refuse_result(self, function: str) -> NoReturn:
-        refuse_result(function, self)
-
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
 
@@ -173,13 +181,22 @@ class Ref(_Slots):
         return text.replace("Array", "Ref", 1) if text.startswith("Array") else f"Ref({text})"
 
 
-class TransformedRef(_Slots):
-    """A reference to elements of another one, `ref.at[idx]`."""
+class TransformedRef(AnyRef):
+    """A reference to elements of another one, `ref.at[idx]`. Passed to a function it is one to an
+    array of these elements there."""
 
     __slots__ = ("_idx", "ref")
 
-    def __init__(self, ref: _Slots, idx: Any) -> None:
+    def __init__(self, ref: AnyRef, idx: Any) -> None:
         self.ref, self._idx = ref, idx
+
+    @property
+    def _box(self) -> Box:      # type: ignore[override]
+        return self.ref._box
+
+    @property
+    def origin(self) -> Location | str:     # type: ignore[override]
+        return self.ref.origin
 
     def _value(self) -> Any:
         return self.ref[self._idx]
@@ -194,7 +211,7 @@ class TransformedRef(_Slots):
 class _Views:
     __slots__ = ("_ref",)
 
-    def __init__(self, ref: _Slots) -> None:
+    def __init__(self, ref: AnyRef) -> None:
         self._ref = ref
 
     def __getitem__(self, idx: Any) -> TransformedRef:
@@ -202,7 +219,7 @@ class _Views:
 
 
 def _written(value: Any, part: Any, whole: Any, broadcast: bool = False) -> Any:
-    if isinstance(value, _Slots):
+    if isinstance(value, AnyRef):
         raise TypeError(f"{value!r} is a reference: write its value, `ref[...]`")
     return fitting(value, part, whole.shape, broadcast)
 
@@ -226,7 +243,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None)
     >>> ref
     Ref([2., 1., 1.], dtype=float32)
     """
-    if isinstance(init_val, (Ref, TransformedRef)):
+    if isinstance(init_val, AnyRef):
         raise TypeError("new_ref takes an array, not a reference; read it first: `ref[...]`")
     if kind not in _KINDS:
         raise ValueError(f"unknown kind of reference: {kind!r}; there are {_KINDS}")
@@ -310,8 +327,8 @@ def addupdate(ref: Any, idx: Any, x: Any) -> None:
     _slots(ref).addupdate(x, idx=... if idx is None else idx)
 
 
-def _slots(ref: Any) -> _Slots:
-    if not isinstance(ref, _Slots):
+def _slots(ref: Any) -> AnyRef:
+    if not isinstance(ref, AnyRef):
         raise ValueError(f"Can only call this on a `Ref`, got {type(ref).__name__}: {ref}.")
     return ref
 
@@ -322,7 +339,7 @@ def _checked(ref: Any) -> Ref:
     return ref
 
 
-def refuse_result(what: str, ref: Ref, traced_for: str = "") -> NoReturn:
+def refuse_result(what: str, ref: AnyRef, traced_for: str = "") -> NoReturn:
     """References cannot be returned by what is traced."""
     origin = ref.origin
     from_where = "" if not origin else (
@@ -330,14 +347,14 @@ def refuse_result(what: str, ref: Ref, traced_for: str = "") -> NoReturn:
         if isinstance(origin, str) else
         f"\n\nThe returned mutable array was created on line {origin}.")
     fail(ValueError, f"function {what} traced for {traced_for or traced_by()} returned a mutable "
-         f"array reference of type {AbstractRef(typeof(ref._box.value))}, but mutable array "
+         f"array reference of type {ref.whole}, but mutable array "
          f"references cannot be returned.{from_where}",
          code="returned-ref", help="return its value, which `freeze` and an index give")
 
 
 def references(leaves: Sequence[Any]) -> list[int]:
     """The positions of references among the leaves of arguments."""
-    return [i for i, x in enumerate(leaves) if isinstance(x, Ref)]
+    return [i for i, x in enumerate(leaves) if isinstance(x, AnyRef)]
 
 
 def inner_refs(values: Sequence[Any], names: Sequence[str] = ()) -> list[Ref]:

@@ -28,7 +28,7 @@ from .frames import (
 )
 from .in_rules import in_python, note_rule, runs_in_python
 from .passing import named_references, passing, refuse_carried
-from .ref import Ref, inner_refs, last_values, references, refuse_result
+from .ref import AnyRef, inner_refs, last_values, references, refuse_result
 
 
 def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +51,7 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
                 return result
         given = [leaves[i] for i in places]
         passed = passing(f, "scan", named_references(f, "scan", (init, xs)))
-        arrays = [x[...] if isinstance(x, Ref) else x for x in leaves]
+        arrays = [x[...] if isinstance(x, AnyRef) else x for x in leaves]
 
         def step(carry: Any, given: Any) -> Any:
             items = [*given]
@@ -177,10 +177,10 @@ def differentiating(transform: Callable[..., Any], of_arguments: bool = True
 
 
 def _content(x: Any) -> Any:
-    return x[...] if isinstance(x, Ref) else x
+    return x[...] if isinstance(x, AnyRef) else x
 
 
-def _of_values(fun: Callable[..., Any], has_aux: bool, args: Any, given: dict[Ref, str]
+def _of_values(fun: Callable[..., Any], has_aux: bool, args: Any, given: dict[AnyRef, str]
                ) -> Callable[..., Any]:
     """`fun` as a function of what the references among its arguments hold, with what they hold
     afterwards in its auxiliary data."""
@@ -274,7 +274,7 @@ def mapped(vmap_call: Callable[..., Any]) -> Callable[..., Any]:
         given = [leaves[i] for i in places]
         if places:
             args, kwargs = tree.unflatten(treedef, [
-                x[...] if isinstance(x, Ref) else x for x in leaves])
+                x[...] if isinstance(x, AnyRef) else x for x in leaves])
         pure.__name__ = getattr(fun, "__name__", type(fun).__name__)
         pure.__wrapped__ = fun                      # type: ignore[attr-defined] - its parameters
         own = [dims[i] for i in places]
@@ -359,11 +359,11 @@ def with_rules(call: Callable[..., Any]) -> Callable[..., Any]:
             out, residuals = self.fwd(*merged(rest))
             leaves, treedef = tree.flatten(residuals)
             for x in tree.leaves((out, leaves)):
-                if isinstance(x, Ref) and x._box.number > before:
+                if isinstance(x, AnyRef) and x._box.number > before:
                     refuse_result(f"{function_name(self.fwd)}, the custom_vjp fwd function of "
                                   f"{function_name(self.fun)},", x, "custom_vjp")
             kept[:] = [treedef, {i: leaves[i] for i in references(leaves)}]
-            return out, [x for x in leaves if not isinstance(x, Ref)]
+            return out, [x for x in leaves if not isinstance(x, AnyRef)]
 
         def bwd(*given: Any) -> Any:
             *nondiff, arrays, ct = given
@@ -380,7 +380,7 @@ def with_rules(call: Callable[..., Any]) -> Callable[..., Any]:
         def fun(*rest: Any) -> Any:
             result = self.fun(*merged(rest))
             for x in tree.leaves(result):
-                if isinstance(x, Ref):
+                if isinstance(x, AnyRef):
                     refuse_result(function_name(self.fun), x, "custom_vjp")
             return result
 

@@ -24,6 +24,7 @@ from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.caches import cached
 from ...ir.trees.pytree import PLAIN_LEAVES
 from ...ir.types import ArrayType
+from ..references.regions import of_blocks
 from ..shardings.sharding_functions import traced_or_run
 from ..staging.staging import Builder, current_builder, record_mesh, trace_to_program
 from ..staging.tracer import Tracer
@@ -181,9 +182,24 @@ class _Region:
         return context if context.axis_names else abstract
 
     # -- calling -------------------------------------------------------------------------------
+    def leaf_specs(self, args: tuple[Any, ...]) -> Specs:
+        """The spec of each leaf of the arguments."""
+        mesh = self.mesh()
+        leaves, treedef = tree.flatten(args)
+        return in_specs_of(self.in_specs, args, leaves, treedef, mesh, self._axes(mesh))[0]
+
+    def with_results(self, f: Callable[..., Any], specs: Any) -> _Region:
+        """A region like this of a function with two results, of which these are the second's."""
+        return _Region(f, self.in_specs, (self.out_specs, specs), self.given_mesh, self.axis_names,
+                       self.check_vma)
+
+    def _axes(self, mesh: AbstractMesh) -> frozenset[str]:
+        return _manual_axes(mesh, self.axis_names, STATE.mapped_mesh_axes)
+
+    @of_blocks
     def __call__(self, args: tuple[Any, ...]) -> Any:
         mesh = self.mesh()
-        axes = _manual_axes(mesh, self.axis_names, STATE.mapped_mesh_axes)
+        axes = self._axes(mesh)
         given_out = self.out_specs
         for spec in (given_out,) if type(given_out) is PartitionSpec else tree.leaves(given_out):
             if isinstance(spec, PartitionSpec):

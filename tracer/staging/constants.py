@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.meshes.mesh import Mesh
 from ...ir.op import DEFAULT_INTERPRETER, OPS
 from ...ir.settings.context import STATE
 from ...ir.values.array import Array
@@ -89,3 +90,11 @@ def concrete_value(x: Any, what: str) -> np.ndarray:
     if isinstance(x, Tracer):
         return x._concrete(what)
     return np.asarray(x)
+
+
+def note_mesh(builder: Builder, x: Any) -> None:
+    """Keep the concrete mesh of an argument: constants made beside it live there too."""
+    if isinstance(x, Array) and not isinstance(x, Tracer):
+        mesh = getattr(getattr(x, "sharding", None), "mesh", None)
+        if isinstance(mesh, Mesh) and mesh.axis_names and mesh not in builder.meshes:
+            builder.meshes.append(mesh)

@@ -110,7 +110,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: Leafish = None) -> bool:
 
 def flatten_one_level(tree: Any) -> tuple[Sequence[Any], Any]:
     """Children of a subtree, which may be subtrees themselves, and what else rebuilds it. They are
-    a list for lists, named tuples and kinds of dictionaries, else a tuple.
+    a list for lists and where the class gives them keys, else a tuple.
 
     Raises ValueError for a leaf.
 
@@ -118,16 +118,25 @@ def flatten_one_level(tree: Any) -> tuple[Sequence[Any], Any]:
     >>> st.tree_util.flatten_one_level({"b": 1, "a": [2, 3]})
     (([2, 3], 1), ('a', 'b'))
     """
-    children, metadata, _ = _one_level(tree)
-    listed = isinstance(tree, list) or hasattr(tree, "_fields") or (
-        isinstance(tree, dict) and type(tree) is not dict)
+    children, metadata, keys = _one_level(tree)
+    listed = isinstance(tree, list) or _keyed(tree, keys)
     return list(children) if listed else children, metadata
 
 
-def flatten_one_level_with_keys(tree: Any) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+def flatten_one_level_with_keys(tree: Any) -> tuple[Sequence[tuple[Any, Any]], Any]:
     """As `flatten_one_level`, with each child in a pair with its key: what leads to it."""
     children, metadata, keys = _one_level(tree)
-    return tuple(zip(keys, children, strict=True)), metadata
+    pairs = tuple(zip(keys, children, strict=True))
+    return list(pairs) if _keyed(tree, keys) else pairs, metadata
+
+
+def _keyed(node: Any, keys: list[Any]) -> bool:
+    """Whether a subtree is of a class that gives its children keys, as named tuples and kinds of
+    dictionaries do."""
+    if isinstance(node, dict):
+        return type(node) is not dict
+    return hasattr(node, "_fields") or not isinstance(node, tuple | list) and not all(
+        isinstance(k, FlattenedIndexKey) for k in keys)
 
 
 def _one_level(node: Any) -> tuple[tuple[Any, ...], Any, list[Any]]:
@@ -136,13 +145,19 @@ def _one_level(node: Any) -> tuple[tuple[Any, ...], Any, list[Any]]:
     except ValueError:
         raise ValueError(f"can't tree-flatten type: {type(node)}") from None
     if isinstance(node, dict):
-        return children, tuple(metadata) if isinstance(metadata, list) else metadata, [
-            DictKey(e) for e in entries]
+        return children, _tupled(metadata), [DictKey(e) for e in entries]
     if isinstance(node, tuple | list):
         fields = getattr(node, "_fields", None)
         return children, metadata, [
             GetAttrKey(fields[i]) if fields else SequenceKey(i) for i in range(len(children))]
     return children, metadata, [getattr(e, "key", None) or FlattenedIndexKey(e) for e in entries]
+
+
+def _tupled(metadata: Any) -> Any:
+    """What optree keeps of a dictionary, its lists of keys as tuples."""
+    if isinstance(metadata, tuple):
+        return tuple(map(_tupled, metadata))
+    return tuple(metadata) if isinstance(metadata, list) else metadata
 
 
 def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: Leafish = None) -> Any:

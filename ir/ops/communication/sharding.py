@@ -18,6 +18,7 @@ from ...manual_state import ManualState
 from ...meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ...op import Collective, Op, Sample, defop
 from ...settings.context import STATE
+from ...shardings.normalized import insert_dim
 from ...shardings.sharding import NamedSharding, named_sharding_abstract
 from ...source.location import capture
 from ...spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
@@ -89,14 +90,6 @@ def _reshard_transpose(ct: Any, x: Any, *, dst_sharding: NamedSharding) -> list[
         back = dst_sharding.update(spec=spec_from_entries(((),) * x.aval.ndim))
     back = named_sharding_abstract(back.mesh.abstract_mesh, back.spec.to_ct_spec())
     return [reshard_p.bind(ct, dst_sharding=back)]
-
-
-def insert_dim(sharding: NamedSharding, ndim: int, dim: int, entry: Any) -> NamedSharding:
-    """The sharding of a value with one more dimension, at `dim`, split as `entry` says."""
-    spec = sharding.spec
-    entries = list(spec.padded(ndim).entries)
-    entries.insert(dim, entry)
-    return NamedSharding(sharding.mesh, spec_from_entries(entries, spec.unreduced, spec.reduced))
 
 
 def _reshard_batch(operands: Sequence[Any], dims: Sequence[Any], size: int, *,

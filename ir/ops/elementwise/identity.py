@@ -10,7 +10,9 @@ from ...facts import CHEAP, IDENTITY
 from ...op import Sample, defop
 from ...rules.factor import Factor
 from ...rules.rule import FactorRule
-from ...types import Shape
+from ...shardings.normalized import insert_dim, unsharded
+from ...shardings.sharding import NamedSharding
+from ...types import ArrayType, Shape
 from .declaration import values
 
 
@@ -32,16 +34,39 @@ stage_p = defop(
     evaluate=lambda lead, x: x, arithmetic=False, facts=(IDENTITY,),
     samples=_one_sample)
 
-def _memory_transpose(ct: Any, x: Any, *, memory_space: str) -> list[Any]:
-    return [device_put_p.bind(ct, memory_space=x.aval.memory_space.value)]
+
+def _placed(x: ArrayType, *, memory_space: str, **devices: Any) -> ArrayType:
+    sharding = devices.get("sharding")
+    if sharding is None:
+        return x.update(memory_space=memory_space)
+    if not isinstance(sharding, NamedSharding):
+        sharding = unsharded(x.ndim)
+    return x.update(memory_space=memory_space, sharding=sharding)
+
+
+def _placed_transpose(ct: Any, x: Any, *, memory_space: str, **devices: Any) -> list[Any]:
+    if devices:
+        if devices["source"] is None:       # a number or numpy array, which was on no device
+            return [ct]
+        devices = {"sharding": devices["source"], "source": devices["sharding"]}
+    return [device_put_p.bind(ct, memory_space=x.aval.memory_space.value, **devices)]
+
+
+def _placed_batch(operands: Sequence[Any], dims: Sequence[Any], size: int, **params: Any
+                  ) -> tuple[list[Any], list[Any]]:
+    (x,), (d,) = operands, dims
+    for name in ("sharding", "source"):
+        if isinstance(params.get(name), NamedSharding):
+            params[name] = insert_dim(params[name], np.ndim(x) - 1, d, ())
+    return [device_put_p.bind(x, **params)], [d]
 
 
 device_put_p = defop(
-    "device_put", doc="x, in device or in host memory.",
-    infer=lambda x, *, memory_space: x.update(memory_space=memory_space), rule="... -> ...",
-    pending="carry",
-    linear=((0,),), jvp="linear", transpose=_memory_transpose,
-    evaluate=lambda lead, x, *, memory_space: x, arithmetic=False, facts=(IDENTITY,),
+    "device_put", doc="x, in device or in host memory. What runs at once may go to other devices, "
+                      "`sharding` (from `source`).",
+    infer=_placed, rule="... -> ...", pending="carry",
+    linear=((0,),), jvp="linear", transpose=_placed_transpose, batch=_placed_batch,
+    evaluate=lambda lead, x, **params: x, arithmetic=False, facts=(IDENTITY,),
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"memory_space": "host"},
                             lambda x: x)])
 

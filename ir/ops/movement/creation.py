@@ -49,17 +49,22 @@ def _iota_evaluate(lead: int, *, dtype: Any, shape: Shape, dimension: int,
 
 
 def _iota_localize(context: LocalizeContext) -> list[Any]:
+    """Along the split dimension alone, then broadcast: one addition for each index."""
     params = context.params
     shape, dimension = context.local_result_shapes[0], params["dimension"]
-    counted = context.emit(iota_p, [], {**params, "shape": shape, "sharding": None})
     axes = context.result_entries[0][dimension]
     if not axes:
-        return counted
+        return context.emit(iota_p, [], {**params, "shape": shape, "sharding": None})
+    line = shape[dimension:dimension + 1]
+    counted = context.emit(iota_p, [], {
+        **params, "shape": line, "dimension": 0, "sharding": None})
     start = context.block_offset(axes, shape[dimension])
     if params["dtype"] != np.dtype(np.int32):
         start = context.emit(OPS["convert_element_type"], [start], {
             "new_dtype": params["dtype"], "weak_type": False, "sharding": None})[0]
-    return context.emit(OPS["add"], [*counted, start], {})
+    counted = context.emit(OPS["add"], [*counted, start], {})
+    return counted if shape == line else context.emit(OPS["broadcast_in_dim"], counted, {
+        "shape": shape, "broadcast_dimensions": (dimension,), "sharding": None})
 
 
 iota_p = defop(

@@ -215,6 +215,27 @@ def test_layouts_left_to_the_compiler() -> None:
             st.device_put(x, Format(Layout((2, 1, 0)), SingleDeviceSharding(st.devices()[0]))))
 
 
+def test_a_layout_left_to_the_compiler_for_one_of_a_donated_argument_and_its_result() -> None:
+    auto, x = Format(Layout.AUTO), np.ones(8, np.float32)
+    double, pair = lambda v: v * 2, lambda v: (v * 2, v + 1)
+    for f, asked, other in ((double, {"in_shardings": auto}, "output"),
+                            (double, {"out_shardings": auto}, "input"),
+                            (pair, {"out_shardings": (auto, None)}, "input")):
+        jitted = st.jit(f, donate_argnums=0, **asked)
+        for call in (jitted, jitted.lower):
+            with pytest.raises(ValueError, match=f"Did you mean to set the ..{other} layout"):
+                call(x)
+    for f, asked in ((double, {"in_shardings": auto, "out_shardings": auto}),
+                     (pair, {"out_shardings": (None, auto)}),
+                     (lambda v: v.sum(keepdims=True), {"in_shardings": auto})):
+        st.jit(f, donate_argnums=0, **asked)(x)
+    rows = NamedSharding(st.make_mesh((8,), ("x",)), P("x"))
+    st.jit(double, donate_argnums=0, out_shardings=auto)(st.device_put(x, rows))    # in its own
+    for out, sharding in ((Format(Layout.AUTO, rows), rows), (auto, rows.update(spec=P()))):
+        with pytest.raises(ValueError, match="Did you mean to set the ..input layout"):
+            st.jit(double, donate_argnums=0, out_shardings=out)(st.device_put(x, sharding))
+
+
 def test_formats_of_constraints_and_of_results_that_are_not_computed() -> None:
     mesh = st.make_mesh((4, 2), ("x", "y"))
     wanted = Format(Layout((1, 0)), NamedSharding(mesh, P("x")))

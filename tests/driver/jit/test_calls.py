@@ -202,3 +202,15 @@ def test_floats_warn_outside_and_not_inside():
             assert np.isinf(np.asarray(f(x))).all()
         with pytest.raises(FloatingPointError):
             np.exp(np.float32(1e6))
+
+
+def test_static_fields_that_cannot_be_compared_are_told_of():
+    @st.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Table:
+        rows: Any = dataclasses.field(metadata={"static": True})
+
+    f = st.jit(lambda x: x)
+    f(Table(jnp.arange(4)))
+    with pytest.raises(ValueError, match="while checking equality of metadata fields of pytree"):
+        f(Table(jnp.arange(4)))

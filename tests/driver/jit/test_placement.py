@@ -88,8 +88,8 @@ def test_all_mismatches_of_out_shardings_are_listed():
 
 
 @pytest.mark.parametrize(("spec", "shape", "message"), [
-    (P("x"), (6, 2), r"One of pjit arguments with pytree key path v\['w'\] was given the sharding "
-     r"of NamedSharding\(.*array axis 0 is partitioned 4 times, but the dimension size is 6"),
+    (P("x"), (6, 2), r"Sharding NamedSharding\(.*array axis 0 is partitioned 4 times, but the "
+     r"dimension size is 6 [\s\S]*asked of one of the arguments with pytree key path v\['w'\]"),
     (P(None, ("x", "y")), (8, 12), "array axis 1 is partitioned 8 times, but the dimension size "
      "is 12"),
     (P("x", None, "y"), (8, 2), r"One of pjit arguments with pytree key path v\['w'\] is "
@@ -282,6 +282,10 @@ def test_compiler_options_of_nobody_are_refused():
             with pytest.raises(st.errors.JaxRuntimeError,
                                match=f"No such compile option: '{[*given][0]}'"):
                 attempt()
+    inner = st.jit(f, compiler_options={"objectiv": "bytes"})     # nothing is compiled yet
+    assert inner.trace(DATA).jaxpr.eqns
+    with pytest.raises(ValueError, match="can only be passed to top-level `st.jit`"):
+        st.jit(lambda v: inner(v))(DATA)
     for given in ({"exec_time_optimization_effort": 0.0}, {"xla_embed_ir_in_executable": True}, {},
                   {"memory_fitting_level": 1, "optimization_level": 1}, None, {"objective": None}):
         np.testing.assert_array_equal(st.jit(f, compiler_options=given)(DATA), DATA * 2)

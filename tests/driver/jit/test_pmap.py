@@ -226,3 +226,5 @@ def test_stages_take_arguments_as_the_function_does() -> None:
     np.testing.assert_array_equal(named(a["k"], a["k"]), np.full((2, 3), 2))
     with pytest.raises(ValueError, match=r"pmap in_axes\[0\]\[0\]"):
         st.pmap(lambda x, y: x, in_axes=((0, 0, 0), 0))((a["k"], a["k"]), a["k"])
+    with pytest.raises(ValueError, match="each argument passed by keyword is mapped"):
+        st.pmap(lambda x, y: x, in_axes=((0, 0), 0))(x=(A4, A4), y=A4)

@@ -34,6 +34,8 @@ CASES = {
     "masked operand": lambda m: m.numpy.sin(MASKED),
     "masked array": lambda m: m.numpy.asarray(MASKED),
     "objects": lambda m: m.jit(lambda x: x)(np.array([1], object)),
+    "text of numpy": lambda m: m.jit(lambda x: x)(np.str_("a")),
+    "date, differentiated": lambda m: m.grad(lambda x: x)(np.datetime64(1, "s")),
     "objects, differentiated": lambda m: m.grad(lambda x: x)(np.array([1], object)),
     "enum": lambda m: m.jit(lambda x: Number.three)(1),
     "enum array": lambda m: m.numpy.asarray(Number.three),

@@ -84,6 +84,8 @@ def test_in_shardings_give_types_their_mesh_when_lowered(mesh):
     traced, lowered, compiled = _all_stages(st.jit(lambda x: x + 1, in_shardings=s), X)
     assert str(traced.in_avals[0][0]) == "float32[8,8]"
     assert str(lowered.in_avals[0][0]) == str(compiled.in_avals[0][0]) == "float32[8@x,8]"
+    for stage in (traced, lowered, compiled):
+        assert stage.args_info[0][0] == stages.ArgInfo(st.typeof(jnp.asarray(X)), False)
     assert compiled.output_shardings.spec == P("x")
 
 

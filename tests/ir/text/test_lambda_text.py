@@ -31,7 +31,28 @@ def long(y):
     return y
 
 
+def scaled(x, y):
+    by_y = st.jit(lambda v: v * y)
+
+    @st.jit
+    def a(v):
+        return v + 1.0
+
+    return by_y(x) + by_y(a(a(y)))
+
+
 CASES = {
+    "calls alike": (scaled, (X[0], X[0]), """
+        let lambda = { lambda ; b:f32[4] c:f32[4]. let d:f32[4] = mul c b in (d,) } in
+        let a = { lambda ; e:f32[4]. let f:f32[4] = add e 1.0:f32[] in (f,) } in
+        { lambda ; g:f32[4] h:f32[4]. let
+            i:f32[4] = jit[name=<lambda> jaxpr=lambda] h g
+            j:f32[4] = jit[name=a jaxpr=a] h
+            k:f32[4] = jit[name=a jaxpr=a] j
+            l:f32[4] = jit[name=<lambda> jaxpr=lambda] h k
+            m:f32[4] = add i l
+          in (m,) }
+    """),
     "one line": (jnp.sin, (X,), """
         { lambda ; a:f32[4,4]. let b:f32[4,4] = sin a in (b,) }
     """),
@@ -155,7 +176,7 @@ def test_types_show_shardings_or_nothing():
 def test_jax_prints_the_same(case):
     jax = pytest.importorskip("jax")
     if case in ("nothing", "an argument twice", "one call", "shared calls", "two types", "scan",
-                "cond"):
+                "cond", "calls alike"):
         pytest.skip("the function calls this library")
     f, args, text = CASES[case]
     f = {"one line": jax.numpy.sin}.get(case, f)

@@ -42,3 +42,17 @@ def test_a_vjp_is_a_pytree_of_its_residuals():
     doubled = st.tree.map(lambda r: 2 * r, pull)
     for g, h in zip(pull(jnp.ones_like(V)), doubled(jnp.ones_like(V)), strict=True):
         assert not np.array_equal(g, h)
+
+
+@pytest.mark.parametrize("f", [lambda x: (x * 2, x.astype(int)), lambda x: (x * 2, x > 0),
+                               st.jit(lambda x: (x * 2, jnp.argsort(x)))])
+def test_cotangents_of_integers_count_for_nothing_whatever_their_dtype(f):
+    out, pull = st.vjp(f, jnp.asarray(V))
+    ones = jnp.ones_like(V)
+    for ct in (jnp.ones_like(out[1]), np.ones(3, np.int8), 5 * ones, np.zeros(3, st.dtypes.float0)):
+        np.testing.assert_array_equal(pull((ones, ct))[0], 2 * ones)
+    np.testing.assert_array_equal(st.jit(pull)((ones, jnp.ones_like(out[1])))[0], 2 * ones)
+    with pytest.raises(ValueError, match="for argument to VJP function"):
+        pull((ones, jnp.ones(2, int)))
+    with pytest.raises(ValueError, match=r"got float0\[3\], but expected float32\[3\]"):
+        pull((np.zeros(3, st.dtypes.float0), out[1]))

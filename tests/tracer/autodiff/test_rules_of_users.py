@@ -31,6 +31,10 @@ def test_arguments_that_are_no_arrays_by_name(given) -> None:
 def test_zeros_without_numbers() -> None:
     zeros = jnp.zeros((2, 3), float0)
     assert isinstance(zeros, np.ndarray) and zeros.dtype == float0 and zeros.shape == (2, 3)
+    for none in (b"", [b"", b""], np.zeros(3, float0), np.zeros(2, bool)):
+        assert jnp.array(none, float0).dtype == jnp.asarray(none, float0).dtype == float0
+    with pytest.raises(TypeError, match="bytes-like"):
+        jnp.array(False, float0)
 
     @st.custom_jvp
     def f(x, y):

@@ -146,3 +146,21 @@ def test_custom_rules_inside_a_region() -> None:
                              out_specs=P())
         for wrap in (lambda h: h, st.jit):
             np.testing.assert_allclose(wrap(st.grad(total))(BLOCKS), 3 * np.cos(BLOCKS), rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", [None, st.checkpoint_policies.everything_saveable])
+def test_a_region_under_checkpoint_that_was_traced_before_names_its_mesh(policy) -> None:
+    mesh = mesh_of(AxisType.Auto)
+    sines = st.shard_map(lambda x: jnp.sin(x.sum())[None], mesh=mesh, in_specs=P("x"),
+                         out_specs=P("x"), axis_names={"x", "y"})
+    shift = st.device_put(np.arange(8, dtype=F32), NamedSharding(mesh, P("x")))
+    x = jnp.arange(8.0)
+    expected = np.repeat(np.cos(2 * np.arange(8.0).reshape(4, 2).sum(1)), 2)
+    for f in (lambda x: sines(x + jnp.arange(8.0)), lambda x: sines(x + shift)):
+        f = st.checkpoint(f, policy=policy)
+        for again in (f, lambda x, f=f: f(x), st.jit(f), st.jit(lambda x, f=f: f(x))):
+            out, pull = st.vjp(again, x)
+            np.testing.assert_allclose(pull(jnp.ones_like(out))[0], expected, rtol=1e-5)
+    twice = st.grad(lambda x: st.vjp(f, x)[1](jnp.ones(4))[0].sum())(x)
+    np.testing.assert_allclose(
+        twice, np.repeat(-2 * np.sin(2 * np.arange(8.0).reshape(4, 2).sum(1)), 2), rtol=1e-4)

@@ -27,6 +27,19 @@ def named(f, **kwargs):
 
 # -- Explicit meshes -------------------------------------------------------------------------------
 
+def test_vmaps_in_vmaps_outside_of_jit_make_constants_on_the_mesh_of_their_arguments():
+    mesh = st.make_mesh((4, 2), ("x", "y"), axis_types=(EXPLICIT,) * 2)
+    both = NamedSharding(mesh, P("x", "y"))
+    keys = st.random.split(st.random.key(0), (8, 2))
+    folded = st.vmap(st.vmap(lambda k: st.random.fold_in(k, 1)))
+    out = folded(st.device_put(keys, both))
+    assert st.typeof(out).sharding.spec == P("x", "y")
+    np.testing.assert_array_equal(st.random.key_data(out), st.random.key_data(folded(keys)))
+    each = st.vmap(st.vmap(lambda v: st.grad(lambda v: jnp.sum(jnp.full(3, v)))(v)))(
+        st.device_put(np.ones((8, 2), np.float32), both))
+    np.testing.assert_array_equal(each, 3 * np.ones((8, 2)))
+
+
 @pytest.fixture
 def explicit():
     with st.set_mesh(st.make_mesh((2, 4), ("x", "y"), axis_types=(EXPLICIT,) * 2)):

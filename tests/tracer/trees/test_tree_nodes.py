@@ -84,7 +84,8 @@ def test_one_level_of_each_kind_of_node():
         ([1, [2]], [1, [2]], [SequenceKey(0), SequenceKey(1)]),
         (Point(1, [2]), [1, [2]], [GetAttrKey("x"), GetAttrKey("y")]),
         (collections.OrderedDict(b=1, a=[2]), [1, [2]], [DictKey("b"), DictKey("a")]),
-        (Keyed(1, [2]), (1, [2]), [GetAttrKey("a"), "other"]),
+        (collections.defaultdict(int, b=1, a=[2]), [[2], 1], [DictKey("a"), DictKey("b")]),
+        (Keyed(1, [2]), [1, [2]], [GetAttrKey("a"), "other"]),
         (Plain(1, [2]), (1, [2]), [FlattenedIndexKey(0), FlattenedIndexKey(1)]),
         (None, (), []),
     ]
@@ -93,6 +94,15 @@ def test_one_level_of_each_kind_of_node():
         assert [k for k, _ in tree_util.flatten_one_level_with_keys(node)[0]] == keys
     with pytest.raises(ValueError, match="can't tree-flatten type"):
         tree_util.flatten_one_level(3)
+
+
+def test_dictionaries_of_both_kinds_come_back_in_the_order_of_their_keys():
+    inner = collections.defaultdict(list, b=1, a=2)
+    for tree in ({"y": inner, "x": 3}, collections.defaultdict(int, {"y": inner, "x": 3})):
+        for back in (st.tree.map(lambda x: x, tree), st.jit(lambda t: t)(tree)):
+            assert back == tree and type(back) is type(tree) and list(back) == ["x", "y"]
+            assert back["y"].default_factory is list and list(back["y"]) == ["a", "b"]
+    assert tree_util.flatten_one_level(inner)[1] == (list, ("a", "b"))
 
 
 def test_keys_of_two_kinds_differ_and_so_do_their_hashes():

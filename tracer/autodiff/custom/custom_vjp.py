@@ -23,6 +23,7 @@ from ....ir.dtypes import issubdtype
 from ....ir.ops.control.custom import custom_lin_p, custom_vjp_call_p
 from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.settings.context import STATE, config, x64_enabled
+from ....ir.source.wording import mismatch
 from ....ir.types import ArrayType, same_type
 from ...references import through
 from ...staging.compile_time import runs_at_once
@@ -311,7 +312,8 @@ def _checked(ct: Any, t: ArrayType, path: str) -> Any:
         raise ValueError(
             "Custom VJP bwd rule must produce an output with the same type as the args tuple of "
             f"the primal function, but at output{path} the bwd rule produced an output of type "
-            f"{have.str_short()} corresponding to an input of type {t.str_short()}")
+            f"{have.str_short()} corresponding to an input of type {t.str_short()}"
+            f"{mismatch(have, want)}")
     return ct
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.diagnostics.diagnostic import fail
-from ....ir.dtypes import ExtendedDType, dtype_of, lattice_result_type
+from ....ir.dtypes import ExtendedDType, dtype_of, float0, lattice_result_type
 from ....ir.meshes.device import Device
 from ....ir.ops.communication.sharding import reshard_p
 from ....ir.ops.elementwise.comparison import ne_p
@@ -93,6 +93,8 @@ def _from(object: Any, dtype: Any, copy: bool) -> Array:
     if isinstance(object, Array):
         out = copy_p.bind(object) if copy else object
         return out if dtype is None else convert(out, dtype)
+    if dtype == float0 and not isinstance(object, (np.ndarray, np.generic)):
+        return np.array(object, float0)         # type: ignore[return-value]
     if type(object) is int and isinstance(dtype, np.dtype):
         return as_array(np.asarray(object, dtype)[()])      # raises where it does not fit
     if type(object) in _PYTHON:

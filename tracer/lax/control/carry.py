@@ -12,6 +12,7 @@ from typing import Any
 from ....ir.diagnostics.diagnostic import Help, Label, Remedy, fail
 from ....ir.program import Atom, Program
 from ....ir.source.location import capture
+from ....ir.source.wording import mismatch
 from ....ir.types import ArrayType, same_type
 from ...staging.tracer import Tracer
 from ...trees import tree
@@ -207,18 +208,6 @@ def _source(f: Callable[..., Any]) -> str:
 
 
 # -- texts -----------------------------------------------------------------------------------------
-
-def mismatch(a: ArrayType, b: ArrayType) -> str:
-    """`, so the dtypes do not match`, as JAX says it."""
-    found = [text for text, differs in (
-        ("the dtypes do not match", a.dtype != b.dtype),
-        ("the shapes do not match", a.shape != b.shape),
-        ("the manual axis types do not match", a.manual is not b.manual)) if differs]
-    if not found:
-        return ""
-    return ", so " + (found[0] if len(found) == 1 else
-                      ", ".join(found[:-1]) + ", and " + found[-1])
-
 
 def newly_varying(a: ArrayType, b: ArrayType) -> tuple[str, ...]:
     """The axes over which `b` varies and `a` does not, in mesh order."""

@@ -5,14 +5,11 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from .....ir.diagnostics.diagnostic import fail
 from .....ir.program import Var
 from .....ir.settings.context import STATE
 from .....ir.types import ArrayType
-from .....ir.values.array import Array
-from .....tracer.staging.tracer import Tracer
+from .....tracer.staging.tracer import Tracer, typeof
 from ...interpreters import ad
 from .primitive import Primitive
 
@@ -88,7 +85,11 @@ def unmapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:
 
 def valid_jaxtype(x: Any) -> bool:
     """Can `x` be an array?"""
-    return isinstance(x, Array | np.ndarray | np.generic | bool | int | float | complex)
+    try:
+        typeof(x)
+    except TypeError:
+        return False
+    return True
 
 
 def _no_traces(*_: Any) -> None:
