@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from .program import Equation, Literal, Program
+from .source.location import Location
+from .support.named_tuple import NamedTuple
 
 MOST_BYTES = 1 << 20        # of captured arrays: whoever keeps a program keeps these alive
 _SCALARS = frozenset((np.bool_, np.int32, np.int64, np.float32, np.float64))    # the usual ones
@@ -20,24 +22,34 @@ class _Unkeyed(Exception):
     """Something in the program can change, cannot be compared, or is too large to be kept."""
 
 
-def fingerprint(program: Program) -> tuple | None:
+class Lifted(NamedTuple):
+    """What a program's key leaves out: the places of its equations, by number, with the first
+    location at each, and the numbers in it.
+    """
+    places: dict[tuple, int]
+    locations: list[Location]
+    numbers: list[Literal]
+
+
+def fingerprint(program: Program, lifted: Lifted | None = None) -> tuple | None:
     """A key, valid as long as the program lives; None for programs that should not be kept.
 
     These are the ones that capture large arrays, or arrays that may change. It is made in a bulk
-    stage, with the collector paused.
+    stage, with the collector paused. lifted: takes the places and the numbers of the program's own
+    equations, which are no part of the key then, only which places are one.
     """
     try:
         if program.consts and sum(
                 getattr(x, "nbytes", 0) for _, x in program.consts) > MOST_BYTES:
             return None
-        key = _program(program)
+        key = _program(program, lifted)
         hash(key)
     except (_Unkeyed, TypeError):
         return None
     return key
 
 
-def _program(program: Program) -> tuple:
+def _program(program: Program, lifted: Lifted | None = None) -> tuple:
     numbers: dict[Any, int] = {v: n for n, v in enumerate(program.invars)}
     consts = []
     for v, value in program.consts:
@@ -45,20 +57,31 @@ def _program(program: Program) -> tuple:
         consts.append((v.aval, v.name, _captured(value)))
     count = len(numbers)
     rows: list[Any] = []
-    last = place = None
+    last = transform = None
+    place: Any = None
     for eqn in program.eqns:
         if eqn.location is not last:            # equations made of one have one location
             last = eqn.location
-            place = last.key
+            place, transform = last.place, last.transform
+            if lifted is not None:
+                if place not in lifted.places:
+                    lifted.places[place] = len(lifted.places)
+                    lifted.locations.append(last)
+                place = lifted.places[place]
         instance: Any = eqn.instance
-        rows += instance if instance.identity is instance else _params(eqn), place, eqn.reason
+        rows += (instance if instance.identity is instance else _params(eqn), place, transform,
+                 eqn.reason)
         for a in eqn.invars:
             if a in numbers:
                 rows += (numbers[a],)
             else:
                 x: Any = a.val                                          # type: ignore[union-attr]
-                rows += ((a.aval, x.dtype, x.tobytes()) if x.__class__ in _SCALARS
-                         else literal_key(a),)                             # type: ignore[arg-type]
+                if lifted is not None:
+                    lifted.numbers.append(a)                            # type: ignore[arg-type]
+                    rows += ((a.aval, x.__class__),)
+                else:
+                    rows += ((a.aval, x.dtype, x.tobytes()) if x.__class__ in _SCALARS
+                             else literal_key(a),)                      # type: ignore[arg-type]
         for v in eqn.outvars:
             numbers[v] = count
             count += 1

@@ -18,6 +18,8 @@ from ..ir.support.caches import cached
 
 F32 = np.dtype(np.float32)
 SIGNS = frozenset({np.negative, np.absolute})       # give the same in any precision
+# Give numbers of a format that their operands are numbers of.
+EXACT = SIGNS | {np.maximum, np.minimum, np.fmax, np.fmin, np.copysign, np.floor, np.ceil, np.rint}
 Function = Callable[..., Any]
 Shape = tuple[int, ...]
 

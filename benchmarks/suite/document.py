@@ -74,13 +74,16 @@ SOURCES = """\
 - **Special functions are a few numpy calls** in float32, on many elements at once, and fuse with
   what stands around them. Factorisations and solves of many small matrices work the same way.
 - **Selections do not branch.** A large `where` is made of the bits of its operands, many elements
-  at once, and float16 is rounded within float32.
+  at once. Within fused work bfloat16 and float16 stay float32, rounded as each result is.
+- **What numpy repeats it does not copy.** Where a row or a column meets a matrix, numpy's ufuncs
+  copy it into a buffer as long as there are elements; a buffer no longer than a row is left alone.
 - **Added rows are a sparse product** if there are as many updates as rows.
 - **Plans are straight lines.** The first run decides, equation by equation, how each is computed
   and in which buffers; later runs only call numpy. Elementwise work on large arrays is fused and
   evaluated block by block, so that intermediate values stay in cache, on both cores if that pays;
-  what a group would compute twice is computed once. Buffers are aligned to cache lines, which alone
-  makes them up to twice as fast to write.
+  what a group would compute twice is computed once, and sums over the rows, which need all blocks,
+  wait behind it. Buffers are aligned to cache lines, which alone makes them up to twice as fast to
+  write.
 - **Exchanges written by hand run as written.** Who writes a ring all-reduce, ring attention or a
   pipeline wants to see it run, with its order of additions. The measure is numpy doing the same
   exchanges block by block. The blocks of all devices are one array, so that each step is one call.
@@ -96,7 +99,7 @@ SOURCES = """\
   is partitioned and planned once.
 - **Recorded functions are replayed.** The equations of a softmax, a derivative rule, an op under
   `vmap` or the boundary of a `shard_map` are known for arguments of the same types. So is the
-  gradient of a program that is traced again from the same lines, with its source locations.
+  gradient of a program that is traced again, from other lines or with other numbers in it, too.
 - **A call is looked up by one key**, made of the keys that its arguments carry.
 - **Little is held at a time.** A value that a derivative reads late, and that is cheap to compute
   from what is held anyway, is computed again there; groups of elementwise steps overwrite operands

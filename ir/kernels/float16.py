@@ -37,8 +37,8 @@ def rounded(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
 
 
 def packed(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """float16 of such numbers in float32."""
-    bits = np.multiply(x, _DOWN).view(_I32)
+    """float16 of float32, rounded."""
+    bits = np.multiply(rounded(x), _DOWN).view(_I32)
     sign = bits >> 16
     sign &= _I32(0x8000)
     bits >>= 13
@@ -52,7 +52,7 @@ def packed(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
 
 def to_half(x: np.ndarray) -> np.ndarray:
     """float32 to float16."""
-    return packed(rounded(x)) if x.size >= FEWEST else x.astype(F16)
+    return packed(x) if x.size >= FEWEST else x.astype(F16)
 
 
 def to_single(x: np.ndarray) -> np.ndarray:

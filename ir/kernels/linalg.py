@@ -96,15 +96,15 @@ def apply_pivots(pivots: np.ndarray, size: int) -> np.ndarray:
     """
     batch = pivots.shape[:-1]
     flat = pivots.reshape(math.prod(batch), pivots.shape[-1])
-    order = np.tile(np.arange(size, dtype=np.int32), (len(flat), 1))
-    stack = np.arange(len(flat))
-    for i in range(flat.shape[1]):
-        other = np.where(flat[:, i] < 0, flat[:, i] + size, flat[:, i])
-        mine, theirs = order[:, i].copy(), order[stack, other.clip(0, size - 1)]
-        order[:, i] = theirs
-        there = (other >= 0) & (other < size)
-        order[stack[there], other[there]] = mine[there]
-    return order.reshape(*batch, size)
+    count = len(flat)
+    order = np.repeat(np.arange(size, dtype=np.int32), count)      # the stack is the last dimension
+    stack = np.arange(count)
+    for i, other in enumerate(np.where(flat < 0, flat + size, flat).T):
+        there, at = (other >= 0) & (other < size), other.clip(0, size - 1) * count + stack
+        mine = order[i * count:(i + 1) * count].copy()
+        order[i * count:(i + 1) * count] = order[at]
+        order[at[there]] = mine[there]
+    return order.reshape(size, count).T.copy().reshape(*batch, size)
 
 
 def lu(lead: int, a: np.ndarray) -> Arrays:

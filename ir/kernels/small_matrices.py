@@ -35,16 +35,17 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     packed, pivots = np.empty_like(a, order="C"), np.empty((len(a), min(a.shape[1:])), np.int32)
     for part in _pieces(a):
         x = _stack_last(a[part])
-        stack = np.arange(x.shape[2])
+        flat, row = x.reshape(-1), np.arange(x[0].size).reshape(x[0].shape)
         for i in range(pivots.shape[1]):
             column = x[i:, i]
             size = np.abs(np.real(column)) + np.abs(np.imag(column)) if a.dtype.kind == "c" else (
                 np.abs(column))
             p = size.argmax(0) + i
             pivots[part, i] = p
-            row = x[p, :, stack]
-            x[p, :, stack] = x[i].T
-            x[i] = row.T
+            at = p * row.size + row                     # by numbers of elements: in a third
+            exchanged = flat[at]
+            flat[at] = x[i]
+            x[i] = exchanged
             below = x[i + 1:, i]
             below /= np.where(x[i, i] == 0, x.dtype.type(1), x[i, i])   # it is singular
             x[i + 1:, i + 1:] -= below[:, None] * x[i, i + 1:]

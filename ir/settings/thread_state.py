@@ -37,6 +37,7 @@ class ThreadState(threading.local):
     spmd_axes: the axes that vmaps were given as `spmd_axis_name`.
     stand_ins: what variables of traces that have ended stand for, while a rule of a custom
       derivative runs that closes over them (tracer/autodiff/custom/closed_values.py).
+    numbers_read: literals whose values were looked at, where somebody wants to know (a list).
     phases: who records where time goes, if anybody does (ir/settings/phases.py).
     """
 
@@ -56,6 +57,7 @@ class ThreadState(threading.local):
         self.mapped_mesh_axes: frozenset[str] = frozenset()
         self.spmd_axes: frozenset[str] = frozenset()
         self.stand_ins: dict[Any, Any] = {}
+        self.numbers_read: list[Any] | None = None
         self.phases: Any = NEW_PHASES[0]()
 
 

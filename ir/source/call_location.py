@@ -43,8 +43,8 @@ class CallLocation(Location):
         self._outer = frames[1:]
 
     @property
-    def key(self) -> tuple:
-        return (*super().key, *[(code_number(code), lasti) for code, lasti in self._outer])
+    def place(self) -> tuple:
+        return (*super().place, *[(code_number(code), lasti) for code, lasti in self._outer])
 
     def _resolve(self) -> tuple:
         if self._span is None:

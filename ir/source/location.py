@@ -88,6 +88,10 @@ class Location:
         if type(self) is Location:
             return Location(self._code, self._lasti, self.scope, span=self._span,
                             transform=transform)
+        return self.made_by(transform)
+
+    def made_by(self, transform: str) -> Location:
+        """The same place, for an equation that `transform` alone made."""
         new = self._copy()
         new.scope, new.transform = self.scope, transform
         return new
@@ -107,13 +111,18 @@ class Location:
 
     @property
     def key(self) -> tuple:
-        """Equal for equal places."""
+        """Equal for equal locations."""
+        return *self.place, self.transform
+
+    @property
+    def place(self) -> tuple:
+        """Equal for equal places in the source and scopes, whatever transformation was there."""
         code = self._code
         if code is None:
-            return self._span, self.scope, self.transform
+            return self._span, self.scope
         known = _NUMBERS.get(id(code))
         number = known[1] if known is not None and known[0] is code else code_number(code)
-        return (number, self._lasti), self.scope, self.transform
+        return number, self._lasti, self.scope
 
     def _resolve(self) -> tuple:
         if self._span is None:

@@ -1,11 +1,12 @@
-"""float16 within a group of fused calls: held as float32, rounded as each call's result is.
+"""bfloat16 and float16 within a group of fused calls: held as float32, rounded as results are.
 
-An op on float16 computes in float32 and rounds once (runtime/numerics.py), and the next one widens
-what it reads. To round within float32 takes a sixth of both (ir/kernels/float16.py), so in a block
+An op on them computes in float32 and rounds once (runtime/numerics.py), and the next one widens
+what it reads. To round within float32 takes two thirds of both, for float16 a sixth, so in a block
 values stay float32 from call to call, with the same numbers:
 
     v3 = multiply(v0.astype(f32), v1.astype(f32)).astype(f16)       v3 = rounded(multiply(v0, v1))
-    v4 = add(v3.astype(f32), v0.astype(f32)).astype(f16)      ->    v4 = rounded(add(v3, v0))
+    v4 = maximum(v3.astype(f32), v0.astype(f32)).astype(f16)  ->    v4 = maximum(v3, v0)
+    v5 = add(v4.astype(f32), v0.astype(f32)).astype(f16)            v5 = rounded(add(v4, v0))
 
 What the group reads is widened at its beginning, what is read of it narrowed at its end.
 """
@@ -16,35 +17,42 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels.float16 import F16, F32, packed, rounded
+from ...ir.dtypes.table import BF16
+from ...ir.kernels import bfloat16, float16
+from ...ir.kernels.float16 import F16, F32
 from ..calls.call import Call
 from ..calls.symbolic import BITS, CALL, CAST, REDUCE, Kernel, Recording, Step
-from ..numerics import SIGNS
+from ..numerics import EXACT, SIGNS
 from .generated import inlined
+
+# By dtype: rounds what was computed of it, and any float32; narrows.
+_KINDS = {F16: (float16.rounded, float16.rounded, float16.packed),
+          BF16: (bfloat16.rounded, bfloat16.renewed, bfloat16.packed)}
 
 
 def kept_wide(calls: Sequence[Call], results: Sequence[int]) -> tuple[Sequence[Call], list[int]]:
-    """The calls of a group with float16 held as float32, and the slots of its results then; the
-    same where no call reads what another one rounded, or something looks at its bits."""
+    """The calls of a group with such floats held as float32, and the slots of its results then; the
+    same where no call reads what another one rounded, or something looks at their bits."""
     kernels = [call.kernel for call in calls if call.kernel is not None]
     made = {call.outputs[0]: kernel for call, kernel in zip(calls, kernels, strict=True)}
-    wide = [_wide(kernel) for kernel in kernels]
-    if None in wide or not any([s in made and made[s].dtypes[-1] == F16
-                                for call in calls for s in call.inputs]):
+    inner = {s for call in calls for s in call.inputs if s in made and made[s].dtypes[-1] in _KINDS}
+    wide = [_wide(kernel, call.outputs[0] in inner)
+            for call, kernel in zip(calls, kernels, strict=True)] if inner else [None]
+    if None in wide:
         return calls, list(results)
     fresh = 1 + max([s for call in calls for s in (*call.inputs, *call.outputs)])
     before: dict[int, Call] = {}
     for call, kernel in zip(calls, kernels, strict=True):
         read = _read(kernel)
         for i, s in enumerate(call.inputs):
-            if i in read and kernel.dtypes[i] == F16 and s not in made and s not in before:
-                before[s] = _cast(s, fresh + len(before), kernel.shapes[i], F16, F32)
+            if i in read and kernel.dtypes[i] in _KINDS and s not in made and s not in before:
+                before[s] = _cast(s, fresh + len(before), kernel.shapes[i], kernel.dtypes[i], F32)
     fresh += len(before)
     inside = [call._replace(kernel=kernel, inputs=tuple(
         [before[s].outputs[0] if s in before else s for s in call.inputs]))
         for call, kernel in zip(calls, wide, strict=True)]
-    after = {s: _cast(s, fresh + i, made[s].shapes[-1], F32, F16)
-             for i, s in enumerate(results) if made[s].dtypes[-1] == F16}
+    after = {s: _cast(s, fresh + i, made[s].shapes[-1], F32, made[s].dtypes[-1])
+             for i, s in enumerate(results) if made[s].dtypes[-1] in _KINDS}
     return [*before.values(), *inside, *after.values()], [
         after[s].outputs[0] if s in after else s for s in results]
 
@@ -59,43 +67,59 @@ def _read(kernel: Kernel) -> set[int]:
 
 def _cast(s: int, out: int, shape: tuple[int, ...], given: np.dtype, dtype: np.dtype) -> Call:
     kernel = Kernel(inlined, (shape, shape), (given, dtype))
-    step = Step(CALL, packed, (0,), 1) if dtype == F16 else Step(CAST, None, (0,), 1)
+    step = (Step(CALL, _KINDS[dtype][2], (0,), 1) if dtype in _KINDS else
+            Step(CAST, None, (0,), 1))
     kernel.set_recording(Recording(1, ((shape, given), (shape, dtype)), (step,), 1))
     return Call(inlined, (s,), (out,), False, None, kernel)
 
 
-def _wide(kernel: Kernel) -> Kernel | None:
-    """The same on float32, whose results are rounded; None if it does more than to compute."""
+def _wide(kernel: Kernel, inner: bool) -> Kernel | None:
+    """The same on float32, its result rounded if it is an inner one of the group; None if it does
+    more than to compute."""
     recording = kernel.recording
     assert recording is not None
-    half = [dtype == F16 for _, dtype in recording.values]
+    values = recording.values
     same: dict[int, int] = {}           # what has become another value
+    # Numbers of which narrow dtype values hold.
+    exact = {v: t for v, (_, t) in enumerate(values[:recording.operands]) if t in _KINDS}
     steps: list[Step] = []
     for step in recording.steps:
         v, out = step.operands[0], step.result
-        reads = any([type(v) is int and half[v] for v in step.operands])
+        dtype, reads = values[out][1], any(
+            [type(v) is int and values[v][1] in _KINDS for v in step.operands])
         operands = tuple([_constant(v) if type(v) is not int else same.get(v, v)
                           for v in step.operands])
-        if step.kind == CAST and reads and recording.values[out][1] == F32:
+        if step.kind == CAST and reads and dtype == F32:
+            exact[out] = values[v][1]
             same[out] = operands[0]
             continue
-        if step.kind == CAST and half[out] and recording.values[v][1] == F32:
-            step = Step(CALL, rounded, operands, out)
-        elif (half[out] or reads) and (
-                step.kind in (BITS, REDUCE) or step.kind == CAST and half[out]
+        if step.kind == CAST and dtype in _KINDS and values[v][1] == F32:
+            if exact.get(v) == dtype or out == recording.result and not inner:
+                same[out] = operands[0]
+                continue
+            step = Step(CALL, _KINDS[dtype][v < recording.operands], operands, out)
+        elif (dtype in _KINDS or reads) and (
+                step.kind in (BITS, REDUCE) or step.kind == CAST and dtype in _KINDS
                 or step.kind == CALL and step.function not in SIGNS):
             return None
+        if step.kind == CALL and step.function in EXACT:
+            kinds = {exact.get(v) if type(v) is int else getattr(v, "dtype", None)
+                     for v in step.operands}
+            if len(kinds) == 1:
+                exact[out] = kinds.pop()
+        elif dtype in _KINDS:
+            exact[out] = dtype
         steps.append(step._replace(operands=operands))
     new = Kernel(kernel.function, kernel.shapes, [_widened(t) for t in kernel.dtypes])
     new.set_recording(recording._replace(
-        values=tuple([(shape, _widened(dtype)) for shape, dtype in recording.values]),
+        values=tuple([(shape, _widened(dtype)) for shape, dtype in values]),
         steps=tuple(steps), result=same.get(recording.result, recording.result)))
     return new
 
 
 def _widened(dtype: np.dtype) -> np.dtype:
-    return F32 if dtype == F16 else dtype
+    return F32 if dtype in _KINDS else dtype
 
 
 def _constant(x: Any) -> Any:
-    return x.astype(F32) if getattr(x, "dtype", None) == F16 else x
+    return x.astype(F32) if getattr(x, "dtype", None) in _KINDS else x

@@ -35,7 +35,9 @@ def _ordered(d: Draft) -> Draft:
 
 
 def _fused(d: Draft) -> Draft:
-    return d.of(tiled_fusion.fused(d.calls, d.outputs)) if d.traits.large else d
+    if not d.traits.large:
+        return d
+    return d.of(tiled_fusion.fused(d.calls, d.outputs, d.constants))
 
 
 PLANNED: tuple[Pass, ...] = (

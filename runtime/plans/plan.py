@@ -171,15 +171,18 @@ class Plan:
         values = self.template.copy()
         for slot, x in zip(self.inputs, arguments, strict=True):
             values[slot] = x
-        eqn: Equation | None = None
+        at, eqn = values.__getitem__, None
         ran: set[int] = set()           # an equation may take several calls, and runs once
         try:
             for call, ends in zip(self.calls, self.dead, strict=True):
-                eqn, given = call.eqn, [values[s] for s in call.inputs]
-                out = (call.function(*given) if recorder is None
-                       else _timed(call, given, recorder, ran))
-                for slot, x in zip(call.outputs, out if call.several else (out,), strict=True):
-                    values[slot] = x
+                function, read, made, several, eqn, _, _ = call
+                x = (function(*map(at, read)) if recorder is None       # no other name holds it
+                     else _timed(call, list(map(at, read)), recorder, ran))
+                if several:
+                    for slot, x in zip(made, x, strict=True):       # noqa: B020
+                        values[slot] = x
+                else:
+                    values[made[0]] = x
                 for slot in ends:
                     values[slot] = None
         except Exception as error:

@@ -19,8 +19,9 @@ same numbers, written out as a function (runtime/plans/generated.py).
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ..calls.call import Call, new_call, read_counts
-from ..calls.symbolic import REDUCE, VIEWS, Kernel
+from ..calls.symbolic import CALL, REDUCE, REPEAT, VIEWS, Kernel, Recording
 from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
 from .half_floats import kept_wide
@@ -39,6 +40,7 @@ BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
+LOOP = 1 << 9                   # elements of a row from which it is not worth a copy
 
 
 # A plan for a hundred equal leaves has a hundred equal groups.
@@ -65,14 +67,27 @@ def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
     return made
 
 
+def _loops(recording: Recording, forms: Forms) -> Iterator[int]:
+    """How long the rows are that numpy repeats an operand beside; 0 where it converts."""
+    values = recording.values
+    for step in recording.steps:
+        form, given = forms[step.result], [v for v in step.operands if type(v) is int]
+        if step.kind == REPEAT or step.kind == CALL and any(
+                [forms[v] != form and values[v][0] for v in given]):
+            yield form.shape[-1] if form is not None and form.shape else 0
+        elif step.kind == REDUCE and values[given[0]][1] != values[step.result][1]:
+            yield 0
+
+
 class Blocked:
     """The function of operands that gives the results of fused calls.
 
     calls: of slots that are numbered: the operands first. operands: their forms. results: slots.
+    numpy copies what it repeats into its buffer, which is therefore no longer than a row.
     """
 
-    __slots__ = ("_bodies", "_calls", "_forms", "_kernels", "_operands", "_overwritten", "_results",
-                 "_rows", "_size", "_threads", "equations")
+    __slots__ = ("_bodies", "_buffer", "_calls", "_forms", "_kernels", "_operands", "_overwritten",
+                 "_results", "_rows", "_size", "_threads", "equations")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
                  results: Sequence[int], rows: int) -> None:
@@ -87,6 +102,9 @@ class Blocked:
         self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
+        loop = min([n for k, its in zip(self._kernels, forms, strict=True)
+                    for n in _loops(k.recording, its)], default=0)  # type: ignore[arg-type]
+        self._buffer = min(loop & -16, np.getbufsize()) if loop >= LOOP else 0
         self._overwritten: dict[int, int] = {}      # result to the operand it is written over
         self._bodies: dict[int, Any] = {}           # by rows of a block
         self.equations: tuple[Equation, ...] = tuple(dict.fromkeys(
@@ -136,12 +154,17 @@ class Blocked:
         starts = iter(range(0, rows, size))
 
         def work() -> None:
-            for start in starts:
-                end = min(start + size, rows)
-                self._body(end - start)(
-                    [x[start:end] if form.is_rows else x
-                     for x, form in zip(given, self._operands, strict=True)],
-                    [x[start:end] for x in memory])
+            before = np.setbufsize(self._buffer) if self._buffer else 0    # of this thread
+            try:
+                for start in starts:
+                    end = min(start + size, rows)
+                    self._body(end - start)(
+                        [x[start:end] if form.is_rows else x
+                         for x, form in zip(given, self._operands, strict=True)],
+                        [x[start:end] for x in memory])
+            finally:
+                if before:
+                    np.setbufsize(before)
         if threads > 1 and size < rows:
             in_parallel([work] * threads)
         else:
@@ -196,21 +219,22 @@ class _Group:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.rows: list[int] = []
-        self.made: set[int] = set()
+        self.made, self.sums = set[int](), False
 
     def join(self, call: Call, kernel: Kernel) -> bool:
-        """Add a call, if it treats rows apart as the others do."""
+        """Add a call, if it treats rows apart as the others do, and theirs stay as long."""
         found = cuts(kernel).forms
         if not self.calls:
             self.rows = list(found)
         rows = [n for n in self.rows if n in found and all(
             [form is None or form.is_rows for s, form in
              zip(call.inputs, found[n], strict=False) if s in self.made])]
-        if not rows:
+        if not rows or min(rows) > min(self.rows) and self.made.isdisjoint(call.inputs):
             return False
         self.rows = rows
         self.calls.append(call)
         self.made.update(call.outputs)
+        self.sums |= any([step.kind == REDUCE for step in kernel.recording.steps])  # type: ignore
         return True
 
     def fused(self, readers: Any) -> list[Call]:
@@ -241,31 +265,54 @@ class _Group:
                 for one in _as_one(part[i:i + MOST], self.rows, readers)]
 
 
-def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
-    """The calls, neighbours on large arrays fused; `outputs` are read at the end."""
+def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int]) -> list[Call]:
+    """The calls, neighbours on large arrays fused; `outputs` are read at the end.
+
+    Nothing has to be between neighbours: what can be done before is, and so is behind them what
+    makes little of their results, such as a sum over the rows.
+    """
     readers = read_counts(calls, outputs)
     out: list[Call] = []
     group = _Group()
+    behind: list[Call] = []
+    late: set[int] = set()              # what these give
+    known = set(constants)
+
+    def end() -> None:
+        nonlocal group
+        out.extend((*group.fused(readers), *behind))
+        group = _Group()
+        behind.clear()
+        late.clear()
+
     for call in calls:
         kernel = call.kernel
-        if kernel is not None and not call.several and not call.changes:
-            is_read_here = not group.made.isdisjoint(call.inputs)
-            if (kernel.elements >= LARGE or is_read_here) and group.join(call, kernel):
-                continue
-            if not is_read_here and (
-                    kernel.elements < LARGE or cuts(kernel).is_view):
-                out.append(call)                # may as well be done before
-                continue
-            if kernel.elements >= LARGE:
-                out += group.fused(readers)
-                group = _Group()
-                if not group.join(call, kernel):
-                    out.append(call)
-                continue
-        out += group.fused(readers)
-        group = _Group()
-        out.append(call)
-    return out + group.fused(readers)
+        waits = not late.isdisjoint(call.inputs)
+        reads = waits or not group.made.isdisjoint(call.inputs)
+        if kernel is None or call.several or call.changes:
+            # A group with sums goes on behind what is made of constants, which is done before.
+            if (group.sums and known.issuperset(call.inputs) and call.eqn is not None
+                    and not call.eqn.op.effect and not call.eqn.op.subprograms):
+                known.update(call.outputs)
+            else:
+                end()
+            out.append(call)
+            continue
+        large = kernel.elements >= LARGE
+        if not waits and (large or reads) and group.join(call, kernel):
+            continue
+        if not reads and (not large or cuts(kernel).is_view):
+            out.append(call)                    # may as well be done before
+            known.update(call.outputs if known.issuperset(call.inputs) else ())
+        elif reads and kernel.recording is not None and math.prod(kernel.shapes[-1]) < LARGE:
+            behind.append(call)
+            late.update(call.outputs)
+        else:
+            end()
+            if not large or not group.join(call, kernel):
+                out.append(call)
+    end()
+    return out
 
 
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
@@ -304,7 +351,10 @@ def _once(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
     out: list[Call] = []
     for call in calls:
         (s,), inputs = call.outputs, tuple([same.get(x, x) for x in call.inputs])
-        other = first.setdefault((call.kernel, inputs), s)
+        how: Any = call.recording
+        if any([type(v) is not int for step in how.steps for v in step.operands]):
+            how = call.kernel               # there are constants, which may be zeros of two signs
+        other = first.setdefault((how, inputs), s)
         if other != s and s not in outside:
             same[s] = other
         else:

@@ -61,7 +61,7 @@ def _with_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
 def _push_memoized(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any],
                      rules: RuleMemo, location: Location) -> tuple[Sequence[Any], Sequence[Any]]:
     """As `push`, which is called once for equations of one kind."""
-    operands = [Scalar(a.val, a.aval) if isinstance(a, Literal) else env[a] for a in eqn.invars]
+    operands = [Scalar(a) if isinstance(a, Literal) else env[a] for a in eqn.invars]
 
     def rule() -> list[Any]:
         outs, out_tangents = push(eqn.op, operands, tangents, eqn.params)
@@ -78,7 +78,7 @@ def zero_tangent(x: Any) -> Any:
     if t.dtype == float0 or not has_tangent(t.dtype):
         return np.zeros(t.shape, float0)
     if t.weak_type and not t.shape and not t.varying:
-        return Scalar(t.dtype.type(0), t)
+        return Scalar(Literal(t.dtype.type(0), t))
     return full_like(LinearOperand(t), 0)
 
 
@@ -234,7 +234,7 @@ class LinearBuilder(Builder):
             if x.builder is self or type(x.variable) is Literal:
                 return x.variable
         elif isinstance(x, Scalar):
-            return Literal(x.value, x.aval)
+            return x.literal
         elif isinstance(x, (bool, int, float, complex, np.generic)) or (
                 isinstance(x, np.ndarray) and not x.ndim):
             return self.atom(scalar(x))

@@ -16,6 +16,7 @@ from ...ir.api_boundary import bound_class
 from ...ir.dtypes import issubdtype
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import cotangent_type, full_like, has_tangent
+from ...ir.program import Literal
 from ...ir.types import ArrayType, same_type
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from .. import sharding_notes
@@ -282,7 +283,7 @@ def _one(x: Any) -> Any:
         return OPS["reshard"].bind(np.asarray(1, t.dtype)[()],
                                    dst_sharding=cotangent_type(t).sharding)
     if t.weak_type or not (t.varying or t.mesh.axis_names):
-        return Scalar(np.asarray(1, t.dtype)[()], t)
+        return Scalar(Literal(np.asarray(1, t.dtype)[()], t))
     return full_like(LinearOperand(t), 1)
 
 

@@ -1,8 +1,9 @@
 """A cache of gradients, for programs that were differentiated before.
 
 A function that is jitted in a loop, or a notebook cell that is run again, is traced anew each time,
-to the same program from the same lines. The equations of its gradient are then recorded again with
-their locations; the program is neither linearized nor transposed again.
+to the same program, perhaps with other numbers in it, or from other lines. The equations of its
+gradient are then recorded again, with these; the program is neither linearized nor transposed
+again. A number that a rule has looked at has to be the same.
 
 Users' own derivative rules run each time, and so do rules that use anything besides the program's
 equations (constants, other captured values).
@@ -12,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from ...ir.fingerprint import fingerprint
+from ...ir.fingerprint import Lifted, fingerprint, literal_key
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
-from ...ir.source.location import is_ours
+from ...ir.source.location import Location, is_ours
 from ...ir.support.program_cache import ProgramCache
 from ..staging.bound_names import DEEP
 from ..staging.staging import Builder
-from ..staging.steps import marks, owner_of
+from ..staging.steps import marks, owner_of, reads
 from ..staging.tracer import Tracer
 from .replay import Scalar
 
@@ -28,26 +29,45 @@ _kept = ProgramCache("tracer.autodiff.gradient_cache", "derivatives of programs"
 
 
 class _Recorded:
-    """What was recorded of `given`: equations, and results, which are variables or constants.
+    """What was recorded of `given` (values, then the program's numbers): equations, each with the
+    number of its location, and results, which are variables or constants.
 
+    first: the places of the program, and these locations; last: of the program that was met last.
+    numbers: of each location's place; None if it is none of the program's. Worked out when asked.
     program: the one that was differentiated; its parts, which keys name, live as long as this.
     """
 
-    __slots__ = ("eqns", "given", "names", "program", "results")
+    __slots__ = ("eqns", "first", "given", "last", "names", "numbers", "program",
+                 "results")
 
-    def __init__(self, program: Program, given: list[Var], eqns: list[Equation],
+    def __init__(self, program: Program, given: list[Any], lifted: Lifted, eqns: list[Equation],
                  results: list[Any]) -> None:
-        self.program, self.given, self.eqns, self.results = program, given, eqns, results
+        self.program, self.given, self.results = program, [*given, *lifted.numbers], results
+        found: dict[Location, int] = {}
+        for e in eqns:
+            if e.location not in found:
+                found[e.location] = len(found)
+        self.eqns = [(e, found[e.location]) for e in eqns]
+        self.numbers: list[int | None] = []
+        self.first = self.last = tuple(lifted.places), list(found)
         # Of the program's values: what the user binds the results to is no part of it.
         self.names = {v: v.name for e in eqns for v in e.outvars if v.name is not None}
 
-    def repeat(self, builder: Builder, given: Sequence[Var]) -> list[Any]:
-        """The results for other values of the same types."""
-        env: dict[Any, Any] = dict(zip(self.given, given, strict=True))
+    def repeat(self, builder: Builder, given: Sequence[Var], lifted: Lifted) -> list[Any]:
+        """The results for other values of the same types, other numbers and places."""
+        env: dict[Any, Any] = dict(zip(self.given, [*given, *lifted.numbers], strict=True))
         at, eqns, watch = env.get, builder.eqns, builder.watch
-        if builder.location is None:
-            watch.place()
-        for eqn in self.eqns:
+        places, (last, where) = tuple(lifted.places), self.last
+        if last != places:
+            first, locations = self.first
+            if not self.numbers:
+                known = {place: n for n, place in enumerate(first)}
+                self.numbers = [known.get(x.place) for x in locations]
+            where = [x if n is None or places[n] == first[n] else
+                     lifted.locations[n].made_by(x.transform)
+                     for x, n in zip(locations, self.numbers, strict=True)]
+            self.last = places, where
+        for eqn, n in self.eqns:
             outs = eqn.outvars
             if len(outs) == 1:
                 v = outs[0]
@@ -57,7 +77,7 @@ class _Recorded:
                 outvars = tuple([Var(v.aval) for v in outs])
                 env.update(zip(outs, outvars, strict=True))
             again = eqn.with_operands(tuple(map(at, eqn.invars, eqn.invars)), outvars)
-            again.known_types = eqn.known_types
+            again.known_types, again.location = eqn.known_types, where[n]
             eqns.append(again)
         for v, name in self.names.items():
             new = env[v]
@@ -75,22 +95,64 @@ def cached_gradient(kind: Hashable, program: Program, given: Sequence[Any],
     if type(builder) is not Builder or STATE.on_equation or program.consts or not all(
             [type(x) is Tracer and x.builder is builder for x in given]):
         return derive()
-    own = fingerprint(program) if _is_settled(program) else None
+    here = builder.location or builder.watch.place()
+    lifted = Lifted({here.place: 0}, [here], [])
+    own = fingerprint(program, lifted) if _is_settled(program) else None
     if own is None:
         return derive()
     variables: list[Any] = [x.variable for x in given]
     same = tuple([variables.index(v) for v in variables]) if (
         len({*variables}) < len(variables)) else ()
-    key = (owner_of(kind), STATE.abstract_mesh, own, same)
-    found = _kept.get(key)
+    outline = owner_of(kind), STATE.abstract_mesh, own, same, here.transform
+    found, fixed = _kept.get(outline), set()
+    if type(found) is set:            # of the numbers that have to be the same; -1: so do places
+        fixed = found
+        found = _kept.get(_key(outline, fixed, lifted))
     if found is not None:
-        return found.repeat(builder, variables)
+        return found.repeat(builder, variables, lifted)
+    if len({*lifted.numbers}) < len(lifted.numbers):
+        _tell_apart(program, lifted.numbers)
     before = marks((builder,))
-    results = derive()
-    found = _recorded(program, builder, before[0], variables, results)
+    with reads() as read:
+        results = derive()
+    found = _recorded(program, builder, before[0], variables, lifted, results)
     if found is not None:
-        _kept.keep(key, found, len(found.eqns) + len(program.eqns))
+        fixed |= _fixed(found, lifted, {*read})
+        if fixed:
+            _kept.keep(outline, fixed, 0)
+            outline = _key(outline, fixed, lifted)
+        _kept.keep(outline, found, len(found.eqns) + len(program.eqns))
     return results
+
+
+def _key(outline: tuple, fixed: set[int], lifted: Lifted) -> tuple:
+    key: list[Any] = [outline]
+    for n in sorted(fixed):
+        key.append(literal_key(lifted.numbers[n]) if n >= 0 else tuple(lifted.places))
+    return tuple(key)
+
+
+def _tell_apart(program: Program, numbers: list[Literal]) -> None:
+    """Give each number of a program that was just recorded a literal of its own."""
+    numbers.clear()
+    seen: set[Literal] = set()
+    for eqn in program.eqns:
+        for i, a in enumerate(eqn.invars):
+            if type(a) is Literal:
+                if a in seen:
+                    a = Literal(a.val, a.aval)
+                    eqn.invars = (*eqn.invars[:i], a, *eqn.invars[i + 1:])
+                seen.add(a)
+                numbers.append(a)
+
+
+def _fixed(found: _Recorded, lifted: Lifted, read: set[Any]) -> set[int]:
+    """What a gradient depends on: the numbers that were read, and what programs within it know."""
+    within = [e for eqn in (*found.program.eqns, *[e for e, _ in found.eqns])
+              if eqn.op.subprograms for _, program in eqn.subprograms() for e in program.walk()]
+    read.update([a for e in within for a in e.invars])
+    fixed = {n for n, a in enumerate(lifted.numbers) if a in read}
+    return fixed | {-1} if any([e.location.place in lifted.places for e in within]) else fixed
 
 
 def _is_settled(program: Program) -> bool:
@@ -110,7 +172,7 @@ def _is_settled(program: Program) -> bool:
 
 
 def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given: list[Var],
-              results: Sequence[Any]) -> _Recorded | None:
+              lifted: Lifted, results: Sequence[Any]) -> _Recorded | None:
     """What the builder recorded since it was `before`; None where more happened."""
     (after,) = marks((builder,))
     eqns = builder.eqns[before[0]:]
@@ -132,4 +194,4 @@ def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given
             found.append(x)
         else:
             return None
-    return _Recorded(program, given, eqns, found)
+    return _Recorded(program, given, lifted, eqns, found)

@@ -64,7 +64,7 @@ class Recording(Builder):
         if not self.concrete:
             return None
         if isinstance(var, Literal):
-            return Scalar(var.val, var.aval)
+            return Scalar(var)
         if var not in self.values and not self._compute(var):
             return None
         value = self.values[var]
@@ -78,7 +78,7 @@ class Recording(Builder):
         """
         var = x.variable
         if isinstance(var, Literal):
-            return Scalar(var.val, var.aval)
+            return Scalar(var)
         known = STATE.stand_ins.get(var)
         if known is not None:
             return known

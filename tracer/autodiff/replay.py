@@ -21,16 +21,23 @@ from ..references.frames import no_references
 from ..staging.bound_names import copy_names
 from ..staging.leaks import watching
 from ..staging.staging import Builder, canonical_value, trace_to_program
+from ..staging.steps import value_of
 from ..staging.tracer import type_of_constant
 
 
 class Scalar(Array):
-    """A number with a type (it may be weak), outside of any program: a literal, or a constant."""
+    """A number with a type (it may be weak), outside of any program: what a literal stands for.
+    That its value is read is noted (`reads`): what a rule gives may depend on it then.
+    """
 
-    __slots__ = ("aval", "value")
+    __slots__ = ("aval", "literal")
 
-    def __init__(self, value: Any, aval: ArrayType) -> None:
-        self.value, self.aval = value, aval
+    def __init__(self, literal: Literal) -> None:
+        self.literal, self.aval = literal, literal.aval
+
+    @property
+    def value(self) -> Any:
+        return value_of(self.literal)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return np.asarray(self.value, dtype)
@@ -65,7 +72,7 @@ class Scalar(Array):
 def scalar(x: Any) -> Scalar:
     """A Python or numpy scalar as an operand that has a type."""
     aval = type_of_constant(x)
-    return Scalar(aval.dtype.type(x) if isinstance(aval.dtype, np.dtype) else x, aval)
+    return Scalar(Literal(aval.dtype.type(x) if isinstance(aval.dtype, np.dtype) else x, aval))
 
 
 def as_operand(x: Any) -> Any:
@@ -85,7 +92,7 @@ def as_operand(x: Any) -> Any:
 
 def operand(atom: Atom, env: Mapping[Var, Any]) -> Any:
     """What stands for a variable or literal."""
-    return Scalar(atom.val, atom.aval) if isinstance(atom, Literal) else env[atom]
+    return Scalar(atom) if isinstance(atom, Literal) else env[atom]
 
 
 def process(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Memoised derivative rules: equations of the same kind are differentiated once.
 
 What a rule binds depends on the op and its params, on the types of its operands (on the values of
-numbers, which become literals), on which operands are the same value, and on the context. If all of
+numbers that the rule reads), on which operands are the same value, and on the context. If all of
 that is as before, the same equations are recorded again, and neither the rule nor inference runs.
 Rules that use anything else (programs, constants, meshes) are not memoised.
 """
@@ -18,7 +18,7 @@ from ...ir.settings.context import STATE
 from ...ir.source.location import Location
 from ...ir.support.caches import module_table
 from ..staging.staging import Builder
-from ..staging.steps import MISS, marks, owner_of, steps_since
+from ..staging.steps import MISS, marks, owner_of, reads, steps_since
 from ..staging.tracer import Tracer
 from .replay import Scalar
 
@@ -28,12 +28,17 @@ _NUMBERS = module_table("tracer.autodiff.rule_memo._NUMBERS",
                         "whether numbers are among what a rule is given, by classes", 4096)
 _NEVER = object()
 _ONCE = object()             # in the place of the steps of what was met once
+_READ = object()             # the same of rules that look at the values of numbers
 
 
 def _has_numbers(kinds: tuple[type, ...]) -> Any:
     if not {*kinds} <= {Tracer, Scalar, LinearOperand, type(None)}:
         return _NEVER
     return Scalar in kinds
+
+
+def _with_values(key: tuple[Any, ...], given: Sequence[Any]) -> tuple[Any, ...]:
+    return *key, *[x.value.tobytes() for x in given if type(x) is Scalar]
 
 
 class RuleMemo:
@@ -57,15 +62,22 @@ class RuleMemo:
             return rule()
         table, key = place
         steps = table.get(key, MISS)
+        if steps is _READ:
+            key = _with_values(key, given)
+            steps = table.get(key, MISS)
         if steps is MISS or steps is _ONCE:    # steps are worth making for what comes often
             table[key] = _ONCE if steps is MISS else None
             return rule()
         if steps is not None:
             return steps.repeat(self.builders, given, location)
         before = marks(self.builders)
-        results = rule()
+        with reads() as read:
+            results = rule()
         steps = steps_since(before, self.builders, given, results, Scalar)
         if steps is not None:
+            if key is place[1] and not {x.literal for x in given if type(x) is Scalar
+                                        }.isdisjoint(read):
+                table[key], key = _READ, _with_values(key, given)
             table[key] = steps
         return results
 
@@ -81,19 +93,17 @@ class RuleMemo:
             numbers = _NUMBERS[kinds] = _has_numbers(kinds)
         if numbers is _NEVER:
             return None
-        variables = [x.variable for x in given if type(x) is Tracer]
+        variables = [x.variable if type(x) is Tracer else x.literal for x in given
+                     if type(x) is Tracer or type(x) is Scalar]
         key = [STATE.abstract_mesh, kinds, *[x.aval for x in given if x is not None]]
         if len({*variables}) < len(variables):
             key += [variables.index(v) for v in variables]
         last = self.last
         if last is not None:
             key += [x.builder is last for x in given if type(x) is Tracer]
-        if numbers:
-            for x in given:
-                if type(x) is Scalar:
-                    if not isinstance(x.value, np.generic):
-                        return None
-                    key.append(x.value.tobytes())
+        if numbers and not all([isinstance(x.literal.val, np.generic)
+                                for x in given if type(x) is Scalar]):
+            return None
         try:
             instance = eqn.instance
         except TypeError:

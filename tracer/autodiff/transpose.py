@@ -57,7 +57,7 @@ def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> l
                     continue
             location = at(eqn)
             arguments = [LinearOperand(a.aval) if a in linear else
-                         Scalar(a.val, a.aval) if isinstance(a, Literal) else env[a]
+                         Scalar(a) if isinstance(a, Literal) else env[a]
                          for a in eqn.invars]
             if rules is None:
                 back = transpose_equation(eqn, arguments, given)

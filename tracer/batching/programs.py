@@ -16,6 +16,7 @@ from ...ir.settings.context import STATE
 from ...ir.source.location import UNKNOWN
 from ...ir.types import ArrayType
 from ..staging.staging import current_builder, record_mesh, trace_to_program
+from ..staging.steps import value_of
 from ..staging.tracer import typeof
 from .rules import (
     Batched,
@@ -111,7 +112,8 @@ def replay(axis: MappedAxis, program: Program, operands: Sequence[Any], dims: Di
 
     def read(atom: Atom) -> tuple[Any, int | None]:
         if isinstance(atom, Literal):
-            return (atom.val.item() if atom.aval.weak_type else atom.val), None
+            value = value_of(atom)
+            return (value.item() if atom.aval.weak_type else value), None
         return env[atom]
 
     builder = current_builder()

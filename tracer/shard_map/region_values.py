@@ -25,6 +25,7 @@ from ...ir.settings.context import STATE
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
 from ..staging.staging import Builder
+from ..staging.steps import value_of
 from ..staging.tracer import Tracer, typeof
 
 RUN_PROGRAM: list[Callable[[Program, Sequence[Any]], Any]] = []     # set by the driver
@@ -63,7 +64,7 @@ class BlockBuilder(Builder):
     def value(self, var: Atom) -> Any:
         """The value, if it is the same on all devices by its type; else None."""
         if isinstance(var, Literal):
-            return var.val
+            return value_of(var)
         if not STATE.check_vma or var.aval.manual is not NOT_MANUAL or self._devices() is None:
             return None
         blocks = self._blocks(var)

@@ -71,5 +71,4 @@ def _replicated_reduced(aval: ArrayType) -> Any:
 
 
 def _as_operand(builder: Any, atom: Atom) -> Any:
-    return atom.val if isinstance(atom, Literal) and not atom.aval.weak_type else (
-        atom.val.item() if isinstance(atom, Literal) else Tracer(builder, atom))
+    return atom if isinstance(atom, Literal) else Tracer(builder, atom)

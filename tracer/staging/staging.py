@@ -181,6 +181,8 @@ class Builder:
         aval = NUMPY_SCALARS.get(kind)
         if aval is not None:
             return Literal(x, aval)
+        if kind is Literal:
+            return x
         if isinstance(x, Tracer):
             if x.builder is self:
                 return x.variable
@@ -196,7 +198,7 @@ class Builder:
         if isinstance(x, Array):
             aval = x.aval
             if not aval.shape and not aval.mesh.axis_names and isinstance(aval.dtype, np.dtype):
-                return Literal(np.asarray(x)[()], aval)
+                return getattr(x, "literal", None) or Literal(np.asarray(x)[()], aval)
             return self._constant(x, aval)
         convert = getattr(x, "__jax_array__", None)
         if convert is not None:

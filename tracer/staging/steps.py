@@ -23,6 +23,29 @@ from .tracer import Tracer
 MISS = object()          # what was not met before
 
 
+def value_of(literal: Literal) -> Any:
+    """The value of a literal for who looks at it; who only passes it on, passes on the literal."""
+    read = STATE.numbers_read
+    if read is not None:
+        read.append(literal)
+    return literal.val
+
+
+class reads:
+    """Within the block, whose target it is, a list of the literals that are looked at."""
+
+    __slots__ = ("outer",)
+
+    def __enter__(self) -> list[Literal]:
+        self.outer, STATE.numbers_read = STATE.numbers_read, []
+        return STATE.numbers_read
+
+    def __exit__(self, *exc: object) -> None:
+        if self.outer is not None:
+            self.outer += STATE.numbers_read or ()
+        STATE.numbers_read = self.outer
+
+
 class _Owner:
     """All that rules look at besides what they are given: steps are kept in uses under it."""
 
@@ -121,12 +144,15 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
     all that happened: something that is not given was captured, an equation has an effect or
     holds a program, or a result is neither traced, None, nor a `constant`.
 
-    builders: in the order in which one may use what another recorded.
+    builders: in the order in which one may use what another recorded. constant: the class of
+    numbers, given ones included; each has the literal that it becomes.
     """
     numbers: dict[Any, Any] = {}
     for i, x in enumerate(given):
         if type(x) is Tracer:
             numbers[x.variable] = i
+        elif type(x) is constant:
+            numbers[x.literal] = i
     count = len(given)
     spans = []                              # of each builder: its equations, and their results
     for b, mark in zip(builders, before, strict=True):
@@ -178,7 +204,9 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
             if x is None:
                 return None
             asked.add(x)
-        elif x is not None and type(x) is not constant:
+        elif type(x) is constant:
+            x = numbers.get(x.literal, x)
+        elif x is not None:
             return None
         found.append(x)
     for part in parts:

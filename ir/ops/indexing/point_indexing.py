@@ -108,6 +108,7 @@ def windows_taken(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: Gather
         return None
     queries, sizes, tail, base = places.queries, places.sizes, places.tail, places.base
     count, width = math.prod(queries), math.prod(sizes)
+    size = count * width * math.prod(tail)
     permuted = places.order != tuple(range(len(places.order)))
     step = count                            # queries at a time, all of some items of the first
     if count * width > 2 * _BLOCK:
@@ -116,7 +117,9 @@ def windows_taken(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: Gather
 
     def taken(x: np.ndarray, at: np.ndarray) -> np.ndarray:
         if not x.flags.c_contiguous:
-            return otherwise(x, at)
+            if x.size > size:
+                return otherwise(x, at)
+            x = np.ascontiguousarray(x)
         out = empty((count * width, *tail), dtype)
         rows = x.reshape(places.rows, *tail)
         for start in range(0, count, step):

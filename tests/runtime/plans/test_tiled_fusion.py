@@ -15,7 +15,7 @@ from shardtrace import lax
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.runtime import threads
-from shardtrace.runtime.calls.symbolic import record
+from shardtrace.runtime.calls.symbolic import Kernel, record
 from shardtrace.runtime.plans import generated, tiled_fusion
 from shardtrace.runtime.plans.tiling import forms_of
 from shardtrace.sharding import AxisType, NamedSharding
@@ -352,35 +352,38 @@ def test_rows_of_two_sizes_read_one_number_of_each_device(tiny):
     np.testing.assert_array_equal(b, np.clip(x, low[:, None], 9).reshape(32, 1))
 
 
-def test_numbers_beside_narrow_floats_do_not_end_a_group(tiny):
-    def f(x, y):
-        return jnp.tanh(jnp.maximum(x * y + 1, 0) * 0.5 - y)
-    args = [data(10, 8, dtype=ml_dtypes.bfloat16, seed=seed) for seed in (1, 2)]
-    assert groups(f, *args) == [["mul", "add", "max", "mul", "sub", "tanh"]]
-    one, other = both(f, *args)
-    np.testing.assert_array_equal(one[0].view(np.uint16), other[0].view(np.uint16))
+@pytest.mark.parametrize(("width", "buffer"), [(1000, 992), (20_000, 8192), (500, 0)])
+def test_numpy_copies_no_more_than_a_row_of_what_it_repeats(monkeypatch, width, buffer):
+    x, row = data(200_000 // width, width), data(width, seed=1)
+    used, real = [], np.setbufsize
+    monkeypatch.setattr(np, "setbufsize", lambda n: used.append(n) or real(n))
+
+    def f(x, row):
+        y = (x - x.sum(-1, keepdims=True) * 0.5) * row
+        return y / (abs(y).max(-1, keepdims=True) + 1)
+    results = st.jit(f)(x, row)
+    assert {*used} == ({buffer, 8192} if buffer else set()) and np.getbufsize() == 8192
+    monkeypatch.setattr(tiled_fusion, "LOOP", 1 << 40)
+    st.clear_caches()
+    np.testing.assert_array_equal(results, st.jit(f)(x, row))
 
 
-@pytest.mark.parametrize("f", [
-    lambda x, y: jnp.tanh(jnp.maximum(x * y + 1, 0) * 0.5 - y),
-    lambda x, y: (x * y - x, jnp.where(x < y, -x, abs(y)) + x, x / (y - y)),    # several results
-    lambda x, y: (x + y).reshape(5, -1) * jnp.float16(3) + x.reshape(5, -1),
-    lambda x, y: ((x + y).astype(jnp.float32) * 1.001, (x * y).astype(jnp.int32) + 1),
-    lambda x, y: lax.bitcast_convert_type(x * y, jnp.uint16) + jnp.uint16(1),
-    lambda x, y: (x.astype(jnp.int32).astype(jnp.float16) * y * x, (x * y).max(-1)),
-    lambda x, y: (x * 300 * y * 300 - x, x * 1e-4 * y * 1e-4 * 1e-2 - x * 1e-7)])
-def test_float16_is_rounded_as_each_result_is(tiny, f):
-    with np.errstate(all="ignore"):
-        x, y = data(40, 50, dtype=np.float16), data(40, 50, dtype=np.float16, seed=1)
-        y[::7] = x[::7]
-        assert_same(f, x, y)
+@pytest.mark.parametrize(("f", "count"), [
+    (lambda x: (lambda y: (y.sum(0), jnp.sin(y) + 1))(x * 2), 1),
+    (lambda x: (lambda y: (jnp.cos(y.sum(0) * 2), jnp.ones(1000) * 2, y * y - 1))(x * 2), 1),
+    (lambda x: (lambda y: jnp.sin(y - y.sum(0)) * y)(x * 2 + 1), 2)])       # one sum is needed
+def test_sums_over_rows_are_made_behind_what_does_not_need_them(tiny, monkeypatch, f, count):
+    monkeypatch.setattr(tiled_fusion, "LARGE", 2000)
+    x = data(100, 1000)
+    assert len(groups(f, x)) == count
+    assert_same(f, x)
 
 
 def test_what_a_group_would_compute_twice_is_computed_once():
-    calls = [tiled_fusion.Call(np.add, (0, 1), (2,), False, None, kernel := object()),
-             tiled_fusion.Call(np.add, (0, 1), (3,), False, None, kernel),
-             tiled_fusion.Call(np.add, (2, 1), (4,), False, None, kernel),
-             tiled_fusion.Call(np.add, (3, 1), (5,), False, None, kernel)]
+    kernels = [Kernel(np.add, ((4,),) * 3, (np.dtype(np.float32),) * 3) for _ in range(4)]
+    calls = [tiled_fusion.Call(np.add, inputs, (out,), False, None, kernel)
+             for inputs, out, kernel in zip([(0, 1), (0, 1), (2, 1), (3, 1)], (2, 3, 4, 5),
+                                            kernels, strict=True)]
     count = type(tiled_fusion.read_counts([]))
     once = tiled_fusion._once(calls, count([5]))
     assert [(call.inputs, call.outputs) for call in once] == [

@@ -91,6 +91,51 @@ def test_a_second_gradient_is_neither_linearized_nor_transposed():
     assert rows() == first
 
 
+NUMBERS = {                    # {} are numbers, of which a derivative may read some
+    "passed on": "(jnp.sin(x) * {} + w / {}).sum()",
+    "an exponent": "(x ** {} * {}).sum()",
+    "one power of another": "jnp.power({}, x).sum() * jnp.power(w, {}).sum()",
+    "compared": "jnp.where(x > {}, x * {}, jnp.maximum(w, 0.5)).sum()",
+    "in a body": "lax.scan(lambda c, r: (c * {} + r, c), x[0] * {}, w)[0].sum()",
+    "in a call": "st.jit(lambda v, n: v * n + {})(x, {}).sum()",
+    "in a rule of ours": "nn.softplus(nn.relu(x * {}) - {}).sum()",
+    "in a branch": "lax.cond(x[0, 0] > {}, lambda v: v * 2.0, lambda v: v * {}, x).sum()",
+    "of a recursion": "recurse(2, x, {}, {})",
+}
+HELPERS = """
+def recurse(n, x, a, b):
+    return (x * a).sum() + (st.jit(lambda x: recurse(n - 1, x, b, b))(x) if n else 0)
+"""
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_has_other_numbers_and_places_is_what_it_would_be_by_itself(name):
+    def program(numbers, place):
+        names = {"jnp": jnp, "lax": lax, "st": st, "nn": nn}
+        exec(compile("\n" * place + HELPERS + "loss = lambda x, w: " + " " * place
+                     + NUMBERS[name].format(*numbers), "some.py", "exec"), names)
+        return traced(lambda: names["loss"], lambda f: st.grad(f, (0, 1)), X, X)
+    cases = [((a, b), place) for a, b in [(2., 2.), (2., 3.), (0., 1.), (3., 2.), (-0., 0.5)]
+             for place in (0, 3)]
+    alone = []
+    for case in cases:
+        st.clear_caches()
+        alone.append(program(*case))
+    st.clear_caches()
+    for _ in range(3):
+        assert [program(*case) for case in cases] == alone
+
+
+def test_a_program_with_another_number_is_differentiated_no_more():
+    def phases(number):
+        with st.profile_phases() as profile:
+            traced(lambda: lambda x, w: (jnp.sin(x) * number + w).sum(), st.grad, X, X)
+        return {row.name for row in profile.rows}
+    st.clear_caches()
+    assert {"linearize", "transpose"} <= phases(2.0)
+    assert not {"linearize", "transpose"} & phases(3.0)
+
+
 def test_two_arguments_that_are_one_value_are_told_from_two():
     def product(x, y):
         return (x * jnp.sin(y)).sum()
