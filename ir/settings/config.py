@@ -21,6 +21,7 @@ class Config:
 
     jax_num_cpu_devices: simulated devices (default 8, SHARDTRACE_NUM_DEVICES, or XLA_FLAGS).
     jax_enable_x64: keep 64-bit types (default off).
+    jax_explicit_x64_dtypes: "warn" about, or "error" on 64-bit types asked for while these are off.
     default_axis_types: "auto" or "explicit", what make_mesh gives without axis_types.
     jax_traceback_filtering: which frames tracebacks show (JAX_TRACEBACK_FILTERING). "auto": the
       user's alone, with a note that says so where the exception is the user's, too;
@@ -51,6 +52,7 @@ class Config:
     _DEFAULTS: dict[str, Any] = {
         "jax_num_cpu_devices": 1,
         "jax_enable_x64": False,
+        "jax_explicit_x64_dtypes": "warn",
         "jax_threefry_partitionable": True,
         "jax_numpy_rank_promotion": "allow",
         "jax_numpy_dtype_promotion": "standard",
@@ -89,12 +91,13 @@ class Config:
         "jax_parallel_functions_output_gda": False,
     }
     # Tracing depends on these: what is cached of a trace is kept under their values.
-    _TRACED = ("jax_enable_x64", "jax_threefry_partitionable", "jax_numpy_rank_promotion",
-               "jax_numpy_dtype_promotion", "jax_default_matmul_precision",
+    _TRACED = ("jax_enable_x64", "jax_explicit_x64_dtypes", "jax_threefry_partitionable",
+               "jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_default_matmul_precision",
                "jax_default_prng_impl", "jax_enable_custom_prng", "jax_legacy_prng_key",
                "jax_disable_jit", "jax_check_static_indices")
     _GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
     _CHOICES: dict[str, tuple[str | None, ...]] = {
+        "jax_explicit_x64_dtypes": ("warn", "error", "allow"),
         "jax_numpy_rank_promotion": ("allow", "warn", "raise"),
         "jax_numpy_dtype_promotion": ("standard", "strict"),
         "jax_legacy_prng_key": ("allow", "warn", "error"),
