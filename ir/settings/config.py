@@ -21,7 +21,7 @@ class Config:
 
     jax_num_cpu_devices: simulated devices (default 8, SHARDTRACE_NUM_DEVICES, or XLA_FLAGS).
     jax_enable_x64: keep 64-bit types (default off).
-    jax_explicit_x64_dtypes: "warn" about, or "error" on 64-bit types asked for while these are off.
+    jax_explicit_x64_dtypes: "warn" about 64-bit types asked for while these are off, or "error".
     default_axis_types: "auto" or "explicit", what make_mesh gives without axis_types.
     jax_traceback_filtering: which frames tracebacks show (JAX_TRACEBACK_FILTERING). "auto": the
       user's alone, with a note that says so where the exception is the user's, too;
@@ -92,7 +92,8 @@ class Config:
     }
     # Tracing depends on these: what is cached of a trace is kept under their values.
     _TRACED = ("jax_enable_x64", "jax_explicit_x64_dtypes", "jax_threefry_partitionable",
-               "jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_default_matmul_precision",
+               "jax_numpy_rank_promotion", "jax_numpy_dtype_promotion",
+               "jax_default_matmul_precision",
                "jax_default_prng_impl", "jax_enable_custom_prng", "jax_legacy_prng_key",
                "jax_disable_jit", "jax_check_static_indices")
     _GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")

@@ -74,15 +74,15 @@ def test_what_is_no_array_is_shown_as_it_is():
 
     def f(x):
         scale, closed, pair = 2.0, Closed(), {"x": x, "name": "left"}
-        st.debug.breakpoint(stdin=io.StringIO("scale\nclosed\npair\nabs\njnp.ones\nf\nc\n"),
+        st.debug.breakpoint(stdin=io.StringIO("scale\nclosed\npair\nabs\njnp.ones\nClosed\nc\n"),
                             stdout=said)
         return x * scale, closed, pair
 
     st.jit(lambda x: f(x)[0])(1.0)
-    scale, closed, pair, builtin, module, function, _ = said.getvalue().split("(jdb) ")[1:]
+    scale, closed, pair, builtin, module, cls, _ = said.getvalue().split("(jdb) ")[1:]
     assert scale == "2.0\n" and "Closed object" in closed and "built-in function abs" in builtin
     assert pair == "{'name': 'left', 'x': Array(1., dtype=float32)}\n"
-    assert "NameError" in module and "function" in function
+    assert "NameError" in module and "<class " in cls
 
 
 def test_a_token_comes_back():

@@ -1,8 +1,6 @@
 """Functions of the host called from traced code, in both executors and under transformations."""
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 

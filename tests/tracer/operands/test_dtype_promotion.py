@@ -118,7 +118,8 @@ def setting():
 
 @pytest.mark.parametrize("call", [
     lambda: jnp.zeros(2, "float64"), lambda: jnp.array([1], dtype="int64"),
-    lambda: jnp.ones(2).astype("complex128"), lambda: st.jit(lambda: jnp.arange(3, dtype="int64"))()])
+    lambda: jnp.ones(2).astype("complex128"),
+    lambda: st.jit(lambda: jnp.arange(3, dtype="int64"))()])
 def test_a_wide_dtype_is_refused_where_the_setting_says_so(setting, call):
     setting("jax_explicit_x64_dtypes", "error")
     with pytest.raises(ValueError, match=r"Explicitly requested dtype \w+ requested in .* is not"):
