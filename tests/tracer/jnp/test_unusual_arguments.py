@@ -45,6 +45,10 @@ CASES = {
     "reduceat, jitted": lambda m: m.jit(lambda i: m.numpy.add.reduceat(X, i, axis=1))(NO_PLACES),
     "shape of nothing": lambda m: m.numpy.arange(1).reshape(Nothing()),
     "shape in an array": lambda m: m.numpy.arange(6).reshape(np.array([2, 3])),
+    **{f"{name} of masked complex numbers, {initial}":
+       lambda m, name=name, initial=initial: getattr(m.numpy, name)(
+           X * (1 - 2j), axis=0, initial=initial, where=X > 0)
+       for name in ("max", "min", "nanmax", "nanmin") for initial in (-3, 2.5j, 9 - 1j)},
     "shape from an iterator": lambda m: m.numpy.arange(6).reshape(iter((2, -1))),
 }
 
