@@ -144,6 +144,9 @@ def random_seed(seeds: Any, impl: Any) -> Array:
     dtype = key_dtype(impl)
     if isinstance(seeds, int):
         seeds = np.int64(seeds)         # hashes and other large numbers lose their high half
+    offset = config.read("jax_random_seed_offset")
+    if offset:
+        seeds = as_array(seeds) + offset
     own = own_impl(dtype)
     if own is None:
         return random_seed_p.bind(seeds, impl=dtype.impl)
