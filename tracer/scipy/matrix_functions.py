@@ -194,10 +194,13 @@ def expm_frechet(A, E, *, method=None, compute_expm=True):
     Matrices", 3.16).
     """
     a, e = promote_dtypes_inexact(jnp.asarray(A), jnp.asarray(E))
-    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError("expected A to be a square matrix")
+    for letter, x in (("A", a), ("E", e)):
+        if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+            raise ValueError(f"expected {letter} to be a (batched) square matrix, got "
+                             f"{letter}.shape={x.shape}")
     if a.shape != e.shape:
-        raise ValueError(f"expected A and E to be the same shape, got {a.shape} and {e.shape}")
+        raise ValueError("expected A and E to be the same shape, got "
+                         f"A.shape={a.shape} E.shape={e.shape}")
     if method not in (None, "SPS"):
         raise ValueError(f"method={method!r}: only None and 'SPS' are supported")
     n = a.shape[-1]
@@ -214,7 +217,8 @@ def hessenberg(a, *, calc_q=False, overwrite_a=False, check_finite=True):
     """
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"expected square matrix, got shape {a.shape}")
+        raise ValueError("Argument to Hessenberg reduction must have shape [..., n, n], got shape "
+                         f"{a.shape}")
     n = a.shape[-1]
     if a.ndim > 2:
         flat = [_hessenberg(m, n) for m in a.reshape(-1, n, n)]
@@ -254,17 +258,25 @@ def qr_multiply(a, c, mode="right", pivoting=False, conjugate=False, overwrite_a
     vector c is a row on the left and a column on the right.
     """
     if mode not in ("right", "left"):
-        raise ValueError(f"Mode argument should be one of ['left', 'right'], got {mode!r}")
+        raise ValueError(f"mode must be 'right' or 'left', got {mode!r}")
     a, c = promote_dtypes_inexact(jnp.asarray(a), jnp.asarray(c))
     vector = c.ndim == 1
     if vector:
         c = c[:, None] if mode == "left" else c[None]
     m, n = a.shape[-2:]
-    whole = m > n and (c.shape[-2] if mode == "left" else c.shape[-1]) == m and mode == "left"
-    q, r, *order = qr(a, mode="full" if whole else "economic", pivoting=pivoting)
+    k = min(m, n)
+    if mode == "left" and c.shape[-2] != k:
+        raise ValueError("Array shapes are not compatible for Q @ c operation: a has shape "
+                         f"{a.shape} so Q has {k} columns, but c has {c.shape[-2]} rows (expected "
+                         f"{k}).")
+    if mode == "right" and c.shape[-1] != m:
+        raise ValueError("Array shapes are not compatible for c @ Q operation: a has shape "
+                         f"{a.shape} so Q has {m} rows, but c has {c.shape[-1]} columns (expected "
+                         f"{m}).")
+    q, r, *order = qr(a, mode="economic", pivoting=pivoting)
     q = jnp.conj(q) if conjugate else q
     out = q @ c if mode == "left" else c @ q
-    return out.ravel() if vector else out, r[..., :min(m, n), :], *order
+    return out.ravel() if vector else out, r[..., :k, :], *order
 
 
 def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None, tol=None,
@@ -276,7 +288,13 @@ def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None,
     digit. Unless eigvals_only, the pair of these and of their eigenvectors, as columns, which are
     those of the whole matrix.
     """
-    d, e = promote_dtypes_inexact(jnp.asarray(d), jnp.asarray(e))
+    d, e = jnp.asarray(d), jnp.asarray(e)
+    if d.dtype != e.dtype:
+        raise TypeError("diagonal and off-diagonal values must have same dtype, got "
+                        f"{d.dtype} and {e.dtype}")
+    if d.dtype not in ("float32", "float64", "complex64", "complex128"):
+        raise TypeError("Only float32 and float64 inputs are supported as inputs to "
+                        f"jax.scipy.linalg.eigh_tridiagonal, got {d.dtype} and {e.dtype}")
     n = d.shape[0]
     if n < 1 or e.shape != (n - 1,):
         raise ValueError(f"eigh_tridiagonal: expected d of shape (n,) and e of shape (n - 1,), got "
