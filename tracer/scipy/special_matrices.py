@@ -97,7 +97,7 @@ def fiedler_companion(a):
         raise ValueError("fiedler_companion requires the last axis of 'a' to have nonzero length, "
                          f"but got an array of shape {a.shape}.")
     if n < 1:
-        return jnp.zeros((*a.shape[:-1], 0), a.dtype) if a.ndim > 1 else jnp.zeros((0,), a.dtype)
+        return jnp.zeros((*a.shape[:-1], 0, 0), a.dtype)
     a = a / a[..., :1]
     if n == 1:
         return -a[..., 1:, None]

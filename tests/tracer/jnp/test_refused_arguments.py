@@ -15,6 +15,8 @@ CASES = {
     "insert at a float": lambda m: m.numpy.insert(ONES, 1.5, 1),
     "ravel_multi_index": lambda m: m.numpy.ravel_multi_index((PLACES, PLACES), (2**20, 2**20)),
     "tri": lambda m: m.numpy.tri(2, k=1.5), "tril": lambda m: m.numpy.tril(SQUARE, k=1.5),
+    "arange": lambda m: m.numpy.arange(1j),
+    "arange of an array": lambda m: m.numpy.arange(np.complex64(1), 3),
     "reduceat": lambda m: m.numpy.add.reduceat(ONES, ONES),
     "cross": lambda m: m.numpy.linalg.cross(ONES[:2], ONES[:2]),
     "tensorinv": lambda m: m.numpy.linalg.tensorinv(np.ones((2, 3, 4), np.float32)),
