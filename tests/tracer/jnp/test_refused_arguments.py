@@ -1,4 +1,4 @@
-"""Arguments that functions of numpy refuse, in JAX's words."""
+"""Arguments that functions of numpy and lax refuse, in JAX's words."""
 from __future__ import annotations
 
 import numpy as np
@@ -15,6 +15,9 @@ CASES = {
     "insert at a float": lambda m: m.numpy.insert(ONES, 1.5, 1),
     "ravel_multi_index": lambda m: m.numpy.ravel_multi_index((PLACES, PLACES), (2**20, 2**20)),
     "tri": lambda m: m.numpy.tri(2, k=1.5), "tril": lambda m: m.numpy.tril(SQUARE, k=1.5),
+    **{f"reduce_window {params}": lambda m, params=params: m.lax.reduce_window(
+        ONES, np.float32(1), lambda a, b: a * b, *params) for params in (
+            ((0,), (1,), "VALID"), ((2,), (-1,), "VALID"), ((2,), (1,), "VALID", (1,), (0,)))},
     "arange": lambda m: m.numpy.arange(1j),
     "arange of an array": lambda m: m.numpy.arange(np.complex64(1), 3),
     "reduceat": lambda m: m.numpy.add.reduceat(ONES, ONES),
