@@ -6,6 +6,7 @@ of triangular matrices", 1976; for square roots: Bjorck and Hammarling, 1983).
 """
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -138,29 +139,39 @@ def polar(a, side="right", *, method="qdwh", eps=None, max_iterations=None):
     method: "qdwh" or "svd"; both are computed by the singular values.
     """
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
-    if a.ndim != 2:
-        raise ValueError("The input `a` must be a 2-D array.")
+    if a.ndim < 2:
+        raise ValueError("The input `a` must be at least a 2-D array.")
     if side not in ("right", "left"):
         raise ValueError("The argument `side` must be either 'right' or 'left'.")
     if method not in ("qdwh", "svd"):
         raise ValueError(f"Unknown polar decomposition method {method}.")
-    m, n = a.shape
+    m, n = a.shape[-2:]
     if method == "qdwh" and (m < n if side == "right" else m > n):
         raise NotImplementedError(
             f"method='qdwh' with side={side!r} needs m {'>=' if side == 'right' else '<='} n, got "
             f"the shape {a.shape}; pass method='svd'")
     u, s, vh = jnp.linalg.svd(a, full_matrices=False)
-    p = (jnp.conj(vh.T) * s) @ vh if side == "right" else (u * s) @ jnp.conj(u.T)
+    s = s[..., None, :]
+    p = (jnp.conj(vh.mT) * s) @ vh if side == "right" else (u * s) @ jnp.conj(u.mT)
     return u @ vh, p
 
 
 def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
     """X with `A X + X B = C`; NaN where it does not exist. method: "schur" or "eigen"."""
     a, b, c = promote_dtypes_inexact(*map(jnp.asarray, (A, B, C)))
-    m, n = c.shape
-    if a.shape != (m, m) or b.shape != (n, n):
+    m, n = c.shape[-2:]
+    if a.shape[-2:] != (m, m) or b.shape[-2:] != (n, n):
         raise ValueError(f"Incompatible shapes for Sylvester equation:\nA: {a.shape}\n"
                          f"B: {b.shape}\nC: {c.shape}")
+    if method not in ("schur", "eigen"):
+        raise ValueError(f"Unrecognized method {method}. The two valid methods are either "
+                         '"schur" or "eigen".')
+    solve = functools.partial(_sylvester, method, tol)
+    return jnp.vectorize(solve, signature="(m,m),(n,n),(m,n)->(m,n)")(a, b, c)
+
+
+def _sylvester(method: str, tol: Any, a: Any, b: Any, c: Any) -> Any:
+    m, n = c.shape
     if method == "schur":
         r, u = schur(a, output="complex")
         s, v = schur(b, output="complex")
@@ -175,14 +186,11 @@ def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
         y = lax.fori_loop(0, n, column, jnp.zeros_like(f))
         gaps = jnp.abs(jnp.diag(r)[:, None] + jnp.diag(s))
         x = u @ y @ jnp.conj(v.T)
-    elif method == "eigen":
+    else:
         left, u = jnp.linalg.eig(a)
         right, v = jnp.linalg.eig(b)
         gaps = jnp.abs(left[:, None] + right)
         x = u @ (jnp.linalg.solve(u, c @ v) / (left[:, None] + right)) @ jnp.linalg.inv(v)
-    else:
-        raise ValueError(f"Unrecognized method {method}. The two valid methods are either "
-                         '"schur" or "eigen".')
     x = where(gaps.min(initial=jnp.inf) < tol, jnp.nan, x)
     return x if jnp.iscomplexobj(c) else x.real
 

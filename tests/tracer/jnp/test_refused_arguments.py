@@ -18,6 +18,7 @@ CASES = {
     **{f"reduce_window {params}": lambda m, params=params: m.lax.reduce_window(
         ONES, np.float32(1), lambda a, b: a * b, *params) for params in (
             ((0,), (1,), "VALID"), ((2,), (-1,), "VALID"), ((2,), (1,), "VALID", (1,), (0,)))},
+    "broadcast_shapes": lambda m: m.numpy.broadcast_shapes((-1,), (2,)),
     "arange": lambda m: m.numpy.arange(1j),
     "arange of an array": lambda m: m.numpy.arange(np.complex64(1), 3),
     "reduceat": lambda m: m.numpy.add.reduceat(ONES, ONES),
