@@ -145,9 +145,7 @@ def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int]
             size = _bytes(i.result) + sum(_bytes(results.get(o, "")) for o in i.operands)
             fused = _called(bodies, i)
             flops = sum(_product_flops(j, fused) for j in fused) or _product_flops(i, lines)
-            elements = sum(math.prod(_dims(j.result)) for j in fused or [i]
-                           if j.kind in _ELEMENTWISE)
-            found.repeated += (flops + elements) * (times - 1)
+            found.repeated += (flops + _element_flops(fused or [i], results)) * (times - 1)
             if flops:
                 found.products[flops, size] += times
 
@@ -156,6 +154,14 @@ def _called(bodies: dict[str, list[_Instruction]], i: _Instruction) -> list[_Ins
     """The instructions of a fusion."""
     match = re.search(r"calls=%?([\w.\-]+)", i.text)
     return bodies.get(match[1], []) if match and i.kind == "fusion" else []
+
+
+def _element_flops(lines: list[_Instruction], results: dict[str, str]) -> int:
+    """Operations of elementwise work and reductions. results: types of operands from outside."""
+    results = results | {i.name: i.result for i in lines}
+    made = sum(math.prod(_dims(i.result)) for i in lines if i.kind in _ELEMENTWISE)
+    return made + sum(math.prod(_dims(results[i.operands[0]])) - math.prod(_dims(i.result))
+                      for i in lines if i.kind == "reduce")
 
 
 def _product_flops(i: _Instruction, lines: list[_Instruction]) -> int:

@@ -144,27 +144,34 @@ class Module:
                  for k, dims in enumerate(shapes)]
         return ["reduce-scatter"] * sum(parts) + ["all-reduce"] * (not all(parts))
 
-    def _is_cut(self, body: str, name: str, block: int, element: int = -1) -> bool:
-        """Is all that is read of a value the own block of each device, of so many elements?"""
+    def _is_cut(self, body: str, name: str, block: int, element: int = -1,
+                outside: tuple[str, str] | None = None) -> bool:
+        """Is all that is read of a value the own block of each device, of so many elements?
+        outside: the body and name of the fusion that this is the body of.
+        """
         users = [i for i in self.bodies[body] if name in i.operands]
         if users and users[0].kind == "get-tuple-element":
             users = [i for i in users if f"index={element}" in re.split(r"[,\s]", i.line)]
             return bool(users) and all(
                 self._is_cut(body, i.name, block) for i in users)
-        return bool(users) and all(self._cuts(body, i, name, block) for i in users)
+        return bool(users) and all(self._cuts(body, i, name, block, outside) for i in users)
 
-    def _cuts(self, body: str, user: _Instruction, name: str, block: int) -> bool:
+    def _cuts(self, body: str, user: _Instruction, name: str, block: int,
+              outside: tuple[str, str] | None) -> bool:
         if user.kind == "dynamic-slice":
             return user.operands[0] == name and block == _elements(_SHAPE.findall(user.result)[0])
-        if user.kind in _THROUGH and "ROOT" not in user.line.split(" = ")[0]:
-            return self._is_cut(body, user.name, block)
+        if user.kind in _THROUGH:
+            if "ROOT" in user.line.split(" = ")[0]:
+                return outside is not None and self._is_cut(*outside, block)
+            return self._is_cut(body, user.name, block, outside=outside)
         inner = re.search(r"calls=%?([\w.\-]+)", user.line)
         if user.kind != "fusion" or inner is None:
             return False
         mine = [k for k, operand in enumerate(user.operands) if operand == name]
         parameters = [i for i in self.bodies[inner[1]] if i.kind == "parameter"
                       and int(re.findall(r"parameter\((\d+)\)", i.line)[0]) in mine]
-        return all(self._is_cut(inner[1], i.name, block) for i in parameters)
+        return all(self._is_cut(inner[1], i.name, block, outside=(body, user.name))
+                   for i in parameters)
 
 
 def xla_plan(name: str) -> Plan:

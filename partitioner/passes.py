@@ -6,6 +6,7 @@ from ..ir.ops.communication.collective import ppermute_p
 from ..ir.ops.control.custom import CALLS
 from ..ir.passes import Pass, run_passes
 from ..ir.program import Program
+from ..ir.rewriting.inside import inside
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import PartitionSpec
 from ..ir.support.environment import OPTIMIZE
@@ -14,7 +15,7 @@ from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective, Prices
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine
-from .optimization.hoist import hoist
+from .optimization.hoist import hoist_invariants
 from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
 from .preparation.broadcasts import broadcast_operands
@@ -26,7 +27,7 @@ from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
-from .regions import REGIONS, inside
+from .regions import REGIONS
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
 from .resharding.reshards import insert_reshards
@@ -116,8 +117,8 @@ SIMPLIFY: tuple[Pass, ...] = (
     Pass("inside-loops", "optimized", _inside_loops,
          "programs of loops and branches have been through the passes that follow",
          frozenset(REGIONS), inside=True),
-    Pass("hoist", "optimized", lambda p, r: hoist(p),
-         "collectives that a loop repeats on the same values are done once, before it",
+    Pass("hoist", "optimized", lambda p, r: hoist_invariants(p),
+         "what a loop repeats on the same values, exchanges above all, is done once, before it",
          frozenset({"scan", "while"})),
     Pass("dedupe", "optimized",
          lambda p, r: dedupe(p, _REPEATED if r.objective.name == "xla" else frozenset()),

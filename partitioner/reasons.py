@@ -4,7 +4,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 _MOST = 8
-WRITTEN = "`reshard` is written here"
+
+
+def written(op: str) -> str:
+    """Why the user's own exchange is there."""
+    return f"`{op.removesuffix('_invariant')}` is written here"
+
+
+WRITTEN = written("reshard")
 
 
 def merged_reasons(reasons: Iterable[str]) -> str:

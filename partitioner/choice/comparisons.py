@@ -13,7 +13,6 @@ from typing import Any
 from ...ir.support.lazy import lazy_pattern
 from ...ir.support.named_tuple import NamedTuple
 from ..cost.prices import Prices
-from ..reasons import WRITTEN
 from .costs import Pending
 from .decisions import Decision
 from .layouts import LayoutIds, LayoutTable
@@ -59,7 +58,7 @@ _ALTERNATIVE = lazy_pattern(r", (?:no dearer than (.+?): ([\d,]+) (B|ns) either 
                           r"better for what follows than (.+?), which costs ([\d,]+) (B|ns) here, "
                           r"not ([\d,]+) (?:B|ns))")
 _ASKED = lazy_pattern(r" asks for | asked for\b| takes operand \d+ as | wants its operands so|"
-                    r"^out_specs claim| says that result |" + WRITTEN)
+                    r"^out_specs claim| says that result |` is written here$")
 _PLACE = lazy_pattern(r", (?:as asked for|asked for here|asked for at \S+:\d+:\d+)(?=;|$)")
 # what is said of an exchange besides why it is there
 _REMARK = lazy_pattern(r"^(?:the same in every iteration of|finished once for all|and \d+ more$|"

@@ -8,6 +8,10 @@ it. Nothing is planned ahead, and no cost is looked at.
 """
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from ...ir.meshes.mesh import BaseMesh
 from ...ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ..factors import Axes, RuleInfo
 from .costs import parts_of
@@ -42,7 +46,8 @@ def _taken(decision: Decision) -> Strategy | Decision:
              for m, home in zip(table.maps, decision.homes, strict=True)]
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
         return decision
-    axes_of = (_product if info.is_product else _elementwise)(info, parts)
+    axes_of = _product(info, parts) if info.is_product else _elementwise(
+        info, parts, decision.layouts.mesh)
     _move(decision, axes_of, whole, parts)
     while True:
         found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
@@ -107,19 +112,33 @@ def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
     return found
 
 
-def _elementwise(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
+def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
     """The factors of what is no product: those of the result; of what operands are summed over,
     those of the operands first.
     """
     count = info.operands
     row = count == 1 and not any(f.kind == REPLICATE for f in info.factors)
-    sums = any(f.kind == REDUCE for f in info.factors) or (row or _indexed(info)) and any(
+    if _indexed(info) and any(f.leaves_sum for f in info.factors):
+        return min(_in_order([*parts[1:], parts[0]]), _in_order(parts),
+                   key=lambda found: _largest(info, found, mesh))
+    sums = any(f.kind == REDUCE for f in info.factors) or row and any(
         f.leaves_sum for f in info.factors)
+    return _in_order(parts if sums else parts[count:])
+
+
+def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
+    """The factors as the first tensors have them that have them, each axis at one factor."""
     found: AxesOf = {}
     used: set[str] = set()
-    for part in parts if sums else parts[count:]:
+    for part in parts:
         for f, axes in part.items():
             if f not in found and used.isdisjoint(axes):
                 found[f] = axes
                 used.update(axes)
     return found
+
+
+def _largest(info: RuleInfo, found: AxesOf, mesh: BaseMesh) -> float:
+    """Elements of the largest block, what XLA compares first of two ways to look up at indices."""
+    return max([math.prod([info.factors[f].size / parts_of(mesh, found.get(f, ()))
+                           for f in carried]) for carried in info.carried])

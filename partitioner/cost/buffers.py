@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -93,14 +92,13 @@ def kind_of(eqn: Equation) -> Kind:
                 BITCAST in facts, GENERATED in facts, REARRANGED in facts)
 
 
-@dataclass
-class Buffers:
+class Buffers(NamedTuple):
     """root: value -> the value whose buffer it is. fused: values that are never written. kinds: of
     the equations.
     """
-    root: dict[Var, Var] = field(default_factory=dict)
-    fused: set[Var] = field(default_factory=set)
-    kinds: list[Kind] = field(default_factory=list)
+    root: dict[Var, Var]
+    fused: set[Var]
+    kinds: list[Kind]
 
     def of(self, atom: Atom) -> Var | None:
         """The value that has the buffer; None for scalars in the program text."""
@@ -121,9 +119,9 @@ def buffers(program: Program, key: str = KEY) -> Buffers:
 
 
 def _buffers(program: Program, masks_are_written: bool) -> Buffers:
-    out = Buffers()
-    eqns, root = program.eqns, out.root
-    kinds = out.kinds = [kind_of(eqn) for eqn in eqns]
+    eqns = program.eqns
+    kinds = [kind_of(eqn) for eqn in eqns]
+    out = Buffers(root := {}, set(), kinds)
     readers: dict[Atom, list[int]] = {}
     for i, eqn in enumerate(eqns):
         if kinds[i].bitcast:

@@ -3,8 +3,9 @@
 The bytes stay the same; what is saved is the time an exchange takes to start. The parts are
 concatenated into one vector, which is exchanged, and sliced out again, so that each is still
 visible in the program; the exchange names the lines and reasons of all. Large parts are not
-combined: copying them takes longer than starting an exchange. (A pass and not a rewrite:
-independence is a property of the whole program.)
+combined: copying them takes longer than starting an exchange. What only moves elements moves their
+bits: parts of other dtypes of the same width travel as integers of that width. (A pass and not a
+rewrite: independence is a property of the whole program.)
 """
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.dtypes import itemsize_bits
 from ...ir.inference.infer import infer
 from ...ir.inference.levels import together
 from ...ir.op import Op, params_key
@@ -28,6 +30,7 @@ from ...ir.ops.communication.collective import (
     reduce_scatter_p,
 )
 from ...ir.ops.communication.sharding import assume_invarying_p
+from ...ir.ops.elementwise.convert import bitcast_convert_type_p
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.reshape import reshape_p
 from ...ir.ops.movement.shape import transpose_p
@@ -40,8 +43,8 @@ from .parted_sums import with_parted_sums
 # of each device's block one part for every device, and the other way round: by their dimension
 _SCATTERED = {reduce_scatter_p: "scatter_dimension"}
 _GATHERED = {all_gather_invariant_p: "all_gather_dimension"}
-_COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, pprod_p, ppermute_p, *_SCATTERED,
-                       *_GATHERED))
+_MOVING = frozenset((ppermute_p, *_GATHERED))      # without arithmetic
+_COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, pprod_p, *_SCATTERED, *_MOVING))
 COMBINED = frozenset([op.name for op in _COMBINED])
 """Ops of which several become one."""
 
@@ -96,7 +99,19 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
         return None
     common = {k: v for k, v in params.items() if k != dimension}
     varying = () if every or op is psum_invariant_p else (aval.varying, result.varying)
-    return op, params_key(common), aval.dtype, aval.weak_type, *varying, aval.memory_space
+    dtype, weak = aval.dtype, aval.weak_type
+    if op in _MOVING and not (every or weak or _has_no_bits(dtype)):
+        dtype = _bits(dtype)
+    return op, params_key(common), dtype, weak, *varying, aval.memory_space
+
+
+def _has_no_bits(dtype: np.dtype) -> bool:
+    return dtype.kind in "bc" or itemsize_bits(dtype) < 8
+
+
+def _bits(dtype: np.dtype) -> np.dtype:
+    """Integers as wide."""
+    return np.dtype(f"u{dtype.itemsize}")
 
 
 def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
@@ -263,6 +278,9 @@ class _Combining:
             row = (1,) if op in _GATHERED else ()
             flat = [self.reshaped(e, e.invars[0], (*row, math.prod(e.invars[0].aval.shape)))
                     for e in group]
+        if len({x.aval.dtype for x in flat}) > 1:
+            flat = [self.with_bits_of(e, x, _bits(x.aval.dtype))
+                    for e, x in zip(group, flat, strict=True)]
         every = frozenset().union(*[x.aval.varying for x in flat])
         flat = [self.emit(e, pvary_p, [x], {"axes": extra})
                 if (extra := tuple(sorted(every - x.aval.varying))) else x
@@ -281,19 +299,32 @@ class _Combining:
             result = eqn.outvars[0]
             extra = tuple(sorted(done.aval.varying - result.aval.varying))
             if extra:                                   # over which other parts vary
-                own = self.reshaped(eqn, self.emit(eqn, slice_p, [done], cut), result.aval.shape)
+                own = self.reshaped(eqn, self.cut_out(eqn, done, cut), result.aval.shape)
                 self.emit(eqn, assume_invarying_p, [own], {"axes": extra}, result)
                 continue
             d = eqn.params[_GATHERED[op]] if op in _GATHERED else 0
             behind = math.prod(result.aval.shape[:d]) == 1      # blocks lie behind each other
             if behind and result.aval.shape == (*done.aval.shape[:-1], size):
-                self.emit(eqn, slice_p, [done], cut, result)
+                self.cut_out(eqn, done, cut, result)
                 continue
-            own = self.emit(eqn, slice_p, [done], cut)
+            own = self.cut_out(eqn, done, cut)
             if not behind:
                 self.from_rows(eqn, own, d, result)
             else:
                 self.reshaped(eqn, own, result.aval.shape, result)
+
+    def cut_out(self, like: Equation, x: Var, cut: dict[str, Any], result: Var | None = None
+                ) -> Any:
+        dtype = like.outvars[0].aval.dtype
+        if dtype == x.aval.dtype:
+            return self.emit(like, slice_p, [x], cut, result)
+        return self.with_bits_of(like, self.emit(like, slice_p, [x], cut), dtype, result)
+
+    def with_bits_of(self, like: Equation, x: Atom, dtype: Any, result: Var | None = None) -> Any:
+        """The bits of x as another dtype."""
+        if x.aval.dtype == dtype:
+            return x
+        return self.emit(like, bitcast_convert_type_p, [x], {"new_dtype": dtype}, result)
 
     def in_rows(self, like: Equation, x: Atom, d: int, n: int) -> Var:
         """What dimension d is cut into, a row each."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rewriting.inside import inside
 from ...ir.rules.rule import ELEMENTWISE
-from ..regions import inside
 
 
 def broadcast_operands(program: Program) -> Program:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.program import Equation, Program
-from ..regions import inside
+from ...ir.rewriting.inside import inside
 
 
 def drop_checks(program: Program) -> Program:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.rewriting.inside import inside
 from ..factors import rule_info
-from ..regions import inside
 
 
 def split_constants(program: Program) -> Program:

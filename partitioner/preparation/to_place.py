@@ -19,9 +19,9 @@ from ...ir.ops.movement.placing import place_p, roll_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Literal, Program
+from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
-from ..regions import inside
 from .compose import COMPOSE
 from .separate import SEPARATE
 from .splitting import splitting_sizes

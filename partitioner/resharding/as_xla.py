@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rewriting.inside import inside
 from ...ir.types import ArrayType, Entries
 from ..choice.local_rule import LocalRule
 from ..cost.prices import Prices
 from ..factors import rule_info
 from ..propagation.resolved_types import typed
 from ..redistribution.steps_of_xla import steps
-from ..regions import inside
 from .reshards import resharded
 
 

@@ -18,6 +18,7 @@ from ...ir.types import ArrayType
 from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative, without_alternative
 from ...partitioner.collectives import CollectiveRecord, collectives
 from ...partitioner.propagation.origins import vetoes
+from ...partitioner.reasons import WRITTEN, written
 from ..words import spec_text
 from .body_paths import BodyPaths
 from .causes import Asked, Cause, Path, equations, sharding_key, where, whole_axes
@@ -100,21 +101,20 @@ class Reasons(BodyPaths):
         if move is None:
             equation = self.spoken_of(record.reason, record.source)
             if equation is None:
-                return Cause(None, None, record.reason or (
-                    f"`{record.op.removesuffix('_invariant')}` is written here"),
+                return Cause(None, None, record.reason or written(record.op),
                              tuple(dict.fromkeys(self.body_paths(record))))
             axes = frozenset(map(str, record.mesh_axes))
             return Cause(None, equation, self.named(without_alternative(record.reason), equation),
                          tuple(self.operand_paths(equation, axes)))
         operand, result = move.invars[0], move.outvars[0]
         summed = operand.aval.sharding.spec.unreduced - result.aval.sharding.spec.unreduced
-        reason = move.reason or record.reason or "`reshard` is written here"
+        reason = move.reason or record.reason or WRITTEN
         clauses = list(dict.fromkeys(without_alternative(reason).split("; ")))
         spoken = [self.context(move, clause) for clause in clauses]
         equation = spoken[0]
         text = "; ".join(dict.fromkeys(self.named(clause, eqn) if eqn is not None else clause
                                        for clause, eqn in zip(clauses, spoken, strict=True)))
-        text = text.replace("`reshard` is written here",
+        text = text.replace(WRITTEN,
                             f"`reshard` to {result.aval.sharding.spec} is written here")
         paths = list(self.sum_paths(operand, summed)) if summed else []
         axes = frozenset(map(str, record.mesh_axes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from ...ir.passes import Pass
@@ -41,21 +41,19 @@ class Draft(NamedTuple):
     """Calls, and what of their slots matters outside.
 
     traits: of the calls as they were at first. carried: of a loop's body, inputs that the first
-    outputs become in the next iteration. loop: of a loop's body, the inputs that do not change, and
-    whether a call must be made in every iteration all the same. small: whether memory of small
+    outputs become in the next iteration. loop: is it a loop's body? small: whether memory of small
     arrays is used again, too. placed: outputs that are to be written to memory that is given.
 
-    By passes: before: the calls that are made once. used: those of `carried` that are written over.
+    By passes: used: those of `carried` that are written over.
     """
     calls: Sequence[Call]
     outputs: Sequence[int]
     constants: dict[int, Any]
     traits: Traits
     carried: Sequence[int] = ()
-    loop: tuple[Sequence[int], Callable[[Call], bool]] | None = None
+    loop: bool = False
     small: bool = False
     placed: Set[int] = frozenset()
-    before: Draft | None = None
     used: Sequence[int] = ()
 
     @property

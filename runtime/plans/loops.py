@@ -4,7 +4,7 @@ So an iteration on small arrays costs the numpy calls of its body, and neither a
 nor lists of what goes in and comes out. A loop is written out after a few iterations, for which
 its body is followed call by call.
 
-    def run(head, made, carry, order, each, places):
+    def run(head, carry, order, each, places):
         try:
             v0, = head
             v1, v2, = carry
@@ -54,22 +54,21 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
     return f"return [{', '.join(map(lines.slot, carry))}]"
 
 
-def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence[int]
+def scan_function(plan: Plan, head: int, carry: int, copied: Sequence[int]
                   ) -> Callable[..., list[Any]] | None:
-    """The function of fixed arguments, what is made of them, carry, order, items and places.
+    """The function of fixed arguments, carry, order, items and places.
 
-    head, carry, each: how many inputs of the body are of these kinds; the rest is what was made
-    before. copied: numbers of outputs that go to places. None if the body is too long.
+    head, carry: how many inputs of the body are of these kinds; the rest are items. copied: numbers
+    of outputs that go to places. None if the body is too long.
     """
     if len(plan.calls) >= plans.LONG:
         return None
     inputs = list(plan.inputs)
     fixed, carried = inputs[:head], inputs[head:head + carry]
-    items, made = inputs[head + carry:head + carry + each], inputs[head + carry + each:]
+    items = inputs[head + carry:]
     w = Writer()
-    lines = Lines(w, plan.calls, plan.outputs, plan.constants, "v", [*fixed, *made],
-                  carried)
-    for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
+    lines = Lines(w, plan.calls, plan.outputs, plan.constants, "v", fixed, carried)
+    for slots, source in ((fixed, "head"), (carried, "carry")):
         _unpack(w, lines, slots, source)
     if copied:
         w.line("".join(f"y{n}, " for n in copied) + "= places")
@@ -81,12 +80,12 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied])
     w.indent = w.indent[:-4]
     w.line(_returned(lines, carried))
-    return w.function("head, made, carry, order, each, places")
+    return w.function("head, carry, order, each, places")
 
 
-def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
+def while_function(test: Plan, body: Plan, before: int, head: int
                    ) -> Callable[..., list[Any]] | None:
-    """The function of fixed arguments of test and body, what is made before, and the carry.
+    """The function of fixed arguments of test and body, and the carry.
 
     before, head: how many fixed arguments the test has, and the body. The body runs first, and
     then again for as long as the test holds. None if they are too long.
@@ -95,12 +94,11 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
         return None
     asked, fixed = list(test.inputs), list(body.inputs)
     w = Writer()
-    carried, made = fixed[head:head + carry], fixed[head + carry:]
-    lines = Lines(w, body.calls, body.outputs, body.constants, "v", [*fixed[:head], *made],
-                  carried)
+    carried = fixed[head:]
+    lines = Lines(w, body.calls, body.outputs, body.constants, "v", fixed[:head], carried)
     asking = Lines(w, test.calls, test.outputs, test.constants, "u", asked[:before])
     for owner, slots, source in ((asking, asked[:before], "asked"), (lines, fixed[:head], "head"),
-                                 (lines, made, "made"), (lines, carried, "carry")):
+                                 (lines, carried, "carry")):
         _unpack(w, owner, slots, source)
     w.line("while True:")
     w.indent += "    "
@@ -115,4 +113,4 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
         w.line(" = ".join(map(asking.slot, left)) + " = None")
     w.indent = w.indent[:-4]
     w.line(_returned(lines, carried))
-    return w.function("asked, head, made, carry")
+    return w.function("asked, head, carry")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...ir.program import Equation
@@ -20,6 +20,7 @@ from ..calls.symbolic import Kernel
 from ..storage import freeze_result
 from .draft import Draft, run_passes
 from .generated import Run, generate
+from .in_place import copied
 from .passes import PLANNED, traits
 from .tiled_fusion import Blocked
 
@@ -88,38 +89,37 @@ class PlanBuilder:
         draft = Draft(self.calls, outputs, self.constants, traits(self.calls))
         if True in draft.traits:
             draft = run_passes(PLANNED, draft)
-        return self._plan(draft, self.inputs, read_only)
+        return self._plan(draft, read_only)
 
-    def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int], carried: Sequence[int],
-                    again: Callable[[Call], bool]) -> LoopPlans:
-        """The plan of a loop's body, and before it one of what all iterations compute alike.
-
-        fixed: inputs that do not change. carried: inputs that are the first outputs of the
-        iteration before. again: whether a call must run in every iteration all the same. The first
-        plan takes the fixed inputs; the second takes all, then the first's results.
+    def finish_loop(self, outputs: Sequence[int], carried: Sequence[int]) -> LoopBody:
+        """The plan of a loop's body. carried: inputs that are the first outputs of the iteration
+        before.
         """
         draft = run_passes(PLANNED, Draft(
-            self.calls, outputs, self.constants, traits(self.calls), carried,
-            loop=(fixed, again)))
-        first = draft.before
-        inputs = [*self.inputs, *(first.outputs if first else ())]
-        return LoopPlans(None if first is None else self._plan(first, fixed),
-                         self._plan(draft, inputs), tuple(map(carried.index, draft.used)))
+            self.calls, outputs, self.constants, traits(self.calls), carried, loop=True))
+        return LoopBody(self._plan(draft), tuple(map(carried.index, draft.used)))
 
-    def _plan(self, draft: Draft, inputs: Sequence[int], read_only: bool = False) -> Plan:
+    def _plan(self, draft: Draft, read_only: bool = False) -> Plan:
         dead = last_reads(draft.calls, (*draft.outputs, *self.constants))
-        return Plan(list(draft.calls), dead, tuple(inputs), tuple(draft.outputs),
+        return Plan(list(draft.calls), dead, tuple(self.inputs), tuple(draft.outputs),
                     self.constants.copy(), self.slots, read_only)
 
 
-class LoopPlans(NamedTuple):
-    """The plans of a loop's body: see `PlanBuilder.finish_loop`.
-
-    own: numbers of what is carried that `body` writes over.
+class LoopBody(NamedTuple):
+    """A loop's body. own: what is carried (by number) that `plan` writes over, and which is
+    therefore copied before the first iteration.
     """
-    before: Plan | None
-    body: Plan
-    own: tuple[int, ...]
+    plan: Plan
+    own: tuple[int, ...] = ()
+
+    def owning(self, carry: Sequence[Any]) -> Sequence[Any]:
+        """What is carried into the first iteration."""
+        if not self.own:
+            return carry
+        out = list(carry)
+        for i in self.own:
+            out[i] = copied(carry[i])
+        return out
 
 
 class Plan:

@@ -16,12 +16,11 @@ import numpy as np
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation, Program
 from ..axes import MeshAtoms
-from ..calls.call import Call
 from ..layout import Atoms, Layout, array_shape
 from ..masks import MASK, Guard, guard, mask_dims, outer_mask, selected
-from ..plans.plan import Plan
+from ..plans.plan import LoopBody, Plan
 from ..rewrites.pipeline import run_execution_passes
-from .scanning import Arrays, Body, scan_runner, while_runner
+from .scanning import Arrays, scan_runner, while_runner
 from .workspace import Value
 
 
@@ -73,29 +72,18 @@ class PlannedBody:
         """The plan, giving its results in these layouts."""
         return self.planner.plan.finish(self._outputs(layouts))
 
-    def finish_loop(self, layouts: Sequence[Layout], fixed: int, carried: int) -> Body:
-        """The plan of a body whose first `fixed` operands are the same in every iteration.
-
-        carried: how many operands follow that are results of the iteration before.
+    def finish_loop(self, layouts: Sequence[Layout], fixed: int, carried: int) -> LoopBody:
+        """The plan of a body. carried: how many operands, behind the `fixed` first, are results of
+        the iteration before.
         """
         plan = self.planner.plan
-        masks = 0 if self.planner.mask is None else 1
-        first, last = masks, masks + fixed
-        made = plan.finish_loop(self._outputs(layouts), plan.inputs[first:last],
-                                plan.inputs[last:last + carried], _runs_again)
-        return Body(made.before, made.body, first, last, made.own)
+        first = fixed + (self.planner.mask is not None)
+        return plan.finish_loop(self._outputs(layouts), plan.inputs[first:first + carried])
 
     def _outputs(self, layouts: Sequence[Layout]) -> list[int]:
         q = self.planner
         return [q.view(x, t.stack, t.split)
                 for x, t in zip(self.results, layouts, strict=True)]
-
-
-def _runs_again(call: Call) -> bool:
-    """Must a call run in every iteration, though its operands are the same? If the host sees it."""
-    if call.eqn is None:
-        return False
-    return any(e.op.effect for e in call.eqn.walk())
 
 
 def plain(layout: Layout) -> Layout:
@@ -237,7 +225,7 @@ def plan_while(p: Any, eqn: Equation) -> None:
         p.bind(var, layout, slot)
 
 
-def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guard: Guard | None,
+def _differing_while(test: Plan, body: LoopBody, test_guard: Guard | None, body_guard: Guard | None,
                      nt: int, nb: int, masks: int, sizes: tuple[int, ...],
                      shapes: Sequence[tuple[int, ...]]) -> Callable[..., Arrays]:
     """Until no device is left; those that are done keep their carry."""
@@ -245,7 +233,6 @@ def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guar
         rest = arrays[masks:]
         active = arrays[0] if masks else np.ones(sizes, np.bool_)
         carry: Arrays = list(rest[nt + nb:])
-        made: Any = None
         while True:
             if test_guard is not None:
                 test_guard(active)
@@ -254,10 +241,7 @@ def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guar
                 return carry
             if body_guard is not None:
                 body_guard(active)
-            head = [active, *rest[nt:nt + nb]]
-            if made is None:
-                made = body.made(head)
-            new = body.plan.step([*head, *carry, *made])
+            new = body.plan.step([active, *rest[nt:nt + nb], *carry])
             carry = selected(active, new, carry, shapes)
 
     return run

@@ -1,7 +1,7 @@
 """Runs scans and while loops: the plan of the body for each iteration.
 
-Loop invariants are computed before the first iteration; items are views that numpy's iteration
-gives; results of iterations are written into preallocated arrays.
+Items are views that numpy's iteration gives; results of iterations are written into preallocated
+arrays.
 """
 from __future__ import annotations
 
@@ -12,43 +12,15 @@ from typing import Any
 import numpy as np
 
 from ...ir.support.buffer_pool import empty
-from ...ir.support.named_tuple import NamedTuple
 from ..masks import Guard
 from ..plans import plan as plans
-from ..plans.in_place import copied
 from ..plans.loops import scan_function, while_function
-from ..plans.plan import TIMED, Plan
+from ..plans.plan import TIMED, LoopBody, Plan
 
 Arrays = list[Any]
 
 
-class Body(NamedTuple):
-    """A loop's body: `before` computes once, from the arguments first:last, what `plan` takes last.
-
-    own: what is carried (by number) that `plan` writes over, and which is therefore copied before
-    the first iteration.
-    """
-    before: Plan | None
-    plan: Plan
-    first: int
-    last: int
-    own: tuple[int, ...] = ()
-
-    def made(self, arguments: Sequence[Any]) -> Sequence[Any]:
-        """What `before` gives, when the body is about to run."""
-        return () if self.before is None else self.before.step(arguments[self.first:self.last])
-
-    def owning(self, carry: Sequence[Any]) -> Sequence[Any]:
-        """What is carried into the first iteration."""
-        if not self.own:
-            return carry
-        out = list(carry)
-        for i in self.own:
-            out[i] = copied(carry[i])
-        return out
-
-
-def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, length: int,
+def scan_runner(body: LoopBody, check: Guard | None, nc: int, nk: int, masks: int, length: int,
           reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]],
           passed: Sequence[tuple[int, int, int]] = ()) -> Callable[..., Arrays]:
     """The function of mask, constants, carry and items. depths: where the items' dimension is.
@@ -78,7 +50,6 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
             return [*carry, *ys]
         if check is not None:
             check(arrays[0])
-        made = body.made(head)
         carry = body.owning(carry)
         items = [_items(x, depth, reverse)
                  for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
@@ -90,15 +61,14 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
         iterations += length
         if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
             if not loops:
-                loops.append(scan_function(body.plan, len(head), nk, len(depths),
-                                           [nk + i for i in numbers]))
+                loops.append(scan_function(body.plan, len(head), nk, [nk + i for i in numbers]))
             loop = loops[0]
             if loop is not None:
-                carry = loop(head, made, carry, order, each, [y for y, _ in rest])
+                carry = loop(head, carry, order, each, [y for y, _ in rest])
                 return [*carry, *ys]
         step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.call_by_call
         for i, here in zip(order, each, strict=False):
-            out = step([*head, *carry, *here, *made])
+            out = step([*head, *carry, *here])
             carry = out[:nk]
             for y, number in rest:
                 y[i] = out[number]
@@ -107,7 +77,7 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
     return run
 
 
-def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: Guard | None,
+def while_runner(test: Plan, body: LoopBody, test_guard: Guard | None, body_guard: Guard | None,
                  nt: int, nb: int, masks: int) -> Callable[..., Arrays]:
     """The function of mask, constants of test and body, and carry: all devices go on, or none."""
     iterations = 0
@@ -121,22 +91,21 @@ def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: G
                 check(mask[0])
         carry: Sequence[Any] = rest[nt + nb:]
         asked, head = [*mask, *rest[:nt]], [*mask, *rest[nt:nt + nb]]
-        made: Sequence[Any] | None = None
+        owned = False
         ask = test.step if iterations > plans.FEW * plans.ROUNDS else test.call_by_call
         step = body.plan.call_by_call
         while ask([*asked, *carry])[0]:
-            if made is None:
-                made, carry = body.made(head), body.owning(carry)
+            if not owned:
+                owned, carry = True, body.owning(carry)
             iterations += 1
             if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
                 if not loops:
-                    loops.append(while_function(test, body.plan, len(asked), len(head),
-                                                len(carry)))
+                    loops.append(while_function(test, body.plan, len(asked), len(head)))
                 loop = loops[0]
                 if loop is not None:
-                    return loop(asked, head, made, carry)
+                    return loop(asked, head, carry)
                 ask, step = test.step, body.plan.step
-            carry = step([*head, *carry, *made])
+            carry = step([*head, *carry])
         return list(carry)
 
     return run

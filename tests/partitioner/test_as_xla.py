@@ -71,6 +71,21 @@ def test_sums_over_several_dimensions_are_one_all_reduce_each() -> None:
     assert plan(jnp.sum, GRID, ((64, 64), P("x", "y")), out=P()) == ["all-reduce y", "all-reduce x"]
 
 
+@pytest.mark.parametrize("rows, looked_up, added", [
+    (512, ["all-gather x", "reduce-scatter x"], ["all-gather x"] * 2),
+    (1024, ["all-gather x"], ["reduce-scatter x"]),
+    (4096, ["all-gather x"], ["reduce-scatter x"])])
+def test_rows_are_brought_to_indices_if_there_are_no_more_of_them_than_indices(
+        rows: int, looked_up: list[str], added: list[str]) -> None:
+    """A table of 1,024 rows, split as its indices are (JAX 0.10.2 does so for 64 to 16,384)."""
+    def indices(like: Any) -> Any:
+        return (like[:, 0] * 7).astype("int32")
+    assert plan(lambda t, like: t[indices(like)], LINE, ((1024, 64), P("x")), ((rows, 64), P("x")),
+                out=P("x")) == looked_up
+    assert plan(lambda new: jnp.zeros((1024, 64)).at[indices(new)].add(new), LINE,
+                ((rows, 64), P("x")), out=P("x")) == added
+
+
 def test_an_axis_goes_where_two_arrays_of_a_product_have_it_else_where_the_result_has_it() -> None:
     assert plan(jnp.matmul, LINE, ((64, 64), P("x")), ((64, 64), P("x")),
                 out=P("x")) == ["all-gather x"]

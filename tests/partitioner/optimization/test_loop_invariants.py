@@ -81,6 +81,39 @@ program @f(w: f32[2,4]{{V:x}} <- f32[8@x,4], a: f32[3,8] <- f32[3,8]) -> f32[3,8
 }}""", W, X)
 
 
+def test_arithmetic_on_constants_of_the_loop_leaves_it_where_its_result_is_no_larger():
+    """A sum of rows does; a row that is repeated stays, with what is computed of that."""
+    check("""
+program @f(w: f32[8,4] <- f32[8,4], r: f32[4] <- f32[4], a: f32[8,4] <- f32[8,4]) -> (
+    f32[8,4] => f32[8,4]) {
+  b: f32[8,4] = scan[length=3, num_carry=1, num_consts=2, reverse=False] w r a
+    jaxpr = @body(w: f32[8,4], r: f32[4], c: f32[8,4]) -> f32[8,4] {
+      s: f32[4] = reduce_sum[axes=(0,)] w
+      t: f32[4] = mul s r
+      u: f32[8,4] = broadcast_in_dim[broadcast_dimensions=(1,), shape=(8, 4)] t
+      v: f32[8,4] = broadcast_in_dim[broadcast_dimensions=(1,), shape=(8, 4)] r
+      d: f32[8,4] = mul c u
+      e: f32[8,4] = add d v
+      return e
+    }
+  return b
+}""", """
+program @f(w: f32[8,4] <- f32[8,4], r: f32[4] <- f32[4], a: f32[8,4] <- f32[8,4]) -> (
+    f32[8,4] => f32[8,4]) {
+  s: f32[4] = reduce_sum[axes=(0,)] w
+  t: f32[4] = mul s r
+  b: f32[8,4] = scan[length=3, num_carry=1, num_consts=2, reverse=False] r t a
+    jaxpr = @body(r: f32[4], t: f32[4], c: f32[8,4]) -> f32[8,4] {
+      u: f32[8,4] = broadcast_in_dim[broadcast_dimensions=(1,), shape=(8, 4)] t
+      v: f32[8,4] = broadcast_in_dim[broadcast_dimensions=(1,), shape=(8, 4)] r
+      d: f32[8,4] = mul c u
+      e: f32[8,4] = add d v
+      return e
+    }
+  return b
+}""", W, X[0, :4], W)
+
+
 WHILE = """
 program @f(w: f32[2,4]{V:x} <- f32[8@x,4], n: i32[] <- i32[]) -> f32[8,4] => f32[8,4] {
   z: f32[8,4] = broadcast_in_dim[broadcast_dimensions=(), shape=(8, 4)] 0.0:f32[]
@@ -97,6 +130,13 @@ program @f(w: f32[2,4]{V:x} <- f32[8@x,4], n: i32[] <- i32[]) -> f32[8,4] => f32
     }
   return b
 }""".replace("GATHER", GATHER)
+
+
+def test_who_wrote_the_gather_asked_for_it():
+    (record,) = collectives(optimized(WHILE, W, np.int32(2)))
+    assert record.reason_kind == "asked"
+    assert record.reason == ("`all_gather` is written here; "
+                             "the same in every iteration of `while`")
 
 
 @pytest.mark.parametrize("trips", [0, 1, 5])

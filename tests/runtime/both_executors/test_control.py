@@ -7,7 +7,6 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, tree_util
-from shardtrace.runtime.plans.plan import PlanBuilder
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -260,24 +259,6 @@ def test_iterations_plan_nothing():
     f(A)
     f(A + 1)
     assert len(calls) == 1
-
-
-def test_what_iterations_share_is_computed_once():
-    plan, calls = PlanBuilder(), []
-
-    def counted(name, function):
-        return lambda *xs: (calls.append(name), function(*xs))[1]
-
-    const, carry = plan.input(), plan.input()
-    wide = plan.call(counted("wide", lambda x: x * 2), [const])
-    result = plan.call(counted("step", lambda c, w: c + w), [carry, wide])
-    before, body, _ = plan.finish_loop([result], [const], [carry], lambda call: False)
-    (made,) = before.run([3])
-    value = 0
-    for _ in range(4):
-        (value,) = body.run([3, value, made])
-    assert value == 24 and calls == ["wide", *["step"] * 4]
-    assert plan.finish_loop([result], [const], [carry], lambda call: True)[0] is None
 
 
 def test_untracked_types_change_no_value(executor):

@@ -1,0 +1,100 @@
+"""Hoists what is the same in every iteration out of loops.
+
+A value is invariant if it is computed from the loop's constants alone. What is worth it is moved in
+front of the loop with all that it is computed from, and becomes a constant of the loop. A loop that
+some devices leave earlier than others is not changed: there, which devices take part in an exchange
+is part of its meaning. (A pass and not a rewrite: invariance depends on all equations of a body.)
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..program import Atom, Equation, Literal, Program, Var
+
+
+def hoist(program: Program, worth: Callable[[Equation], bool],
+          reason: Callable[[Equation, Equation], str] | None = None) -> Program:
+    """The program with what is invariant in its own loops, and worth it, in front of them.
+
+    reason: why an equation is there, of it and the loop.
+    """
+    if not program.holds_programs:
+        return program
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        eqns.extend(_hoisted(eqn, worth, reason) if eqn.op.name in ("scan", "while") else [eqn])
+    return program if len(eqns) == len(program.eqns) else program.replace(eqns=eqns)
+
+
+def _hoisted(eqn: Equation, worth: Callable[[Equation], bool],
+             reason: Callable[[Equation, Equation], str] | None) -> Sequence[Equation]:
+    """The equations that leave the loop, then the loop."""
+    params = eqn.params
+    if eqn.op.name == "scan":
+        if params["length"] < 2:
+            return [eqn]
+        name, first, count = "jaxpr", 0, params["num_consts"]
+    else:
+        if params["cond_jaxpr"].outvars[0].aval.varying:
+            return [eqn]
+        name, first, count = "body_jaxpr", params["cond_nconsts"], params["body_nconsts"]
+    body: Program = params[name]
+    outer: dict[Atom, Atom] = dict(zip(body.invars[:count], eqn.invars[first:first + count],
+                                       strict=True))
+    leaving = _leaving(body, set(outer), worth)
+    if not leaving:
+        return [eqn]
+    out: list[Equation] = []
+    for e in leaving:
+        new = [Var(v.aval, v.name) for v in e.outvars]
+        out.append(e.replace(invars=[outer.get(a, a) for a in e.invars], outvars=new,
+                             reason=e.reason if reason is None else reason(e, eqn)))
+        outer.update(zip(e.outvars, new, strict=True))
+    gone = set(leaving)
+    rest = [e for e in body.eqns if e not in gone]
+    read = {a for e in rest for a in e.invars} | set(body.outvars)
+    made = [v for e in leaving for v in e.outvars if v in read]
+    remaining = [i for i in range(count) if body.invars[i] in read]
+    parameters = [*(body.invars[i] for i in remaining), *(Var(v.aval, v.name) for v in made)]
+    become: dict[Atom, Atom] = dict(zip(made, parameters[len(remaining):], strict=True))
+    if become:
+        rest = [e.replace(invars=[become.get(a, a) for a in e.invars])
+                if any(a in become for a in e.invars) else e for e in rest]
+    names = body.arg_names
+    if len(names) == len(body.invars):
+        names = (*(names[i] for i in remaining), *("" for _ in made), *names[count:])
+    new_body = body.replace(invars=[*parameters, *body.invars[count:]], eqns=rest, arg_names=names,
+                            outvars=[become.get(a, a) for a in body.outvars])
+    operands = [*eqn.invars[:first], *(eqn.invars[first + i] for i in remaining),
+                *(outer[v] for v in made), *eqn.invars[first + count:]]
+    number = "num_consts" if eqn.op.name == "scan" else "body_nconsts"
+    out.append(eqn.replace(invars=operands, params={
+        **params, name: new_body, number: len(parameters)}))
+    return out
+
+
+def _leaving(body: Program, invariant: set[Atom], worth: Callable[[Equation], bool]
+             ) -> list[Equation]:
+    """What is invariant in a body and worth it, and what that is computed by, in order."""
+    candidates: list[Equation] = []
+    for eqn in body.eqns:
+        if eqn.op.effect or eqn.op.subprograms:
+            continue
+        for a in eqn.invars:
+            if a not in invariant and type(a) is not Literal:
+                break
+        else:
+            candidates.append(eqn)
+            invariant.update(eqn.outvars)
+    wanted: set[Atom] = set()
+    for eqn in candidates:
+        if worth(eqn):
+            wanted.update(eqn.outvars)
+    if not wanted:
+        return []
+    leaving: list[Equation] = []
+    for eqn in reversed(candidates):
+        if any(v in wanted for v in eqn.outvars):
+            leaving.append(eqn)
+            wanted.update(eqn.invars)
+    return leaving[::-1]

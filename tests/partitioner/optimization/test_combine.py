@@ -1,0 +1,79 @@
+"""Small exchanges that become one: of several dtypes too, since what only moves moves as bits."""
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shardtrace as st
+from shardtrace import config, lax
+from shardtrace import numpy as jnp
+from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((8,), ("x",))
+NUMBERS = np.arange(-32, 32).reshape(4, 16)
+
+
+def placed(value, *spec):
+    return st.device_put(value, NamedSharding(MESH, P(*spec)))
+
+
+def exchanges(f, *args):
+    return [(c.kind, c.received_bytes) for c in st.jit(f).lower(*args).compile().collectives()]
+
+
+@pytest.fixture(autouse=True)
+def device_by_device():
+    with config.override(shardtrace_executor="per_device", shardtrace_objective="time"):
+        yield
+
+
+def whole(*values):
+    return tuple([lax.with_sharding_constraint(v, NamedSharding(MESH, P())) for v in values])
+
+
+@pytest.mark.parametrize("dtypes, count", [
+    (["float32", "int32"], 1), (["float32", "uint32", "int32"], 1),
+    (["float32", "int16"], 2), (["bfloat16", "float16", "uint16"], 1),
+    (["float8_e4m3fn", "int8"], 1), (["bool", "int8"], 2), (["int4", "int8"], 2),
+    (["complex64", "float32"], 2)])
+def test_gathers_of_one_width_are_one_exchange(dtypes, count):
+    values = [NUMBERS.astype(getattr(ml_dtypes, d, d)) for d in dtypes]
+    args = [placed(v, None, "x") for v in values]
+    assert [kind for kind, _ in exchanges(whole, *args)] == ["all-gather"] * count
+    for found, value in zip(st.jit(whole)(*args), values, strict=True):
+        assert found.dtype == value.dtype
+        np.testing.assert_array_equal(np.asarray(found), value)
+
+
+def test_the_bits_of_numbers_that_are_none_stay():
+    bits = np.uint32(0x7F800001) + np.arange(64, dtype=np.uint32)
+    found, _ = st.jit(whole)(placed(bits.view(np.float32), "x"), placed(np.arange(64), "x"))
+    np.testing.assert_array_equal(np.asarray(found).view(np.uint32), bits)
+
+
+def test_places_go_with_the_greatest_values():
+    a = np.random.default_rng(0).normal(size=(4, 512)).astype(np.float32)
+
+    def best(a):
+        return lax.top_k(a, 4)
+    arg = placed(a, None, "x")
+    assert exchanges(best, arg) == [("all-gather", 4 * 4 * 2 * 4 * 7)]
+    values, places = st.jit(best)(arg)
+    np.testing.assert_array_equal(np.asarray(places), np.argsort(-a, 1)[:, :4])
+    np.testing.assert_array_equal(np.asarray(values), -np.sort(-a, 1)[:, :4])
+
+
+def test_permutes_of_two_dtypes_are_one_exchange_and_sums_are_not():
+    def passed(a, b):
+        def body(a, b):
+            ring = [(i, (i + 1) % 8) for i in range(8)]
+            return lax.ppermute(a, "x", ring), lax.ppermute(b, "x", ring)
+        return st.shard_map(body, mesh=MESH, in_specs=P("x"), out_specs=P("x"))(a, b)
+    args = placed(np.arange(16, dtype=np.float32), "x"), placed(np.arange(16), "x")
+    assert [kind for kind, _ in exchanges(passed, *args)] == ["collective-permute"]
+    for found in st.jit(passed)(*args):
+        np.testing.assert_array_equal(np.asarray(found), np.roll(np.arange(16), 2))
+    kinds = [kind for kind, _ in exchanges(lambda a, b: (jnp.sum(a), jnp.sum(b)), *args)]
+    assert kinds == ["all-reduce"] * 2
