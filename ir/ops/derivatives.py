@@ -51,7 +51,7 @@ def type_of(x: Any) -> ArrayType:
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
         return array_type((), canonicalize_dtype(dtype_of(x)[0], x64_enabled()), True)
     x = np.asarray(x)
-    return array_type(x.shape, canonicalize_dtype(x.dtype, x64_enabled()))
+    return array_type(x.shape, x.dtype)
 
 
 def const(value: Any, like: Any) -> Any:
