@@ -130,7 +130,7 @@ class HostCall:
             try:
                 returned = act(self.op, self.params, operands)
                 return self.checked(returned) if self.op.effect != "debug" else []
-            except Exception as problem:
+            except (Exception, SystemExit) as problem:      # one that leaves, too, as in JAX
                 called = self.op.name.replace("debug_", "debug.")
                 said, _ = as_the_user_says(f"jax.{called} failed")
                 logging.getLogger("shardtrace.callback").error(said, exc_info=problem)

@@ -28,6 +28,7 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
 from ...runtime import devices
 from ...runtime.placement import ArgumentPlacement, Placement, argument_specs, resolve, spec_on
 from ...runtime.simulation.executor import compile_simulated
+from .captured import warn_of_captured
 from .mesh_switches import ONE_MESH, on_own_mesh, refined_mesh, refinement_of
 from .one_mesh import check_one_mesh, mesh_of_types, who_named
 from .partition_cache import partition_cached, plan_cached
@@ -60,6 +61,8 @@ class BoundProgram:
                 "Compiling %s with global shapes and types [%s]. Argument mapping: (%s).",
                 program.name, ", ".join(a.aval.str_short(True) for a in args),
                 ", ".join(str(a.sharding or "UnspecifiedValue") for a in args))
+        if program.consts:
+            warn_of_captured(program)
         self.is_operation = is_operation
         self.agreements: dict[Any, Any] = {}
         self.asked = any([s is not None for s in out_shardings])

@@ -21,6 +21,7 @@ class Config:
 
     jax_num_cpu_devices: simulated devices (default 8, SHARDTRACE_NUM_DEVICES, or XLA_FLAGS).
     jax_enable_x64: keep 64-bit types (default off).
+    jax_explicit_x64_dtypes: "warn" about 64-bit types asked for while these are off, or "error".
     default_axis_types: "auto" or "explicit", what make_mesh gives without axis_types.
     jax_traceback_filtering: which frames tracebacks show (JAX_TRACEBACK_FILTERING). "auto": the
       user's alone, with a note that says so where the exception is the user's, too;
@@ -38,6 +39,9 @@ class Config:
     shardtrace_process_timeout: seconds to wait for a process that never started (default 30).
     shardtrace_progress: progress bars on a terminal for what takes over two seconds (default on,
       SHARDTRACE_PROGRESS=0: off).
+    jax_captured_constants_warn_bytes: of arrays that a jitted function captures, from which it is
+      warned of (JAX_CAPTURED_CONSTANTS_WARN_BYTES; -1: never).
+    jax_random_seed_offset: added to every seed.
     jax_default_device: where uncommitted arrays are made (None: the first device).
 
     What JAX is told of how XLA compiles, caches and logs (`jax_compilation_cache_dir`, ...) is
@@ -51,11 +55,14 @@ class Config:
     _DEFAULTS: dict[str, Any] = {
         "jax_num_cpu_devices": 1,
         "jax_enable_x64": False,
+        "jax_explicit_x64_dtypes": "warn",
         "jax_threefry_partitionable": True,
         "jax_numpy_rank_promotion": "allow",
         "jax_numpy_dtype_promotion": "standard",
         "jax_default_matmul_precision": None,
         "jax_default_prng_impl": "threefry2x32",
+        "jax_random_seed_offset": 0,
+        "jax_high_dynamic_range_gumbel": False,
         "jax_enable_custom_prng": False,
         "jax_legacy_prng_key": "allow",
         "jax_debug_nans": False,
@@ -65,6 +72,7 @@ class Config:
         "jax_check_static_indices": False,
         "jax_disable_bwd_checks": False,
         "jax_log_compiles": False,
+        "jax_captured_constants_warn_bytes": 2_000_000_000,
         "jax_no_tracing": False,
         "jax_transfer_guard": None,
         "jax_transfer_guard_host_to_device": None,
@@ -89,12 +97,14 @@ class Config:
         "jax_parallel_functions_output_gda": False,
     }
     # Tracing depends on these: what is cached of a trace is kept under their values.
-    _TRACED = ("jax_enable_x64", "jax_threefry_partitionable", "jax_numpy_rank_promotion",
-               "jax_numpy_dtype_promotion", "jax_default_matmul_precision",
-               "jax_default_prng_impl", "jax_enable_custom_prng", "jax_legacy_prng_key",
+    _TRACED = ("jax_enable_x64", "jax_explicit_x64_dtypes", "jax_threefry_partitionable",
+               "jax_numpy_rank_promotion", "jax_numpy_dtype_promotion",
+               "jax_default_matmul_precision", "jax_default_prng_impl", "jax_random_seed_offset",
+               "jax_high_dynamic_range_gumbel", "jax_enable_custom_prng", "jax_legacy_prng_key",
                "jax_disable_jit", "jax_check_static_indices")
     _GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
     _CHOICES: dict[str, tuple[str | None, ...]] = {
+        "jax_explicit_x64_dtypes": ("warn", "error", "allow"),
         "jax_numpy_rank_promotion": ("allow", "warn", "raise"),
         "jax_numpy_dtype_promotion": ("standard", "strict"),
         "jax_legacy_prng_key": ("allow", "warn", "error"),
@@ -135,6 +145,8 @@ class Config:
         values["jax_num_cpu_devices"] = environment.device_count()
         values["jax_enable_x64"] = _env_flag("JAX_ENABLE_X64", False)
         values["jax_traceback_filtering"] = os.environ.get("JAX_TRACEBACK_FILTERING", "auto")
+        values["jax_captured_constants_warn_bytes"] = int(os.environ.get(
+            "JAX_CAPTURED_CONSTANTS_WARN_BYTES", values["jax_captured_constants_warn_bytes"]))
         values["shardtrace_debug"] = environment.read("SHARDTRACE_DEBUG", "")
         values["shardtrace_dump"] = environment.read("SHARDTRACE_DUMP", "")
         values["shardtrace_check"] = environment.read("SHARDTRACE_CHECK", True)

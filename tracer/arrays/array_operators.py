@@ -114,6 +114,9 @@ def _contains(self, other):
     if self.ndim != 1:
         raise ValueError("Array.__contains__: search array must be one-dimensional, got "
                          f"arr.shape={self.shape}.")
+    if np.shape(other):
+        raise ValueError("Array.__contains__: query value must be a scalar, got "
+                         f"query.shape={np.shape(other)}")
     return reductions.any(equal(self, other))
 
 

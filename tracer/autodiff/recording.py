@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
@@ -18,7 +20,7 @@ from ...ir.types import ArrayType
 from ..staging.constants import note_mesh
 from ..staging.memoized import BUILDERS
 from ..staging.nesting import refuse
-from ..staging.staging import Builder, collector_paused
+from ..staging.staging import Builder, canonical_value, collector_paused
 from ..staging.tracer import Tracer
 from .replay import Scalar, equation_context, operand, process
 
@@ -55,8 +57,9 @@ class Recording(Builder):
 
     def known(self) -> dict[Var, Any]:
         """Values of variables without computing any: arguments, captured values, constants."""
-        self.values.update(self.consts)
-        self.values.update(zip(self.captured_vars, self.captured, strict=True))
+        for v, x in (*self.consts, *zip(self.captured_vars, self.captured, strict=True)):
+            # Of numpy's 64 bits a program has 32, unless they are enabled.
+            self.values[v] = canonical_value(x) if isinstance(x, np.ndarray) else x
         return self.values
 
     def value(self, var: Atom) -> Any:

@@ -130,8 +130,17 @@ def _batch_while(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: T
             *test_captured, *tests, *body_captured, *consts, *carry, cond_jaxpr=test,
             body_jaxpr=body, cond_nconsts=cond_nconsts + len(test_captured),
             body_nconsts=body_nconsts + len(body_captured)), carry_dims
+    if _calls_back(cond_jaxpr, body_jaxpr):
+        fail(NotImplementedError,
+             "Unordered IO effects not supported in while_loop with batched predicate",
+             code="effect-in-while", label="the body runs for all, until the last of them is done",
+             help="call `io_callback` outside of the loop")
     return _while_any(axis, (cond_jaxpr, body_jaxpr), (tests, test_dims), (consts, const_dims),
                       carry, test.out_avals[0]), carry_dims
+
+
+def _calls_back(*programs: Program) -> bool:
+    return any("io" in e.split() for p in programs for e in p.effects)
 
 
 def _while_any(axis: MappedAxis, programs: tuple[Program, Program],
@@ -187,7 +196,7 @@ def _batch_cond(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
                 branches: tuple[Program, ...]) -> Batched:
     index, *values = operands
     if dims[0] is not None and len(branches) > 1:
-        if any("io" in e.split() for b in branches for e in b.effects):
+        if _calls_back(*branches):
             fail(NotImplementedError, "IO effect not supported in vmap-of-cond.",
                  code="effect-in-cond", label="the mapped index of this branch makes all branches "
                  "run", help="call `io_callback` outside of the branches")

@@ -16,9 +16,10 @@ from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.inference.unreduced import is_pending, refuse_pending
-from ...ir.settings.context import STATE
+from ...ir.settings.context import STATE, config
 from ..lax.control.mapping import VMAP
 from ..references import through
+from ..staging import leaks
 from ..staging.tracer import typeof
 from ..trees import tree
 from . import callbacks as batching_callbacks
@@ -106,7 +107,11 @@ def _call(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     inner_args, inner_kwargs = tree.unflatten(treedef, [
         x if d is None else mapped_argument(builder, x, d)
         for x, d in zip(leaves, dims, strict=True)])
-    return _results(builder, call_mapped(builder, fun, *inner_args, **inner_kwargs), out_axes)
+    results = _results(builder, call_mapped(builder, fun, *inner_args, **inner_kwargs), out_axes)
+    if (STATE.overrides or not config.unwatched) and leaks.watching():
+        del inner_args, inner_kwargs
+        leaks.check(builder)
+    return results
 
 
 def _prefix(what: str, axes: Any, full: Any, count: int) -> list[Any]:

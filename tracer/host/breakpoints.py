@@ -1,133 +1,170 @@
 """debug.breakpoint: stop a running program and look at the values around.
 
-The local variables of the user's frames are arguments of a debug callback; when the program comes
-there, a prompt on the terminal shows them. In a shard_map every device stops, with its own blocks.
+Arrays in the local variables of the user's frames are arguments of a debug callback; when the
+program comes there, a prompt on the terminal shows them. In a shard_map every device stops, with
+its own blocks.
 Source: JAX's `jax.debug.breakpoint`, whose commands these are.
 """
 from __future__ import annotations
 
 import cmd
-import linecache
+import inspect
 import pprint
 import sys
+import traceback
 import types
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ...ir.source.location import is_between
+from ...ir.values.array import Array
+from ..trees import tree
 from .callbacks import debug_callback
-
-_HIDDEN = (types.ModuleType, types.FunctionType, type)
 
 
 def breakpoint(*, backend: str | None = None, filter_frames: bool = True,
                num_frames: int | None = None, ordered: bool = False, token: Any = None,
-               stdin: Any = None, stdout: Any = None) -> None:
+               stdin: Any = None, stdout: Any = None) -> Any:
     """Stop here when the program runs; a prompt reads commands until `c` (continue).
 
     num_frames: how many frames can be looked at (default all of functions). filter_frames: leave
-    out those of libraries in between. ordered: on one device only. stdin, stdout: where the prompt
-    reads and writes. backend and token are taken for compatibility: there is one terminal.
-    Raises ValueError for an unknown backend; `q` (quit) ends the program with JaxRuntimeError.
+    out those of libraries in between. ordered: on one device only. token: arrays, which are
+    returned; not together with `ordered`. stdin, stdout: where the prompt reads and writes.
+    backend: there is one, "cli". Raises ValueError for another one; `q` (quit) and the end of
+    stdin end the program: SystemExit, from a jitted function JaxRuntimeError.
     """
     if backend not in (None, "cli"):
         raise ValueError(f"Unknown debugger: {backend!r}. Expected one of: 'cli'")
-    frames = []
+    if ordered and token is not None:
+        raise ValueError("`ordered` and `token` are mutually exclusive arguments.")
+    frames: list[tuple[Place, dict[str, tuple[list[Any], Any]]]] = []
     frame = sys._getframe(1)
     while frame is not None and (num_frames is None or len(frames) < num_frames):
         name = frame.f_globals.get("__name__", "")
         if frame.f_code.co_name == "<module>":
             break
         if not (filter_frames and is_between(name)):
-            values = {k: v for k, v in frame.f_locals.items()
-                      if k.isidentifier() and not isinstance(v, _HIDDEN)}
-            frames.append(((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name),
-                           values))
+            frames.append((_place(frame), {k: _flat(v) for k, v in frame.f_locals.items()}))
         frame = frame.f_back
-    places = [place for place, _ in frames]
+    kept = [x for _, variables in frames for leaves, _ in variables.values() for x in leaves]
+    arrays = [x for x in kept if isinstance(x, Array)]
 
-    def stop(*values: dict[str, Any]) -> None:
-        Prompt(places, values, stdin, stdout).cmdloop()
+    def stop(*values: Any) -> None:
+        given = iter(values)
+        leaves = iter([next(given) if isinstance(x, Array) else x for x in kept])
+        shown = [{k: tree.unflatten(form, [next(leaves) for _ in flat])
+                  for k, (flat, form) in variables.items()} for _, variables in frames]
+        Prompt([place for place, _ in frames], shown, stdin, stdout).cmdloop()
 
-    debug_callback(stop, *(values for _, values in frames), ordered=ordered)
+    debug_callback(stop, *arrays, ordered=ordered)
+    return token
+
+
+def _flat(value: Any) -> tuple[list[Any], Any]:
+    """Its leaves and its structure; what refuses to be taken apart is a leaf."""
+    try:
+        return tree.flatten(value)
+    except Exception:
+        return [value], tree.structure(0)
+
+
+class Place(NamedTuple):
+    """Where a frame is. source: its function's lines and a blank one; first: the first's number."""
+
+    file: str
+    line: int
+    source: list[str]
+    first: int
+
+
+def _place(frame: types.FrameType) -> Place:
+    try:
+        source, first = inspect.getsourcelines(frame)
+    except OSError:                             # typed at a prompt that keeps no lines
+        source, first = [], 1
+    return Place(frame.f_code.co_filename, frame.f_lineno, [*source, ""], first)
 
 
 class Prompt(cmd.Cmd):
     """The prompt of a breakpoint: frames from the innermost, with their variables."""
 
-    prompt = "(jdb) "
+    prompt, intro = "(jdb) ", "Entering jdb:"
 
-    def __init__(self, places: list[tuple[str, int, str]], values: tuple[dict[str, Any], ...],
+    def __init__(self, places: list[Place], values: list[dict[str, Any]],
                  stdin: Any = None, stdout: Any = None) -> None:
         super().__init__(stdin=stdin, stdout=stdout)
         self.use_rawinput = stdin is None
         self.places, self.values = places, values
         self.at = 0
 
-    def preloop(self) -> None:
-        self.do_where("")
-
     def _say(self, text: str) -> None:
         self.stdout.write(text + "\n")
 
-    def _value(self, expression: str) -> Any:
-        return eval(expression, {}, dict(self.values[self.at]))     # the user's, at his own prompt
+    def _show(self, expression: str, form: Callable[[Any], str]) -> None:
+        try:                                    # the user's, at his own prompt
+            self._say(form(eval(expression, {}, dict(self.values[self.at]))))
+        except Exception as problem:
+            self._say("*** " + traceback.format_exception_only(problem)[-1].strip())
+
+    def _around(self, lines: int) -> None:
+        """The place of the frame, and so many lines of its function on both sides."""
+        file, line, source, first = self.places[self.at]
+        self._say(f"> {file}({line})")
+        for n, text in enumerate(source, first):
+            if line - lines - 1 <= n <= line + lines:
+                self._say(f"{'->' if n == line else '  '}  {text.rstrip()}")
 
     def do_p(self, expression: str) -> None:
         """p expression: print its value in this frame."""
-        try:
-            self._say(repr(self._value(expression)))
-        except Exception as problem:
-            self._say(f"*** {type(problem).__name__}: {problem}")
+        self._show(expression, repr)
 
     def do_pp(self, expression: str) -> None:
         """pp expression: print its value in several lines."""
-        try:
-            self._say(pprint.pformat(self._value(expression)))
-        except Exception as problem:
-            self._say(f"*** {type(problem).__name__}: {problem}")
+        self._show(expression, pprint.pformat)
 
     def do_where(self, _: str) -> None:
-        """bt, where: the frames; an arrow stands at the current one."""
-        for i, (file, line, function) in enumerate(self.places):
-            arrow = "> " if i == self.at else "  "
-            self._say(f"{arrow}{file}({line}) {function}: "
-                      f"{linecache.getline(file, line).strip()}")
+        """w, where, bt: the frames, the innermost last."""
+        self._say("Traceback:")
+        for file, line, source, first in reversed(self.places):
+            text = source[line - first].strip() if source[1:] else "<no source>"
+            self._say(f'  File "{file}", line {line}\n    {text}')
 
     do_bt = do_w = do_where
 
     def do_list(self, _: str) -> None:
         """l, list: the source around the current line."""
-        file, line, _name = self.places[self.at]
-        for n in range(max(line - 5, 1), line + 6):
-            text = linecache.getline(file, n).rstrip()
-            if text:
-                self._say(f"{'->' if n == line else '  '} {n:4} {text}")
+        self._around(5)
 
     do_l = do_list
 
     def do_up(self, _: str) -> None:
         """u, up: to the frame that called this one."""
-        self.at = min(self.at + 1, len(self.places) - 1)
-        self.do_where("")
+        self._go(1, "At topmost frame.")
 
     def do_down(self, _: str) -> None:
         """d, down: to the frame that this one called."""
-        self.at = max(self.at - 1, 0)
-        self.do_where("")
+        self._go(-1, "At bottommost frame.")
+
+    def _go(self, step: int, at_end: str) -> None:
+        if 0 <= self.at + step < len(self.places):
+            self.at += step
+        else:
+            self._say(at_end)
+        self._around(2)
 
     do_u, do_d = do_up, do_down
 
     def do_continue(self, _: str) -> bool:
-        """c, continue: let the program go on."""
+        """c, cont, continue: let the program go on."""
         return True
 
-    do_c = do_EOF = do_continue
+    do_c = do_cont = do_continue
 
     def do_quit(self, _: str) -> None:
-        """q, quit: end the program."""
-        raise RuntimeError("the breakpoint was left with `quit`")
+        """q, quit, exit: end the program."""
+        sys.exit(0)
 
-    do_q = do_quit
+    do_q = do_exit = do_EOF = do_quit
 
     def emptyline(self) -> bool:
         return False

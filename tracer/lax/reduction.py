@@ -104,8 +104,9 @@ def _arg_reduce(op: Op, operand: Any, axis: int, index_dtype: Any) -> Array:
 # -- reduction by a Python function ----------------------------------------------------------------
 
 def extreme(dtype: Any, highest: bool) -> Any:
-    """The greatest or least value of a dtype, infinities included."""
-    if issubdtype(dtype, np.floating):
+    """The greatest or least value of a dtype, infinities included; complex numbers are ordered by
+    their real parts."""
+    if issubdtype(dtype, np.inexact):
         return dtype.type(np.inf if highest else -np.inf)
     if dtype == np.dtype(bool):
         return np.bool_(highest)

@@ -33,6 +33,10 @@ def broadcast_shapes(*shapes):
 
     Raises ValueError where they do not.
     """
+    for s in shapes:
+        if any(isinstance(n, int) and n < 0 for n in (s if isinstance(s, Sequence) else (s,))):
+            raise TypeError("Only non-negative indices are allowed when broadcasting static "
+                            f"shapes, but got shape {s!r}.")
     return _broadcast_shapes(*(static_shape(s) for s in shapes))
 
 

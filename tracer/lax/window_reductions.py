@@ -48,6 +48,13 @@ def reduce_window(operand, init_value, computation, window_dimensions, window_st
     window = _ints(window_dimensions, n)
     strides = _ints(window_strides, n)
     holes, spread = _ints(base_dilation, n), _ints(window_dilation, n)
+    for name, value in (("window_dimensions", window), ("window_strides", strides)):
+        if any(m < 1 for m in value):
+            raise TypeError(f"reduce_window {name} must have every element be strictly positive, "
+                            f"got {value}.")
+    for value in (holes, spread):
+        if any(m < 1 for m in value):
+            raise TypeError(f"All dilations must be positive, got {value}.")
     if isinstance(padding, str):
         sizes = [0 if m == 0 else (m - 1) * h + 1 for m, h in zip(shape, holes, strict=True)]
         reach = [(w - 1) * s + 1 for w, s in zip(window, spread, strict=True)]

@@ -58,16 +58,26 @@ _AS_THEY_ARE = frozenset(ALL_DTYPES) - WIDE
 
 
 def user_dtype(dtype: Any, function: str) -> Any:
-    """The dtype of a `dtype=` argument; warns where 64 bits are cut to 32."""
+    """The dtype of a `dtype=` argument. Where 64 bits are not enabled, `jax_explicit_x64_dtypes`
+    says what becomes of them."""
     if isinstance(dtype, np.dtype) and dtype in _AS_THEY_ARE:
         return dtype
     used, cut = check_user_dtype(dtype, x64_enabled(), function)
     if cut:
+        mode = config.read("jax_explicit_x64_dtypes")
+        if mode == "allow":
+            raise NotImplementedError(
+                f"{np.dtype(dtype).name} where 64 bits are not enabled: jax_explicit_x64_dtypes is "
+                "'allow', and only 'warn' and 'error' work here. Enable them with "
+                "jax.enable_x64(True).")
         where = f" requested in {function}" if function else ""
-        warn(
-            f"Explicitly requested dtype {np.dtype(dtype).name}{where} is not available, and will "
-            f"be truncated to dtype {used.name}. To enable more dtypes, set the jax_enable_x64 "
-            "configuration option or the JAX_ENABLE_X64 shell environment variable.")
+        asked = f"Explicitly requested dtype {np.dtype(dtype).name}{where} is not available"
+        if mode == "error":
+            raise ValueError(f"{asked}. To enable more dtypes, set the jax_enable_x64 or "
+                             "jax_explicit_x64_dtypes configuration options.")
+        warn(f"{asked}, and will be truncated to dtype {used.name}. To enable more dtypes, set the "
+             "jax_enable_x64 configuration option or the JAX_ENABLE_X64 shell environment "
+             "variable.")
     return used
 
 
@@ -85,7 +95,7 @@ def dtype_name(x: Any) -> Any:
 def shape_of(x: Any) -> Shape:
     if isinstance(x, Array):
         return x.aval.shape
-    return () if type(x) in PYTHON_LEVEL else np.shape(x)
+    return () if type(x) in PYTHON_LEVEL else np.shape(unwrapped(x))
 
 
 def check_arraylike(function: str, *args: Any) -> None:

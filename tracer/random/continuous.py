@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import finfo, issubdtype
+from ...ir.settings.context import config
 from ...ir.values.array import Array
 from .. import jnp, lax, sharding_notes
 from ..jnp.indexing.searching import choose_where
@@ -337,9 +338,9 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
 
 
 def gumbel_mode(mode: str | None) -> str:
-    """The mode asked for, "low" for None. Raises ValueError for unknown ones."""
+    """The mode asked for, that of the setting for None. Raises ValueError for unknown ones."""
     if mode is None:
-        return "low"
+        return "high" if config.read("jax_high_dynamic_range_gumbel") else "low"
     if mode not in ("highest", "high", "low"):
         raise ValueError(f"Must provide valid mode for gumbel got: {mode}")
     return mode

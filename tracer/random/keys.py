@@ -6,6 +6,7 @@ numbers are those of `jax.random` (0.10.2).
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -144,6 +145,9 @@ def random_seed(seeds: Any, impl: Any) -> Array:
     dtype = key_dtype(impl)
     if isinstance(seeds, int):
         seeds = np.int64(seeds)         # hashes and other large numbers lose their high half
+    offset = config.read("jax_random_seed_offset")
+    if offset:
+        seeds = as_array(seeds) + offset
     own = own_impl(dtype)
     if own is None:
         return random_seed_p.bind(seeds, impl=dtype.impl)
@@ -223,7 +227,7 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 
 def split_keys(key: Array, num: int | tuple[int, ...] = 2) -> Array:
     """`split` of a typed key."""
-    shape = tuple(int(n) for n in num) if isinstance(num, Sequence) else (int(num),)
+    shape = tuple(map(operator.index, num)) if isinstance(num, Sequence) else (operator.index(num),)
     own = own_impl(key.aval.dtype)
     if own is not None:
         return _wrapped(own.split(random_unwrap_p.bind(key), shape), key.aval.dtype)

@@ -110,6 +110,8 @@ def lu_factor(a, overwrite_a=False, check_finite=True):
 
 def lu_solve(lu_and_piv, b, trans=0, overwrite_b=False, check_finite=True):
     """x with a x = b (trans 0), a^T x = b (1) or a^H x = b (2), for a factored by `lu_factor`."""
+    if trans not in (0, 1, 2):
+        raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
     both, pivots = lu_and_piv
     both, b = promote_dtypes_inexact(jnp.asarray(both), jnp.asarray(b))
     both, x, vector = _systems("lu_solve", "lu_and_piv", both, b)
@@ -167,8 +169,12 @@ def svd(a, full_matrices=True, compute_uv=True, overwrite_a=False, check_finite=
 def eigh(a, b=None, lower=True, eigvals_only=False, overwrite_a=False, overwrite_b=False,
          turbo=True, eigvals=None, type=1, check_finite=True):
     """Eigenvalues in ascending order, and eigenvectors as columns, of a Hermitian matrix."""
-    if b is not None or eigvals is not None or type != 1:
-        raise NotImplementedError("eigh supports only b=None, eigvals=None and type=1")
+    if b is not None:
+        raise NotImplementedError("Only the b=None case of eigh is implemented")
+    if type != 1:
+        raise NotImplementedError("Only the type=1 case of eigh is implemented.")
+    if eigvals is not None:
+        raise NotImplementedError("Only the eigvals=None case of eigh is implemented.")
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
     vectors, values = lax.linalg.eigh(a, lower=lower)
     return values if eigvals_only else (values, vectors)
@@ -236,7 +242,8 @@ def expm(A, *, upper_triangular=False, max_squarings=16):
     """
     (a,) = promote_dtypes_inexact(jnp.asarray(A))
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"Expected A to be a (batched) square matrix, got {a.shape=}.")
+        raise ValueError("Expected A to be a (batched) square matrix, got "
+                         f"A.shape={a.shape}.")
     wide = np.dtype(dtype_name(a)) in (np.float64, np.complex128)
     degree, limit = _DOUBLE if wide else _SINGLE
     norm = lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(a), axis=-2), axis=-1))

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from ...ir.dtypes import issubdtype
 from .. import jnp, lax
 from ..operands.dtype_promotion import (
     promote_args_inexact,
@@ -167,6 +168,9 @@ class multinomial:
         """The logarithm of the probability of the counts in the last dimension of x."""
         (p,) = promote_args_inexact("multinomial.logpmf", p)
         x, n = jnp.asarray(x), jnp.asarray(n)
+        if not issubdtype(jnp.result_type(x, n), np.integer):
+            raise ValueError(f"x and n must be of integer type; got x.dtype={x.dtype}, "
+                             f"n.dtype={n.dtype}")
         found = (special.gammaln(n + 1.0)
                  + jnp.sum(special.xlogy(x, p) - special.gammaln(x + 1.0), axis=-1))
         return within_support(jnp.equal(jnp.sum(x), n), found).astype(p.dtype)

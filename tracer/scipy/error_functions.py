@@ -23,7 +23,7 @@ from ..operands.dtype_promotion import (
     strong,
 )
 from ..operands.scalars import float_default
-from .special import LOG_SQRT_2PI, where, widened
+from .special import LOG_SQRT_2PI, of_reals, where, widened
 
 _special = lazy_import("scipy.special")
 
@@ -86,6 +86,14 @@ def erfcx(x):
     return where(x < 0, 2 * lax.exp(jnp.square(jnp.minimum(x, 0))) - found, found)
 
 
+def _supported(x: Any) -> Any:
+    """x, if it is real."""
+    if jnp.iscomplexobj(x):
+        raise TypeError(f"x.dtype={dtype_name(x)} is not supported, see docstring for supported "
+                        "types: real ones.")
+    return x
+
+
 def _series(x: Any, least: float, terms: Any) -> Any:
     """sum_k terms[k] x**k where abs(x) is at most `least`, that of 0 elsewhere."""
     return _polynomial(reversed(terms), where(lax.abs(x) <= least, x, 0.0))
@@ -94,7 +102,7 @@ def _series(x: Any, least: float, terms: Any) -> Any:
 @widened
 def dawsn(x):
     """Dawson's integral: exp(-x**2) times the integral of exp(t**2) from 0 to x, elementwise."""
-    (x,) = promote_args_inexact("dawsn", x)
+    (x,) = of_reals("dawsn", x)
     terms, c = [], 1.0
     for k in range(22):
         terms.append(c)
@@ -142,7 +150,7 @@ def _fraction(step: Any, start: Any) -> Any:
 
 def expn(n, x):
     """The exponential integral E_n(x): of exp(-x t) / t**n from 1 on; n a whole number >= 0."""
-    (x,) = promote_args_inexact("expn", x)
+    (x,) = of_reals("expn", x)
     n, x = jnp.broadcast_arrays(jnp.asarray(n), x)
     order = n.astype(x.dtype)
     near = (x > 0) & (x <= 1)
@@ -173,6 +181,8 @@ def expn(n, x):
 def sici(x):
     """The sine and cosine integrals (Si, Ci) of x; Ci of a negative number is that of its size."""
     (x,) = promote_args_inexact("sici", x)
+    if jnp.iscomplexobj(x):
+        raise ValueError(f"Argument `x` to sici must be real-valued. Got dtype {dtype_name(x)}.")
     size = lax.abs(x)
     near = size <= 4
     square = jnp.square(where(near, size, 1.0))
@@ -193,7 +203,7 @@ def sici(x):
 @widened
 def spence(x):
     """Spence's function, the dilogarithm of 1 - x: the integral of log(t) / (1 - t) from 1 to x."""
-    (x,) = promote_args_inexact("spence", x)
+    x = _supported(*promote_args_inexact("spence", x))
     inside = where(x > 1, 1 / where(x > 1, x, 1.0), x)          # between 0 and 1
     low = inside < 0.5
     y = where(low, 1 - inside, inside)
@@ -293,7 +303,7 @@ def ndtr(x):
     >>> print(ndtr(0.0))
     0.5
     """
-    (x,) = promote_args_inexact("ndtr", x)
+    x = _supported(*promote_args_inexact("ndtr", x))
     w = x * math.sqrt(0.5)
     tail = lax.erfc(lax.abs(w))
     near = 1 + lax.erf(w)
@@ -324,9 +334,15 @@ def _(primals, tangents):
 
 
 def log_ndtr(x, series_order=3):
-    """log of `ndtr`, exact far out in the lower tail too. The series has three terms."""
-    (x,) = promote_args_inexact("log_ndtr", x)
-    return strong(_log_ndtr(x))
+    """log of `ndtr`, exact far out in the lower tail too. The series has three terms, whatever
+    series_order says, an integer from 0 to 30."""
+    if not isinstance(series_order, int):
+        raise TypeError("series_order must be a Python integer.")
+    if series_order < 0:
+        raise ValueError("series_order must be non-negative.")
+    if series_order > 30:
+        raise ValueError("series_order must be <= 30.")
+    return strong(_log_ndtr(_supported(*promote_args_inexact("log_ndtr", x))))
 
 
 @custom_jvp
@@ -355,5 +371,4 @@ def _(primals, tangents):
 
 def ndtri(p):
     """The normal distribution's quantiles, elementwise: the inverse of `ndtr`."""
-    (p,) = promote_args_inexact("ndtri", p)
-    return _ndtri(p)
+    return _ndtri(_supported(*promote_args_inexact("ndtri", p)))

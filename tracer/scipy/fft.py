@@ -14,6 +14,7 @@ from typing import Any
 from .. import jnp, lax
 from ..jnp import fft
 from ..operands.dtype_promotion import promote_args_inexact
+from ..operands.shape_arguments import canonical_axis
 
 Axes = Sequence[int] | None
 
@@ -61,7 +62,7 @@ def _along(f: Callable[[Any, Any], Any], name: str, x: Any, n: int | None, axis:
     if jnp.iscomplexobj(x):
         return lax.complex(_along(f, name, x.real, n, axis, norm),
                            _along(f, name, x.imag, n, axis, norm))
-    axis = operator.index(axis) % x.ndim
+    axis = canonical_axis(axis, x.ndim)
     return jnp.moveaxis(f(_sized(jnp.moveaxis(x, axis, -1), n), norm), -1, axis)
 
 

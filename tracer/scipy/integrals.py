@@ -12,8 +12,7 @@ import numpy as np
 
 from .. import jnp, lax
 from ..autodiff.custom.custom_jvp import custom_jvp
-from ..operands.dtype_promotion import promote_args_inexact
-from .special import where
+from .special import of_reals, where
 
 _SERIES, _FRACTION, _ASYMPTOTIC, _LARGE = 140, 80, 30, 40.0
 
@@ -70,11 +69,11 @@ def expi(x):
     >>> expi(jnp.array([-1., 0., 1.])).round(3)
     Array([-0.219,   -inf,  1.895], dtype=float32)
     """
-    (x,) = promote_args_inexact("expi", x)
+    (x,) = of_reals("expi", x)
     return _expi(x)
 
 
 def exp1(x):
     """The exponential integral E1, elementwise: of exp(-t) / t from x to infinity; NaN below 0."""
-    (x,) = promote_args_inexact("exp1", x)
+    (x,) = of_reals("exp1", x)
     return where(x < 0, jnp.full_like(x, np.nan), -_expi(-x))

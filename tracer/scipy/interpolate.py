@@ -58,11 +58,11 @@ class RegularGridInterpolator:
             raise ValueError(f"method {method!r} is not defined; 'linear' and 'nearest' are")
         d = len(self.grid)
         x = jnp.stack(jnp.broadcast_arrays(*xi), -1) if isinstance(xi, tuple) else jnp.asarray(xi)
-        if d == 1 and (x.ndim < 2 or x.shape[-1] != 1):
+        if d == 1 and x.ndim < 2:
             x = x[..., None]
         if x.shape[-1] != d:
-            raise ValueError(f"the requested sample points xi have {x.shape[-1]} coordinates; this "
-                             f"interpolator has {d}")
+            raise ValueError("the requested sample points xi have dimension "
+                             f"{x.shape[-1]}, but this RegularGridInterpolator has dimension {d}")
         lead, flat = x.shape[:-1], x.reshape(-1, d)
         cells, places, outside = [], [], jnp.zeros(flat.shape[0], bool)
         for i, p in enumerate(self.grid):

@@ -6,6 +6,7 @@ of triangular matrices", 1976; for square roots: Bjorck and Hammarling, 1983).
 """
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -138,29 +139,39 @@ def polar(a, side="right", *, method="qdwh", eps=None, max_iterations=None):
     method: "qdwh" or "svd"; both are computed by the singular values.
     """
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
-    if a.ndim != 2:
-        raise ValueError("The input `a` must be a 2-D array.")
+    if a.ndim < 2:
+        raise ValueError("The input `a` must be at least a 2-D array.")
     if side not in ("right", "left"):
         raise ValueError("The argument `side` must be either 'right' or 'left'.")
     if method not in ("qdwh", "svd"):
         raise ValueError(f"Unknown polar decomposition method {method}.")
-    m, n = a.shape
+    m, n = a.shape[-2:]
     if method == "qdwh" and (m < n if side == "right" else m > n):
         raise NotImplementedError(
             f"method='qdwh' with side={side!r} needs m {'>=' if side == 'right' else '<='} n, got "
             f"the shape {a.shape}; pass method='svd'")
     u, s, vh = jnp.linalg.svd(a, full_matrices=False)
-    p = (jnp.conj(vh.T) * s) @ vh if side == "right" else (u * s) @ jnp.conj(u.T)
+    s = s[..., None, :]
+    p = (jnp.conj(vh.mT) * s) @ vh if side == "right" else (u * s) @ jnp.conj(u.mT)
     return u @ vh, p
 
 
 def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
     """X with `A X + X B = C`; NaN where it does not exist. method: "schur" or "eigen"."""
     a, b, c = promote_dtypes_inexact(*map(jnp.asarray, (A, B, C)))
-    m, n = c.shape
-    if a.shape != (m, m) or b.shape != (n, n):
+    m, n = c.shape[-2:]
+    if a.shape[-2:] != (m, m) or b.shape[-2:] != (n, n):
         raise ValueError(f"Incompatible shapes for Sylvester equation:\nA: {a.shape}\n"
                          f"B: {b.shape}\nC: {c.shape}")
+    if method not in ("schur", "eigen"):
+        raise ValueError(f"Unrecognized method {method}. The two valid methods are either "
+                         '"schur" or "eigen".')
+    solve = functools.partial(_sylvester, method, tol)
+    return jnp.vectorize(solve, signature="(m,m),(n,n),(m,n)->(m,n)")(a, b, c)
+
+
+def _sylvester(method: str, tol: Any, a: Any, b: Any, c: Any) -> Any:
+    m, n = c.shape
     if method == "schur":
         r, u = schur(a, output="complex")
         s, v = schur(b, output="complex")
@@ -175,14 +186,11 @@ def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
         y = lax.fori_loop(0, n, column, jnp.zeros_like(f))
         gaps = jnp.abs(jnp.diag(r)[:, None] + jnp.diag(s))
         x = u @ y @ jnp.conj(v.T)
-    elif method == "eigen":
+    else:
         left, u = jnp.linalg.eig(a)
         right, v = jnp.linalg.eig(b)
         gaps = jnp.abs(left[:, None] + right)
         x = u @ (jnp.linalg.solve(u, c @ v) / (left[:, None] + right)) @ jnp.linalg.inv(v)
-    else:
-        raise ValueError(f"Unrecognized method {method}. The two valid methods are either "
-                         '"schur" or "eigen".')
     x = where(gaps.min(initial=jnp.inf) < tol, jnp.nan, x)
     return x if jnp.iscomplexobj(c) else x.real
 
@@ -194,10 +202,13 @@ def expm_frechet(A, E, *, method=None, compute_expm=True):
     Matrices", 3.16).
     """
     a, e = promote_dtypes_inexact(jnp.asarray(A), jnp.asarray(E))
-    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError("expected A to be a square matrix")
+    for letter, x in (("A", a), ("E", e)):
+        if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+            raise ValueError(f"expected {letter} to be a (batched) square matrix, got "
+                             f"{letter}.shape={x.shape}")
     if a.shape != e.shape:
-        raise ValueError(f"expected A and E to be the same shape, got {a.shape} and {e.shape}")
+        raise ValueError("expected A and E to be the same shape, got "
+                         f"A.shape={a.shape} E.shape={e.shape}")
     if method not in (None, "SPS"):
         raise ValueError(f"method={method!r}: only None and 'SPS' are supported")
     n = a.shape[-1]
@@ -214,7 +225,8 @@ def hessenberg(a, *, calc_q=False, overwrite_a=False, check_finite=True):
     """
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"expected square matrix, got shape {a.shape}")
+        raise ValueError("Argument to Hessenberg reduction must have shape [..., n, n], got shape "
+                         f"{a.shape}")
     n = a.shape[-1]
     if a.ndim > 2:
         flat = [_hessenberg(m, n) for m in a.reshape(-1, n, n)]
@@ -254,17 +266,25 @@ def qr_multiply(a, c, mode="right", pivoting=False, conjugate=False, overwrite_a
     vector c is a row on the left and a column on the right.
     """
     if mode not in ("right", "left"):
-        raise ValueError(f"Mode argument should be one of ['left', 'right'], got {mode!r}")
+        raise ValueError(f"mode must be 'right' or 'left', got {mode!r}")
     a, c = promote_dtypes_inexact(jnp.asarray(a), jnp.asarray(c))
     vector = c.ndim == 1
     if vector:
         c = c[:, None] if mode == "left" else c[None]
     m, n = a.shape[-2:]
-    whole = m > n and (c.shape[-2] if mode == "left" else c.shape[-1]) == m and mode == "left"
-    q, r, *order = qr(a, mode="full" if whole else "economic", pivoting=pivoting)
+    k = min(m, n)
+    if mode == "left" and c.shape[-2] != k:
+        raise ValueError("Array shapes are not compatible for Q @ c operation: a has shape "
+                         f"{a.shape} so Q has {k} columns, but c has {c.shape[-2]} rows (expected "
+                         f"{k}).")
+    if mode == "right" and c.shape[-1] != m:
+        raise ValueError("Array shapes are not compatible for c @ Q operation: a has shape "
+                         f"{a.shape} so Q has {m} rows, but c has {c.shape[-1]} columns (expected "
+                         f"{m}).")
+    q, r, *order = qr(a, mode="economic", pivoting=pivoting)
     q = jnp.conj(q) if conjugate else q
     out = q @ c if mode == "left" else c @ q
-    return out.ravel() if vector else out, r[..., :min(m, n), :], *order
+    return out.ravel() if vector else out, r[..., :k, :], *order
 
 
 def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None, tol=None,
@@ -276,7 +296,13 @@ def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None,
     digit. Unless eigvals_only, the pair of these and of their eigenvectors, as columns, which are
     those of the whole matrix.
     """
-    d, e = promote_dtypes_inexact(jnp.asarray(d), jnp.asarray(e))
+    d, e = jnp.asarray(d), jnp.asarray(e)
+    if d.dtype != e.dtype:
+        raise TypeError("diagonal and off-diagonal values must have same dtype, got "
+                        f"{d.dtype} and {e.dtype}")
+    if d.dtype not in ("float32", "float64", "complex64", "complex128"):
+        raise TypeError("Only float32 and float64 inputs are supported as inputs to "
+                        f"jax.scipy.linalg.eigh_tridiagonal, got {d.dtype} and {e.dtype}")
     n = d.shape[0]
     if n < 1 or e.shape != (n - 1,):
         raise ValueError(f"eigh_tridiagonal: expected d of shape (n,) and e of shape (n - 1,), got "

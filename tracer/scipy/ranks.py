@@ -25,7 +25,7 @@ def _only_propagate(name: str, nan_policy: str) -> None:
         raise ValueError(f"Illegal nan_policy value {nan_policy!r}; expected one of "
                          "{'propagate', 'omit', 'raise'}")
     if nan_policy == "raise" or nan_policy == "omit" and name != "sem":
-        raise NotImplementedError(f"{name}: nan_policy={nan_policy!r} is not supported")
+        raise NotImplementedError(f"Logic for `nan_policy` of {nan_policy} is not implemented")
 
 
 def mode(a, axis=0, nan_policy="propagate", keepdims=False):

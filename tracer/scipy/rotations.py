@@ -45,9 +45,12 @@ def _sine_ratio(angle: Any) -> Any:
 
 def _axes(seq: str) -> tuple[list[int], bool]:
     """The axes of a sequence such as "zyx", and whether they stay in place (small letters)."""
-    if not 1 <= len(seq) <= 3 or not (set(seq) <= set("xyz") or set(seq) <= set("XYZ")):
+    if not 1 <= len(seq) <= 3:
+        raise ValueError("Expected axis specification to be a non-empty string of upto 3 "
+                         f"characters, got {seq}")
+    if not (set(seq) <= set("xyz") or set(seq) <= set("XYZ")):
         raise ValueError("Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], "
-                         f"one to three of them, got {seq!r}")
+                         f"got {seq}")
     if any(a == b for a, b in zip(seq, seq[1:], strict=False)):
         raise ValueError(f"Expected consecutive axes to be different, got {seq!r}")
     return ["xyz".index(c) for c in seq.lower()], seq.islower()
@@ -246,6 +249,11 @@ class Rotation(NamedTuple):
         """The rotation that is nearest to all, weighted."""
         q = jnp.atleast_2d(self.quat)
         w = jnp.ones(q.shape[0], q.dtype) if weights is None else jnp.asarray(weights, q.dtype)
+        if w.ndim != 1:
+            raise ValueError(f"Expected `weights` to be 1 dimensional, got shape {w.shape}.")
+        if w.shape[0] != q.shape[0]:
+            raise ValueError("Expected `weights` to have number of values equal to number of "
+                             f"rotations, got {w.shape[0]} values and {q.shape[0]} rotations.")
         _, vectors = jnp.linalg.eigh(jnp.einsum("n,ni,nj->ij", w, q, q))
         return Rotation(vectors[:, -1])
 
@@ -265,7 +273,10 @@ class Slerp(NamedTuple):
             raise ValueError("`rotations` must be a sequence of rotations.")
         times = _inexact(times)
         count = rotations.quat.shape[0]
-        if times.ndim != 1 or times.shape[0] != count:
+        if times.ndim != 1:
+            raise ValueError("Expected times to be specified in a 1 dimensional array, got "
+                             f"{times.ndim} dimensions.")
+        if times.shape[0] != count:
             raise ValueError(f"Expected number of rotations to be equal to number of timestamps "
                              f"given, got {count} rotations and {times.shape[0]} "
                              "timestamps.")
@@ -275,6 +286,8 @@ class Slerp(NamedTuple):
     def __call__(self, times: Any) -> Rotation:
         """The rotations at other times between these."""
         at = _inexact(times)
+        if at.ndim > 1:
+            raise ValueError("`times` must be at most 1-dimensional.")
         flat = jnp.atleast_1d(at)
         place = jnp.clip(jnp.searchsorted(self.times, flat, side="right") - 1, 0,
                          self.times.shape[0] - 1)

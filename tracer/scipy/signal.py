@@ -16,13 +16,12 @@ import numpy as np
 from ...ir.support.lazy import lazy_import
 from .. import jnp, lax
 from ..jnp import fft
-from ..operands.dtype_promotion import promote_args_inexact
+from ..operands.dtype_promotion import promote_args_inexact, promote_dtypes_inexact
 from ..operands.shape_arguments import canonical_axes, canonical_axis
 
 _windows = lazy_import("scipy.signal")
 
 _MODES = ("full", "same", "valid")
-_TRIES = 'must be one of {"full", "same", "valid"}'
 
 
 # -- convolution -----------------------------------------------------------------------------------
@@ -69,12 +68,15 @@ def fftconvolve(in1, in2, mode="full", axes=None):
 
     Other dimensions broadcast.
     """
-    a, b = promote_args_inexact("fftconvolve", in1, in2)
-    a, b = jnp.asarray(a), jnp.asarray(b)
+    a, b = promote_dtypes_inexact(*map(jnp.asarray, (in1, in2)))
     if a.ndim != b.ndim:
         raise ValueError("in1 and in2 should have the same dimensionality")
     dims = tuple(range(a.ndim)) if axes is None else canonical_axes(axes, a.ndim)
     a, b = _in_order(a, b, mode, dims)
+    if any(m != n and 1 not in (m, n) for d, (m, n) in enumerate(zip(a.shape, b.shape, strict=True))
+           if d not in dims):
+        raise ValueError(f"mapped axes must have same shape; got in1.shape={a.shape} "
+                         f"in2.shape={b.shape} axes={dims}")
     sizes = [a.shape[d] + b.shape[d] - 1 for d in dims]
     if not dims or 0 in (*a.shape, *b.shape):
         return a * b if not dims else jnp.zeros((0,) * a.ndim, a.dtype)
@@ -107,14 +109,16 @@ def _convolved(name: str, in1: Any, in2: Any, mode: str, method: str, precision:
         raise ValueError(f"Got {method=}; expected 'auto', 'fft', or 'direct'.")
     if method == "fft":
         return fftconvolve(in1, in2, mode)
-    a, b = promote_args_inexact(name, in1, in2)
-    a, b = jnp.asarray(a), jnp.asarray(b)
+    a, b = promote_dtypes_inexact(*map(jnp.asarray, (in1, in2)))
     if a.ndim != b.ndim:
         raise ValueError("in1 and in2 must have the same number of dimensions")
     if 0 in (*a.shape, *b.shape):
         raise ValueError(f"zero-size arrays not supported in convolutions, got shapes {a.shape} "
                          f"and {b.shape}.")
     dims = tuple(range(a.ndim))
+    sizes = list(zip(a.shape, b.shape, strict=True))
+    if any(m < n for m, n in sizes) and any(m > n for m, n in sizes):
+        raise ValueError("One input must be smaller than the other in every dimension.")
     a, b = _in_order(a, b, mode, dims)
     if not dims:
         return a * b
@@ -130,12 +134,12 @@ def _convolved(name: str, in1: Any, in2: Any, mode: str, method: str, precision:
 def _in_order(a: Any, b: Any, mode: str, dims: Sequence[int]) -> tuple[Any, Any]:
     """The operands, the larger one first where only whole overlaps are asked for."""
     if mode not in _MODES:
-        raise ValueError(f"mode={mode!r} {_TRIES}")
+        raise ValueError(f"mode must be one of {list(_MODES)}")
     if mode != "valid" or all(a.shape[d] >= b.shape[d] for d in dims):
         return a, b
     if all(a.shape[d] <= b.shape[d] for d in dims):
         return b, a
-    raise ValueError("For 'valid' mode, one input must be at least as large as the other in every "
+    raise ValueError("For 'valid' mode, One input must be at least as large as the other in every "
                      f"dimension, got shapes {a.shape} and {b.shape}")
 
 
@@ -201,7 +205,8 @@ def csd(x, y, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, det
     scaling: "density" (a Hz) or "spectrum". average: "mean" or "median", of the segments. Others:
     as in `stft`.
     """
-    x, y = (x, None) if y is None or y is x else promote_args_inexact("csd", x, y)
+    x, y = (x, None) if y is None or y is x else promote_dtypes_inexact(
+        *map(jnp.asarray, (x, y)))
     if y is None:
         (x,) = promote_args_inexact("csd", x)
     freqs, _, power = _segments(x, y, fs, window, nperseg, noverlap, nfft, detrend,
@@ -274,7 +279,7 @@ def _window(window: Any, nperseg: int) -> np.ndarray:
     if values.ndim != 1:
         raise ValueError("window must be 1-D")
     if values.shape[0] != nperseg:
-        raise ValueError(f"window has {values.shape[0]} values, a segment {nperseg}")
+        raise ValueError(f"window must have length of {nperseg}")
     return values
 
 
@@ -288,15 +293,28 @@ def _segments(x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any,
     """Frequencies, times, and of each segment the transform, or x's conjugate times y's."""
     signals = [jnp.moveaxis(jnp.asarray(v), axis, -1) for v in (x, y) if v is not None]
     if len(signals) > 1:
-        lead = np.broadcast_shapes(*(v.shape[:-1] for v in signals))
+        ranks = [v.ndim for v in signals]
+        if ranks[0] != ranks[1]:
+            raise ValueError(f"two-arguments must have the same rank ({ranks[0]} vs {ranks[1]}).")
+        try:
+            lead = np.broadcast_shapes(*(v.shape[:-1] for v in signals))
+        except ValueError:
+            raise ValueError("x and y cannot be broadcast together.") from None
         n = max(v.shape[-1] for v in signals)
         signals = [jnp.broadcast_to(jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, n - v.shape[-1])]),
                                     (*lead, n)) for v in signals]
     n = signals[0].shape[-1]
     if nperseg is not None and operator.index(nperseg) < 1:
         raise ValueError("nperseg must be a positive integer")
-    nperseg = min(256 if nperseg is None else operator.index(nperseg), max(n, 1)) \
-        if isinstance(window, (str, tuple)) else len(window)
+    if isinstance(window, (str, tuple)):
+        nperseg = min(256 if nperseg is None else operator.index(nperseg), max(n, 1))
+    elif nperseg is not None and nperseg != len(window):
+        raise ValueError("value specified for nperseg is different from length of window: "
+                         f"{nperseg} and {len(window)}")
+    elif len(window) > n:
+        raise ValueError("window is longer than input signal")
+    else:
+        nperseg = len(window)
     noverlap = nperseg // 2 if noverlap is None else operator.index(noverlap)
     nfft = nperseg if nfft is None else operator.index(nfft)
     if nfft < nperseg:
@@ -304,7 +322,7 @@ def _segments(x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any,
     if noverlap >= nperseg:
         raise ValueError("noverlap must be less than nperseg.")
     if scaling not in ("density", "spectrum"):
-        raise ValueError(f"Unknown scaling: {scaling!r}")
+        raise ValueError(f"Unknown scaling: {scaling}")
     if boundary is not None:
         if boundary not in _AROUND:
             raise ValueError(f"Unknown boundary option '{boundary}', must be one of: "

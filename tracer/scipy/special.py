@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.dtypes import issubdtype
 from .. import jnp, lax, nn
 from ..autodiff.custom.custom_jvp import custom_jvp
 from ..operands.dtype_promotion import dtype_name, promote_args_inexact, strong_array
@@ -40,6 +41,14 @@ def widened(f: Callable[..., Any]) -> Callable[..., Any]:
         found = f(*[lax.convert_element_type(x, np.float32) for x in numbers], **kwargs)
         return tree.map(lambda x: lax.convert_element_type(x, dtype), found)
     return call
+
+
+def of_reals(function: str, *args: Any) -> list[Any]:
+    """The operands as floats of one dtype and rank. Raises ValueError for complex ones."""
+    numbers = promote_args_inexact(function, *args)
+    if jnp.iscomplexobj(numbers[0]):
+        raise ValueError(f"{function} does not support complex-valued inputs.")
+    return numbers
 
 
 # -- gamma and its kin -----------------------------------------------------------------------------
@@ -70,7 +79,7 @@ def loggamma(x):
 
 def gammasgn(x):
     """The sign of gamma(x): -1 between the poles -1 and 0, 1 between -2 and -1, and so on."""
-    (x,) = promote_args_inexact("gammasgn", x)
+    (x,) = of_reals("gammasgn", x)
     whole = lax.floor(x)
     at_pole = (x < 0) & (x == whole)
     sign = where((x < 0) & (whole % 2 != 0), -1.0, 1.0)
@@ -101,8 +110,11 @@ def digamma(x):
 
 
 def polygamma(n, x):
-    """The n-th derivative of the digamma function at x, elementwise."""
-    n, x = promote_args_inexact("polygamma", n, x)
+    """The n-th derivative of the digamma function at x, elementwise; n: integers."""
+    if not issubdtype(dtype_name(n), np.integer):
+        raise ValueError(f"Argument `n` to polygamma must be of integer type. Got dtype "
+                         f"{dtype_name(n)}.")
+    n, x = of_reals("polygamma", n, x)
     return lax.polygamma(n, x)
 
 
@@ -145,18 +157,18 @@ def betaln(a, b):
 
 def beta(a, b):
     """The beta function, elementwise: gamma(a) * gamma(b) / gamma(a + b)."""
-    a, b = promote_args_inexact("beta", a, b)
+    a, b = of_reals("beta", a, b)
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * lax.exp(betaln(a, b))
 
 
 def betainc(a, b, x):
     """The regularized incomplete beta function of a, b and x, elementwise: from 0 to 1."""
-    return lax.betainc(*promote_args_inexact("betainc", a, b, x))
+    return lax.betainc(*of_reals("betainc", a, b, x))
 
 
 def poch(z, m):
     """Pochhammer's rising factorial, elementwise: gamma(z + m) / gamma(z)."""
-    z, m = promote_args_inexact("poch", z, m)
+    z, m = of_reals("poch", z, m)
     ratio = gammasgn(z) * gammasgn(z + m) * lax.exp(lax.lgamma(z + m) - lax.lgamma(z))
     return where(m == 0, 1.0, ratio).astype(dtype_name(z))
 
@@ -241,13 +253,13 @@ def _(primals, tangents):
 
 def entr(x):
     """The term of an entropy, elementwise: -x * log(x), 0 at 0, -inf for negative x."""
-    (x,) = promote_args_inexact("entr", x)
+    (x,) = of_reals("entr", x)
     return where(x < 0, jnp.full_like(x, -np.inf), -_xlogx(x))
 
 
 def rel_entr(p, q):
     """p log(p / q), the term of a relative entropy; inf outside of p >= 0, q >= 0."""
-    p, q = jnp.broadcast_arrays(*promote_args_inexact("rel_entr", p, q))
+    p, q = jnp.broadcast_arrays(*of_reals("rel_entr", p, q))
     both = (p > 0) & (q > 0)
     safe_p, safe_q = where(both, p, 1.0), where(both, q, 1.0)
     inside = _xlogx(safe_p) - _xlogy(safe_p, safe_q)
@@ -256,7 +268,7 @@ def rel_entr(p, q):
 
 def kl_div(p, q):
     """The term of a Kullback-Leibler divergence, elementwise: p * log(p / q) - p + q."""
-    p, q = promote_args_inexact("kl_div", p, q)
+    p, q = of_reals("kl_div", p, q)
     return rel_entr(p, q) - p + q
 
 

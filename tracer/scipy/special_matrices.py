@@ -51,6 +51,9 @@ def hankel(c, r=None):
     Of c and r with more dimensions, whose others broadcast, one for each vector.
     """
     check_arraylike("hankel", c, *(() if r is None else (r,)))
+    for name, x in (("c", c), ("r", r)):
+        if x is not None and not jnp.ndim(x):
+            raise ValueError(f"hankel: {name} must be at least 1-dimensional, got a scalar.")
     c, r = _vectors(c, jnp.zeros_like(c) if r is None else r)
     line = jnp.concatenate([c, r[..., 1:]], axis=-1)
     return line[..., np.arange(c.shape[-1])[:, None] + np.arange(r.shape[-1])]
@@ -69,7 +72,7 @@ def companion(a):
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
     n = a.shape[-1] if a.ndim else 0
     if n < 2:
-        raise ValueError("The length of `a` along the last axis must be at least 2, got shape "
+        raise ValueError("The length of `a` along the last axis must be at least 2; got shape "
                          f"{a.shape}.")
     first = -a[..., 1:] / a[..., :1]
     below = jnp.broadcast_to(jnp.eye(n - 2, n - 1, dtype=a.dtype), (*a.shape[:-1], n - 2, n - 1))
@@ -90,8 +93,11 @@ def fiedler_companion(a):
     check_arraylike("fiedler_companion", a)
     (a,) = promote_dtypes_inexact(jnp.atleast_1d(jnp.asarray(a)))
     n = a.shape[-1] - 1
+    if n < 0:
+        raise ValueError("fiedler_companion requires the last axis of 'a' to have nonzero length, "
+                         f"but got an array of shape {a.shape}.")
     if n < 1:
-        return jnp.zeros((*a.shape[:-1], 0), a.dtype) if a.ndim > 1 else jnp.zeros((0,), a.dtype)
+        return jnp.zeros((*a.shape[:-1], 0, 0), a.dtype)
     a = a / a[..., :1]
     if n == 1:
         return -a[..., 1:, None]
@@ -110,14 +116,13 @@ def convolution_matrix(a, n, mode="full"):
     """
     n = operator.index(n)
     if n <= 0:
-        raise ValueError("n must be a positive integer.")
+        raise ValueError(f"n must be a positive integer; got {n}.")
     if mode not in ("full", "valid", "same"):
-        raise ValueError("'mode' argument must be one of ('full', 'valid', 'same')")
+        raise ValueError(f"mode must be one of 'full', 'valid', 'same'; got {mode!r}.")
     check_arraylike("convolution_matrix", a)
     a = jnp.asarray(a)
     if not a.ndim or not a.shape[-1]:
-        raise ValueError("convolution_matrix: a needs at least one element in its last dimension, "
-                         f"got shape {a.shape}")
+        raise ValueError(f"len(a) must be at least 1; got shape {a.shape}.")
     m = a.shape[-1]
     start, rows = {"full": (0, n + m - 1), "same": ((min(n, m) - 1) // 2, max(n, m)),
                    "valid": (min(n, m) - 1, max(n, m) - min(n, m) + 1)}[mode]
@@ -131,9 +136,13 @@ def leslie(f, s):
     check_arraylike("leslie", f, s)
     f, s = promote_dtypes_inexact(jnp.atleast_1d(jnp.asarray(f)), jnp.atleast_1d(jnp.asarray(s)))
     n = f.shape[-1]
+    if n < 2:
+        raise ValueError("The length of f along the last axis must be at least 2; got shape "
+                         f"{f.shape}.")
     if s.shape[-1] != n - 1:
-        raise ValueError("The length of s must be one less than the length of f, got "
-                         f"f.shape={f.shape}, s.shape={s.shape}")
+        raise ValueError("Incorrect lengths for f and s. The length of s along the last axis must "
+                         f"be one less than the length of f; got f shape {f.shape} and s shape "
+                         f"{s.shape}.")
     batch = np.broadcast_shapes(f.shape[:-1], s.shape[:-1])
     out = jnp.zeros((*batch, n, n), f.dtype).at[..., 0, :].set(f)
     return out.at[..., np.arange(1, n), np.arange(n - 1)].set(s)
@@ -149,7 +158,7 @@ def _size(name: str, n: int) -> int:
 def dft(n, scale=None, *, dtype=None):
     """The matrix of the discrete Fourier transform. scale: None, "sqrtn" or "n"."""
     if scale not in (None, "sqrtn", "n"):
-        raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}")
+        raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.")
     if dtype is not None and not issubdtype(dtype, np.complexfloating):
         raise ValueError("dtype must be a complex floating-point type; got "
                          f"{np.dtype(dtype).name}.")
@@ -162,13 +171,16 @@ def hadamard(n, dtype=int):
     """The Hadamard matrix of size n, a power of two: 1 and -1, with orthogonal rows."""
     n = operator.index(n)
     if n < 1 or n & (n - 1):
-        raise ValueError(f"n must be a positive integer and a power of 2, got {n}")
+        raise ValueError(f"n must be a positive power of 2; got {n}.")
     return jnp.asarray(_known.hadamard(n), dtype)
 
 
 def helmert(n, full=False):
     """The Helmert matrix of size n; without its constant first row unless `full`."""
-    return jnp.asarray(_known.helmert(_size("helmert", n), full), float_default())
+    n = operator.index(n)
+    if n < 1:
+        raise ValueError(f"n must be a positive integer; got {n}.")
+    return jnp.asarray(_known.helmert(n, full), float_default())
 
 
 def hilbert(n):
@@ -187,8 +199,8 @@ _KINDS = {None: "symmetric", "symmetric": "symmetric", "lower": "lower", "upper"
 def pascal(n, kind=None):
     """The matrix of binomial coefficients. kind: "symmetric" (the default), "lower", "upper"."""
     if kind not in _KINDS:
-        raise ValueError("Expected kind to be on of: 'symmetric', 'lower', 'upper'.\n"
-                         f"Got {kind!r}")
+        raise ValueError("Expected kind to be on of: ['symmetric', 'lower', 'upper']; got "
+                         f"{kind}")
     n = _size("pascal", n)
     lower = np.array([[math.comb(i, j) for j in range(n)] for i in range(n)],
                      float).reshape(n, n)
@@ -199,8 +211,8 @@ def pascal(n, kind=None):
 def invpascal(n, kind=None):
     """The inverse of the matrix that `pascal` gives: whole numbers, as floats."""
     if kind not in _KINDS:
-        raise ValueError("Expected kind to be on of: 'symmetric', 'lower', 'upper'.\n"
-                         f"Got {kind!r}")
+        raise ValueError("Expected kind to be one of: ['symmetric', 'lower', 'upper']; got "
+                         f"{kind}")
     n = _size("invpascal", n)
     lower = np.array([[(-1) ** (i + j) * math.comb(i, j) for j in range(n)] for i in range(n)],
                      float).reshape(n, n)

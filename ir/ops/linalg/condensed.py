@@ -53,7 +53,8 @@ def _tridiagonal(lead: int, a: np.ndarray, *, lower: bool) -> list[np.ndarray]:
         real = np.real(x).dtype
         if len(x) < 2:
             none = np.zeros((0,), real)
-            return x, np.real(np.diagonal(x)).astype(real), none, none.astype(x.dtype)
+            d = np.real(np.diagonal(x)).astype(real)        # of a Hermitian matrix
+            return np.real(x).astype(x.dtype), d, none, none.astype(x.dtype)
         name = "hetrd" if x.dtype.kind == "c" else "sytrd"
         reduce, = linalg.get_lapack_funcs((name,), (x,))
         packed, d, e, taus, info = reduce(x, lower=int(lower))

@@ -363,3 +363,16 @@ def test_escaped_tracers_are_refused() -> None:
     st.grad(f)(1.0)
     with pytest.raises(UnexpectedTracerError, match="unexpected tracer"):
         kept[0] + 1
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: lax.concatenate([x, np.ones(3)], 0), lambda x: lax.pad(x, np.float64(1), [(1, 0, 0)]),
+    lambda x: lax.dynamic_update_slice(x, np.ones(2), (1,)),
+    lambda x: lax.select(np.ones(3, bool), x, np.arange(3.0))])
+def test_constants_of_numpy_are_narrow_in_derivatives_of_derivatives(f):
+    x = jnp.arange(3.0)
+    inner = lambda x: st.jvp(f, (x,), (x,))[1]              # noqa: E731
+    out, tangent = st.jvp(inner, (x,), (x,))
+    assert out.dtype == tangent.dtype == "float32"
+    np.testing.assert_array_equal(st.jacfwd(st.grad(lambda x: (f(x) ** 2).sum()))(x),
+                                  st.jacfwd(st.grad(lambda x: (f(x) * f(x)).sum()))(x))

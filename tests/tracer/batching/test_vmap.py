@@ -140,6 +140,14 @@ def test_a_leaked_tracer_is_an_error():
     st.vmap(kept.append)(X)
     with pytest.raises(st.errors.UnexpectedTracerError, match="unexpected tracer"):
         kept[0] + 1
+    with st.checking_leaks(), pytest.raises(Exception, match="Leaked trace VmapBuilder of `f`"):
+        def f(x):
+            kept.append(x)
+            return x * 2
+        st.vmap(f)(X)
+    kept.clear()
+    with st.checking_leaks():
+        same(st.vmap(st.vmap(st.grad(jnp.sin)))(X), np.cos(X))
 
 
 def test_a_call_stays_one_call_and_equations_say_where_they_come_from():

@@ -162,6 +162,9 @@ X = F32(1)
     (lambda: st.vmap(lambda x: lax.cond(x > 1, lambda: io_callback(np.sin, like(x), x),
                                         lambda: x))(V),
      NotImplementedError, "IO effect not supported in vmap-of-cond."),
+    (lambda: st.vmap(lambda x: lax.while_loop(
+        lambda c: c < 5, lambda c: io_callback(np.cos, like(c), c) + c, x))(V),
+     NotImplementedError, "not supported in while_loop with batched predicate"),
     (lambda: st.grad(st.checkpoint(lambda x: (io_callback(lambda: None, None), x * x)[1]))(X),
      NotImplementedError, "Effects not supported in partial-eval of `checkpoint`/`remat`"),
 ])

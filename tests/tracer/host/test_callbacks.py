@@ -1,8 +1,6 @@
 """Functions of the host called from traced code, in both executors and under transformations."""
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 
@@ -196,32 +194,6 @@ def test_a_rule_prints_tangents_and_cotangents(capsys):
     st.grad(lambda x: backward(x * 2) * 3)(F32(1))
     st.jit(st.grad(lambda x: backward(x * 2) * 3))(F32(1))
     assert lines(capsys) == ["tangent 6.0", "cotangent 3.0", "cotangent 3.0"]
-
-
-def test_a_breakpoint_shows_the_values_of_the_users_frames(executor):
-    said = io.StringIO()
-
-    def inner(y):
-        z = y + 1
-        st.debug.breakpoint(stdin=io.StringIO("p z\np nothing\nu\np float(x[0])\nc\n"),
-                            stdout=said)
-        return z
-
-    def outer(x):
-        return inner(x * 2)
-
-    np.testing.assert_array_equal(st.jit(outer)(V), V * 2 + 1)
-    text = said.getvalue()
-    assert "Array([1., 3., 5.], dtype=float32)" in text and "inner: st.debug.breakpoint" in text
-    assert "*** NameError: name 'nothing' is not defined" in text and "0.0" in text
-
-
-def test_leaving_a_breakpoint_with_quit_ends_the_program():
-    def f(x):
-        st.debug.breakpoint(stdin=io.StringIO("q\n"), stdout=io.StringIO())
-        return x
-    with pytest.raises(st.errors.JaxRuntimeError, match="left with `quit`"):
-        st.jit(f)(V)
 
 
 # -- as text ---------------------------------------------------------------------------------------

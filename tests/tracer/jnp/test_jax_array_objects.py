@@ -25,6 +25,7 @@ CALLS = {
     "moveaxis": lambda x: jnp.moveaxis(x, 0, 1), "spacing": jnp.spacing, "ceil": jnp.ceil,
     "nanmean": jnp.nanmean, "nanvar": jnp.nanvar, "std": jnp.std, "any": jnp.any,
     "concatenate": lambda x: jnp.concatenate([x, x]), "where": lambda x: jnp.where(True, x, x),
+    "inner": lambda x: jnp.inner(x, x), "tensordot": lambda x: jnp.tensordot(x, x, 2),
     "einsum": lambda x: jnp.einsum("ij->j", x), "sum": lambda x: jnp.sum(x, axis=0),
 }
 

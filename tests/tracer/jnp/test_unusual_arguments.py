@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+import shardtrace.scipy.linalg
 from tests.real_jax import real_jax
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) % 2
@@ -45,6 +46,13 @@ CASES = {
     "reduceat, jitted": lambda m: m.jit(lambda i: m.numpy.add.reduceat(X, i, axis=1))(NO_PLACES),
     "shape of nothing": lambda m: m.numpy.arange(1).reshape(Nothing()),
     "shape in an array": lambda m: m.numpy.arange(6).reshape(np.array([2, 3])),
+    **{f"{name} of masked complex numbers, {initial}":
+       lambda m, name=name, initial=initial: getattr(m.numpy, name)(
+           X * (1 - 2j), axis=0, initial=initial, where=X > 0)
+       for name in ("max", "min", "nanmax", "nanmin") for initial in (-3, 2.5j, 9 - 1j)},
+    "companion of a constant": lambda m: m.scipy.linalg.fiedler_companion(X[:, :1] + 1),
+    "one row to three diagonals": lambda m: m.lax.linalg.tridiagonal(
+        np.full((1, 1), 5 - 2j, np.complex64), lower=True)[0],
     "shape from an iterator": lambda m: m.numpy.arange(6).reshape(iter((2, -1))),
 }
 

@@ -110,10 +110,26 @@ def test_a_wide_dtype_is_cut_with_a_warning():
 def setting():
     """Set an option of promotion until the test ends."""
     before = {n: getattr(st.config, n) for n in (
-        "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion")}
+        "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion", "jax_explicit_x64_dtypes")}
     yield st.config.update
     for name, value in before.items():
         st.config.update(name, value)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: jnp.zeros(2, "float64"), lambda: jnp.array([1], dtype="int64"),
+    lambda: jnp.ones(2).astype("complex128"),
+    lambda: st.jit(lambda: jnp.arange(3, dtype="int64"))()])
+def test_a_wide_dtype_is_refused_where_the_setting_says_so(setting, call):
+    setting("jax_explicit_x64_dtypes", "error")
+    with pytest.raises(ValueError, match=r"Explicitly requested dtype \w+ requested in .* is not"):
+        call()
+    assert jnp.zeros(2, float).dtype == "float32"           # Python's classes mean the default
+    with st.enable_x64(True):
+        assert call().dtype.itemsize >= 8
+    setting("jax_explicit_x64_dtypes", "allow")
+    with pytest.raises(NotImplementedError, match="only 'warn' and 'error' work"):
+        call()
 
 
 def test_strict_promotion_refuses_mixed_dtypes(setting):

@@ -37,3 +37,23 @@ def test_a_key_is_converted_to_what_it_is():
         return m.random.key_data(m.lax.convert_element_type(key, key.dtype))
 
     np.testing.assert_array_equal(same(st), same(real_jax()))
+
+
+@pytest.mark.parametrize("setting, value", [("jax_random_seed_offset", 5),
+                                            ("jax_high_dynamic_range_gumbel", True)])
+def test_settings_of_seeds_and_of_gumbel_numbers(setting, value):
+    def drawn(m: ModuleType):
+        return [m.random.key_data(m.random.key(3)), m.random.PRNGKey(2**31 - 1),
+                m.random.key_data(m.jit(m.random.key)(-7)),
+                m.random.gumbel(m.random.PRNGKey(0), (500,)),
+                m.random.categorical(m.random.PRNGKey(1), np.zeros(40), shape=(500,))]
+
+    found = []
+    for m in (st, real_jax()):
+        before, usual = getattr(m.config, setting), drawn(m)
+        m.config.update(setting, value)
+        found.append(drawn(m))
+        m.config.update(setting, before)
+        assert any((a != b).any() for a, b in zip(found[-1], usual, strict=True))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

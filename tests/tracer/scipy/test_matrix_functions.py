@@ -46,3 +46,19 @@ def test_products_with_the_factor_of_permuted_columns(mode, shape):
     np.testing.assert_allclose(r, wanted * signs[:, None], atol=1e-4)
     q = q * signs
     np.testing.assert_allclose(product, q @ c if mode == "left" else c @ q, atol=1e-4)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("complex_", [False, True])
+def test_polar_and_sylvester_take_batches(side, complex_):
+    draw = np.random.default_rng(0).normal
+    a = draw(size=(2, 1, 4, 4)).astype(np.float32) * (1 + 1j if complex_ else 1)
+    u, p = linalg.polar(a, side, method="svd")
+    np.testing.assert_allclose(u @ p if side == "right" else p @ u, a, atol=1e-4)
+    b, c = draw(size=(3, 2, 2)).astype(np.float32), draw(size=(4, 2)).astype(np.float32)
+    for method in ("schur", "eigen"):
+        x = linalg.solve_sylvester(a, b, c, method=method)
+        assert x.shape == (2, 3, 4, 2)
+        np.testing.assert_allclose(a @ x + x @ b, np.broadcast_to(c, x.shape), atol=1e-2)
+        np.testing.assert_allclose(x[1, 2], linalg.solve_sylvester(
+            a[1, 0], b[2], c, method=method), rtol=1e-3, atol=1e-4)

@@ -28,7 +28,7 @@ CASES = [
         "poch", "boxcox", "boxcox1p")],
     ("gammasgn", (np.array([-3.5, -0.5, 0.5, -1.5], np.float32),)),
     ("zeta", (np.array([2.0, 3.0], np.float32), np.float32(1.0))),
-    ("polygamma", (np.array([1.0, 2.0], np.float32), np.array([0.7, 2.2], np.float32))),
+    ("polygamma", (np.array([1, 2], np.int32), np.array([0.7, 2.2], np.float32))),
     ("betainc", (POSITIVE, FIVE, UNIT)),
     ("comb", (np.array([6.0, 3.0, 5.0], np.float32), np.array([2.0, 4.0, 0.0], np.float32))),
 ]

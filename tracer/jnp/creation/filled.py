@@ -230,7 +230,7 @@ def tri(N, M=None, k=0, dtype=None):
 def triangle_mask(shape: tuple[int, int], k: Any) -> Array:
     """Whether at or below the k-th diagonal."""
     rows = iota_p.bind(dtype=INT32, shape=shape, dimension=0, sharding=None)
-    rows = add_p.bind(rows, convert(k, INT32))
+    rows = add_p.bind(rows, convert(k if isinstance(k, Array) else operator.index(k), INT32))
     columns = iota_p.bind(dtype=INT32, shape=shape, dimension=1, sharding=None)
     return ge_p.bind(rows, columns)
 

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from ....ir.api_boundary import bound_class, process_exception
+from ....ir.dtypes import issubdtype
 from ....ir.settings.context import config
 from ....ir.source.location import PACKAGE
 from ....ir.types import array_type
 from ... import lax
-from ...operands.dtype_promotion import check_arraylike, convert, shape_of
+from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array
 from ...staging.staging import trace_to_program
@@ -221,6 +222,8 @@ class ufunc:
         if out is not None:
             raise NotImplementedError(f"out argument of {self.__name__}.reduceat()")
         axis = canonical_axis(axis, len(shape_of(a)))
+        if shape_of(indices)[0] and not issubdtype(dtype_name(indices), np.integer):
+            raise ValueError("indices must have an integer type")
         if isinstance(indices, Tracer) and indices._known() is None and indices.size:
             return self._reduceat_traced(a, indices, axis, dtype)
         starts = np.asarray(indices) if shape_of(indices)[0] else np.zeros(0, int)

@@ -281,6 +281,10 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
     result = int_default() if dtype is None else user_dtype(dtype, "ravel_multi_index")
     if not issubdtype(result, np.integer):
         raise ValueError(f"dtype={result!r} is not an integer type.")
+    if math.prod(dims) - 1 > np.iinfo(result).max:
+        raise ValueError(f"jnp.ravel_multi_index: dtype={result!r} not large enough to hold "
+                         f"flattened index for {dims=}. Use the dtype argument to pass a suitable "
+                         "dtype (e.g. dtype=np.min_scalar_type(prod(dims))).")
     total: Any = None
     for i, s in zip(promote_dtypes(*indices), strides, strict=True):
         term = mul_p.bind(convert(i, result), convert(s, result))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import numpy as np
 
@@ -180,14 +181,19 @@ def triu_indices(n, k=0, m=None):
 
 def tril_indices_from(arr, k=0):
     """The indices (rows, columns) of the lower triangle of the matrix `arr`, up to diagonal k."""
-    n, m = shape_of(arr)
-    return tril_indices(n, k, m)
+    return tril_indices(*_of_matrix(arr, k))
 
 
 def triu_indices_from(arr, k=0):
     """The indices (rows, columns) of the upper triangle of the matrix `arr`, from diagonal k on."""
-    n, m = shape_of(arr)
-    return triu_indices(n, k, m)
+    return triu_indices(*_of_matrix(arr, k))
+
+
+def _of_matrix(arr: Any, k: int) -> tuple[int, int, int]:
+    shape = shape_of(arr)
+    if len(shape) != 2:
+        raise ValueError(f"Only 2-D inputs are accepted, got shape {shape}")
+    return shape[0], k, shape[1]
 
 
 def mask_indices(n, mask_func, k=0, *, size=None):

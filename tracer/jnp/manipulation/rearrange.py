@@ -9,6 +9,7 @@ import numpy as np
 
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import ConcretizationTypeError
+from ....ir.dtypes import issubdtype
 from ....ir.ops.elementwise.arithmetic import add_p, sub_p
 from ....ir.ops.elementwise.comparison import lt_p
 from ....ir.ops.elementwise.select import select_n_p
@@ -335,6 +336,11 @@ def insert(arr, obj, values, axis=None):
             where = np.flatnonzero(where)
     scalar = not np.ndim(where)
     where = as_array(where)
+    if where.ndim > 1:
+        raise ValueError("jnp.insert(): obj must be a slice, a one-dimensional array, or a scalar; "
+                         f"got {obj}")
+    if where.size and not issubdtype(where.dtype, np.integer):
+        raise ValueError(f"jnp.insert(): index array must be integer typed; got {obj}")
     if scalar and new.ndim and new.ndim == x.ndim:
         new = moveaxis(new, 0, axis)
     count = max(where.size, 1) if where.ndim else (

@@ -13,7 +13,6 @@ from ....ir.ops.elementwise.identity import copy_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.broadcasting import broadcast_together, to_type
-from ...operands.dtype_promotion import broadcast_shapes as _broadcast_shapes
 from ...operands.dtype_promotion import check_arraylike, shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis, static_shape
 from ...shardings.out_sharding import output_sharding
@@ -299,7 +298,7 @@ def broadcast_shapes(*shapes):
 
     Raises ValueError if there is none.
     """
-    return _broadcast_shapes(*((s,) if isinstance(s, int) else tuple(s) for s in shapes))
+    return lax.broadcast_shapes(*shapes)
 
 
 @sharding_notes.rearranged

@@ -165,7 +165,7 @@ def eigh(a, UPLO=None, symmetrize_input=True):
     """
     (a,) = _inexact("eigh", a)
     if UPLO not in (None, "L", "U"):
-        raise ValueError("UPLO must be one of None, 'L', or 'U'")
+        raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
     vectors, values = lax.linalg.eigh(a, lower=UPLO != "U", symmetrize_input=symmetrize_input)
     return EighResult(values, vectors)
 

@@ -1,6 +1,8 @@
 """Products of linear algebra under their array-API names."""
 from __future__ import annotations
 
+import itertools
+
 from ...operands.dtype_promotion import check_arraylike, shape_of
 from ...staging.constants import as_array
 from ..manipulation.diagonals import diagonal as _diagonal
@@ -15,12 +17,16 @@ def multi_dot(arrays, *, precision=None):
     check_arraylike("jnp.linalg.multi_dot", *arrays)
     operands = [as_array(x) for x in arrays]
     if len(operands) < 2:
-        raise ValueError("multi_dot requires at least two arrays")
+        raise ValueError("multi_dot requires at least two arrays; got len(arrays)="
+                         f"{len(operands)}")
     if any(x.ndim != 2 for x in operands[1:-1]) or operands[0].ndim not in (1, 2) or (
             operands[-1].ndim not in (1, 2)):
         raise ValueError("multi_dot: input arrays must all be two-dimensional, except for the "
                          "first and last array which may be 1 or 2 dimensional. Got array shapes "
                          f"{[x.shape for x in operands]}")
+    if any(x.shape[-1] != y.shape[0] for x, y in itertools.pairwise(operands)):
+        raise ValueError("multi_dot: last dimension of each array must match first dimension of "
+                         f"following array. Got array shapes {[x.shape for x in operands]}")
     names = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     name = next(names)
     texts, head = [], ""
@@ -66,7 +72,7 @@ def cross(x1, x2, /, *, axis=-1):
     a, b = shape_of(x1), shape_of(x2)
     if a[axis] != 3 or b[axis] != 3:
         raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they "
-                         f"have {a[axis]} and {b[axis]} dimensions instead.")
+                         f"have x1.shape[axis]={a[axis]} and x2.shape[axis]={b[axis]}")
     return contraction.cross(x1, x2, axis=axis)
 
 

@@ -40,7 +40,7 @@ def norm(x, ord=None, axis=None, keepdims=False):
         return _vector_norm(x, ord, axes[0], keepdims)
     if len(axes) == 2:
         return _matrix_norm(x, ord, axes, keepdims)
-    raise ValueError(f"Improper number of axes for norm: axis={axis}. Pass one axis to compute a "
+    raise ValueError(f"Improper number of axes for norm: axis={axes}. Pass one axis to compute a "
                      "vector-norm, or two axes to compute a matrix-norm.")
 
 

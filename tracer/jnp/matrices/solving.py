@@ -233,7 +233,10 @@ def matrix_power(a, n):
                         "two-dimensional")
     if a.shape[-1] != a.shape[-2]:
         raise TypeError("Last 2 dimensions of the array must be square")
-    n = operator.index(n)
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise TypeError(f"exponent must be an integer, got {n}") from None
     if n == 0:
         return to_type(eye(a.shape[-1], dtype=a.dtype), a.shape)
     if n < 0:
@@ -263,7 +266,7 @@ def tensorinv(a, ind=2):
     if int(np.prod(batch)) != int(np.prod(rest)):
         raise ValueError("tensorinv is only possible when the product of the first `ind` "
                          "dimensions equals that of the remaining dimensions. got "
-                         f"a.shape={x.shape} with ind={ind}.")
+                         f"arr.shape={x.shape} with ind={ind}.")
     n = int(np.prod(batch))
     return reshape(inv(reshape(x, (n, n))), (*rest, *batch))
 

@@ -102,6 +102,8 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if LEVEL[x.dtype] == 3:
         raise ValueError("jnp.interp: complex x values not supported.")
     if period is not None:
+        if shape_of(period):
+            raise ValueError(f"period must be a scalar; got {period}")
         period_value = literal_like(period, x)
         period_value = lax.abs(period_value)
         x, xp = remainder(x, period_value), remainder(xp, period_value)
