@@ -12,7 +12,7 @@ import numpy as np
 
 from ...facts import TRANSCENDENTAL
 from ...kernels import float32_forms
-from ...kernels.float32_forms import in_float32
+from ...kernels.float32_forms import in_float32, in_float64_if_few
 from ..derivatives import add, const, div, mul, neg, rsqrt, scalar_like, square, sub
 from .arithmetic import complex_quotient
 from .declaration import INEXACT, nary, sampled, unary
@@ -37,7 +37,8 @@ def _one(x: Any) -> Any:
 
 # -- exponentials and logarithms ------------------------------------------------------------------
 
-exp_p = _function("exp", np.exp, "e to the power of x.", lambda out, x: out, math.exp, -3, 3)
+exp_p = _function("exp", in_float64_if_few(np.exp), "e to the power of x.",
+                  lambda out, x: out, math.exp, -3, 3)
 exp2_p = _function("exp2", np.exp2, "2 to the power of x.",
                    lambda out, x: mul(const(math.log(2), x), out), lambda x: 2 ** x, -3, 3)
 expm1_p = _function("expm1", in_float32(float32_forms.expm1, np.expm1),
@@ -46,7 +47,7 @@ expm1_p = _function("expm1", in_float32(float32_forms.expm1, np.expm1),
 log_p = unary(
     "log", "The natural logarithm.", INEXACT,
     jvp=(lambda g, out, x, **params: div(g, x),),
-    function=np.log,
+    function=in_float64_if_few(np.log),
     facts=(TRANSCENDENTAL,),
     samples=sampled(1, math.log, 0.1, 5, (F32, C64)))
 log1p_p = unary(

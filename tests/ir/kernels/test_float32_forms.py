@@ -47,3 +47,24 @@ def test_ends_are_those_of_the_function(name: str, values: list[tuple[float, flo
         found = getattr(float32_forms, name)(x)
     np.testing.assert_array_equal(found, wanted)
     assert (np.signbit(found) == np.signbit(wanted))[wanted == 0].all()
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("exp", -80, 80), ("log", 1e-3, 1e3)])
+def test_few_numbers_are_as_exact_as_float32_is(name: str, low: float, high: float) -> None:
+    function = float32_forms.in_float64_if_few(getattr(np, name))
+    x = np.random.default_rng(0).uniform(low, high, (400, float32_forms.FEW)).astype(np.float32)
+    wanted = getattr(np, name)(x.astype(np.float64))
+    found = np.stack([function(row) for row in x])
+    assert found.dtype == np.float32
+    off = np.abs(found - wanted) / np.spacing(np.abs(wanted).astype(np.float32))
+    assert off.max() <= 0.501
+    np.testing.assert_array_equal(function(x), getattr(np, name)(x))       # which are many
+    for other in (np.float64, np.complex64):
+        assert function(x[0].astype(other)).dtype == other
+
+
+def test_overflow_is_infinite_as_for_many_numbers() -> None:
+    x = np.array([89, -104, np.inf, -np.inf, np.nan], np.float32)
+    with np.errstate(all="ignore"):
+        found = float32_forms.in_float64_if_few(np.exp)(x)
+    np.testing.assert_array_equal(found, np.array([np.inf, 0, np.inf, 0, np.nan], np.float32))
