@@ -146,7 +146,8 @@ class Config:
         values["jax_enable_x64"] = _env_flag("JAX_ENABLE_X64", False)
         values["jax_traceback_filtering"] = os.environ.get("JAX_TRACEBACK_FILTERING", "auto")
         values["jax_captured_constants_warn_bytes"] = int(os.environ.get(
-            "JAX_CAPTURED_CONSTANTS_WARN_BYTES", values["jax_captured_constants_warn_bytes"]))
+            "JAX_CAPTURED_CONSTANTS_WARN_BYTES",
+            str(values["jax_captured_constants_warn_bytes"])))
         values["shardtrace_debug"] = environment.read("SHARDTRACE_DEBUG", "")
         values["shardtrace_dump"] = environment.read("SHARDTRACE_DUMP", "")
         values["shardtrace_check"] = environment.read("SHARDTRACE_CHECK", True)

@@ -105,8 +105,8 @@ def _wide(kernel: Kernel, inner: bool) -> Kernel | None:
         if step.kind == CALL and step.function in EXACT:
             kinds = {exact.get(v) if type(v) is int else getattr(v, "dtype", None)
                      for v in step.operands}
-            if len(kinds) == 1:
-                exact[out] = kinds.pop()
+            if len(kinds) == 1 and (kind := kinds.pop()) is not None:
+                exact[out] = kind
         elif dtype in _KINDS:
             exact[out] = dtype
         steps.append(step._replace(operands=operands))
