@@ -117,9 +117,12 @@ class Location:
     @property
     def place(self) -> tuple:
         """Equal for equal places in the source and scopes, whatever transformation was there."""
-        if self._code is None:
+        code = self._code
+        if code is None:
             return self._span, self.scope
-        return code_number(self._code), self._lasti, self.scope
+        known = _NUMBERS.get(id(code))
+        number = known[1] if known is not None and known[0] is code else code_number(code)
+        return number, self._lasti, self.scope
 
     def _resolve(self) -> tuple:
         if self._span is None:
