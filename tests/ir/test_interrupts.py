@@ -1,8 +1,13 @@
 """An interrupt between any two steps of entering or leaving a block leaves nothing switched."""
+import threading
+
 import shardtrace as st
 from shardtrace.ir.settings import config as configuration
 from shardtrace.ir.settings import context
 from shardtrace.ir.settings.context import STATE, config
+from shardtrace.ir.support import program_cache
+from shardtrace.ir.support.caches import CACHES
+from shardtrace.ir.support.program_cache import ProgramCache
 
 from ..interrupts import interrupted
 
@@ -30,3 +35,26 @@ def test_overrides_left_out_of_order_take_back_their_own():
     assert STATE.overrides == {"jax_disable_jit": True}
     second.__exit__(None, None, None)
     assert STATE.overrides == {}
+
+
+def test_an_interrupt_leaves_no_lock_taken():
+    """Else another thread would wait for ever; this one may take it again and would not notice."""
+    cache = ProgramCache("of a test", "a number", 100, 1)
+    del CACHES["of a test"]
+    free = []
+
+    def take_and_give_back():
+        free.append(cache._lock.acquire(blocking=False))
+        cache._lock.release()
+
+    def block():
+        cache.keep("a", 1, 1)
+        cache.get("a")
+
+    n = 1
+    while interrupted(block, n, lambda code: code.co_filename == program_cache.__file__)[0]:
+        other = threading.Thread(target=take_and_give_back)
+        other.start()
+        other.join()
+        n += 1
+    assert n > 3 and all(free)

@@ -1,6 +1,6 @@
-"""An interrupt between any two bytecodes leaves everything that is switched as it was before.
+"""An interrupt, wherever Python lets one come, leaves everything that is switched as it was before.
 
-Every block runs with a KeyboardInterrupt at its n-th bytecode in the package, for many n; then the
+Every block runs with a KeyboardInterrupt at its n-th place in the package, for many n; then the
 collector, the settings, the meshes and all that is current in a thread are as before, and what is
 called next gives the right results.
 """
@@ -48,7 +48,7 @@ def switches() -> tuple[Any, ...]:
 
 
 def interrupted(block: Callable[[], Any], n: int) -> tuple[bool, int]:
-    """A block with an interrupt at the n-th bytecode of it, the package and contextlib."""
+    """A block with an interrupt at the n-th place of it, the package and contextlib."""
     def ours(code: CodeType) -> bool:
         own = code.co_filename.startswith(PACKAGE) and not code.co_filename.startswith(TESTS)
         return own or code is block.__code__ or code.co_filename.endswith("contextlib.py")
