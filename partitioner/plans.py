@@ -16,6 +16,7 @@ Of two plans the one is taken whose step is shorter; it may need as much more me
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -118,12 +119,13 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
             source = with_attribute(source, OBJECTIVE, other.said)
         return dict(staged(source, request._replace(objective=other), steps, dump))
 
-    def plan(other: Objective, stages: dict[str, Program] | None = None) -> _Plan:
-        stages = stages or made_by(other)
+    @functools.cache
+    def plan(other: Objective) -> _Plan:
+        stages = first if other == objective else made_by(other)
         *_, made = stages.values()
         return _Plan(stages, made, other, program.memo.get(DONATED, ()))
 
-    taken = usual = plan(objective, first)
+    taken = usual = plan(objective)
     if repeats:
         for weight in (objective.weight, WEIGHTS[0]):
             taken = _shorter_or_lighter(taken, plan(objective._replace(

@@ -30,7 +30,7 @@ from ...ir.ops.communication.collective import (
     reduce_scatter_p,
 )
 from ...ir.ops.communication.sharding import assume_invarying_p
-from ...ir.ops.elementwise.convert import bitcast_convert_type_p
+from ...ir.ops.elementwise.convert import bitcast_convert_type_p, has_no_bits
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.reshape import reshape_p
 from ...ir.ops.movement.shape import transpose_p
@@ -100,13 +100,9 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     common = {k: v for k, v in params.items() if k != dimension}
     varying = () if every or op is psum_invariant_p else (aval.varying, result.varying)
     dtype, weak = aval.dtype, aval.weak_type
-    if op in _MOVING and not (every or weak or _has_no_bits(dtype)):
+    if op in _MOVING and not (every or weak or has_no_bits(dtype) or itemsize_bits(dtype) < 8):
         dtype = _bits(dtype)
     return op, params_key(common), dtype, weak, *varying, aval.memory_space
-
-
-def _has_no_bits(dtype: np.dtype) -> bool:
-    return dtype.kind in "bc" or itemsize_bits(dtype) < 8
 
 
 def _bits(dtype: np.dtype) -> np.dtype:

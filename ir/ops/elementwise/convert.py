@@ -184,7 +184,7 @@ def _bitcast_infer(x: ArrayType, *, new_dtype: Any) -> tuple[Shape, Any, bool]:
              f"Attempting to convert array of shape {x.shape} from {long_name(x.dtype)} of size "
              f"{old_bits} bits to {long_name(new_dtype)} of size {new_bits}, bits but "
              f"{last} * {old_bits} != {new_bits}", code="shape-mismatch")
-    if x.dtype != new_dtype and (_has_no_bits(x.dtype) or _has_no_bits(new_dtype)):
+    if x.dtype != new_dtype and (has_no_bits(x.dtype) or has_no_bits(new_dtype)):
         fail(TypeError, "lax.bitcast_convert_type does not support bool or complex values "
              "unless the operand and destination types match. "
              f"Got operand dtype={x.dtype}, new_dtype={new_dtype!r}. "
@@ -196,7 +196,8 @@ def _bitcast_infer(x: ArrayType, *, new_dtype: Any) -> tuple[Shape, Any, bool]:
     return x.shape[:-1], new_dtype, False
 
 
-def _has_no_bits(dtype: Any) -> bool:
+def has_no_bits(dtype: Any) -> bool:
+    """Can its elements be no others by their bits?"""
     return (is_extended(dtype) or issubdtype(dtype, np.bool_)
             or issubdtype(dtype, np.complexfloating))
 
