@@ -59,3 +59,19 @@ def test_what_only_in_specs_splits_comes_from_them() -> None:
     found = st.explain(inner)(struct((64, 256)))
     (reduce,) = found.collectives
     assert "data on dimension 0 of `x` comes from `in_specs[0]` of the `shard_map`" in reduce.reason
+
+
+def test_what_is_read_twice_in_each_of_many_layers_is_followed_once() -> None:
+    """Each layer of a residual network doubles the ways: followed one by one they never end."""
+    def step(layers: list[dict[str, st.Array]], x: st.Array) -> list[dict[str, st.Array]]:
+        def loss(layers: list[dict[str, st.Array]]) -> st.Array:
+            h = x
+            for p in layers:
+                h = h + (jnp.tanh(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
+            return (h * h).mean()
+        return st.tree.map(lambda p, g: p - 0.1 * g, layers, st.grad(loss)(layers))
+
+    rows = {"gate": struct((256, 512), "model"), "up": struct((256, 512), "model"),
+            "down": struct((512, 256), None, "model")}
+    found = st.explain(step)([rows] * 16, struct((8192, 256), "data"))
+    assert len(found.collectives) > 100 and all(c.reason for c in found.collectives)
