@@ -33,6 +33,7 @@ from .body_changes import Ungather, body_changes
 from .changes import Argument, Change, Constrain, Respec, Result, row_of
 from .charges import Charges
 from .code_changes import Rewritten, Site, sites
+from .freedoms import Agreements, Given
 from .other_layouts import layouts_over_others, merged, other_layouts
 
 _NO_PLACE = frozenset(("shard_map",))
@@ -122,6 +123,9 @@ class Candidates:
                     continue
                 rounds.append((self.charge(t, group, axes) / (turn + 1), turn, group))
                 single += [(c,)] if len(group) > 1 else []
+        if not others and self.agreements is not None:
+            rounds += [(self.charge(-1, group, axes), 0, group)
+                       for group in self.agreements.of(axes)]
         rounds.sort(key=lambda r: (-r[0], r[1]))
         changed = [group for _, _, group in rounds]
         if others:
@@ -134,6 +138,22 @@ class Candidates:
         own = [self.graph_tensor(self.inlined.invars[c.index]) for c in group
                if isinstance(c, Argument)]
         return self.charges.of(own or [tensor], axes)
+
+    @functools.cached_property
+    def agreements(self) -> Agreements | None:
+        """Changes of several arguments at once."""
+        origins, invars = self.reasons.origins, self.inlined.invars
+        return None if origins is None else Agreements(origins.solution.graph, self.mesh, {
+            i: Given(t, v.aval.shape, merged(self.entries[t], self.mesh))
+            for i, v in enumerate(invars) if (t := self.graph_tensor(v)) in self.entries},
+            lambda i, new: self.alike(self.argument(i, new)))
+
+    def argument(self, index: int, entries: Entries) -> Argument:
+        """Another layout of an argument."""
+        t = self.graph_tensor(self.inlined.invars[index])
+        was = spec_text(spec_from_entries(merged(self.entries[t], self.mesh)))
+        return Argument(index, self.partitioned.traced.arg_names[index],
+                        spec_from_entries(entries), was)
 
     def alike(self, change: Change) -> tuple[Change, ...]:
         """A change of an argument or result, made to all that are like it: elements of one list,
@@ -274,8 +294,7 @@ class Candidates:
             spec = spec_from_entries(new)
             if place.is_argument:
                 if new != entries:
-                    name = self.partitioned.traced.arg_names[place.index]
-                    yield Argument(place.index, name, spec, spec_text(spec_from_entries(entries)))
+                    yield self.argument(place.index, new)
             elif maker is not None and self.is_of_user(var, maker):
                 yield self.constrained(var, maker, spec)
 

@@ -63,6 +63,17 @@ def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Ent
                 yield from _with(mesh, shape, start, (a,))
 
 
+def moved_to(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axis: str, dim: int
+             ) -> Entries | None:
+    """The layout with an axis on this dimension alone; None where that is not to be had."""
+    entries = merged(entries, mesh)
+    if _has_parts(entries) or axis in entries[dim]:
+        return None
+    bare = _without(entries, (axis,))
+    new = (*bare[dim], axis)
+    return (*bare[:dim], new, *bare[dim + 1:]) if _divides(mesh, shape[dim], new) else None
+
+
 def _has_parts(entries: Entries) -> bool:
     return any(":" in str(a) for e in entries for a in e)
 
