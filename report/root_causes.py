@@ -15,11 +15,13 @@ from typing import Any
 from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import pattern_of, row_of
+from .advice.freedoms import Freedoms
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
 from .reasons.causes import whole_axes
 from .words import quantity, spec_text
 
+_SUSPECT = 3             # times the bytes, or seconds, that those of a suspect argument count
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
 _ARGUMENT = re.compile(r"argument `(.*)`")
@@ -60,10 +62,12 @@ class RootCause:
                 "received_bytes": self.received_bytes, "time": self.time}
 
 
-def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned
-                ) -> list[RootCause]:
-    """The root causes, that with the dearest collectives first."""
-    rows = _Rows(partitioned)
+def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned,
+                freedoms: Freedoms | None = None) -> list[RootCause]:
+    """The root causes, that with the dearest collectives first; an argument that is laid out unlike
+    others rather than these.
+    """
+    rows = _Rows(partitioned, freedoms)
     roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
     left = list(collectives)
     found: list[RootCause] = []
@@ -74,6 +78,7 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
             for root, is_direct in roots[id(c)].items():
                 weights[root] = weights.get(root, 0) + c.total_bytes + 1
                 direct[root] = direct.get(root, 0) + (c.total_bytes + 1) * is_direct
+        weights = {r: w * (_SUSPECT if r in rows.suspect else 1) for r, w in weights.items()}
         most = max(weights.values(), default=0)
         best = max([root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root]), default="")
@@ -81,8 +86,8 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         groups = sorted(grouped(its), key=_behind(its))
         found.append(RootCause(best, tuple(map(tuple, groups))))
         left = [c for c in left if best not in roots[id(c)]] if best else []
-    rank = {id(group[0]): i for i, group in enumerate(grouped(collectives))}
-    return sorted(found, key=lambda r: min(rank.get(id(c), len(rank)) for c in r.collectives))
+    return sorted(found, key=lambda r: (_SUSPECT if r.text in rows.suspect else 1) * -max(
+        sum(c.total_time for c in group) for group in r.groups))
 
 
 def _behind(collectives: Sequence[ExplainedCollective]) -> Callable[..., bool]:
@@ -96,7 +101,7 @@ def _behind(collectives: Sequence[ExplainedCollective]) -> Callable[..., bool]:
 class _Rows:
     """The annotations of one program, as its user calls them."""
 
-    def __init__(self, partitioned: Partitioned) -> None:
+    def __init__(self, partitioned: Partitioned, freedoms: Freedoms | None) -> None:
         program = partitioned.resolved
         alike: dict[tuple, list[str]] = {}
         for v, name, spec in zip(program.invars, program.arg_names, partitioned.in_specs,
@@ -104,6 +109,8 @@ class _Rows:
             alike.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(name)
         self.text = {name: f"`{pattern_of(names)}` as {spec}"
                      for (_, _, spec), names in alike.items() for name in names}
+        self.suspect = {self.text[program.arg_names[i]] for i in (
+            freedoms.unlike if freedoms is not None else ())}
 
     def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool]]:
         """The texts of the roots of a collective, and whether they are of what it is about itself.

@@ -2,20 +2,22 @@
 
 Several rows of a table of specs may be wrong at once, such that to put one of them right saves
 little: all parameters of a hidden dimension are to be split along it, and the slots of an optimizer
-as its parameters. So arguments that have dimensions of one freedom are changed together.
+as its parameters. So arguments that have dimensions of one freedom are changed together, and one
+that is laid out unlike most of these is suspect.
 """
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries
+from ...partitioner.pipeline import Partitioned
 from ...partitioner.propagation.graph import Graph
-from .changes import Change, rows
-from .other_layouts import moved_to
+from ...partitioner.propagation.origins import origins_of
+from .other_layouts import is_layout, merged, moved_to
 
 
 class Given(NamedTuple):
@@ -25,43 +27,23 @@ class Given(NamedTuple):
     entries: Entries
 
 
-class Agreements:
-    """Changes after which the arguments of a program agree. given: by position; changed: of one,
-    laid out otherwise, the change, with all that are like it.
-    """
+class Freedoms:
+    """The freedoms that arguments of a program have. given: these, by position."""
 
-    def __init__(self, graph: Graph, mesh: AbstractMesh, given: Mapping[int, Given],
-                 changed: Callable[[int, Entries], tuple[Change, ...]]) -> None:
-        self.graph, self.mesh, self.given, self.changed = graph, mesh, given, changed
-
-    @functools.cached_property
-    def freedoms(self) -> list[list[tuple[int, int]]]:
-        """The dimensions of each that arguments have, as position and dimension."""
+    def __init__(self, graph: Graph, mesh: AbstractMesh, given: Mapping[int, Given]) -> None:
+        self.mesh, self.given = mesh, given
         of_tensor: dict[int, list[int]] = {}
-        for i, one in self.given.items():
+        for i, one in given.items():
             of_tensor.setdefault(one.tensor, []).append(i)
         found = [[(i, d) for t, d in places for i in of_tensor.get(t, ())]
-                 for places in together(self.graph)]
-        return [places for places in found if places]
-
-    def of(self, axes: Sequence[str]) -> Iterator[tuple[Change, ...]]:
-        """All of them that are changes of several rows, and of these axes."""
-        seen: set[tuple[int, Entries]] = set()
-        for new in (*self.like_most(), *(f for axis in axes for f in self.along(axis))):
-            group: dict[Change, None] = {}
-            for i, entries in new.items():
-                if (i, entries) not in seen:
-                    changes = self.changed(i, entries)
-                    seen.update([(c.index, entries) for c in changes])
-                    group.update(dict.fromkeys(changes))
-            if len(rows(group)) > 1:
-                yield tuple(group)
+                 for places in together(graph)]
+        self.places = [places for places in found if places]    # position and dimension
 
     def along(self, axis: str) -> Iterator[dict[int, Entries]]:
         """For each freedom the arguments that an axis does not split along it, with layouts in
-        which it does.
+        which it does, and nothing else of them.
         """
-        for places in self.freedoms:
+        for places in self.places:
             dims: dict[int, list[int]] = {}
             for i, d in places:
                 dims.setdefault(i, []).append(d)
@@ -69,22 +51,35 @@ class Agreements:
                      for i, (d, *more) in dims.items() if not more}
             yield {i: new for i, new in found.items() if new is not None}
 
-    def like_most(self) -> Iterator[dict[int, Entries]]:
-        """The arguments that have the freedoms of others and are laid out unlike most of them, as
-        these: all of them. Where as many are laid out so as so, either way.
+    def consensus(self) -> Iterator[dict[int, Entries]]:
+        """All arguments that are laid out unlike most along one of their freedoms, as these. Where
+        as many are split so as so, either way.
         """
-        freedom = {place: n for n, places in enumerate(self.freedoms) for place in places}
-        alike: dict[tuple, list[int]] = {}
-        for i, one in self.given.items():
-            alike.setdefault(tuple([freedom.get((i, d)) for d in range(len(one.shape))]),
-                             []).append(i)
         for turn in (1, -1):
+            most: dict[tuple[int, int], tuple[str, ...]] = {}
+            for places in self.places:
+                counts = Counter([self.given[i].entries[d] for i, d in places[::turn]])
+                most.update(dict.fromkeys(places, max(counts, key=lambda e: counts[e])))
             found: dict[int, Entries] = {}
-            for group in alike.values():
-                layouts = Counter([self.given[i].entries for i in group[::turn]])
-                most = max(layouts, key=lambda e: layouts[e])
-                found.update({i: most for i in group if self.given[i].entries != most})
+            for i, (_, shape, entries) in self.given.items():
+                new = tuple([most.get((i, d), own) for d, own in enumerate(entries)])
+                if new != entries and is_layout(self.mesh, shape, new):
+                    found[i] = new
             yield found
+
+    @functools.cached_property
+    def unlike(self) -> frozenset[int]:
+        """The arguments that are split, along one of their freedoms, unlike most."""
+        one, other = self.consensus()
+        return frozenset([i for i in one.keys() & other.keys() if any(self.given[i].entries)])
+
+
+def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
+    """Those of a program's arguments; None if it does not come from propagation."""
+    origins, mesh = origins_of(partitioned.resolved), partitioned.mesh
+    return None if origins is None else Freedoms(origins.solution.graph, mesh, {
+        i: Given(origins.tensors[v], v.aval.shape, merged(v.aval.entries, mesh))
+        for i, v in enumerate(partitioned.resolved.invars) if origins.tensors.get(v, -1) >= 0})
 
 
 def together(graph: Graph) -> list[list[tuple[int, int]]]:
