@@ -30,8 +30,8 @@ _ARGUMENT = re.compile(r"argument `(.*)`")
 @dataclass(frozen=True)
 class RootCause:
     """An annotation, and the collectives that are there because of it: the dearest group of equal
-    ones first, those that no op does without last. text: what it is, "`ws[*]['o']` as P(None,
-    'model')"; "" where none is known.
+    ones first, of those that are about its own value, and those that no op does without last. text:
+    what it is, "`ws[*]['o']` as P(None, 'model')"; "" where none is known.
     """
     text: str
     groups: tuple[tuple[ExplainedCollective, ...], ...]
@@ -83,19 +83,26 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         best = max([root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root]), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
-        groups = sorted(grouped(its), key=_behind(its))
+        groups = sorted(grouped(its), key=_order(its, [c for c in its if roots[id(c)].get(best)]))
         found.append(RootCause(best, tuple(map(tuple, groups))))
         left = [c for c in left if best not in roots[id(c)]] if best else []
     return sorted(found, key=lambda r: (_SUSPECT if r.text in rows.suspect else 1) * -max(
         sum(c.total_time for c in group) for group in r.groups))
 
 
-def _behind(collectives: Sequence[ExplainedCollective]) -> Callable[..., bool]:
-    """Whether equal collectives come last: no op does without them, and they take not much more
-    than those that can be avoided."""
+def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[ExplainedCollective]
+           ) -> Callable[..., tuple[bool, bool]]:
+    """Which of equal collectives come last: those that no op does without, and before these what
+    the root is only indirectly behind; but not what takes much longer than what comes before it.
+    """
     most = max((c.total_time for c in collectives if c.reason_kind != "needed"), default=0.0)
-    return lambda group: (group[0].reason_kind == "needed"
-                          and group[0].total_time < _MUCH * most)
+    own = {id(c) for c in direct}
+
+    def key(group: Sequence[ExplainedCollective]) -> tuple[bool, bool]:
+        seconds = group[0].total_time
+        return (group[0].reason_kind == "needed" and seconds < _MUCH * most,
+                not any(id(c) in own for c in group) or seconds * _MUCH < most)
+    return key
 
 
 class _Rows:
