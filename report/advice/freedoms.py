@@ -53,13 +53,13 @@ class Freedoms:
 
     def consensus(self) -> Iterator[dict[int, Entries]]:
         """All arguments that are laid out unlike most along one of their freedoms, as these. Where
-        as many are split so as so, either way.
+        as many are split so as so, either way, but not whole.
         """
         for turn in (1, -1):
             most: dict[tuple[int, int], tuple[str, ...]] = {}
             for places in self.places:
                 counts = Counter([self.given[i].entries[d] for i, d in places[::turn]])
-                most.update(dict.fromkeys(places, max(counts, key=lambda e: counts[e])))
+                most.update(dict.fromkeys(places, max(counts, key=lambda e: (counts[e], e != ()))))
             found: dict[int, Entries] = {}
             for i, (_, shape, entries) in self.given.items():
                 new = tuple([most.get((i, d), own) for d, own in enumerate(entries)])
