@@ -21,7 +21,7 @@ from .explained_collective import ExplainedCollective
 from .reasons.causes import whole_axes
 from .words import quantity, spec_text
 
-_SUSPECT = 5             # times the bytes, or seconds, that those of a suspect argument count
+_SUSPECT = 8             # times the bytes, or seconds, that those of a suspect argument count
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
 _ARGUMENT = re.compile(r"argument `(.*)`")
