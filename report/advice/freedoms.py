@@ -19,6 +19,8 @@ from ...partitioner.propagation.graph import Graph
 from ...partitioner.propagation.origins import origins_of
 from .other_layouts import is_layout, merged, moved_to
 
+_MOST = 0.5         # of the arguments that have a freedom: what splits so many should split all
+
 
 class Given(NamedTuple):
     """An argument: its tensor, as propagation numbers it, and its layout."""
@@ -28,50 +30,73 @@ class Given(NamedTuple):
 
 
 class Freedoms:
-    """The freedoms that arguments of a program have. given: these, by position."""
+    """The freedoms that arguments of a program have, but for those that an argument has twice.
+    given: the arguments, by position.
+    """
 
     def __init__(self, graph: Graph, mesh: AbstractMesh, given: Mapping[int, Given]) -> None:
         self.mesh, self.given = mesh, given
         of_tensor: dict[int, list[int]] = {}
         for i, one in given.items():
             of_tensor.setdefault(one.tensor, []).append(i)
-        found = [[(i, d) for t, d in places for i in of_tensor.get(t, ())]
-                 for places in together(graph)]
-        self.places = [places for places in found if places]    # position and dimension
+        self.places: list[list[tuple[int, int]]] = []       # of each, as position and dimension
+        for places in together(graph):
+            count = Counter([t for t, _ in places])
+            own = [(i, d) for t, d in places if count[t] == 1 for i in of_tensor.get(t, ())]
+            self.places += [own] if own else []
 
     def along(self, axis: str) -> Iterator[dict[int, Entries]]:
         """For each freedom the arguments that an axis does not split along it, with layouts in
         which it does, and nothing else of them.
         """
         for places in self.places:
-            dims: dict[int, list[int]] = {}
-            for i, d in places:
-                dims.setdefault(i, []).append(d)
             found = {i: moved_to(self.mesh, self.given[i].shape, self.given[i].entries, axis, d)
-                     for i, (d, *more) in dims.items() if not more}
+                     for i, d in places}
             yield {i: new for i, new in found.items() if new is not None}
 
     def consensus(self) -> Iterator[dict[int, Entries]]:
-        """All arguments that are laid out unlike most along one of their freedoms, as these. Where
-        as many are split so as so, either way, but not whole.
+        """All arguments that are laid out unlike most, as these: split over the axes that split at
+        least half of those which have one of their freedoms; where none do so, over their own axes,
+        each along that of their freedoms along which it splits the largest part of the others.
+        Where two are as good, along the first, or the last.
         """
         for turn in (1, -1):
-            most: dict[tuple[int, int], tuple[str, ...]] = {}
-            for places in self.places:
-                counts = Counter([self.given[i].entries[d] for i, d in places[::turn]])
-                most.update(dict.fromkeys(places, max(counts, key=lambda e: (counts[e], e != ()))))
             found: dict[int, Entries] = {}
             for i, (_, shape, entries) in self.given.items():
-                new = tuple([most.get((i, d), own) for d, own in enumerate(entries)])
+                dims = range(len(shape))[::turn]
+                best = {a: max([(self.parts.get((i, d), {}).get(a, 0.0), a in entries[d], -n, d)
+                                for n, d in enumerate(dims)], key=_largest)
+                        for a in self.mesh.axis_names} if dims else {}
+                axes = [a for a, (p, *_) in best.items() if p >= _MOST] or [
+                    a for e in entries for a in e if a in best]
+                new = tuple([tuple([a for a in axes if best[a][-1] == d])
+                             for d in range(len(shape))])
                 if new != entries and is_layout(self.mesh, shape, new):
                     found[i] = new
             yield found
 
     @functools.cached_property
+    def parts(self) -> dict[tuple[int, int], dict[str, float]]:
+        """By position and dimension, by axis: the part of the arguments with that freedom which it
+        splits along it.
+        """
+        found: dict[tuple[int, int], dict[str, float]] = {}
+        for places in self.places:
+            counts = Counter([a for i, d in places for a in self.given[i].entries[d]])
+            found.update(dict.fromkeys(places, {a: n / len(places) for a, n in counts.items()}))
+        return found
+
+    @functools.cached_property
     def unlike(self) -> frozenset[int]:
-        """The arguments that are split, along one of their freedoms, unlike most."""
-        one, other = self.consensus()
-        return frozenset([i for i in one.keys() & other.keys() if any(self.given[i].entries)])
+        """The arguments that an axis splits along a freedom along which it splits few others."""
+        return frozenset([i for (i, d), parts in self.parts.items()
+                          if any(parts[a] < _MOST for a in self.given[i].entries[d])])
+
+
+def _largest(place: tuple[float, bool, int, int]) -> tuple[float, bool, int]:
+    """Of places for an axis the best is the largest: where most have it, or where it is."""
+    part, own, turn, _ = place
+    return part, own and part < _MOST, turn
 
 
 def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
