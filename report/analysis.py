@@ -73,7 +73,7 @@ class Analysis:
 
     @functools.cached_property
     def freedoms(self) -> Freedoms | None:
-        """Those of the arguments; None if the program does not come from propagation."""
+        """Those of the arguments; None if it has not several, or is not from propagation."""
         return freedoms_of(self.partitioned)
 
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:

@@ -100,9 +100,11 @@ def _largest(place: tuple[float, bool, int, int]) -> tuple[float, bool, int]:
 
 
 def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
-    """Those of a program's arguments; None if it does not come from propagation."""
+    """Those of a program's arguments; None if it has not several, or is not from propagation."""
     origins, mesh = origins_of(partitioned.resolved), partitioned.mesh
-    return None if origins is None else Freedoms(origins.solution.graph, mesh, {
+    if origins is None or len(partitioned.resolved.invars) < 2:
+        return None
+    return Freedoms(origins.solution.graph, mesh, {
         i: Given(origins.tensors[v], v.aval.shape, merged(v.aval.entries, mesh))
         for i, v in enumerate(partitioned.resolved.invars) if origins.tensors.get(v, -1) >= 0})
 
