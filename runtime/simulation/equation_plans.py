@@ -19,7 +19,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
-from ..layout import Atoms, Layout, Shape, array_shape, split_shape
+from ..layout import Atoms, Layout, split_shape
 from ..numerics import evaluator
 from . import inplace
 from .workspace import Kind, Value, kind_of
@@ -82,18 +82,10 @@ def decided(instance: OpInstance, key: tuple, operands: Sequence[Value], types: 
 def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
             types: Sequence[ArrayType], atoms: MeshAtoms, folds: Folds,
             done: frozenset[str]) -> Decision:
-    if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
-            op.name not in POSITIONAL):
-        shape = types[0].shape
-        if all([x.aval.shape in ((), shape) for x in operands]):
-            layout = _common_layout(operands, len(shape))
-            if layout is not None and (
-                    len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
-                return _in_equal_layouts(op, params, operands, types[0], atoms,
-                                         layout._replace(folded=done))
     orders: inplace.Orders = {}
     rule = None
-    if folds or op.name == "broadcast_in_dim" or _has_split_or_uniform_dims(operands):
+    if folds or op.name == "broadcast_in_dim" or any(
+            [any(x.uniform) or any(x.layout.split) for x in operands]):
         rule = local_rule(op, params, operands, types)
     if rule is not None and op.name not in POSITIONAL:
         orders = inplace.common_orders(rule, operands, folds)
@@ -101,8 +93,8 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
             done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
                      for a in order}
     if rule is not None and orders:
-        ins = inplace.target_splits(rule, operands, orders)
-        outs = inplace.result_splits(rule, orders)
+        ins = inplace.splits(rule.operands[:len(operands)], orders)
+        outs = inplace.splits(rule.results, orders)
     else:
         ins = [((),) * len(x.aval.shape) for x in operands]
         outs = [((),) * len(t.shape) for t in types]
@@ -127,25 +119,18 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
     dtypes = [(x.known_kind or x.kind).dtype for x in operands]
     results = [storage_dtype(t.dtype) for t in types]
     function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
-    uniform: Sequence[tuple[bool, ...]] = [()] * len(types)
+    uniform = [(False,) * len(t.shape) for t in types]
     if rule is not None:
         uniform = inplace.uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
     kernel = None
     if len(types) == 1 and not op.multiple_results:
         kernel = Kernel(function, (*given, *wanted), (*dtypes, *results))
         kernel.fresh = FRESH in op.facts or None
-    return _decision(forms, operands, function, types, layouts, uniform, kernel)
-
-
-def _has_split_or_uniform_dims(operands: Sequence[Value]) -> bool:
-    """Has any operand a dimension that an axis is in place in, or along which it is the same?"""
-    for x in operands:
-        if True in x.uniform:
-            return True
-        for axes in x.layout.split:
-            if axes:
-                return True
-    return False
+    moved = any([f.lead != x.layout.stack or f.split != x.layout.split or f.pad
+                 for f, x in zip(forms, operands, strict=True)])
+    return Decision(tuple(forms) if moved else None, function, tuple([
+        (layout, same, kind_of(t, layout, same))
+        for t, layout, same in zip(types, layouts, uniform, strict=True)]), kernel)
 
 
 def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], atoms: MeshAtoms
@@ -160,57 +145,6 @@ def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], ato
         return (), [()] * len(own)
     stack = atoms.sort(set().union(*own))
     return stack, [tuple([a for a in stack if a in mine]) for mine in own]
-
-
-def _decision(forms: Sequence[Form], operands: Sequence[Value], function: Callable[..., Any],
-              types: Sequence[ArrayType], layouts: Sequence[Layout],
-              uniform: Sequence[tuple[bool, ...]], kernel: Kernel | None) -> Decision:
-    given: tuple[Form, ...] | None = None
-    for f, x in zip(forms, operands, strict=True):
-        if f.lead != x.layout.stack or f.split != x.layout.split or f.pad:
-            given = tuple(forms)
-            break
-    results = []
-    for t, layout, same in zip(types, layouts, uniform, strict=True):
-        same = same or (False,) * len(t.shape)
-        results.append((layout, same, kind_of(t, layout, same)))
-    return Decision(given, function, tuple(results), kernel)
-
-
-def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
-    """The layout of all operands of this rank, if they have one, and scalars can go with it."""
-    found: Layout | None = None
-    stack: Atoms | None = None
-    for x in operands:
-        mine = x.layout
-        if len(mine.split) != rank:
-            if mine.stack or stack:
-                return None
-            stack = ()
-        elif found is None:
-            if True in x.uniform or (mine.stack and stack is not None):
-                return None
-            found, stack = mine, mine.stack
-        elif True in x.uniform or (found is not mine and (
-                found.split != mine.split or found.stack != mine.stack)):
-            return None
-    return found
-
-
-def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
-           atoms: MeshAtoms, layout: Layout) -> Decision:
-    """What the general rules come to where operands are given as they are, in the layout of the
-    result or as scalars."""
-    whole = array_shape(layout, aval.shape, atoms.size)
-    rank = len(aval.shape)
-    given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
-    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
-    same = (False,) * rank
-    kind = kind_of(aval, layout, same)
-    dtype = kind.dtype
-    function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
-    kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
-    return Decision(None, function, ((layout, same, kind),), kernel)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],

@@ -15,6 +15,7 @@ take leading device dimensions.
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from ...ir.rules.factor import PASS, REDUCE
@@ -36,8 +37,7 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[st
         for d, factors in enumerate(dims):
             if factors and not uniform[d]:
                 axes = found.setdefault(factors[0], split[d])
-                if axes != split[d]:
-                    found[factors[0]] = common_suffix((axes, split[d]))
+                found[factors[0]] = _common_suffix(axes, split[d])
     orders: Orders = {}
     minor = _minor(rule)
     for f, order in found.items():
@@ -65,26 +65,14 @@ def _minor(rule: FactorRule) -> set[int]:
     return found
 
 
-def common_suffix(sequences: Sequence[Atoms]) -> Atoms:
-    """The longest common end of the sequences; () of none."""
-    if not sequences:
-        return ()
-    if all([s == sequences[0] for s in sequences]):
-        return sequences[0]
-    length = 0
-    for column in zip(*(reversed(s) for s in sequences), strict=False):
-        if any(a != column[0] for a in column):
-            break
-        length += 1
-    first = sequences[0]
-    return first[len(first) - length:]
+def _common_suffix(x: Atoms, y: Atoms) -> Atoms:
+    """The longest common end of both."""
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(x[::-1], y[::-1], strict=False))
+    return tuple([a for a, _ in same])[::-1]
 
 
 def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
-    start = len(order)
-    while start and order[start - 1] in allowed:
-        start -= 1
-    return order[start:]
+    return tuple(itertools.takewhile(allowed.__contains__, order[::-1]))[::-1]
 
 
 def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
@@ -105,27 +93,20 @@ def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Order
     return out
 
 
-def target_splits(rule: FactorRule, operands: Sequence[Value], orders: Orders
-                  ) -> list[tuple[Atoms, ...]]:
-    """For each operand the axes to have in place in each dimension."""
+def splits(values: Sequence[Sequence[Sequence[int]]], orders: Orders) -> list[tuple[Atoms, ...]]:
+    """For each operand or result, of which the factors of each dimension are given, the axes to
+    have in place in each."""
     return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
-            for dims in rule.operands[:len(operands)]]
-
-
-def result_splits(rule: FactorRule, orders: Orders) -> list[tuple[Atoms, ...]]:
-    return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
-            for dims in rule.results]
+            for dims in values]
 
 
 def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, makes_new: bool
                  ) -> list[tuple[bool, ...]]:
-    """For each result: along which dimensions all elements are the same; () if along none.
+    """For each result: along which dimensions all elements are the same.
 
     makes_new: whether the op repeats its operand along factors that no operand has.
     """
     count = len(operands)
-    if not makes_new and not any([True in x.uniform for x in operands]):
-        return [()] * len(rule.results)
 
     def flat(f: int) -> bool:
         if f in orders or rule.factors[f].kind != PASS:
@@ -140,11 +121,7 @@ def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, ma
 
 
 def folds_of(found: Sequence[Folds]) -> Mapping[str, frozenset[str]]:
-    """What all results of an equation allow."""
-    if not found:
-        return {}
-    if len(found) == 1 or not found[0]:
-        return found[0]
-    first, *rest = found
+    """What all results of an equation, several or none, allow."""
+    first, *rest = found or [{}]
     return {o: axes.intersection(*(other.get(o, NONE) for other in rest))
             for o, axes in first.items()}
