@@ -54,7 +54,7 @@ def storage_for_all(x: Any, data: np.ndarray | None, sharding: Sharding, coordin
 def _agreed(x: Any, data: np.ndarray, sharding: Sharding, processes: tuple[int, ...],
             coordinator: Coordinator) -> np.ndarray:
     """The value, which all processes must have given alike."""
-    call = _call("device_put", data, sharding, processes)
+    call = _call(data, sharding, processes)
     same = coordinator.same(call, data)
     if same is not None:
         return same
@@ -87,7 +87,7 @@ def _moved(x: ArrayImpl, sharding: Sharding, coordinator: Coordinator, lay_out: 
             "There is experimental support for cross-host transfers with different device sets, "
             "when input/output shardings have the same indices and layouts, in the TFRT TPU "
             "runtime only.")
-    call = _call("device_put", x, sharding, processes_of(source.device_assignment),
+    call = _call(x, sharding, processes_of(source.device_assignment),
                  getattr(source, "spec", source))
     (whole,) = coordinator.whole(
         call, [GlobalValue(x.storage, Slot(source, x.aval.shape, x.aval.dtype))])
@@ -96,10 +96,10 @@ def _moved(x: ArrayImpl, sharding: Sharding, coordinator: Coordinator, lay_out: 
     return lay_out(whole.data, sharding, source)
 
 
-def _call(name: str, x: Any, sharding: Sharding, processes: tuple[int, ...],
+def _call(x: Any, sharding: Sharding, processes: tuple[int, ...],
           source: Any = "the host") -> Call:
     value = f"{x.dtype}{list(x.shape)}"
     ids = [d.id for d in sharding.device_assignment]
-    return Call(f"`{name}`", (("values", value), ("sources", str(source)),
+    return Call("`device_put`", (("values", value), ("sources", str(source)),
                               ("shardings", f"{sharding} of devices {ids}")),
                 processes, capture())

@@ -28,7 +28,7 @@ from ..axes import MeshAtoms
 from ..devices import default_device
 from ..processes.coordinator import Coordinator, current_coordinator
 from ..storage import LocalBlocks, Stored, frozen
-from .array import ArrayImpl, place
+from .array import ArrayImpl, array_of, place
 from .blocks import PENDING_SUM
 from .global_transfer import check_reaches, storage_for_all
 from .host import aval_for, host_array
@@ -115,19 +115,14 @@ def put(x: Any, target: Target = None, *, may_alias: bool | None = None) -> Arra
     sharding = concrete_sharding(target)
     coordinator = current_coordinator()
     if isinstance(x, ArrayImpl):
-        if coordinator is not None:
-            if isinstance(target, Device):
-                check_reaches(x)
-            if not (sharding.is_fully_addressable and x.is_fully_addressable):
-                return _move_among_processes(x, sharding, may_alias, coordinator)
-        return _move(x, sharding, may_alias)
+        if coordinator is not None and isinstance(target, Device):
+            check_reaches(x)
+        return _move(x, sharding, may_alias, coordinator)
     data, weak = host_array(x, copy=may_alias is not True)
     check_fits(sharding, data.shape, "device_put args")
-    aval = aval_for(data.shape, data.dtype, weak, sharding)
-    if coordinator is not None and not sharding.is_fully_addressable:
-        held = storage_for_all(x, data, sharding, coordinator, _laid_out)
-        return ArrayImpl(aval, sharding, held, True)
-    return ArrayImpl(aval, sharding, _laid_out(data, sharding), True)
+    held = (_laid_out(data, sharding) if coordinator is None or sharding.is_fully_addressable
+            else storage_for_all(x, data, sharding, coordinator, _laid_out))
+    return array_of(data.shape, data.dtype, weak, sharding, held)
 
 
 def _formatted(x: Any, target: Format, may_alias: bool | None) -> ArrayImpl:
@@ -170,38 +165,25 @@ def check_fits(sharding: Sharding, shape: tuple[int, ...], what: str) -> None:
     sharding.shard_shape(shape)
 
 
-def _move(x: ArrayImpl, sharding: Sharding, may_alias: bool | None) -> ArrayImpl:
+def _move(x: ArrayImpl, sharding: Sharding, may_alias: bool | None,
+          coordinator: Coordinator | None) -> ArrayImpl:
     storage, aval = x.storage, x.aval
     if sharding is x.sharding and x.committed and may_alias is not False:
         return x
     check_fits(sharding, aval.shape, "device_put args")
-    new = aval_for(aval.shape, aval.dtype, aval.weak_type, sharding)
-    moved = storage
-    same_memory = sharding.memory_kind == x.sharding.memory_kind
-    if not (same_memory and sharding.is_equivalent_to(x.sharding, aval.ndim)):
+    if coordinator is not None and not sharding.is_fully_addressable:
+        data = x.value if x.is_fully_addressable else None
+        storage = storage_for_all(x, data, sharding, coordinator, _laid_out)
+    elif coordinator is not None and not x.is_readable:
+        raise NotImplementedError("Cannot reshard an input that is not fully addressable")
+    elif not (sharding.memory_kind == x.sharding.memory_kind
+              and sharding.is_equivalent_to(x.sharding, aval.ndim)):
         if isinstance(storage, LocalBlocks) or storage.lead:
-            moved = _laid_out(x.value, sharding)
+            storage = _laid_out(x.value, sharding)
         else:
-            moved = _laid_out(storage.data, sharding, x.sharding)
-    out = ArrayImpl(new, sharding, moved, True)
+            storage = _laid_out(storage.data, sharding, x.sharding)
+    out = array_of(aval.shape, aval.dtype, aval.weak_type, sharding, storage)
     return out.clone() if may_alias is False else out
-
-
-def _move_among_processes(x: ArrayImpl, sharding: Sharding, may_alias: bool | None,
-                          coordinator: Coordinator) -> ArrayImpl:
-    """`_move` where other processes own some of the devices, before or after."""
-    x.storage  # noqa: B018 - raises if deleted
-    if sharding is x.sharding and x.committed and may_alias is not False:
-        return x
-    check_fits(sharding, x.aval.shape, "device_put args")
-    aval = aval_for(x.aval.shape, x.aval.dtype, x.aval.weak_type, sharding)
-    if sharding.is_fully_addressable:
-        if not x.is_readable:
-            raise NotImplementedError("Cannot reshard an input that is not fully addressable")
-        return ArrayImpl(aval, sharding, _laid_out(x.value, sharding), True)
-    data = x.value if x.is_fully_addressable else None
-    return ArrayImpl(aval, sharding,
-                     storage_for_all(x, data, sharding, coordinator, _laid_out), True)
 
 
 def _laid_out(data: np.ndarray, sharding: Sharding, source: Sharding | None = None) -> Stored:
