@@ -54,11 +54,12 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
     return f"return [{', '.join(map(lines.slot, carry))}]"
 
 
-def scan_function(plan: Plan, head: int, carry: int) -> Callable[..., list[Any]] | None:
+def scan_function(plan: Plan, head: int, carry: int, copied: Sequence[int]
+                  ) -> Callable[..., list[Any]] | None:
     """The function of fixed arguments, carry, order, items and places.
 
-    head, carry: how many inputs of the body are of these kinds; the rest are items. Outputs behind
-    the carry go to places. None if the body is too long.
+    head, carry: how many inputs of the body are of these kinds; the rest are items. copied: numbers
+    of outputs that go to places. None if the body is too long.
     """
     if len(plan.calls) >= plans.LONG:
         return None
@@ -69,15 +70,14 @@ def scan_function(plan: Plan, head: int, carry: int) -> Callable[..., list[Any]]
     lines = Lines(w, plan.calls, plan.outputs, plan.constants, "v", fixed, carried)
     for slots, source in ((fixed, "head"), (carried, "carry")):
         _unpack(w, lines, slots, source)
-    copied = plan.outputs[carry:]
     if copied:
-        w.line("".join(f"y{n}, " for n in range(len(copied))) + "= places")
+        w.line("".join(f"y{n}, " for n in copied) + "= places")
     w.line(f"for i, {f'({lines.unpack(items)})' if items else '_'} in zip(order, each):")
     w.indent += "    "
     lines.write()
-    for n, s in enumerate(copied):
-        w.line(f"y{n}[i] = {lines.slot(s)}")
-    _carried(w, lines, carried, plan.outputs[:carry], copied)
+    for n in copied:
+        w.line(f"y{n}[i] = {lines.slot(plan.outputs[n])}")
+    _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied])
     w.indent = w.indent[:-4]
     w.line(_returned(lines, carried))
     return w.function("head, carry, order, each, places")

@@ -153,14 +153,29 @@ def plan_scan(p: Any, eqn: Equation) -> None:
     types = [v.aval for v in eqn.outvars[nk:]]
     shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
     dtypes = [storage_dtype(v.dtype) for v in types]
+    passed = [(c, a, b) for c, a, b in _carries_stacked_twice(planned, nc, nk) if outs[a] == outs[b]
+              and shapes[a] == shapes[b] and dtypes[a] == dtypes[b] and not outs[a].stack]
     run = scan_runner(body, check, nc, nk, len(mask_slot), length, params["reverse"], depths,
-                list(zip(shapes, dtypes, [len(t.stack) for t in made], strict=True)))
+                list(zip(shapes, dtypes, [len(t.stack) for t in made], strict=True)), passed)
     slots = [*mask_slot, *(x.slot for x in operands[:nc]),
              *(p.view(x, t.stack, t.split) for x, t in
                zip(operands[nc:nc + nk], layouts, strict=True)), *whole]
     results = p.plan.call_several(run, slots, len(eqn.outvars), eqn)
     for var, layout, slot in zip(eqn.outvars, (*layouts, *made), results, strict=True):
         p.bind(var, layout, slot)
+
+
+def _carries_stacked_twice(planned: PlannedBody, nc: int, nk: int) -> list[tuple[int, int, int]]:
+    """(c, a, b) where results a and b of each iteration are carry c as it was, and as it is after.
+    """
+    program = planned.planner.program
+    carries, results = program.invars[nc:nc + nk], program.outvars[nk:]
+    found = []
+    for c, after in enumerate(program.outvars[:nk]):
+        if carries[c] in results and after in results and after is not carries[c]:
+            found.append((c, results.index(carries[c]), results.index(after)))
+    taken: set[int] = set()
+    return [f for f in found if taken.isdisjoint(f[1:]) and not taken.update(f[1:])]
 
 
 # -- while -----------------------------------------------------------------------------------------

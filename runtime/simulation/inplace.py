@@ -37,7 +37,8 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[st
         for d, factors in enumerate(dims):
             if factors and not uniform[d]:
                 axes = found.setdefault(factors[0], split[d])
-                found[factors[0]] = _common_suffix(axes, split[d])
+                if axes != split[d]:
+                    found[factors[0]] = _common_suffix(axes, split[d])
     orders: Orders = {}
     minor = _minor(rule)
     for f, order in found.items():
@@ -107,6 +108,8 @@ def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, ma
     makes_new: whether the op repeats its operand along factors that no operand has.
     """
     count = len(operands)
+    if not makes_new and not any([True in x.uniform for x in operands]):
+        return [(False,) * len(dims) for dims in rule.results]
 
     def flat(f: int) -> bool:
         if f in orders or rule.factors[f].kind != PASS:

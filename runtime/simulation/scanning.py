@@ -21,12 +21,17 @@ Arrays = list[Any]
 
 
 def scan_runner(body: LoopBody, check: Guard | None, nc: int, nk: int, masks: int, length: int,
-          reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]]
-          ) -> Callable[..., Arrays]:
+          reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]],
+          passed: Sequence[tuple[int, int, int]] = ()) -> Callable[..., Arrays]:
     """The function of mask, constants, carry and items. depths: where the items' dimension is.
 
     results: of what iterations give, shape and dtype of all together, and where the dimension is.
+    passed: (carry, result, result), where the one result is the carry that an iteration is given
+    and the other one that which it gives: all but one of their items are the same memory.
     """
+    twice = {a for _, a, _ in passed}
+    pairs = {k for _, *both in passed for k in both}
+    numbers = [i for i in range(len(results)) if i not in twice]
     iterations = 0
     loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
 
@@ -34,7 +39,13 @@ def scan_runner(body: LoopBody, check: Guard | None, nc: int, nk: int, masks: in
         nonlocal iterations
         head = arrays[:masks + nc]
         carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
-        ys: Arrays = [empty(shape, dtype) for shape, dtype, _ in results]
+        ys: Arrays = [None if k in pairs else empty(shape, dtype)
+                      for k, (shape, dtype, _) in enumerate(results)]
+        for c, a, b in passed:
+            shape, dtype, _ = results[b]
+            both = empty((length + 1, *shape[1:]), dtype)
+            ys[a], ys[b] = (both[1:], both[:-1]) if reverse else (both[:-1], both[1:])
+            both[-1 if reverse else 0] = carry[c]
         if not length:
             return [*carry, *ys]
         if check is not None:
@@ -44,22 +55,23 @@ def scan_runner(body: LoopBody, check: Guard | None, nc: int, nk: int, masks: in
                  for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
         places = [np.moveaxis(y, depth, 0) if depth else y
                   for y, (_, _, depth) in zip(ys, results, strict=True)]
+        rest = [(places[i], nk + i) for i in numbers]
         order = range(length - 1, -1, -1) if reverse else range(length)
         each = zip(*items, strict=True) if items else itertools.repeat(())
         iterations += length
         if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
             if not loops:
-                loops.append(scan_function(body.plan, len(head), nk))
+                loops.append(scan_function(body.plan, len(head), nk, [nk + i for i in numbers]))
             loop = loops[0]
             if loop is not None:
-                carry = loop(head, carry, order, each, places)
+                carry = loop(head, carry, order, each, [y for y, _ in rest])
                 return [*carry, *ys]
         step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.call_by_call
         for i, here in zip(order, each, strict=False):
             out = step([*head, *carry, *here])
             carry = out[:nk]
-            for y, item in zip(places, out[nk:], strict=True):
-                y[i] = item
+            for y, number in rest:
+                y[i] = out[number]
         return [*carry, *ys]
 
     return run

@@ -117,6 +117,16 @@ def test_a_scan_does_not_stack_what_its_derivative_can_compute(monkeypatch):
     assert sorted(stacks) == [(8, 64, 64), (8, 512, 1), *[(8, 512, 64)] * 3]
 
 
+def test_a_carry_that_is_stacked_before_and_after_is_one_array(monkeypatch):
+    stacks = stacked(monkeypatch)
+    for f in (recurrence, backwards):
+        with st.set_mesh(MESH):
+            w, xs = CASES["recurrence"][1]()
+            st.jit(st.grad(f))(w, xs)
+        assert stacks == [(17, 256, 64)]
+        stacks.clear()
+
+
 def test_a_group_writes_over_an_operand_that_nobody_else_reads(monkeypatch):
     made = []
     original = tiled_fusion.empty
