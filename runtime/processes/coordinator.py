@@ -124,10 +124,6 @@ class Coordinator(abc.ABC):
             ) -> Sequence[Storage]:
         """The results of a program of which every process gives the blocks that it owns."""
 
-    def barrier(self, call: Call) -> None:
-        """Return when all processes of the group are here."""
-        self.all_gather(call, None)
-
 
 class _Thread(threading.local):
     coordinator: Coordinator | None = None     # of every thread that no scope gave another
