@@ -72,6 +72,8 @@ class _Plan(NamedTuple):
         """How many times as long a step takes on the hardware as by another plan, at least:
         whether exchanges overlap with computation, or nothing does. Up to `most` it may be less.
         """
+        if self.local is other.local:
+            return 1.0
         topology = Topology.of(self.objective.hardware, self.local.mesh.shape)
         own, others = (sum(_schedule.totals(p.local, topology)) for p in (self, other))
         one_by_one = own / max(others, 1e-18)
@@ -141,7 +143,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
                 weight=weight, no_repeats=True)))
     if large:
         xla = plan(objective._replace(name="xla"))
-        if _exchanges(taken) != _exchanges(xla):
+        if xla.local is not local and _exchanges(taken) != _exchanges(xla):
             taken = _shorter_or_lighter(taken, xla, grows)
     if large and not repeats:       # with blocks that count more, computation is seldom repeated
         weighed = plan(objective._replace(weight=WEIGHTS[0], no_repeats=True))
@@ -224,6 +226,8 @@ def plans_made(local: Program, objective: Objective) -> int:
 def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
     """Of two plans the one whose steps are shorter; where devices hold more, in proportion to it.
     """
+    if own.local is other.local:
+        return own
     most = min(1.0, MAX_PEAK_RATIO * other.peak / max(own.peak, 1)) if grows else 1.0
     return own if own.longer_than(other, most) <= most else other
 
