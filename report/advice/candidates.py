@@ -6,7 +6,8 @@ axes left out, on another dimension, others in their place, or as the other side
 is changed where it is decided: an argument in its sharding, a constraint in its spec, a result in
 out_shardings, any other value by a constraint after its equation. Those come first whose value is
 behind collectives that take long (charges.py); a first candidate of a value counts more than its
-second. Whether a candidate helps is not judged here.
+second. Before them come changes after which arguments agree along what can only be split together
+(freedoms.py). Whether a candidate helps is not judged here.
 """
 from __future__ import annotations
 
