@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from ...ir.program import Program
@@ -158,7 +159,7 @@ class LayoutTable:
                         gain = gain if gain < back else back
                         ranked.append((gain + there, n, gain))
             if len(ranked) > 1:
-                ranked.sort()
+                ranked.sort(key=itemgetter(0))          # numbers depend on earlier programs
             share = share_of(first) + share_of(second)
             found = self.memo[key] = (*(((DEFERRED, share),) if share < WHOLE_SHARE else ()),
                                       *[(n, gain) for _, n, gain in ranked[:MOST_PREFERRED]])
