@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.kernels.extremes import BY_ROWS
 from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call
@@ -29,18 +30,8 @@ def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
     (step,) = recording.steps
     if step.kind != CALL or not all(type(v) is int for v in step.operands):
         return None
-    return _NAMED.get(step.function, step.function), tuple(call.inputs[v] for v in step.operands)
-
-
-def _maximum(x: Any, y: Any, out: Any) -> Any:
-    return np.maximum(x, y, out=out)
-
-
-def _minimum(x: Any, y: Any, out: Any) -> Any:
-    return np.minimum(x, y, out=out)
-
-
-_NAMED = {np.maximum: _maximum, np.minimum: _minimum}   # numpy warns of an `out` that has no name
+    # numpy warns of an `out` that has no name here.
+    return BY_ROWS.get(step.function, step.function), tuple(call.inputs[v] for v in step.operands)
 
 
 def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int],

@@ -38,6 +38,7 @@ from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
+WIDER = 2                       # times BLOCK where threads share them, which wait between calls
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
 LOOP = 1 << 9                   # elements of a row from which it is not worth a copy
@@ -99,7 +100,8 @@ class Blocked:
         self._threads = 1 if any([hasattr(step.function, "elementwise") for k in self._kernels
                                   for step in k.recording.steps]    # type: ignore[union-attr]
                                  ) else share_count(sum(elements))
-        self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
+        block = BLOCK if self._threads == 1 else WIDER * BLOCK
+        self._size = min(rows, max(1, block * rows // max(elements, default=1)))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
         loop = min([n for k, its in zip(self._kernels, forms, strict=True)
@@ -219,7 +221,7 @@ class _Group:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.rows: list[int] = []
-        self.made, self.sums = set[int](), False
+        self.made = set[int]()
 
     def join(self, call: Call, kernel: Kernel) -> bool:
         """Add a call, if it treats rows apart as the others do, and theirs stay as long."""
@@ -234,7 +236,6 @@ class _Group:
         self.rows = rows
         self.calls.append(call)
         self.made.update(call.outputs)
-        self.sums |= any([step.kind == REDUCE for step in kernel.recording.steps])  # type: ignore
         return True
 
     def fused(self, readers: Any) -> list[Call]:
@@ -290,8 +291,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
         waits = not late.isdisjoint(call.inputs)
         reads = waits or not group.made.isdisjoint(call.inputs)
         if kernel is None or call.several or call.changes:
-            # A group with sums goes on behind what is made of constants, which is done before.
-            if (group.sums and known.issuperset(call.inputs) and call.eqn is not None
+            # A group goes on behind what is made of constants, which is done before.
+            if (known.issuperset(call.inputs) and call.eqn is not None
                     and not call.eqn.op.effect and not call.eqn.op.subprograms):
                 known.update(call.outputs)
             else:
