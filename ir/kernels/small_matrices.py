@@ -7,8 +7,12 @@ the cache.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ..support.buffer_pool import empty
 
 LARGEST = 32                    # rows and columns from which LAPACK is faster
 PIECE = 1 << 16                 # elements at a time
@@ -27,25 +31,35 @@ def _pieces(a: np.ndarray) -> Iterator[slice]:
 
 
 def _stack_last(a: np.ndarray) -> np.ndarray:
-    return a.transpose(1, 2, 0).copy()
+    """The matrices with the stack last, in rows that are a little longer: of 4,096 bytes, all would
+    be in the same few lines of the cache."""
+    count, rows, columns = a.shape
+    out = empty((rows, columns, count | 16), a.dtype)[..., :count]
+    np.copyto(out, a.transpose(1, 2, 0))
+    return out
 
 
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """L and U in one, and the row that each was exchanged with, as LAPACK's getrf gives them."""
-    packed, pivots = np.empty_like(a, order="C"), np.empty((len(a), min(a.shape[1:])), np.int32)
+    packed, pivots = empty(a.shape, a.dtype), np.empty((len(a), min(a.shape[1:])), np.int32)
     for part in _pieces(a):
         x = _stack_last(a[part])
-        flat, row = x.reshape(-1), np.arange(x[0].size).reshape(x[0].shape)
+        size = x.strides[0] // x.itemsize
+        flat = as_strided(x, (len(x) * size,), (x.itemsize,))
+        row = np.arange(size).reshape(x.shape[1], -1)[:, :x.shape[2]]
         for i in range(pivots.shape[1]):
             column = x[i:, i]
-            size = np.abs(np.real(column)) + np.abs(np.imag(column)) if a.dtype.kind == "c" else (
-                np.abs(column))
-            p = size.argmax(0) + i
+            length = np.abs(np.real(column)) + np.abs(np.imag(column)) if (
+                a.dtype.kind == "c") else np.abs(column)
+            p = length.argmax(0) + i
             pivots[part, i] = p
-            at = p * row.size + row                     # by numbers of elements: in a third
-            exchanged = flat[at]
-            flat[at] = x[i]
-            x[i] = exchanged
+            moved: Any = np.flatnonzero(p != i)
+            if 2 * len(moved) > len(p):
+                moved = slice(None)
+            at = p[moved] * size + row[:, moved]        # by numbers of elements: in a third
+            exchanged = flat.take(at)
+            flat[at] = x[i][:, moved]
+            x[i][:, moved] = exchanged
             below = x[i + 1:, i]
             below /= np.where(x[i, i] == 0, x.dtype.type(1), x[i, i])   # it is singular
             x[i + 1:, i + 1:] -= below[:, None] * x[i, i + 1:]
@@ -55,7 +69,7 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -> np.ndarray:
     """The solutions of a x = b, of which the upper or the lower triangle of `a` is read."""
-    out = np.empty_like(b, order="C")
+    out = empty(b.shape, b.dtype)
     for part in _pieces(a if a.size >= b.size else b):
         t, x = _stack_last(a[part]), _stack_last(b[part])
         for i in range(a.shape[1]) if lower else reversed(range(a.shape[1])):
@@ -63,5 +77,21 @@ def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: b
                 x[i] /= t[i, i]
             rest = slice(i + 1, None) if lower else slice(i)
             x[rest] -= t[rest, i][:, None] * x[i]
+        out[part] = x.transpose(2, 0, 1)
+    return out
+
+
+def cholesky(a: np.ndarray) -> np.ndarray:
+    """Lower factors, of which the lower triangles of `a` are read; NaN where there is none."""
+    out = empty(a.shape, a.dtype)
+    for part in _pieces(a):
+        x = _stack_last(a[part])
+        for i in range(len(x)):
+            pivot, column = x[i, i].real, x[i:, i]
+            column /= np.sqrt(np.where(pivot > 0, pivot, np.nan))
+            below = column[1:]
+            x[i + 1:, i + 1:] -= below[:, None] * below.conj()
+            x[i, i + 1:] = 0
+        x[:, :, np.isnan(x[-1, -1])] = np.nan           # as all pivots behind one that is none
         out[part] = x.transpose(2, 0, 1)
     return out
