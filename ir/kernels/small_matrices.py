@@ -10,12 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
-
-from ..support.buffer_pool import empty
 
 LARGEST = 32                    # rows and columns from which LAPACK is faster
-PIECE = 1 << 16                 # elements at a time
+PIECE = 1 << 17                 # elements at a time
 
 
 def is_small(*stacks: np.ndarray) -> bool:
@@ -34,19 +31,18 @@ def _stack_last(a: np.ndarray) -> np.ndarray:
     """The matrices with the stack last, in rows that are a little longer: of 4,096 bytes, all would
     be in the same few lines of the cache."""
     count, rows, columns = a.shape
-    out = empty((rows, columns, count | 16), a.dtype)[..., :count]
+    out = np.empty((rows, columns, count | 16), a.dtype)[..., :count]
     np.copyto(out, a.transpose(1, 2, 0))
     return out
 
 
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """L and U in one, and the row that each was exchanged with, as LAPACK's getrf gives them."""
-    packed, pivots = empty(a.shape, a.dtype), np.empty((len(a), min(a.shape[1:])), np.int32)
+    packed, pivots = np.empty_like(a, order="C"), np.empty((len(a), min(a.shape[1:])), np.int32)
     for part in _pieces(a):
         x = _stack_last(a[part])
-        size = x.strides[0] // x.itemsize
-        flat = as_strided(x, (len(x) * size,), (x.itemsize,))
-        row = np.arange(size).reshape(x.shape[1], -1)[:, :x.shape[2]]
+        flat, size = x.base.reshape(-1), x.base[0].size
+        row = np.arange(size).reshape(x.base[0].shape)[:, :x.shape[2]]
         for i in range(pivots.shape[1]):
             column = x[i:, i]
             length = np.abs(np.real(column)) + np.abs(np.imag(column)) if (
@@ -69,7 +65,7 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -> np.ndarray:
     """The solutions of a x = b, of which the upper or the lower triangle of `a` is read."""
-    out = empty(b.shape, b.dtype)
+    out = np.empty_like(b, order="C")
     for part in _pieces(a if a.size >= b.size else b):
         t, x = _stack_last(a[part]), _stack_last(b[part])
         for i in range(a.shape[1]) if lower else reversed(range(a.shape[1])):
@@ -83,7 +79,7 @@ def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: b
 
 def cholesky(a: np.ndarray) -> np.ndarray:
     """Lower factors, of which the lower triangles of `a` are read; NaN where there is none."""
-    out = empty(a.shape, a.dtype)
+    out = np.empty_like(a, order="C")
     for part in _pieces(a):
         x = _stack_last(a[part])
         for i in range(len(x)):
