@@ -29,9 +29,9 @@ import numpy as np
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
+from ...ir.support.threads import in_parallel, share_count
 from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import CALL, REDUCE, REPEAT, VIEWS, Kernel, Recording
-from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
 from .half_floats import kept_wide
 from .tiling import Form, Forms, cuts

@@ -14,7 +14,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.support import buffer_pool as pool
-from shardtrace.runtime import threads
+from shardtrace.ir.support import threads
 from shardtrace.runtime.calls.symbolic import Kernel, record
 from shardtrace.runtime.plans import generated, tiled_fusion
 from shardtrace.runtime.plans.tiling import forms_of
