@@ -6,7 +6,7 @@
 Needs JAX with that device. Each program runs by the engine `jax`, its arrays lie on the device, and
 calls follow each other without waiting, so that what starting a call takes does not count where a
 program takes longer than that. The model counts peak rates; devices reach about 0.8 of these.
-`tests/golden/h100_times.json` has what was measured on an H100.
+`tests/golden/` has what was measured on an H100 and an H200 (h100_times.json, h200_times.json).
 """
 from __future__ import annotations
 

@@ -103,6 +103,18 @@ class Emitting:
                          dimension_numbers=numbers, slice_sizes=sizes, unique_indices=False,
                          indices_are_sorted=False, mode=GatherScatterMode.CLIP, fill_value=None)
 
+    def elements(self, x: Atom, dim: int, places: Atom) -> Atom:
+        """The element of `x` at the place along a dimension that `places` has for each of the
+        others; all of them inside.
+        """
+        shape = places.aval.shape
+        others = tuple(d for d in range(len(shape) + 1) if d != dim)
+        numbers = GatherDimensionNumbers((), (dim,), (dim,), others, tuple(range(len(shape))))
+        return self.call("gather", x, self.broadcast(places, (*shape, 1), range(len(shape))),
+                         dimension_numbers=numbers, slice_sizes=(1,) * len(x.aval.shape),
+                         unique_indices=False, indices_are_sorted=False,
+                         mode=GatherScatterMode.PROMISE_IN_BOUNDS, fill_value=None)
+
     def clamped(self, x: Atom, highest: int) -> Atom:
         """An int32 value moved into 0 .. highest."""
         return self.call("clamp", literal(0, INT32), x, literal(max(highest, 0), INT32))

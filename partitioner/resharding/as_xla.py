@@ -12,6 +12,7 @@ from ..choice.local_rule import LocalRule
 from ..cost.prices import Prices
 from ..factors import rule_info
 from ..propagation.resolved_types import typed
+from ..redistribution.effects import tile_count
 from ..redistribution.steps_of_xla import steps
 from .reshards import resharded
 
@@ -70,7 +71,9 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
         layout = cut
         yield typed(target, mesh, layout, left)
     for entries in steps(mesh, layout, target.entries)[:-1]:
-        yield typed(target, mesh, entries, left)
+        if all([n % tile_count(mesh, axes) == 0
+                for n, axes in zip(target.shape, entries, strict=True)]):      # XLA would pad
+            yield typed(target, mesh, entries, left)
 
 
 def _summed(maker: Equation) -> list[tuple[str, ...]]:

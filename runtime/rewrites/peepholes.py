@@ -37,6 +37,8 @@ def _of_part(m: Match) -> Atom | None:
     """The exchange of the part that a slice cuts out of an exchange of parts end to end."""
     done, d, begin = m.done, m.d, 0
     exchange, shape = m.maker(done), done.aval.shape
+    if shape[d] != m.packed.aval.shape[d]:          # blocks of devices, of all parts each
+        return None
     place, cut = (m.start_indices[d], m.limit_indices[d]), m.eqn.outvars[0].aval.shape
     if exchange is None or shape[:d] != cut[:d] or shape[d + 1:] != cut[d + 1:]:
         return None

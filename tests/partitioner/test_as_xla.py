@@ -124,6 +124,12 @@ def test_layouts_on_the_way(source: Any, target: Any, way: Any) -> None:
     assert list(steps(mesh, source, target)) == way
 
 
+def test_layouts_on_the_way_that_would_need_padding_are_passed_by() -> None:
+    found = plan(lambda a, b: jnp.minimum(b, a / b), GRID, ((4, 4), P(None, "x")),
+                 ((4, 4), P("x", "y")), out=P("x", "y"))
+    assert found == ["collective-permute x,y:(1)2,y:(2)2"]
+
+
 def test_what_a_loop_carries_for_nothing_is_dropped() -> None:
     def f(w: Any, xs: Any) -> Any:
         def body(carry: Any, x: Any) -> Any:

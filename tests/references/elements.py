@@ -110,13 +110,14 @@ def quotient(x: Array, y: Array) -> Array:
 
 
 def power(x: Array, y: Array) -> Array:
-    """An integer exponent of a float becomes a float32. That of 1/2 is no root at -inf and -0."""
+    """An integer exponent of a float becomes a float32. That of 1/2 is no root at -inf and -0.
+    A complex power of 0 that is not real is no number."""
     if x.dtype.kind in "iu":
         return each(lambda x, y, dtype: wrapped(x ** y, dtype) if y >= 0 else 0)(x, y)
     whole = y.dtype.kind in "iu" and x.dtype.kind != "c"
     out = np.power(wide(x), wide(y.astype(np.float32) if whole else y))
     if x.dtype.kind == "c":
-        return out
+        return np.where((x == 0) & (y.imag != 0), np.nan + 1j * np.nan, out)
     return np.where((y == 0.5) & ((x == 0) | np.isneginf(x)), np.abs(wide(x)), out)
 
 

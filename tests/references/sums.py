@@ -115,10 +115,12 @@ def ragged_dot_general(x: Array, y: Array, sizes: Array, *, ragged_dot_dimension
     (contracting, batch) = numbers.dot_dimension_numbers
     (ragged,) = numbers.lhs_ragged_dimensions
     if batch[0]:            # group sizes may differ from one example to the next
-        (left,), (right,) = batch
+        (left, *_), (right, *_) = batch
+        inside = [tuple(tuple(d - (d > b[0]) for d in dims[first:])
+                        for dims, b in zip(of, batch, strict=True))
+                  for of, first in ((contracting, 0), (batch, 1))]
         fewer = numbers._replace(
-            dot_dimension_numbers=(tuple(tuple(d - (d > b[0]) for d in dims) for dims, b in
-                                         zip(contracting, batch, strict=True)), ((), ())),
+            dot_dimension_numbers=tuple(inside),
             lhs_ragged_dimensions=(ragged - (ragged > left),),
             rhs_group_dimensions=tuple(d - (d > right) for d in numbers.rhs_group_dimensions))
         count = x.shape[left]

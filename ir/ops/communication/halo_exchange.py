@@ -71,7 +71,10 @@ class Rows:
     def masked(self, fill: Any, valid: tuple[int, int]) -> Atom:
         """The rows, with `fill` (a rank-0 atom) in place of those that are not source rows
         `valid[0]` to `valid[1]` (not included)."""
-        out, shape = self.out, self.x.aval.shape
+        out, shape, plan = self.out, self.x.aval.shape, self.plan
+        last = (self.devices - 1) * plan.step + plan.offset + self.count
+        if valid[0] <= plan.offset and last <= valid[1]:
+            return self.x
         places = out.call("add", out.iota((self.count,), 0),
                           out.broadcast(self.first, (self.count,), ()))
         places = out.minus(places, literal(valid[0], INT32))

@@ -317,7 +317,7 @@ def _localize(context: LocalizeContext) -> list[Any]:
         return context.emit(gather_p, [operand, indices], params)
     fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
     own = own_windows(out, context, indices, n, context.params["slice_sizes"],
-                      params["slice_sizes"], split, fills)
+                      params["slice_sizes"], split, not fills, fills)
     found = context.emit(gather_p, [operand, own.indices], {
         **params, "mode": GatherScatterMode.CLIP, "fill_value": None,
         "dimension_numbers": own.numbers, "slice_sizes": own.sizes, "indices_are_sorted": False})[0]

@@ -219,8 +219,9 @@ def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
         split = split_dims(context, n.as_gather(), windows)
         if split:
             sizes = slice_sizes_of(context.local_operand_shapes[0], updates.aval.shape, n)
-            fills = params["mode"] not in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
-            own = own_windows(out, context, indices, n.as_gather(), windows, sizes, split, fills)
+            clips = params["mode"] in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
+            own = own_windows(out, context, indices, n.as_gather(), windows, sizes, split, clips,
+                              False)
             mine = own.mine
             if own.outside is not None:
                 mine = out.call("and", mine, out.call("not", own.outside))

@@ -55,11 +55,12 @@ class OwnWindows:
 
 def own_windows(out: Emitting, context: LocalizeContext, indices: Atom,
                 n: GatherDimensionNumbers, whole_sizes: Shape, sizes: Shape,
-                split: dict[int, Axes], fills: bool) -> OwnWindows:
+                split: dict[int, Axes], clips: bool, tells: bool) -> OwnWindows:
     """The windows of an operand whose dimensions `split` are blocks.
 
-    whole_sizes, sizes: of windows, in the whole operand and in the block. fills: whether windows
-    that are not inside of it are to be found.
+    whole_sizes, sizes: of windows, in the whole operand and in the block. clips: whether windows
+    that are not inside of it are moved there. tells: or whether they are told from those of other
+    blocks.
     """
     whole, block = context.operand_types[0].shape, context.local_operand_shapes[0]
     windows = window_dims(len(whole), n.collapsed_slice_dims, n.operand_batching_dims)
@@ -78,12 +79,15 @@ def own_windows(out: Emitting, context: LocalizeContext, indices: Atom,
         else:
             column = out.full(0, (*queries, 1), INT32)
         highest = whole[d] - whole_sizes[d]
-        if fills:
+        # else what is outside of the whole is in no block either
+        moves = clips or tells or d not in split or whole_sizes[d] > 1
+        if moves and not clips:
             off = out.call("or", out.call("lt", column, out.full(0, column.aval.shape, INT32)),
                            out.call("gt", column, out.full(highest, column.aval.shape, INT32)))
             off = out.broadcast(off, shape, front)
             outside = off if outside is None else out.call("or", outside, off)
-        column = out.call("clamp", literal(0, INT32), column, literal(highest, INT32))
+        if moves:
+            column = out.call("clamp", literal(0, INT32), column, literal(highest, INT32))
         column = out.broadcast(column, shape, front)
         if d in rows:
             column = out.call("add", column, out.iota(shape, len(queries) + rows.index(d)))

@@ -76,8 +76,7 @@ def _writable(x: np.ndarray) -> np.ndarray:
     return np.asarray(_Data(x, {**interface, "data": (interface["data"][0], False)}))
 
 
-def _position_localize(op: Callable[[], Op], extreme: str
-                       ) -> Callable[[LocalizeContext], list[Any]]:
+def _position_localize(op: Callable[[], Op]) -> Callable[[LocalizeContext], list[Any]]:
     """Of the best element of each block and its position, the best: ties go to the first block."""
     def localize(context: LocalizeContext) -> list[Any]:
         out = Emitting(context)
@@ -87,7 +86,7 @@ def _position_localize(op: Callable[[], Op], extreme: str
         axes = context.axes_of_factor.get(context.rule.operands[0][axis][0], ())
         if not axes:
             return [place]
-        best = out.call(extreme, operand, axes=(axis,))
+        best = out.elements(operand, axis, place)
         offset = context.block_offset(axes, context.local_operand_shapes[0][axis])
         shape = place.aval.shape
         place = out.call("add", place, out.broadcast(
@@ -108,18 +107,18 @@ def _position_samples(reference: Any) -> Callable[[], list[Sample]]:
         for dtype in (F32, I32) for axis in (0, 1)]
 
 
-def _extremal_position(name: str, doc: str, function: Any, ufunc: np.ufunc, reduction: str) -> Op:
+def _extremal_position(name: str, doc: str, function: Any, ufunc: np.ufunc) -> Op:
     return declare_reduction(
         name, doc, name, infer=_position_infer, pending="indexed",
         jvp="zero",
         evaluate=_position(function, ufunc),
-        localize=_position_localize(lambda: OPS[name], reduction),
+        localize=_position_localize(lambda: OPS[name]),
         samples=_position_samples(function))
 
 
 argmax_p = _extremal_position(
     "argmax", "The first position of the maximum (or of NaN) along `axes`, which is one.",
-    np.argmax, np.maximum, "reduce_max")
+    np.argmax, np.maximum)
 argmin_p = _extremal_position(
     "argmin", "The first position of the minimum (or of NaN) along `axes`, which is one.",
-    np.argmin, np.minimum, "reduce_min")
+    np.argmin, np.minimum)

@@ -76,6 +76,18 @@ def test_those_that_may_be_left_out_are_those_of_the_pipelines_that_are_not_need
     assert list(CASES) == [step.name for step in EXECUTION][1:]
 
 
+def test_parts_that_are_gathered_along_their_dimension_are_gathered_together():
+    """What was all of a part lies in pieces then."""
+    mesh = st.make_mesh((2,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
+    with st.set_mesh(mesh):
+        x = st.device_put(np.arange(1.0, 3.0, dtype=np.float32), st.P("x"))
+
+        def f(x):
+            whole = st.sharding.reshard(jnp.pad(x, (0, 2)), st.P())
+            return whole.at[0].max(whole[0] + 4)
+        np.testing.assert_array_equal(st.jit(f)(x), [5, 2, 0, 0])
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_changes_its_program_and_no_result(name):
     f, *args = CASES[name]
