@@ -1,7 +1,8 @@
 """`numpy.maximum` and `minimum` of an array and a number.
 
 numpy compares many elements at once where both operands lie in memory, and one after the other,
-five times as long, where one of them is a number. So the number is repeated for a row of the array.
+five times as long, where one of them is a number. So the number is repeated for a row
+of the array.
 """
 from __future__ import annotations
 
@@ -9,28 +10,30 @@ from typing import Any
 
 import numpy as np
 
-FEWEST = 1 << 12                # elements from which a row of the number pays
-_SHORTEST = 1 << 6              # elements of such a row
+FEWEST = 1 << 12                # elements from which a row of the number pays, and of a row
+_SHORTEST = 1 << 6              # elements of a row of an array that cannot be cut into such
 
 
 def _by_rows(ufunc: np.ufunc) -> Any:
     def function(x: Any, y: Any, out: np.ndarray | None = None) -> Any:
-        if getattr(y, "size", 0) == 1:
-            y = _row(y, x)
-        elif getattr(x, "size", 0) == 1:
-            x = _row(x, y)
-        return ufunc(x, y, out=out)
+        first = getattr(x, "size", 0) == 1
+        number, array = (x, y) if first else (y, x)
+        if getattr(number, "size", 0) != 1 or getattr(array, "size", 0) < FEWEST or (
+                number.ndim > array.ndim):
+            return ufunc(x, y, out=out)
+        flat, to = array, out
+        if array.size % FEWEST == 0 and array.flags.c_contiguous and (
+                out is None or out.flags.c_contiguous):
+            flat, to = array.reshape(-1, FEWEST), None if out is None else out.reshape(-1, FEWEST)
+        n = flat.shape[-1]
+        if n < _SHORTEST:
+            return ufunc(x, y, out=out)
+        row = np.empty(n, number.dtype)
+        row.fill(number.item())
+        found = ufunc(*((row, flat) if first else (flat, row)), out=to)
+        return found.reshape(array.shape) if out is None else out
     function.__name__ = ufunc.__name__
     return function
-
-
-def _row(number: Any, beside: Any) -> Any:
-    """The number as long as the last dimension, or as it is."""
-    if beside.size < FEWEST or beside.shape[-1] < _SHORTEST or number.ndim > beside.ndim:
-        return number
-    row = np.empty(beside.shape[-1], number.dtype)
-    row.fill(number.item())
-    return row
 
 
 maximum, minimum = _by_rows(np.maximum), _by_rows(np.minimum)

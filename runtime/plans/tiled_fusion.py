@@ -34,6 +34,7 @@ from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import CALL, REDUCE, REPEAT, VIEWS, Kernel, Recording
 from .generated import Lines, Writer, inlined
 from .half_floats import kept_wide
+from .in_place import lent
 from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
@@ -100,8 +101,8 @@ class Blocked:
         self._threads = 1 if any([hasattr(step.function, "elementwise") for k in self._kernels
                                   for step in k.recording.steps]    # type: ignore[union-attr]
                                  ) else share_count(sum(elements))
-        block = BLOCK if self._threads == 1 else WIDER * BLOCK
-        self._size = min(rows, max(1, block * rows // max(elements, default=1)))
+        wide = rows * BLOCK * (1 if self._threads == 1 else WIDER)
+        self._size = min(rows, max(1, wide // max(elements, default=1)))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
         loop = min([n for k, its in zip(self._kernels, forms, strict=True)
@@ -143,15 +144,14 @@ class Blocked:
         return found
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        rows, count = self._rows, len(self._operands)
+        rows, threads, size = self._rows, self._threads, self._size
         given = [x.reshape(form.of(rows)) if form.shape or form.is_rows else x
                  for x, form in zip(arrays, self._operands, strict=True)]
         over = {j: arrays[o] for j, o in self._overwritten.items() if arrays[o].flags.carray}
-        made = [self._kernels[s - count] for s in self._results]
+        made = [self._kernels[s - len(self._operands)] for s in self._results]
         results = [over[j].view(kernel.dtypes[-1]) if j in over
                    else empty(kernel.shapes[-1], kernel.dtypes[-1])
                    for j, kernel in enumerate(made)]
-        threads, size = self._threads, self._size
         memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
         starts = iter(range(0, rows, size))
 
@@ -197,7 +197,7 @@ class Blocked:
         calls, results = kept_wide(calls, self._results)
         w = Writer()
         memory = {s: f"o{j}" for j, s in enumerate(results)}
-        lines = Lines(w, calls, results, {}, memory=memory)
+        lines = Lines(w, calls, results, {}, memory=lent(calls, memory, w.name))
         w.line(lines.unpack(range(len(self._operands))) + "= arguments")
         w.line(", ".join(memory.values()) + ", = memory")
         lines.write()

@@ -237,7 +237,7 @@ def test_large_arrays_on_eight_devices():
 
 
 def test_an_error_in_a_block_names_the_equation(tiny, monkeypatch):
-    def broken(*args):
+    def broken(*args, out=None):
         raise FloatingPointError("broken")
     monkeypatch.setattr(tiled_fusion, "_in_block", lambda kernel, forms, rows: with_ufunc(
         original(kernel, forms, rows), broken))
