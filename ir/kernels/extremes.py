@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-FEWEST = 1 << 12                # elements from which a row of the number pays, and of a row
-_SHORTEST = 1 << 6              # elements of a row of an array that cannot be cut into such
+FEWEST = 1 << 14                # elements from which a row of the number pays
+_ROW = 1 << 12                  # elements of such a row
+_SHORTEST = 1 << 6              # elements of a row of an array that cannot be cut so
 
 
 def _by_rows(ufunc: np.ufunc) -> Any:
@@ -22,9 +23,9 @@ def _by_rows(ufunc: np.ufunc) -> Any:
                 number.ndim > array.ndim):
             return ufunc(x, y, out=out)
         flat, to = array, out
-        if array.size % FEWEST == 0 and array.flags.c_contiguous and (
+        if array.size % _ROW == 0 and array.flags.c_contiguous and (
                 out is None or out.flags.c_contiguous):
-            flat, to = array.reshape(-1, FEWEST), None if out is None else out.reshape(-1, FEWEST)
+            flat, to = array.reshape(-1, _ROW), None if out is None else out.reshape(-1, _ROW)
         n = flat.shape[-1]
         if n < _SHORTEST:
             return ufunc(x, y, out=out)

@@ -39,7 +39,7 @@ from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
-WIDER = 2                       # times BLOCK where threads share them, which wait between calls
+WIDER = 2                       # times BLOCK where threads, which wait between calls, have four
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
 LOOP = 1 << 9                   # elements of a row from which it is not worth a copy
@@ -101,8 +101,9 @@ class Blocked:
         self._threads = 1 if any([hasattr(step.function, "elementwise") for k in self._kernels
                                   for step in k.recording.steps]    # type: ignore[union-attr]
                                  ) else share_count(sum(elements))
-        wide = rows * BLOCK * (1 if self._threads == 1 else WIDER)
-        self._size = min(rows, max(1, wide // max(elements, default=1)))
+        most, threads = max(elements, default=1), self._threads
+        wide = threads > 1 and min(WIDER, most // (4 * threads * BLOCK)) or 1
+        self._size = min(rows, max(1, wide * BLOCK * rows // most))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
         loop = min([n for k, its in zip(self._kernels, forms, strict=True)
@@ -207,12 +208,10 @@ class Blocked:
         return w.function("arguments, memory")
 
 
-def _reads_while_writing(call: Call, same: set[int]) -> bool:
+def _reads_while_writing(call: Any, same: set[int]) -> bool:
     """Does the call read one of these after it has begun to write its result, or elsewhere in it?
     """
-    recording = call.kernel.recording       # type: ignore[union-attr]
-    return not same.isdisjoint(call.inputs) and (
-        not recording.ends_in_call)         # type: ignore[union-attr]
+    return not same.isdisjoint(call.inputs) and not call.kernel.recording.ends_in_call
 
 
 class _Group:
