@@ -16,7 +16,7 @@ from ..support.buffer_pool import SMALLEST, empty
 from ..support.caches import cached
 from ..support.named_tuple import NamedTuple
 from ..support.threads import in_parallel, share_count
-from .blas_threads import SHORT, VECTOR, for_work
+from .blas_threads import ALONE, SHORT, VECTOR, for_work
 from .device_dimensions import mergeable
 
 Labels = Sequence[Hashable]
@@ -128,7 +128,8 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         work = _product(left_shape[-2:]) * whole[-1]
         multiply = for_work(np.matmul if plan.batch or alone else np.dot,   # dot takes less time
                             work)
-        if plan.batch and pooled and work < SHORT:
+        # For smaller ones, threads would wait for each other in BLAS.
+        if plan.batch and pooled and ALONE <= work < SHORT:
             multiply = _shared(multiply, whole, _product(left_shape) * whole[-1])
 
         def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -166,8 +167,9 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
 
 def _shared(multiply: Callable[..., np.ndarray], whole: Shape, work: int
             ) -> Callable[..., np.ndarray]:
-    """The product of stacks, on several threads if they take so many multiply-adds."""
-    threads = share_count(work)
+    """The product of stacks, on several threads if they take so many multiply-adds, of which eight
+    take as long as an element."""
+    threads = share_count(work // 8)
     d = next((d for d, n in enumerate(whole[:-2]) if n > 1), None)
     if threads == 1 or d is None:
         return multiply
