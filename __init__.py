@@ -116,7 +116,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "process_count": (".runtime.devices", "process_count"),
     "process_index": (".runtime.devices", "process_index"),
     "process_indices": (".runtime.devices", "process_indices"),
-    "programs_equal": (".ir.program_equality", "programs_equal"),
+    "programs_equal": (".ir.fingerprint", "programs_equal"),
     "pure_callback": (".tracer.host.callbacks", "pure_callback"),
     "remat": (".tracer.autodiff.checkpoint", "checkpoint"),
     "reshard": (".tracer.shardings.sharding_functions", "reshard"),

@@ -33,7 +33,7 @@ from .support.lazy import lazy_import
 _dialect = lazy_import(".dialect", __name__)
 _print = lazy_import(".text.print", __name__)
 _lambda_text = lazy_import(".text.lambda_text", __name__)
-_program_html = lazy_import(".text.program_html", __name__)
+_rows = lazy_import(".text.rows", __name__)
 
 
 def _declare_all() -> None:
@@ -43,4 +43,4 @@ def _declare_all() -> None:
 OPS.declare_all = _declare_all
 WRITERS["text"] = lambda program: _print.print_program(program)
 WRITERS["jax"] = lambda program, **how: _lambda_text.lambda_text(program, **how)
-WRITERS["html"] = lambda text: _program_html.program_html(text)
+WRITERS["html"] = lambda text: _rows.program_html(text)

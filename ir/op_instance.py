@@ -4,7 +4,9 @@ Every stage keeps what it finds out about equations by (op, params, types). A pr
 of equations has a handful of these, but looking one up by its params means building and hashing a
 key, once per stage and equation. An equation finds its instance once (`Equation.instance`) and
 passes it on to the equations made from it; tables kept on the instance are then keyed by types
-alone, which are interned and hash by identity.
+alone, which are interned and hash by identity: those of its operands and results together are its
+signature, one object for each such pair, where a pair of tuples would be hashed type by type each
+time.
 """
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ import numpy as np
 from .dtypes import is_extended
 from .op import Op
 from .rules.rule import FactorRule
-from .support.caches import tables
+from .support.caches import Bounded, module_table, tables
+from .types import ArrayType
 
 _RULES = tables("ir.op_instance.OpInstance.rules",
                 "the factor rules of an op with its params, by types", 4096)
@@ -109,3 +112,29 @@ def _some_loose(values: Iterable[Any]) -> bool:
             elif isinstance(x, (float, complex, np.inexact)):
                 return True
     return False
+
+
+Types = tuple[ArrayType, ...]
+
+
+class Signature(tuple[Types, Types]):
+    """(types of operands, types of results); made by `SIGNATURES` alone."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+
+class _Signatures(Bounded[tuple[Types, Types], Signature]):
+    """The signature of each pair. After many others it may be another object, which stages look up
+    as one that they do not know yet.
+    """
+
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[Types, Types]) -> Signature:
+        found = self[key] = Signature(key)
+        return found
+
+
+SIGNATURES = module_table("ir.op_instance.SIGNATURES", "types of operands and results", 8192,
+                          _Signatures)

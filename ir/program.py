@@ -20,8 +20,7 @@ from typing import Any
 
 from .meshes.mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
-from .op_instance import OpInstance, instance_of
-from .signature import SIGNATURES, Signature
+from .op_instance import SIGNATURES, OpInstance, Signature, instance_of
 from .source.location import UNKNOWN, Location
 from .types import ArrayType
 

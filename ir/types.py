@@ -28,8 +28,8 @@ from .meshes.memory import DEVICE, MemorySpace
 from .meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from .rules.factor_axes import axis_set
 from .shardings.normalized import normalized_sharding, unsharded
-from .shardings.sharding import NamedSharding, named_sharding_abstract
-from .spec import PartitionSpec, parse_axis, spec_from_entries
+from .shardings.sharding import NamedSharding
+from .spec import PartitionSpec, parse_axis
 from .support.interning import InternTable
 
 _EMPTY: frozenset[str] = frozenset()
@@ -149,11 +149,6 @@ class ArrayType:
         """The type of its tangents: itself, or of float0 for values that have none."""
         dtype = tangent_dtype(self.dtype)
         return self if dtype == self.dtype else self.update(dtype=dtype, weak_type=False)
-
-    def with_entries(self, entries: Entries, unreduced: Iterable[str] = _EMPTY) -> ArrayType:
-        """The same value with another spec on the same mesh."""
-        spec = spec_from_entries(entries, frozenset(unreduced))
-        return self.update(sharding=named_sharding_abstract(self.mesh, spec))
 
     def local_shape(self) -> Shape:
         """The shape of one device's block, rounded up where an axis does not divide."""

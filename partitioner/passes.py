@@ -45,6 +45,7 @@ class PartitionRequest(NamedTuple):
     left out, by name; `optimize` stands for several. objective: what plans are judged by. keeps:
     whether the program has the decisions of a frozen plan: no other is compared with it, and
     reshards stand where it has them. compared: whether other plans are made, and the best taken.
+    draft: whether this one is only compared: nothing is verified, and no reasons are given.
     """
     mesh: AbstractMesh
     in_shardings: tuple[PartitionSpec | None, ...]
@@ -53,6 +54,7 @@ class PartitionRequest(NamedTuple):
     skip: frozenset[str] = frozenset()
     keeps: bool = False
     compared: bool = True
+    draft: bool = False
 
     def prices(self, program: Program) -> Prices:
         """What the layouts of a program are chosen by."""
@@ -144,10 +146,10 @@ PIPELINE: tuple[Pass, ...] = (
          lambda p, r: (decide if is_decided(p, r.mesh) else propagate)(
              p, r.mesh, r.in_shardings, r.out_shardings),
          "open dimensions get the axes that their factors have elsewhere"),
-    Pass("insert-reshards", "resharded", lambda p, r: insert_reshards(p, r.prices(p)),
+    Pass("insert-reshards", "resharded", lambda p, r: insert_reshards(p, r.prices(p), r.draft),
          "operands are brought to what each equation can run with, where that moves least",
          plans="own"),
-    Pass("shard-as-xla", "resharded", lambda p, r: as_xla.shard_as_xla(p, r.prices(p)),
+    Pass("shard-as-xla", "resharded", lambda p, r: as_xla.shard_as_xla(p, r.prices(p), r.draft),
          "operands are brought to what each equation runs with in XLA, by its steps", plans="xla"),
     Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",

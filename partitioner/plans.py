@@ -25,7 +25,7 @@ from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.ops.communication.collective_kinds import each_collective
 from ..ir.passes import Pass
-from ..ir.program import Program
+from ..ir.program import Atom, Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective
@@ -72,6 +72,8 @@ class _Plan(NamedTuple):
         """How many times as long a step takes on the hardware as by another plan, at least:
         whether exchanges overlap with computation, or nothing does. Up to `most` it may be less.
         """
+        if self.local is other.local:
+            return 1.0
         topology = Topology.of(self.objective.hardware, self.local.mesh.shape)
         own, others = (sum(_schedule.totals(p.local, topology)) for p in (self, other))
         one_by_one = own / max(others, 1e-18)
@@ -108,20 +110,29 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
     repeats, large, grows = _compared(local, objective)
     if request.keeps or not request.compared:
         repeats = large = False
-    if not (repeats or large or objective.memory_limit or objective.name == "memory"):
+    least = bool(objective.memory_limit) or objective.name == "memory"
+    if not (repeats or large or least):
         return first
 
-    def made_by(other: Objective, dump: Dump | None = None) -> dict[str, Program]:
+    def made_by(other: Objective, dump: Dump | None = None, draft: bool = False
+                ) -> Iterator[tuple[str, Program]]:
         source, steps = program, passes[at:]    # whose text says what later stages are made by
         if other.name == "xla" and has_strides(program):
             source, steps = given, passes       # which it does not pad
         if other.name != objective.name:
             source = with_attribute(source, OBJECTIVE, other.said)
-        return dict(staged(source, request._replace(objective=other), steps, dump))
+        return staged(source, request._replace(objective=other, draft=draft), steps, dump)
 
     @functools.cache
     def plan(other: Objective) -> _Plan:
-        stages = first if other == objective else made_by(other)
+        stages = first
+        if other != objective:
+            stages = {}
+            for stage, made in made_by(other, draft=True):
+                if stage == "resharded" and not least and _is_as(made, first[stage]):
+                    stages = first              # but for what is exchanged together
+                    break
+                stages[stage] = made
         *_, made = stages.values()
         return _Plan(stages, made, other, program.memo.get(DONATED, ()))
 
@@ -132,7 +143,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
                 weight=weight, no_repeats=True)))
     if large:
         xla = plan(objective._replace(name="xla"))
-        if _exchanges(taken) != _exchanges(xla):
+        if xla.local is not local and _exchanges(taken) != _exchanges(xla):
             taken = _shorter_or_lighter(taken, xla, grows)
     if large and not repeats:       # with blocks that count more, computation is seldom repeated
         weighed = plan(objective._replace(weight=WEIGHTS[0], no_repeats=True))
@@ -151,10 +162,11 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
         taken = min(found, key=lambda p: p.peak)
     if 0 < limit < taken.peak:
         _refuse(taken, limit)
-    if taken is usual or dump is None or dump.folder is None:
-        return taken.stages
-    dump.rewind(len(taken.stages))
-    return made_by(taken.objective, dump)
+    if taken.stages is first:
+        return first
+    if dump is not None and dump.folder is not None:
+        dump.rewind(len(first))
+    return dict(made_by(taken.objective, dump))
 
 
 def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
@@ -190,6 +202,21 @@ def _exchanges(plan: _Plan) -> list[tuple]:
             for use in each_collective(plan.local)]
 
 
+def _is_as(one: Program, other: Program) -> bool:
+    """Are two RESHARDED programs that were made of one the same?"""
+    if len(one.eqns) != len(other.eqns):
+        return False
+    now: dict[Atom, Atom] = {}
+    for a, b in zip(one.eqns, other.eqns, strict=True):
+        if a is b:
+            continue
+        if a.instance is not b.instance or a.types != b.types or not all(
+                [x is y or now.get(x) is y for x, y in zip(a.invars, b.invars, strict=True)]):
+            return False
+        now.update(zip(a.outvars, b.outvars, strict=True))
+    return all([x is y or now.get(x) is y for x, y in zip(one.outvars, other.outvars, strict=True)])
+
+
 def plans_made(local: Program, objective: Objective) -> int:
     """How many plans have been made for a program of which this one was taken."""
     repeats, large, _ = _compared(local, objective)
@@ -199,6 +226,8 @@ def plans_made(local: Program, objective: Objective) -> int:
 def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
     """Of two plans the one whose steps are shorter; where devices hold more, in proportion to it.
     """
+    if own.local is other.local:
+        return own
     most = min(1.0, MAX_PEAK_RATIO * other.peak / max(own.peak, 1)) if grows else 1.0
     return own if own.longer_than(other, most) <= most else other
 

@@ -13,7 +13,7 @@ from ..ir.shardings.sharding import tile_index
 from ..ir.spec import axis_factor
 from ..ir.types import ArrayType
 from .axes import MeshAtoms
-from .storage import Stored, frozen
+from .storage import Stored, frozen, identical
 
 Buffers = list[Any]        # one array a device, in mesh order; None where it is not at work
 
@@ -71,8 +71,7 @@ class DeviceBlocks:
         for at, block in zip(self.coordinates, blocks, strict=True):
             others = dict(at)
             others[base] = at[base] - at[base] // rest % size * rest
-            known = first.setdefault(tuple(others.values()), block)
-            if known is not block and known.tobytes() != block.tobytes():
+            if not identical(first.setdefault(tuple(others.values()), block), block):
                 return True
         return False
 

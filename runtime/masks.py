@@ -14,6 +14,7 @@ import numpy as np
 
 from ..ir.diagnostics.diagnostic import Label, error
 from ..ir.program import Equation, Program
+from ..ir.source.wording import numbered
 from ..ir.types import array_type
 from .axes import MeshAtoms, collective_atoms
 from .layout import Atoms, Layout
@@ -74,7 +75,7 @@ def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], aw
     assert eqn.op.collective is not None
     axes = ", ".join(eqn.op.collective.axes(eqn.params))
     name, asks = eqn.op.name, predicate.op.name
-    who, missing = _ranks(here), _ranks(away)
+    who, missing = (numbered("rank", "ranks", ranks, 8) for ranks in (here, away))
     other, one = _elsewhere(eqn, predicate), len(away) == 1
     if other is not None:
         doing = f"{'waits' if one else 'wait'} in `{other.op.name}` at {other.location}"
@@ -93,16 +94,6 @@ def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], aw
         others=tuple(labels),
         help=(f"make the predicate equal along {axes}, for example with `lax.pmax`",
               f"or exchange before the `{asks}`"))
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0, 1 and 4`; of many, the first ones."""
-    names = [str(int(r)) for r in ranks]
-    if len(names) > 8:
-        names = [*names[:6], f"{len(names) - 6} more"]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _elsewhere(eqn: Equation, predicate: Equation) -> Equation | None:

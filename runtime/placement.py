@@ -6,7 +6,6 @@ these meshes becomes the mesh of the computation, and every other sharding is re
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -81,14 +80,17 @@ def resolve(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[M
     if abstract is not None:
         _check_sizes(abstract, shardings)
         return Placement(None, abstract, None)
-    wanted: Mesh | None = context if context.axis_names else None
-    devices = tuple(wanted.device_tuple) if wanted is not None else None
-    first: Callable[[], str] = _context
-    for who, assigned, mesh in _named(function, args, meshes, others, who_named):
+    wanted: Mesh | None = None
+    devices: tuple[Device, ...] | None = None
+    first: Callable[[], str]
+    for who, assigned, mesh in _named(function, args, meshes, others, context, who_named):
         if devices is None:
             devices, first = assigned, who
         elif assigned is not devices and assigned != devices:
-            _raise_incompatible(f"{_on(first(), devices)} and {_on(who(), assigned)}")
+            fail(ValueError, "Received incompatible devices for jitted computation. Got "
+                 f"{_on(first(), devices)} and {_on(who(), assigned)}", code="incompatible-devices",
+                 notes=("all committed arguments of a computation live on the same devices, in one "
+                        "order",), help="move one of them with `device_put`")
         wanted = wanted or mesh
     if wanted is not None:
         unnamed = wanted.device_tuple if is_unnamed(wanted) else ()
@@ -142,12 +144,14 @@ def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding]) -> None:
 
 
 def _named(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
-           others: Iterable[Sharding], who_named: Callable[[Mesh], str] | None
+           others: Iterable[Sharding], context: Mesh, who_named: Callable[[Mesh], str] | None
            ) -> Iterator[tuple[Callable[[], str], tuple[Device, ...], Mesh | None]]:
     """Everything that names devices: (says what it is, the devices in order, its mesh).
 
     Of arguments with one sharding the first.
     """
+    if context.axis_names:
+        yield (lambda: "jit's context mesh"), tuple(context.device_tuple), context
     by_sharding: dict[Sharding | None, ArgumentPlacement] = {}
     for a in args:
         if a.sharding not in by_sharding and a.used:
@@ -155,14 +159,14 @@ def _named(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Me
     for s, a in by_sharding.items():
         if s is not None:
             mesh = s.mesh if isinstance(s, NamedSharding) else None
-            yield (functools.partial(_argument, a, function),
-                   tuple(s.device_assignment), mesh)  # type: ignore[misc]
+            yield (lambda a=a: _argument(a, function),  # type: ignore[misc]
+                   tuple(s.device_assignment), mesh)
     for s in others:
         mesh = s.mesh if isinstance(s, NamedSharding) else None
-        yield _asked, tuple(s.device_assignment), mesh  # type: ignore[misc]
+        yield (lambda: "explicit output sharding"), tuple(s.device_assignment), mesh  # type: ignore
     for mesh in meshes:
-        yield (functools.partial(_inside, mesh, who_named), tuple(mesh.device_tuple),
-               None if is_device_alone(mesh) else mesh)
+        yield (lambda m=mesh: f"{who_named(m) if who_named else 'sharding_constraint'} inside jit",
+               tuple(mesh.device_tuple), None if is_device_alone(mesh) else mesh)
 
 
 def _argument(a: ArgumentPlacement, function: str) -> str:
@@ -170,27 +174,8 @@ def _argument(a: ArgumentPlacement, function: str) -> str:
     return f"argument {a.name} of {function} with shape {shape} and"
 
 
-def _context() -> str:
-    return "jit's context mesh"
-
-
-def _asked() -> str:
-    return "explicit output sharding"
-
-
-def _inside(mesh: Mesh, who_named: Callable[[Mesh], str] | None) -> str:
-    return f"{'sharding_constraint' if who_named is None else who_named(mesh)} inside jit"
-
-
 def _on(who: str, devices: tuple[Device, ...]) -> str:
     return f"{who} with device ids {[d.id for d in devices]} on platform CPU"
-
-
-def _raise_incompatible(what: str) -> None:
-    fail(ValueError, "Received incompatible devices for jitted computation. Got " + what,
-         code="incompatible-devices",
-         notes=("all committed arguments of a computation live on the same devices, in one order",),
-         help="move one of them with `device_put`")
 
 
 @cached(4096)

@@ -5,7 +5,8 @@ import math
 from typing import Any
 
 from . import jnp, lax
-from .operands.dtype_promotion import dtype_name, shape_of
+from .operands.dtype_promotion import dtype_name
+from .operands.rank_promotion import shape_of
 from .trees import tree
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from ...ir.attributes import TEXT_ATTRIBUTES
 from ...ir.diagnostics.diagnostic import visible
 from ...ir.diagnostics.errors import ShardtraceError
+from ...ir.fingerprint import programs_equal
 from ...ir.program import Program
-from ...ir.program_equality import programs_equal
 from ...ir.source.location import UNKNOWN
 from ...ir.text.folding import unfold_comment
 from ...ir.text.parse import decoded, load_program, parse_program

@@ -1,4 +1,8 @@
-"""Find the one mesh that a computation runs on, and refuse types or ops that name another."""
+"""What a program is asked before it is partitioned: which mesh it runs on, and what it captures.
+
+Types or ops that name another mesh are refused; arrays of many bytes that it captures, which are in
+the program then, are warned of.
+"""
 from __future__ import annotations
 
 from ...ir.diagnostics.diagnostic import fail
@@ -6,8 +10,9 @@ from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.control.call import jit_p
 from ...ir.program import Program
-from ...ir.settings.context import STATE
+from ...ir.settings.context import STATE, config
 from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.wording import warn
 
 
 def mesh_of_types(program: Program, mesh: AbstractMesh) -> AbstractMesh:
@@ -65,3 +70,19 @@ def _check_has_mesh(program: Program) -> None:
                  f"{aval.mesh.size} of aval {aval.str_short(True)}. Please enter your `jit` into a "
                  "mesh context via `jax.set_mesh`.", code="mesh-without-devices",
                  help="make the call under `set_mesh`, with the mesh of the arguments")
+
+
+def warn_of_captured(program: Program) -> None:
+    """Warn if what the program captures is of `jax_captured_constants_warn_bytes`, or more."""
+    limit = config.read("jax_captured_constants_warn_bytes")
+    sizes = [getattr(x, "nbytes", 0) for _, x in program.consts]
+    total = sum(sizes)
+    if limit == -1 or total < limit:
+        return
+    largest, _ = program.consts[sizes.index(max(sizes))]
+    user = next((e for e in program.eqns if largest in e.invars), None)
+    used = "" if user is None else f", which `{user.location.text()}` uses, on line {user.location}"
+    warn(f"A large amount of constants were captured during lowering ({total:,} bytes total). "
+         "If this is intentional, disable this warning by setting "
+         f"JAX_CAPTURED_CONSTANTS_WARN_BYTES=-1. The largest is {largest.aval.str_short(True)}"
+         f"{used}. Passed as an argument of the function, it would not be in its program.")

@@ -64,8 +64,7 @@ from .compiler_options import checked_options
 from .donation import donated
 from .fast_calls import MISS, CallCache
 from .on_references import on_arguments, on_closed
-from .shared_traces import traces_of
-from .single_flight import CLAIMS, done_by_another, wake
+from .shared_traces import CLAIMS, done_by_another, traces_of, wake
 from .stages import Lowered, Traced
 
 _EXECUTABLES = tables("driver.jit.jitted.Jitted._executables",

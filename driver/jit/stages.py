@@ -20,8 +20,7 @@ from ...runtime.arrays.array import ARRAYS
 from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys, placed_sharding, stored_value
-from ..execution.engine_choice import on_engine
-from ..execution.executable import Executable
+from ..execution.executable import Executable, on_engine
 from .compiler_options import checked_options
 from .fast_calls import MISS, CallCache
 from .stage_info import Function, StageInfo, on_mesh

@@ -3,6 +3,6 @@
 `source.py` writes it, equation by equation: `ops.py`, `random_ops.py`, `collectives.py` and
 `control.py` say what stands for an op, `literals.py` how values are written, `rounds.py` plans the
 exchanges that `jax.lax` has no function for. `helpers.py` holds functions that a written program
-carries along (`carried.py`). `engine.py` runs the program, `transfer.py` brings arrays there and
+carries along. `engine.py` runs the program, `transfer.py` brings arrays there and
 back, `host_calls.py` calls functions of the host. JAX is imported when a program is first run.
 """

@@ -25,10 +25,9 @@ from ...ir.source.location import Location
 from ...ir.types import ArrayType
 from ...runtime.axes import mesh_atoms
 from ...runtime.simulation.executor import used_axes
-from .carried import array_text, called_helpers, helpers
 from .collectives import exchange
 from .control import CONTROL, callback
-from .literals import identifier, scalar, spec_text, tuple_of
+from .literals import array_text, called_helpers, helpers, identifier, scalar, spec_text, tuple_of
 from .ops import expression, unsupported_dtype
 from .random_ops import generator, random_expression
 

@@ -17,12 +17,11 @@ from ..manual_state import NOT_MANUAL, ManualState
 from ..meshes.memory import DEVICE, MemorySpace
 from ..meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ..op import Op, inference_key
-from ..op_instance import OpInstance, instance_of
+from ..op_instance import SIGNATURES, OpInstance, Signature, instance_of
 from ..settings.context import STATE
 from ..settings.phases import rule_evaluated
 from ..shardings.normalized import unsharded
 from ..shardings.sharding import NamedSharding, named_sharding_abstract
-from ..signature import SIGNATURES, Signature
 from ..spec import spec_from_entries
 from ..types import ArrayType, Shape, array_type, short_list
 from .explicit import POLICIES, WHOLE_OF_WHOLE, padded

@@ -40,6 +40,16 @@ def duration(t: float) -> str:
     return f"{t / 1e-9:.3g} ns" if t else "0 s"
 
 
+def numbered(one: str, many: str, numbers: Sequence[int], most: int = 64) -> str:
+    """`rank 3`, `ranks 0, 1 and 4`; of more than `most`, the first ones."""
+    names = [str(n) for n in numbers]
+    if len(names) > most:
+        names = [*names[:most - 2], f"{len(names) - most + 2} more"]
+    if len(names) == 1:
+        return f"{one} {names[0]}"
+    return f"{many} {', '.join(names[:-1])} and {names[-1]}"
+
+
 def in_names_of(module: Mapping[str, Any]) -> Callable[[object], str]:
     """A function of texts: JAX's words as a module says them. module: its globals.
 

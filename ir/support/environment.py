@@ -28,8 +28,8 @@ OBJECTIVES = ("time", "bytes", "memory", "xla")
 
 SKIPPABLE = ("arrange", "pad-uneven", *OPTIMIZE, "part-exchanges", "masked-gathers",
              "narrow-updates", "join-slices", "round-integers", "induction-variables",
-             "rematerialize-scans", "rematerialize", "hoist-invariants", "index-parts",
-             "order-products", "fuse", "write-over", "fold-constants")
+             "rematerialize-scans", "rematerialize", "index-parts", "order-products",
+             "fuse", "write-over", "fold-constants")
 """The passes that may be left out, in their order."""
 
 

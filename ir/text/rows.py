@@ -1,10 +1,14 @@
-"""A program as rows, one for each equation, for views that show something beside each."""
+"""A program for views: as rows, one for each equation, or as HTML for a notebook."""
 from __future__ import annotations
 
+import html
+import itertools
+import re
 from collections.abc import Iterator
 
 from ..program import Equation, Program
 from ..support.collector import collector_paused
+from ..support.html import FAINT, LOUD, code
 from .constants import short_constant_text
 from .folding import WIDTH
 from .names import name_variables
@@ -44,3 +48,35 @@ def _rows(printer: _Printer, program: Program, notation: Notation, indent: str, 
     results = ", ".join([printer.atom(v, names, notation) for v in program.outvars])
     yield f"{inner}return {results}".rstrip(), None
     yield indent + "}", None
+
+
+_REST = r"(.*?)((?:^|\s+)# .*)?$"
+_LINE = re.compile(rf"(?:(\s*[^=#]*? = )([a-z][\w\-]*))?{_REST}")
+_BELOW_RESULTS = re.compile(rf"(\s+)([a-z][\w\-]*){_REST}")
+_COMMENT = re.compile(r"\s*# ")
+_BYTES = " B received per device"
+
+
+def program_html(text: str) -> str:
+    """The text of a program as HTML; equations that communicate are coloured.
+
+    >>> page = program_html("  a: f32[2] = sin x    # f.py:1:2")
+    >>> "<b>sin</b>" in page, "# f.py:1:2</span>" in page
+    (True, True)
+    """
+    lines = text.split("\n")
+    shown = []
+    for i, line in enumerate(lines):
+        match = (_BELOW_RESULTS if i and lines[i - 1].endswith(" =") else _LINE).match(line)
+        assert match is not None
+        before, op, after, comment = match.groups()
+        written = html.escape(before or "")
+        if op:
+            below = itertools.takewhile(_COMMENT.match, lines[i + 1:])
+            loud = any(_BYTES in said for said in (comment or "", *below))
+            written += f"<b{f' style={chr(39)}{LOUD}{chr(39)}' if loud else ''}>{op}</b>"
+        written += html.escape(after or "")
+        if comment:
+            written += f"<span style='{FAINT}'>{html.escape(comment)}</span>"
+        shown.append(written)
+    return code(shown)

@@ -17,13 +17,13 @@ from ...ir.manual_state import ManualState
 from ...ir.meshes.memory import DEVICE
 from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.op import Op
+from ...ir.op_instance import SIGNATURES, Signature
 from ...ir.ops.communication.collective import axis_index_p
 from ...ir.ops.elementwise.arithmetic import mul_p
 from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.ops.elementwise.identity import device_put_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.shardings.normalized import unsharded
-from ...ir.signature import SIGNATURES, Signature
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...ir.op import Op
-from ...ir.op_instance import OpInstance, instance_of
+from ...ir.op_instance import OpInstance, Signature, instance_of
 from ...ir.ops.communication.collective import pand_p, pmax_p, pmin_p, por_p, pprod_p, pxor_p
 from ...ir.rules.factor import PASS
 from ...ir.rules.rule import ELEMENTWISE, FactorRule
-from ...ir.signature import Signature
 from ...ir.types import ArrayType, Entries, Shape
 from ..factors import Axes, RuleInfo, project, rule_info
 

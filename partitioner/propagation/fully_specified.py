@@ -13,9 +13,9 @@ from typing import Any
 
 from ...ir.attributes import LayoutConstraints
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.op_instance import SIGNATURES, Signature
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
-from ...ir.signature import SIGNATURES, Signature
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.caches import cached

@@ -17,9 +17,9 @@ from ..redistribution.steps_of_xla import steps
 from .reshards import resharded
 
 
-def shard_as_xla(program: Program, prices: Prices) -> Program:
-    """The pass: a RESHARDED program whose equations run as in XLA."""
-    return _in_steps(resharded(program, prices, LocalRule))
+def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Program:
+    """The pass: a RESHARDED program whose equations run as in XLA. draft: as of `resharded`."""
+    return _in_steps(resharded(program, prices, LocalRule, draft))
 
 
 def _in_steps(program: Program) -> Program:

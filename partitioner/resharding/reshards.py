@@ -31,17 +31,20 @@ from .open_reasons import Form, OpenReasons, PendingReason, Produced
 from .reason_kinds import PlannedEquation
 
 
-def insert_reshards(program: Program, prices: Prices) -> Program:
-    """The pass: a RESHARDED program whose equations agree on every factor."""
-    return resharded(program, prices, LookaheadSearch)
+def insert_reshards(program: Program, prices: Prices, draft: bool = False) -> Program:
+    """The pass: a RESHARDED program whose equations agree on every factor. draft: as of
+    `resharded`.
+    """
+    return resharded(program, prices, LookaheadSearch, draft)
 
 
-def resharded(program: Program, prices: Prices, search: type[LookaheadSearch]) -> Program:
-    """The same by the strategies that this search finds."""
+def resharded(program: Program, prices: Prices, search: type[LookaheadSearch],
+              draft: bool = False) -> Program:
+    """The same by the strategies that this search finds. draft: reasons are left open."""
     constraints = program.memo.get(LayoutConstraints.KEY, _ALL_FIXED)
     if search.types_stay:
         constraints = LayoutConstraints(None, constraints.places)
-    return _resharded(program, layouts_for(program, prices), constraints, {}, dict, search)
+    return _resharded(program, layouts_for(program, prices), constraints, {}, dict, search, draft)
 
 
 _ALL_FIXED = LayoutConstraints(None, {})
@@ -49,7 +52,7 @@ _ALL_FIXED = LayoutConstraints(None, {})
 
 def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstraints,
                repeats: dict[Var, int], loop_trips: LoopTrips,
-               search_of: type[LookaheadSearch]) -> Program:
+               search_of: type[LookaheadSearch], draft: bool) -> Program:
     """repeats, loop_trips: as of `LookaheadSearch`."""
     with phase("choose", len(program.eqns)):
         members = DecisionBuilder(layouts, constraints.fixed).of(program.eqns)
@@ -60,7 +63,7 @@ def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstr
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
         search = search_of(layouts, program, members, repeats, loop_trips)
         plan = search.run()
-    return _Chooser(program, constraints, search).run(plan)
+    return _Chooser(program, constraints, search, draft).run(plan)
 
 
 def form(aval: ArrayType) -> Form:
@@ -71,8 +74,8 @@ class _Chooser:
     """One program."""
 
     def __init__(self, program: Program, constraints: LayoutConstraints,
-                 search: LookaheadSearch) -> None:
-        self.program = program
+                 search: LookaheadSearch, draft: bool) -> None:
+        self.program, self.draft = program, draft
         self.mesh = program.mesh
         self.search = search
         self.layouts, self.constraints, self.repeats = search.layouts, constraints, search.repeats
@@ -112,7 +115,7 @@ class _Chooser:
                 self.holding(eqn)
             part += 1 if members.__class__ is Decision else len(members)    # type: ignore[arg-type]
         outvars = [self.as_typed(atom, UNKNOWN, "") for atom in program.outvars]
-        if self.reasons.open:
+        if self.reasons.open and not self.draft:
             self.reasons.explain(eqns, outvars, self.source)
         if self.loose and not self.search.types_stay:
             eqns, outvars = fold_reshards(eqns, outvars)
@@ -125,7 +128,7 @@ class _Chooser:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(
             program, self.layouts.prices)
         made = _resharded(program, layouts, self.constraints, repeats, loop_trips,
-                          type(self.search))
+                          type(self.search), self.draft)
         self.repeats_work = self.repeats_work or RECOMPUTES in made.memo
         return made
 

@@ -217,10 +217,8 @@ class ArrayImpl(HostView):
         sharding = SingleDeviceSharding(device, memory_kind=self._sharding.memory_kind)
         if sharding is self._sharding:
             return self
-        data = self._block_data(device)
-        shape = data.shape[:self.aval.ndim]
-        aval = aval_for(shape, self.aval.dtype, self.aval.weak_type, sharding)
-        block = ArrayImpl(aval, sharding, Stored(frozen(data)), True)
+        data, t = self._block_data(device), self.aval
+        block = array_of(data.shape[:t.ndim], t.dtype, t.weak_type, sharding, Stored(frozen(data)))
         block._layout = self._layout
         return block
 
@@ -354,6 +352,12 @@ class ArrayImpl(HostView):
 export_buffers(ArrayImpl)
 
 ARRAYS = frozenset((ArrayImpl,))        # classes of values that are arrays already
+
+
+def array_of(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Sharding,
+             storage: Storage) -> ArrayImpl:
+    """A committed array of this global shape."""
+    return ArrayImpl(aval_for(shape, dtype, weak_type, sharding), sharding, storage, True)
 
 
 def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool = False,

@@ -4,7 +4,6 @@ Behaviour and messages are those of JAX's functions of the same names (0.10.2).
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -108,7 +107,7 @@ def make_array_from_callback(
             made[id(value)] = _block(value, name)
     blocks = {device: made[id(value)] for device, value in given.items()}
     dtype = _check_dtype([kind for _, kind in blocks.values()], dtype, name)
-    return _assembled(shape, dtype, sharding, blocks)
+    return of_blocks(shape, dtype, sharding, blocks)
 
 
 def _block(value: Any, name: str) -> Block:
@@ -121,9 +120,10 @@ def _block(value: Any, name: str) -> Block:
     return data, data.dtype
 
 
-def _assembled(shape: Shape, dtype: Any, sharding: Sharding, blocks: Mapping[Device, Block]
-               ) -> ArrayImpl:
-    aval = aval_for(shape, dtype, False, sharding)
+def of_blocks(shape: Shape, dtype: Any, sharding: Sharding, blocks: Mapping[Device, Block],
+              weak_type: bool = False) -> ArrayImpl:
+    """The array of this global shape of which the blocks of this process's devices are given."""
+    aval = aval_for(shape, dtype, weak_type, sharding)
     return ArrayImpl(aval, sharding, stored_blocks(aval, sharding, blocks), True)
 
 
@@ -232,7 +232,7 @@ def _from_process(sharding: Any, local: Any, global_shape: Any) -> ArrayImpl:
                 at = tiles_held.index(s.start // size) * size
                 cut.append(slice(at, at + size))
         blocks[device] = data[tuple(cut)], dtype
-    return _assembled(tuple(shape), dtype, sharding, blocks)
+    return of_blocks(tuple(shape), dtype, sharding, blocks)
 
 
 def _tiles_of_processes(sharding: Sharding, ndim: int
@@ -249,5 +249,4 @@ def _tiles_of_processes(sharding: Sharding, ndim: int
             first = 0 if s.start is None else s.start
             held.setdefault(device.process_index, set()).add(first)
         out.append((tiles, {p: sorted(t) for p, t in held.items()}))
-    assert math.prod(factors) >= 1
     return out

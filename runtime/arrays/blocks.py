@@ -1,4 +1,6 @@
-"""Blocks: arrays made of them, whole values put together from them, and one device's block."""
+"""Blocks: arrays made of them, whole values put together from them and laid out as them, and one
+device's block.
+"""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -7,10 +9,21 @@ from typing import Any
 import numpy as np
 
 from ...ir.meshes.device import Device, process_index
+from ...ir.shardings.gspmd import GSPMDSharding
 from ...ir.shardings.sharding import NamedSharding, Sharding, common_devices_indices_map
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
-from ..storage import LocalBlocks, Storage, assemble, block_index, block_of, frozen, holders
+from ..axes import MeshAtoms
+from ..storage import (
+    LocalBlocks,
+    Storage,
+    Stored,
+    assemble,
+    block_index,
+    block_of,
+    frozen,
+    holders,
+)
 
 Block = tuple[np.ndarray, Any]
 """Data as it is stored, and the dtype that users see (random keys are stored as words)."""
@@ -125,6 +138,44 @@ def _all_blocks(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: 
             raise RuntimeError(NOT_ADDRESSABLE)      # the array of another process
         found.update({d: blocks.get(d, block) for d in devices})
     return found
+
+
+def laid_out(data: np.ndarray, sharding: Sharding, source: Sharding | None = None) -> Stored:
+    """The stored form of a whole value.
+
+    Along unreduced axes the first devices hold it all and the others zeros; but where such an axis
+    splits a dimension of `source`, each device keeps its own block, in its place among zeros.
+    """
+    if isinstance(sharding, GSPMDSharding) and sharding.has_unreduced:
+        raise NotImplementedError(PENDING_SUM)
+    if not isinstance(sharding, NamedSharding) or not sharding.spec.unreduced:
+        return Stored(frozen(data))
+    spec = sharding.spec
+    if not spec.axes() and not isinstance(source, NamedSharding):
+        raise NotImplementedError(PENDING_SUM)
+    atoms = MeshAtoms(sharding.mesh, (*spec.axes(), *spec.unreduced))
+    lead = atoms.sort(atoms.of_all(sorted(spec.unreduced, key=str)))
+    sizes = atoms.sizes(lead)
+    keeps = np.ones(sizes + data.shape, bool)
+    for k, axis in enumerate(lead):
+        holder = _holder(axis, source, data.shape) if isinstance(source, NamedSharding) and (
+            source.mesh.shape == sharding.mesh.shape) else np.zeros((1,) * data.ndim, int)
+        here = np.arange(sizes[k]).reshape([-1 if i == k else 1 for i in range(keeps.ndim)])
+        keeps &= here == holder
+    return Stored(frozen(np.where(keeps, data, np.zeros((), data.dtype))), lead)
+
+
+def _holder(axis: str, source: NamedSharding, shape: tuple[int, ...]) -> np.ndarray:
+    """For every element, the coordinate along `axis` of the devices that hold it."""
+    for dim, axes in enumerate(source.spec.padded(len(shape)).entries):
+        stride = shape[dim]
+        for name in axes:
+            size = source.mesh.axis_size(name)
+            stride //= size
+            if name == axis:
+                index = np.arange(shape[dim]) // stride % size
+                return index.reshape([-1 if d == dim else 1 for d in range(len(shape))])
+    return np.zeros((1,) * len(shape), int)
 
 
 # -- one device's part -----------------------------------------------------------------------------

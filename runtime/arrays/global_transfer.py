@@ -6,7 +6,6 @@ another process gets nothing from this one. Messages are JAX's (0.10.2).
 """
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ import numpy as np
 from ...ir.shardings.sharding import Sharding
 from ...ir.source.location import capture
 from ..processes.coordinator import Call, Coordinator, GlobalValue, Slot, processes_of
-from ..storage import LocalBlocks, Storage, Stored
+from ..storage import LocalBlocks, Storage
 from .array import ArrayImpl
-
-LayOut = Callable[..., Stored]
+from .blocks import laid_out
 
 
 def check_reaches(x: ArrayImpl) -> None:
@@ -29,15 +27,14 @@ def check_reaches(x: ArrayImpl) -> None:
             f"value with devices {{{', '.join(map(repr, sorted(x.devices())))}}}")
 
 
-def storage_for_all(x: Any, data: np.ndarray | None, sharding: Sharding, coordinator: Coordinator,
-                    lay_out: LayOut) -> Storage:
+def storage_for_all(x: Any, data: np.ndarray | None, sharding: Sharding, coordinator: Coordinator
+                    ) -> Storage:
     """What this process holds of `x` on a sharding that reaches other processes.
 
-    data: its value if it is none of an array of several processes. lay_out: (data, sharding,
-    source sharding) -> the stored form.
+    data: its value if it is none of an array of several processes.
     """
     if data is None:
-        return _moved(x, sharding, coordinator, lay_out)
+        return _moved(x, sharding, coordinator)
     if isinstance(x, ArrayImpl) and x.committed and sharding.num_devices > 1:
         raise ValueError(
             "device_put's second argument must be a Device or a Sharding which represents "
@@ -48,13 +45,13 @@ def storage_for_all(x: Any, data: np.ndarray | None, sharding: Sharding, coordin
         return LocalBlocks({})
     if len(processes) == coordinator.identity.count:
         data = _agreed(x, data, sharding, processes, coordinator)
-    return lay_out(data, sharding)
+    return laid_out(data, sharding)
 
 
 def _agreed(x: Any, data: np.ndarray, sharding: Sharding, processes: tuple[int, ...],
             coordinator: Coordinator) -> np.ndarray:
     """The value, which all processes must have given alike."""
-    call = _call("device_put", data, sharding, processes)
+    call = _call(data, sharding, processes)
     same = coordinator.same(call, data)
     if same is not None:
         return same
@@ -73,7 +70,7 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     return a.tobytes() == b.tobytes() or np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
 
 
-def _moved(x: ArrayImpl, sharding: Sharding, coordinator: Coordinator, lay_out: LayOut) -> Storage:
+def _moved(x: ArrayImpl, sharding: Sharding, coordinator: Coordinator) -> Storage:
     source = x.sharding
     if sharding.memory_kind == source.memory_kind and sharding.is_equivalent_to(
             source, x.aval.ndim):
@@ -87,19 +84,19 @@ def _moved(x: ArrayImpl, sharding: Sharding, coordinator: Coordinator, lay_out: 
             "There is experimental support for cross-host transfers with different device sets, "
             "when input/output shardings have the same indices and layouts, in the TFRT TPU "
             "runtime only.")
-    call = _call("device_put", x, sharding, processes_of(source.device_assignment),
+    call = _call(x, sharding, processes_of(source.device_assignment),
                  getattr(source, "spec", source))
     (whole,) = coordinator.whole(
         call, [GlobalValue(x.storage, Slot(source, x.aval.shape, x.aval.dtype))])
     if whole.lead:     # copies that differ, or a pending sum, which x.value refuses
-        return lay_out(x.value if x.is_readable else whole.data[(0,) * len(whole.lead)], sharding)
-    return lay_out(whole.data, sharding, source)
+        return laid_out(x.value if x.is_readable else whole.data[(0,) * len(whole.lead)], sharding)
+    return laid_out(whole.data, sharding, source)
 
 
-def _call(name: str, x: Any, sharding: Sharding, processes: tuple[int, ...],
+def _call(x: Any, sharding: Sharding, processes: tuple[int, ...],
           source: Any = "the host") -> Call:
     value = f"{x.dtype}{list(x.shape)}"
     ids = [d.id for d in sharding.device_assignment]
-    return Call(f"`{name}`", (("values", value), ("sources", str(source)),
+    return Call("`device_put`", (("values", value), ("sources", str(source)),
                               ("shardings", f"{sharding} of devices {ids}")),
                 processes, capture())

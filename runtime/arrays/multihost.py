@@ -25,8 +25,8 @@ from ...ir.trees.tree_prefix import PrefixError, broadcast_prefix
 from ..processes.coordinator import Call, GlobalValue, Slot, current_coordinator, processes_of
 from ..storage import Storage, Stored, block_of, frozen
 from .array import ArrayImpl
-from .blocks import stored_blocks
-from .host import aval_for, host_array
+from .assembly import of_blocks
+from .host import host_array
 from .transfer import put
 
 # -- values of the host ----------------------------------------------------------------------------
@@ -236,10 +236,10 @@ def _to_global(x: Any, mesh: Mesh, spec: PartitionSpec) -> ArrayImpl:
         shape, dtype, storage = data.shape, data.dtype, Stored(frozen(data))
     local.shard_shape(shape)                      # raises if it does not divide
     assert isinstance(storage, Stored)
-    blocks = {d: block_of(storage, local, shape, d) for d in mesh.local_devices}
+    blocks = {d: (block_of(storage, local, shape, d), dtype) for d in mesh.local_devices}
     whole = tuple(n * g // own for n, g, own in zip(
         shape, sharding.dim_factors(len(shape)), local.dim_factors(len(shape)), strict=True))
-    return _of_blocks(whole, dtype, weak, sharding, blocks)
+    return of_blocks(whole, dtype, sharding, blocks, weak)
 
 
 def _to_local(x: Any, mesh: Mesh, spec: PartitionSpec) -> ArrayImpl:
@@ -254,15 +254,8 @@ def _to_local(x: Any, mesh: Mesh, spec: PartitionSpec) -> ArrayImpl:
     shape = x.aval.shape
     part = tuple(n * own // g for n, g, own in zip(
         shape, sharding.dim_factors(len(shape)), local.dim_factors(len(shape)), strict=True))
-    blocks = {s.device: s.data.value for s in x.addressable_shards}
-    return _of_blocks(part, x.aval.dtype, x.aval.weak_type, local, blocks)
-
-
-def _of_blocks(shape: tuple[int, ...], dtype: Any, weak: bool, sharding: NamedSharding,
-               blocks: dict[Any, np.ndarray]) -> ArrayImpl:
-    aval = aval_for(shape, dtype, weak, sharding)
-    storage = stored_blocks(aval, sharding, {d: (b, dtype) for d, b in blocks.items()})
-    return ArrayImpl(aval, sharding, storage, True)
+    blocks = {s.device: (s.data.value, x.aval.dtype) for s in x.addressable_shards}
+    return of_blocks(part, x.aval.dtype, local, blocks, x.aval.weak_type)
 
 
 def _specs(pspecs: Any, values: Any, name: str) -> list[PartitionSpec]:

@@ -18,18 +18,16 @@ from ...ir.meshes.memory import MemorySpace, kind_of_space
 from ...ir.meshes.mesh import AxisType
 from ...ir.settings.context import STATE
 from ...ir.shardings.formats import Format, Layout
-from ...ir.shardings.gspmd import GSPMDSharding
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.trees.pytree import NAMESPACE, flatten, unflatten
 from ...ir.trees.tree_prefix import PrefixError, broadcast_prefix, prefix_mismatches
 from ...ir.values.array import Array
-from ..axes import MeshAtoms
 from ..devices import default_device
 from ..processes.coordinator import Coordinator, current_coordinator
-from ..storage import LocalBlocks, Stored, frozen
-from .array import ArrayImpl, place
-from .blocks import PENDING_SUM
+from ..storage import LocalBlocks
+from .array import ArrayImpl, array_of, place
+from .blocks import laid_out
 from .global_transfer import check_reaches, storage_for_all
 from .host import aval_for, host_array
 from .results import all_held
@@ -115,19 +113,14 @@ def put(x: Any, target: Target = None, *, may_alias: bool | None = None) -> Arra
     sharding = concrete_sharding(target)
     coordinator = current_coordinator()
     if isinstance(x, ArrayImpl):
-        if coordinator is not None:
-            if isinstance(target, Device):
-                check_reaches(x)
-            if not (sharding.is_fully_addressable and x.is_fully_addressable):
-                return _move_among_processes(x, sharding, may_alias, coordinator)
-        return _move(x, sharding, may_alias)
+        if coordinator is not None and isinstance(target, Device):
+            check_reaches(x)
+        return _move(x, sharding, may_alias, coordinator)
     data, weak = host_array(x, copy=may_alias is not True)
     check_fits(sharding, data.shape, "device_put args")
-    aval = aval_for(data.shape, data.dtype, weak, sharding)
-    if coordinator is not None and not sharding.is_fully_addressable:
-        held = storage_for_all(x, data, sharding, coordinator, _laid_out)
-        return ArrayImpl(aval, sharding, held, True)
-    return ArrayImpl(aval, sharding, _laid_out(data, sharding), True)
+    held = (laid_out(data, sharding) if coordinator is None or sharding.is_fully_addressable
+            else storage_for_all(x, data, sharding, coordinator))
+    return array_of(data.shape, data.dtype, weak, sharding, held)
 
 
 def _formatted(x: Any, target: Format, may_alias: bool | None) -> ArrayImpl:
@@ -170,76 +163,25 @@ def check_fits(sharding: Sharding, shape: tuple[int, ...], what: str) -> None:
     sharding.shard_shape(shape)
 
 
-def _move(x: ArrayImpl, sharding: Sharding, may_alias: bool | None) -> ArrayImpl:
+def _move(x: ArrayImpl, sharding: Sharding, may_alias: bool | None,
+          coordinator: Coordinator | None) -> ArrayImpl:
     storage, aval = x.storage, x.aval
     if sharding is x.sharding and x.committed and may_alias is not False:
         return x
     check_fits(sharding, aval.shape, "device_put args")
-    new = aval_for(aval.shape, aval.dtype, aval.weak_type, sharding)
-    moved = storage
-    same_memory = sharding.memory_kind == x.sharding.memory_kind
-    if not (same_memory and sharding.is_equivalent_to(x.sharding, aval.ndim)):
+    if coordinator is not None and not sharding.is_fully_addressable:
+        data = x.value if x.is_fully_addressable else None
+        storage = storage_for_all(x, data, sharding, coordinator)
+    elif coordinator is not None and not x.is_readable:
+        raise NotImplementedError("Cannot reshard an input that is not fully addressable")
+    elif not (sharding.memory_kind == x.sharding.memory_kind
+              and sharding.is_equivalent_to(x.sharding, aval.ndim)):
         if isinstance(storage, LocalBlocks) or storage.lead:
-            moved = _laid_out(x.value, sharding)
+            storage = laid_out(x.value, sharding)
         else:
-            moved = _laid_out(storage.data, sharding, x.sharding)
-    out = ArrayImpl(new, sharding, moved, True)
+            storage = laid_out(storage.data, sharding, x.sharding)
+    out = array_of(aval.shape, aval.dtype, aval.weak_type, sharding, storage)
     return out.clone() if may_alias is False else out
-
-
-def _move_among_processes(x: ArrayImpl, sharding: Sharding, may_alias: bool | None,
-                          coordinator: Coordinator) -> ArrayImpl:
-    """`_move` where other processes own some of the devices, before or after."""
-    x.storage  # noqa: B018 - raises if deleted
-    if sharding is x.sharding and x.committed and may_alias is not False:
-        return x
-    check_fits(sharding, x.aval.shape, "device_put args")
-    aval = aval_for(x.aval.shape, x.aval.dtype, x.aval.weak_type, sharding)
-    if sharding.is_fully_addressable:
-        if not x.is_readable:
-            raise NotImplementedError("Cannot reshard an input that is not fully addressable")
-        return ArrayImpl(aval, sharding, _laid_out(x.value, sharding), True)
-    data = x.value if x.is_fully_addressable else None
-    return ArrayImpl(aval, sharding,
-                     storage_for_all(x, data, sharding, coordinator, _laid_out), True)
-
-
-def _laid_out(data: np.ndarray, sharding: Sharding, source: Sharding | None = None) -> Stored:
-    """The stored form of a whole value.
-
-    Along unreduced axes the first devices hold it all and the others zeros; but where such an axis
-    splits a dimension of `source`, each device keeps its own block, in its place among zeros.
-    """
-    if isinstance(sharding, GSPMDSharding) and sharding.has_unreduced:
-        raise NotImplementedError(PENDING_SUM)
-    if not isinstance(sharding, NamedSharding) or not sharding.spec.unreduced:
-        return Stored(frozen(data))
-    spec = sharding.spec
-    if not spec.axes() and not isinstance(source, NamedSharding):
-        raise NotImplementedError(PENDING_SUM)
-    atoms = MeshAtoms(sharding.mesh, (*spec.axes(), *spec.unreduced))
-    lead = atoms.sort(atoms.of_all(sorted(spec.unreduced, key=str)))
-    sizes = atoms.sizes(lead)
-    keeps = np.ones(sizes + data.shape, bool)
-    for k, axis in enumerate(lead):
-        holder = _holder(axis, source, data.shape) if isinstance(source, NamedSharding) and (
-            source.mesh.shape == sharding.mesh.shape) else np.zeros((1,) * data.ndim, int)
-        here = np.arange(sizes[k]).reshape([-1 if i == k else 1 for i in range(keeps.ndim)])
-        keeps &= here == holder
-    return Stored(frozen(np.where(keeps, data, np.zeros((), data.dtype))), lead)
-
-
-def _holder(axis: str, source: NamedSharding, shape: tuple[int, ...]) -> np.ndarray:
-    """For every element, the coordinate along `axis` of the devices that hold it."""
-    for dim, axes in enumerate(source.spec.padded(len(shape)).entries):
-        stride = shape[dim]
-        for name in axes:
-            size = source.mesh.axis_size(name)
-            stride //= size
-            if name == axis:
-                index = np.arange(shape[dim]) // stride % size
-                return index.reshape([-1 if d == dim else 1 for d in range(len(shape))])
-    return np.zeros((1,) * len(shape), int)
 
 
 def device_get(x: Any) -> Any:

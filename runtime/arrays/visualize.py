@@ -12,13 +12,13 @@ import colorsys
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.support import html as looks
 from ...ir.support.lazy import lazy_import
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.trees.pytree import flatten
 
 html = lazy_import("html")
@@ -33,23 +33,12 @@ _table = lazy_import("rich.table")
 ColorMap = Callable[[float], Sequence[float]]
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """A block: its devices as text, and blank columns and lines around the text."""
+class _Cell(NamedTuple):
+    """A block: its devices as text, the first of them, and blank lines and columns around the text:
+    above, to the right, below, to the left."""
     text: str
-    left: int
-    right: int
-    top: int
-    bottom: int
-    first: int      # smallest device id
-
-    @property
-    def width(self) -> int:
-        return self.left + len(self.text) + self.right
-
-    @property
-    def height(self) -> int:
-        return self.top + 1 + self.bottom
+    first: int
+    around: tuple[int, int, int, int]
 
 
 def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: bool = True,
@@ -121,8 +110,8 @@ def _cells(shape: tuple[int, ...], sharding: Sharding, scale: float, min_width: 
     def cell(ids: list[int]) -> _Cell:
         text = f"{platform} {','.join(map(str, ids))}"
         free, tall = w - len(text) - 2, h - 2
-        return _Cell(text, max(free // 2, 0), max(free - free // 2, 0), max(tall // 2, 0),
-                     max(tall - tall // 2, 0), ids[0])
+        return _Cell(text, ids[0], (max(tall // 2, 0), max(free - free // 2, 0),
+                                    max(tall - tall // 2, 0), max(free // 2, 0)))
 
     last_row, last_column = map(max, zip(*found, strict=True))
     return [[cell(found[r, c]) for c in range(last_column + 1)] for r in range(last_row + 1)]
@@ -141,16 +130,15 @@ def _print(rows: list[list[_Cell]], max_width: int, color_map: ColorMap | None) 
         drawn = []
         for cell in row:
             text = _align.Align(cell.text, "center", vertical="middle")
-            around = (cell.top, cell.right, cell.bottom, cell.left)
             if color_map is None:
-                drawn.append(_padding.Padding(text, around))
+                drawn.append(_padding.Padding(text, cell.around))
                 continue
             red, green, blue = (int(255 * v) for v in color_map(cell.first / count)[:3])
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 150
             style = _style.Style(bgcolor=f"#{red:02x}{green:02x}{blue:02x}",
                                  color="white" if dark else "black")
-            drawn.append(_padding.Padding(text, tuple(n + 1 if i % 2 else n for i, n in
-                                                      enumerate(around)), style=style))
+            top, right, bottom, left = cell.around
+            drawn.append(_padding.Padding(text, (top, right + 1, bottom, left + 1), style=style))
         table.add_row(*drawn)
     _console.Console(width=max_width, file=sys.stdout).print(table)
 

@@ -73,7 +73,7 @@ class Kernel:
 
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
     of the largest. sizes: in bytes. cut: what runtime/plans/tiling.py knows of it, once asked.
-    orders: the same with the result's dimensions in other orders, as runtime/plans/products.py made
+    orders: the same with the result's dimensions in other orders, as runtime/plans/passes.py made
     them. permutes: whether there are such. changes: whether it can write over its first operand.
     fresh: whether results are views of nothing, once runtime/plans/in_place.py has asked.
     """

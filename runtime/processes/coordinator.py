@@ -34,7 +34,7 @@ from ...ir.support.immutable import immutable
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.support.scopes import override
-from ..storage import LocalBlocks, Shape, Storage, Stored, assemble, block_of
+from ..storage import LocalBlocks, Shape, Storage, Stored, assemble, block_of, identical
 
 hashlib = lazy_import("hashlib")
 
@@ -113,8 +113,7 @@ class Coordinator(abc.ABC):
         """A value that every process of the group gives alike, bit for bit; None where one gives
         another. Processes that share memory share the value of the first."""
         first, *others = self.all_gather(call, data)
-        bits = first.tobytes()
-        return first if all(x is first or x.tobytes() == bits for x in others) else None
+        return first if all(identical(x, first) for x in others) else None
 
     @abc.abstractmethod
     def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
@@ -124,10 +123,6 @@ class Coordinator(abc.ABC):
     def run(self, call: Call, program: GlobalProgram, arguments: Sequence[GlobalValue]
             ) -> Sequence[Storage]:
         """The results of a program of which every process gives the blocks that it owns."""
-
-    def barrier(self, call: Call) -> None:
-        """Return when all processes of the group are here."""
-        self.all_gather(call, None)
 
 
 class _Thread(threading.local):
@@ -172,7 +167,8 @@ def merge(held: Mapping[int, GlobalValue]) -> Stored:
     values = list(held.values())
     first = values[0]
     stored = [v.storage for v in values if isinstance(v.storage, Stored)]
-    if len(stored) == len(values) and all(same_value(stored[0], s) for s in stored[1:]):
+    if len(stored) == len(values) and all(
+            s.lead == stored[0].lead and identical(stored[0].data, s.data) for s in stored):
         return stored[0]
     slot = first.slot
     blocks = {d: own_block(held[d.process_index], d)
@@ -186,23 +182,6 @@ def own_block(value: GlobalValue, device: Device) -> np.ndarray:
     if isinstance(storage, LocalBlocks):
         return storage.blocks[device]
     return block_of(storage, slot.sharding, slot.shape, device)
-
-
-def same_value(a: Stored, b: Stored) -> bool:
-    """Whether two whole values are equal, bit for bit."""
-    if a is b:
-        return True
-    x, y = a.data, b.data
-    if a.lead != b.lead or x.shape != y.shape or x.dtype != y.dtype:
-        return False
-    if x.__array_interface__["data"][0] == y.__array_interface__["data"][0] \
-            and x.strides == y.strides:
-        return True
-    if x.size == 0:
-        return True
-    # a look at the first element first: what differs most often differs there
-    at = (0,) * x.ndim
-    return x[at].tobytes() == y[at].tobytes() and x.tobytes() == y.tobytes()
 
 
 def by_process(values: Sequence[Sequence[GlobalValue]], processes: Sequence[int]

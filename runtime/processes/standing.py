@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...ir.diagnostics.diagnostic import error
 from ...ir.diagnostics.errors import ProcessMismatchError
 from ...ir.source.location import Location
+from ...ir.source.wording import numbered
 from ...ir.support.named_tuple import NamedTuple
 from .coordinator import Call, Parts
 
@@ -100,9 +101,7 @@ def mismatch(what: str, location: Location, why: str, notes: tuple[str, ...]) ->
 
 
 def named(numbers: Sequence[int]) -> str:
-    if len(numbers) == 1:
-        return f"process {numbers[0]}"
-    return f"processes {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+    return numbered("process", "processes", numbers)
 
 
 def _it(numbers: Sequence[int]) -> str:

@@ -13,7 +13,8 @@ from ...ir.ops.elementwise.arithmetic import add_p
 from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.indexing.gather import gather_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
-from ...ir.program import Atom, Equation, Literal, Program
+from ...ir.program import Atom, Literal, Program
+from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 
 _LOOKUP = """
@@ -126,14 +127,6 @@ MASKED_GATHERS = Rewrites(
 
 
 def gather_from_whole(program: Program) -> Program:
-    """The program after these rewrites, and the bodies of its scans: what bounds a slice there may
+    """The program after these rewrites, and the programs in it: what bounds a slice in a scan may
     be computed before the scan later on (induction.py)."""
-    program = MASKED_GATHERS(program)
-    eqns = [_with_body(e) if e.op.name == "scan" else e for e in program.eqns]
-    return program if eqns == list(program.eqns) else program.replace(eqns=eqns)
-
-
-def _with_body(eqn: Equation) -> Equation:
-    body = eqn.params["jaxpr"]
-    found = gather_from_whole(body)
-    return eqn if found is body else eqn.replace(params={**eqn.params, "jaxpr": found})
+    return inside(MASKED_GATHERS(program), gather_from_whole)

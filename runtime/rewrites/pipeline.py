@@ -12,8 +12,6 @@ from typing import Any
 from ...ir.ops.control.custom import CALLS
 from ...ir.passes import Pass, run_passes
 from ...ir.program import Program
-from ...ir.rewriting.hoist import hoist
-from ...ir.rewriting.inside import inside
 from ...ir.settings.context import config
 from ...ir.settings.phases import in_phase
 from ...ir.support.environment import skipped
@@ -54,21 +52,7 @@ EXECUTION: tuple[Pass, ...] = (
          frozenset({"scan"})),
     Pass("rematerialize", "rematerialized", rematerialize,
          "what is cheap, and read long after it was computed, is computed where it is read"),
-    Pass("hoist-invariants", "hoisted-invariants", lambda p: _hoisted(p),
-         "what all iterations of a loop compute alike is computed before the first",
-         frozenset({"scan", "while"})),
 )
-
-
-def _hoisted(program: Program) -> Program:
-    """The bodies go through all passes first, which know the equations by what makes them."""
-    before = inside(program, run_execution_passes)
-    after = hoist(before, lambda eqn: True)
-    if after is before:
-        return program
-    for _, _, body in after.subprograms():
-        body.memo[_key()] = True
-    return after
 
 
 PassObserver = Callable[[int, Pass, Program], Any]
@@ -79,18 +63,13 @@ def run_execution_passes(program: Program, tell: PassObserver | None = None) -> 
 
     tell: is called with the number of each pass that changed the program, the pass and the result.
     """
-    key = _key()
+    key = "prepared", config.read("shardtrace_skip")
     found = program.memo.get(key)
     if found is None or tell is not None:
         after = _run(program, skipped(key[1]), tell)
-        # itself would be a circle
+        # True if they make nothing of it: itself would be a circle
         found = program.memo[key] = after if after is not program else True
     return program if found is True else found
-
-
-def _key() -> tuple[str, str]:
-    """Under which a program remembers what the passes make of it: True if nothing."""
-    return "prepared", config.read("shardtrace_skip")
 
 
 def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],

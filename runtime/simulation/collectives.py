@@ -115,8 +115,6 @@ def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
         whole = Value(x.aval, layout._replace(folded=layout.folded - frozenset(group)),
                       combined.slot)
         _own_element(p, eqn, whole, group, params["scatter_dimension"])
-    elif name == "all_to_all" and not params["tiled"]:
-        _all_to_all_stacked(p, eqn, x, group, params["split_axis"], params["concat_axis"])
     elif name == "assume_invarying":
         one = _one_copy(p, x, group)
         p.bind(eqn.outvars[0], one.layout, one.slot)
@@ -159,25 +157,6 @@ def _own_element(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) ->
     want = (*((a,) for a in stack), *dims[len(layout.stack):at], *dims[at + 1:])
     slot = p.rearranged(x, want, {a: atoms.size[a] for a in group}, tuple(dims))
     p.bind(eqn.outvars[0], Layout(stack, split, layout.folded), slot)
-
-
-def _all_to_all_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int, j: int
-                        ) -> None:
-    """Dimension i (one element a device) becomes the group; the group becomes dimension j."""
-    atoms = p.atoms
-    rest = x.layout.without(set(group))
-    targets = {a: ("to", a) for a in group}
-    more = {label: atoms.size[a] for a, label in targets.items()}
-    have = tuple(tuple(y for lab in dim for y in (tuple(targets.values()) if lab == i else (lab,)))
-                 for dim in x.dims)
-    stack = atoms.sort({*rest.stack, *rest.split[i], *group})
-    body = [dim for d, dim in enumerate(rest.dims[len(rest.stack):]) if d != i]
-    body.insert(j, group)
-    want = (*((targets.get(a, a),) for a in stack), *body)
-    slot = p.rearranged(x, want, more, have)
-    split = [axes for d, axes in enumerate(rest.split) if d != i]
-    split.insert(j, ())
-    p.bind(eqn.outvars[0], Layout(stack, tuple(split), rest.folded), slot)
 
 
 def _one_copy(p: Workspace, x: Value, group: Sequence[str]) -> Value:

@@ -2,9 +2,24 @@
 
 A decision depends on the op, its params, and the types and layouts of its operands alone, never on
 values or names; so equal equations (layers of a network, an op called again and again) share it.
+
+Which axes stay in place, so that one evaluation serves all devices along them: an op treats the
+elements along a pass-through factor independently, so a dimension with that factor may be longer
+than a block. Where operands hold their blocks of a factor in place along an axis X, the op on the
+whole arrays gives the blocks of the result in place, for the price of the unsharded program. That
+holds if
+
+- the factor is the major part of every dimension that carries it, in operands and results;
+- every operand with the factor has the same axes there, major to minor in the same order (or is
+  uniform along it, and is lengthened); an operand without it does not differ over them.
+
+A reduction factor qualifies for axes over which the result is folded
+(runtime/simulation/device_sums.py). All other axes are stacked, which is always correct: evaluators
+take leading device dimensions.
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +27,7 @@ from ...ir.facts import FRESH
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.op import Op
 from ...ir.op_instance import OpInstance
-from ...ir.rules.factor import REDUCE
+from ...ir.rules.factor import PASS, REDUCE
 from ...ir.rules.parse import RuleError
 from ...ir.rules.rule import FactorRule
 from ...ir.support.named_tuple import NamedTuple
@@ -21,7 +36,6 @@ from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
 from ..layout import Atoms, Layout, Shape, array_shape, split_shape
 from ..numerics import evaluator
-from . import inplace
 from .workspace import Kind, Value, kind_of
 
 NONE: frozenset[str] = frozenset()
@@ -91,18 +105,19 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
                     len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
                 return _in_equal_layouts(op, params, operands, types[0], atoms,
                                          layout._replace(folded=done))
-    orders: inplace.Orders = {}
+    orders: Orders = {}
     rule = None
-    if folds or op.name == "broadcast_in_dim" or _has_split_or_uniform_dims(operands):
+    if folds or op.name == "broadcast_in_dim" or any(
+            [any(x.uniform) or any(x.layout.split) for x in operands]):
         rule = local_rule(op, params, operands, types)
     if rule is not None and op.name not in POSITIONAL:
-        orders = inplace.common_orders(rule, operands, folds)
+        orders = common_orders(rule, operands, folds)
         if folds and orders:
             done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
                      for a in order}
     if rule is not None and orders:
-        ins = inplace.target_splits(rule, operands, orders)
-        outs = inplace.result_splits(rule, orders)
+        ins = splits(rule.operands[:len(operands)], orders)
+        outs = splits(rule.results, orders)
     else:
         ins = [((),) * len(x.aval.shape) for x in operands]
         outs = [((),) * len(t.shape) for t in types]
@@ -127,25 +142,18 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
     dtypes = [(x.known_kind or x.kind).dtype for x in operands]
     results = [storage_dtype(t.dtype) for t in types]
     function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
-    uniform: Sequence[tuple[bool, ...]] = [()] * len(types)
+    uniform = [(False,) * len(t.shape) for t in types]
     if rule is not None:
-        uniform = inplace.uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
+        uniform = uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
     kernel = None
     if len(types) == 1 and not op.multiple_results:
         kernel = Kernel(function, (*given, *wanted), (*dtypes, *results))
         kernel.fresh = FRESH in op.facts or None
-    return _decision(forms, operands, function, types, layouts, uniform, kernel)
-
-
-def _has_split_or_uniform_dims(operands: Sequence[Value]) -> bool:
-    """Has any operand a dimension that an axis is in place in, or along which it is the same?"""
-    for x in operands:
-        if True in x.uniform:
-            return True
-        for axes in x.layout.split:
-            if axes:
-                return True
-    return False
+    moved = any([f.lead != x.layout.stack or f.split != x.layout.split or f.pad
+                 for f, x in zip(forms, operands, strict=True)])
+    return Decision(tuple(forms) if moved else None, function, tuple([
+        (layout, same, kind_of(t, layout, same))
+        for t, layout, same in zip(types, layouts, uniform, strict=True)]), kernel)
 
 
 def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], atoms: MeshAtoms
@@ -160,21 +168,6 @@ def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], ato
         return (), [()] * len(own)
     stack = atoms.sort(set().union(*own))
     return stack, [tuple([a for a in stack if a in mine]) for mine in own]
-
-
-def _decision(forms: Sequence[Form], operands: Sequence[Value], function: Callable[..., Any],
-              types: Sequence[ArrayType], layouts: Sequence[Layout],
-              uniform: Sequence[tuple[bool, ...]], kernel: Kernel | None) -> Decision:
-    given: tuple[Form, ...] | None = None
-    for f, x in zip(forms, operands, strict=True):
-        if f.lead != x.layout.stack or f.split != x.layout.split or f.pad:
-            given = tuple(forms)
-            break
-    results = []
-    for t, layout, same in zip(types, layouts, uniform, strict=True):
-        same = same or (False,) * len(t.shape)
-        results.append((layout, same, kind_of(t, layout, same)))
-    return Decision(given, function, tuple(results), kernel)
 
 
 def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
@@ -221,3 +214,110 @@ def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],
                               tuple([t.shape for t in types]), params)
     except RuleError:
         return None
+
+
+# -- which axes stay in place ----------------------------------------------------------------------
+
+Orders = dict[int, Atoms]        # factor to the axes in place on it, major to minor
+
+
+def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[str, frozenset[str]]
+                  ) -> Orders:
+    """The axes that can stay in place as they are, without a copy of any operand."""
+    found: dict[int, Atoms] = {}
+    for x, dims in zip(operands, rule.operands, strict=False):
+        split, uniform = x.layout.split, x.uniform
+        for d, factors in enumerate(dims):
+            if factors and not uniform[d]:
+                axes = found.setdefault(factors[0], split[d])
+                if axes != split[d]:
+                    found[factors[0]] = _common_suffix(axes, split[d])
+    orders: Orders = {}
+    minor = _minor(rule)
+    for f, order in found.items():
+        if not order:
+            continue
+        factor = rule.factors[f]
+        if factor.kind == REDUCE:
+            order = _suffix_within(order, folds.get(factor.operator, NONE))
+        elif factor.kind != PASS or factor.blocked:
+            continue
+        if order and f not in minor:
+            orders[f] = order
+    return without_conflicts(rule, operands, orders) if orders else orders
+
+
+def _minor(rule: FactorRule) -> set[int]:
+    """The factors that are, in some dimension, not the major part."""
+    found = rule.memo.get("minor")
+    if found is None:
+        found = rule.memo["minor"] = set()
+        for dims in (*rule.operands, *rule.results):
+            for factors in dims:
+                if len(factors) > 1:
+                    found.update(factors[1:])
+    return found
+
+
+def _common_suffix(x: Atoms, y: Atoms) -> Atoms:
+    """The longest common end of both."""
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(x[::-1], y[::-1], strict=False))
+    return tuple([a for a, _ in same])[::-1]
+
+
+def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
+    return tuple(itertools.takewhile(allowed.__contains__, order[::-1]))[::-1]
+
+
+def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
+    """The orders without axes that some operand has elsewhere (and what is major to those)."""
+    out: Orders = {}
+    for f, order in orders.items():
+        start = 0
+        for i, a in enumerate(order):
+            for x, dims in zip(operands, rule.operands, strict=False):
+                if a in x.layout.stack:
+                    start = i + 1
+                    continue
+                for d, axes in enumerate(x.layout.split):
+                    if a in axes and dims[d][:1] != (f,):
+                        start = i + 1
+        if start < len(order):
+            out[f] = order[start:]
+    return out
+
+
+def splits(values: Sequence[Sequence[Sequence[int]]], orders: Orders) -> list[tuple[Atoms, ...]]:
+    """For each operand or result, of which the factors of each dimension are given, the axes to
+    have in place in each."""
+    return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
+            for dims in values]
+
+
+def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, makes_new: bool
+                 ) -> list[tuple[bool, ...]]:
+    """For each result: along which dimensions all elements are the same.
+
+    makes_new: whether the op repeats its operand along factors that no operand has.
+    """
+    count = len(operands)
+    if not makes_new and not any([True in x.uniform for x in operands]):
+        return [(False,) * len(dims) for dims in rule.results]
+
+    def flat(f: int) -> bool:
+        if f in orders or rule.factors[f].kind != PASS:
+            return False
+        sources = [(t, d) for t, d, _ in rule.carriers(f) if t < count]
+        if not sources:
+            return makes_new
+        return all(operands[t].uniform[d] for t, d in sources)
+
+    return [tuple(bool(factors) and all(map(flat, factors)) for factors in dims)
+            for dims in rule.results]
+
+
+def folds_of(found: Sequence[Folds]) -> Mapping[str, frozenset[str]]:
+    """What all results of an equation, several or none, allow."""
+    first, *rest = found or [{}]
+    return {o: axes.intersection(*(other.get(o, NONE) for other in rest))
+            for o, axes in first.items()}

@@ -2,9 +2,9 @@
 
 A value of all devices is one array. For every axis over which the devices' values differ, the
 planner decides equation by equation whether the axis is in place in a dimension or stacked as a
-leading one (runtime/layout.py, runtime/simulation/inplace.py); values that do not differ are held
-and computed once. So a program costs about what the unsharded program costs, whatever the number of
-devices, and most collectives cost nothing. The result is a straight-line plan
+leading one (runtime/layout.py, runtime/simulation/equation_plans.py); values that do not differ are
+held and computed once. So a program costs about what the unsharded program costs, whatever the
+number of devices, and most collectives cost nothing. The result is a straight-line plan
 (runtime/plans/plan.py).
 
 Plans follow the data, not the types: a value that the program fails to exchange stays different.
@@ -34,7 +34,7 @@ from ..layout import Layout, whole
 from ..plans.plan import Plan
 from ..rewrites.pipeline import run_execution_passes
 from ..storage import Stored, new_stored
-from . import collectives, control, inplace
+from . import collectives, control
 from .conversions import Given, given, global_types, number, result, usual_lead
 from .device_sums import (
     Folds,
@@ -44,7 +44,7 @@ from .device_sums import (
     linear_set,
     varying_axes,
 )
-from .equation_plans import decide, decided
+from .equation_plans import decide, decided, folds_of
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
@@ -266,7 +266,7 @@ class Planner(Workspace):
         else:
             types = [v.aval for v in outs]
             if self.folds:
-                allowed = inplace.folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
+                allowed = folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
             operands = self.reduce_linear_operands(eqn, operands, members, done)

@@ -10,7 +10,7 @@ import pytest
 
 import shardtrace as st
 from shardtrace.cli.commands.run import tolerance
-from shardtrace.ir.program_equality import programs_equal
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import load_program, parse_program
 
 LAYER = """
@@ -245,7 +245,6 @@ def test_why_takes_every_name_of_a_value(write, said, name):
     assert status == 0 and "on dimension 1 of" in out
     status, _, err = said("why", path, "nobody")
     assert status == 2 and "d.h" in err and "x @ params" not in err
-
 
 
 # -- diff ------------------------------------------------------------------------------------------

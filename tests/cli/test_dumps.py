@@ -6,8 +6,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.cli.main import main
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.program import Level
-from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.text.print import save_program
 from shardtrace.sharding import AxisType, NamedSharding

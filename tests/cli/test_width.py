@@ -8,7 +8,7 @@ import re
 import pytest
 
 from shardtrace.cli.main import main
-from shardtrace.ir.program_equality import programs_equal
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import load_program, parse_program
 from shardtrace.ir.text.prose import plain_table, wrapped
 

@@ -8,9 +8,9 @@ import pytest
 
 import shardtrace.partitioner.pipeline as pipeline
 from shardtrace.ir.diagnostics.errors import VerificationError
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.passes import Pass
 from shardtrace.ir.program import Level, Program
-from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.rewriting.unread import drop_dead
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.shardings.sharding import NamedSharding

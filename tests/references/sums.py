@@ -89,7 +89,12 @@ REDUCTIONS: dict[str, Reference] = {
 
 # -- products ---------------------------------------------------------------------------
 
-def dot_general(x: Array, y: Array, *, dimension_numbers: Any, **params: Any) -> Array:
+def dot_general(x: Array, y: Array, *, dimension_numbers: Any,
+                preferred_element_type: Any = None, **params: Any) -> Array:
+    """Integers that are asked for of operands of unlike dtypes: both are converted first."""
+    wanted = preferred_element_type and np.dtype(preferred_element_type)
+    if wanted and wanted.kind in "iu" and x.dtype != y.dtype:
+        x, y = x.astype(wanted), y.astype(wanted)
     (left, right), (left_batch, right_batch) = dimension_numbers
     x = np.moveaxis(x, (*left_batch, *left), (*range(len(left_batch)), *range(-len(left), 0)))
     y = np.moveaxis(y, (*right_batch, *right), (*range(len(left_batch)), *range(-len(right), 0)))

@@ -28,7 +28,7 @@ ROOMS = ("ir", "tracer", "partitioner", "runtime", "report", "driver", "api", "c
 # Module-level containers that functions write to and that are no caches: filled by declarations,
 # one entry for what the user registers, or weak.
 REGISTRIES = {
-    "driver/jit/jitted.py": {"JITTED"}, "driver/jit/single_flight.py": {"CLAIMS", "_WAITING"},
+    "driver/jit/jitted.py": {"JITTED"}, "driver/jit/shared_traces.py": {"CLAIMS", "_WAITING"},
     "ir/api_boundary.py": {"_BOUNDED", "_MADE"},
     "ir/support/caches.py": {"CACHES"}, "ir/meshes/device.py": {"_TABLE"},
     "ir/dtypes/table.py": {"KEY_DTYPES", "_BY_LONG", "_BY_SHORT", "_KEYS"},

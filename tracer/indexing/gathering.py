@@ -21,7 +21,8 @@ from .. import lax
 from ..lax.creation import filled_as
 from ..lax.slicing import wrap_negative
 from ..operands.broadcasting import broadcast_together
-from ..operands.dtype_promotion import broadcast_shapes, convert, dtype_name, shape_of
+from ..operands.dtype_promotion import convert, dtype_name
+from ..operands.rank_promotion import broadcast_shapes, shape_of
 from ..operands.scalars import INT32
 from .index_forms import Position
 

@@ -13,7 +13,7 @@ from ...ir.dtypes import issubdtype
 from ...ir.support.immutable import immutable
 from ...ir.values.array import Array
 from .. import lax
-from ..operands.dtype_promotion import shape_of
+from ..operands.rank_promotion import shape_of
 from ..staging.constants import PYTHON_SCALARS, as_array
 from ..staging.tracer import Tracer
 

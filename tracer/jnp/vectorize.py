@@ -14,7 +14,7 @@ from typing import Any
 from ...ir.settings.context import config
 from ...ir.source.wording import warn
 from ...ir.support.lazy import lazy_import
-from ..operands.dtype_promotion import shape_of
+from ..operands.rank_promotion import shape_of
 from ..operands.who_asks import asked_by_user
 from ..staging.constants import as_array
 from ..trees import tree

@@ -16,7 +16,7 @@ from ...ir.ops.contractions.precision import DotAlgorithm, DotAlgorithmPreset, P
 from ...ir.ops.contractions.ragged import RaggedDotDimensionNumbers, ragged_dot_general_p
 from ...ir.settings.context import config, x64_enabled
 from .. import sharding_notes
-from ..operands.dtype_promotion import shape_of
+from ..operands.rank_promotion import shape_of
 from ..shardings.out_sharding import output_sharding
 from ..staging.memoized import memoized
 

@@ -21,9 +21,9 @@ from ..operands.dtype_promotion import (
     convert,
     dtype_and_weak,
     dtype_name,
-    shape_of,
     user_dtype,
 )
+from ..operands.rank_promotion import shape_of
 from ..shardings.out_sharding import output_sharding
 from ..staging.constants import as_array
 from ..trees import tree

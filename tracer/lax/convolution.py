@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.ops.contractions.convolution import ConvDimensionNumbers, conv_general_dilated_p
-from ..operands.dtype_promotion import shape_of
+from ..operands.rank_promotion import shape_of
 from ..shardings.out_sharding import output_sharding
 from ..staging.memoized import memoized
 from .contraction import canonicalize_precision, dot_general, element_type

@@ -14,7 +14,8 @@ from ...ir.shardings.normalized import normalized_sharding
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.values.array import Array
 from .. import sharding_notes
-from ..operands.dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype
+from ..operands.dtype_promotion import convert, dtype_and_weak, user_dtype
+from ..operands.rank_promotion import shape_of
 from ..operands.scalars import LEVEL
 from ..operands.shape_arguments import static_shape
 from ..shardings.eager_mesh import mesh_of_operands

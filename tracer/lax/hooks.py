@@ -17,7 +17,8 @@ from ...ir.dtypes import parse_long
 from ...ir.ops.control.call import composite_p
 from ...ir.ops.elementwise.identity import stage_p
 from ...ir.values.array import Array
-from ..operands.dtype_promotion import shape_of, user_dtype
+from ..operands.dtype_promotion import user_dtype
+from ..operands.rank_promotion import shape_of
 from ..shardings.sharding_functions import traced_or_run
 from ..staging.constants import as_array
 from ..staging.tracer import Tracer, typeof

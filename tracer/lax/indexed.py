@@ -27,7 +27,8 @@ from ...ir.ops.indexing.scatter import (
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.reductions.reduction import reduce_max_p
 from .. import sharding_notes
-from ..operands.dtype_promotion import convert, dtype_name, shape_of
+from ..operands.dtype_promotion import convert, dtype_name
+from ..operands.rank_promotion import shape_of
 from ..staging.constants import as_array
 from ..staging.tracer import typeof
 from .control.loops import fori_loop

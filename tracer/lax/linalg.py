@@ -28,13 +28,8 @@ from ...ir.ops.movement.creation import iota_p
 from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p, squeeze_p
 from ..operands.broadcasting import to_type
-from ..operands.dtype_promotion import (
-    convert,
-    dtype_and_weak,
-    dtype_name,
-    promote_dtypes_inexact,
-    shape_of,
-)
+from ..operands.dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes_inexact
+from ..operands.rank_promotion import shape_of
 from ..shardings.eager_mesh import mesh_of_operands
 from ..staging.memoized import memoized
 from .contraction import dot_general

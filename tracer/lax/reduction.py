@@ -29,7 +29,8 @@ from ...ir.ops.reductions.sorting import sort_p, top_k_p
 from ...ir.types import array_type
 from ...ir.values.array import Array
 from .. import sharding_notes
-from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
+from ..operands.dtype_promotion import convert, dtype_name, user_dtype
+from ..operands.rank_promotion import shape_of
 from ..operands.shape_arguments import canonical_axes, canonical_axis
 from ..shardings.out_sharding import output_sharding
 from ..staging.staging import trace_to_program

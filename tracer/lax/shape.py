@@ -20,8 +20,8 @@ from ...ir.support.caches import cached
 from ...ir.values.array import Array
 from .. import sharding_notes
 from ..operands.broadcasting import to_type
-from ..operands.dtype_promotion import broadcast_shapes as _broadcast_shapes
-from ..operands.dtype_promotion import shape_of
+from ..operands.rank_promotion import broadcast_shapes as _broadcast_shapes
+from ..operands.rank_promotion import shape_of
 from ..operands.shape_arguments import canonical_axis, static_shape
 from ..shardings.eager_mesh import mesh_of_operands
 from ..shardings.out_sharding import output_sharding

@@ -20,13 +20,8 @@ from ...ir.ops.movement.slicing import slice_p
 from ...ir.settings.context import x64_enabled
 from ...ir.values.array import Array
 from .. import sharding_notes
-from ..operands.dtype_promotion import (
-    available,
-    convert,
-    dtype_name,
-    shape_of,
-    user_dtype,
-)
+from ..operands.dtype_promotion import available, convert, dtype_name, user_dtype
+from ..operands.rank_promotion import shape_of
 from ..operands.scalars import scalar_of
 from ..operands.shape_arguments import canonical_axis
 from ..staging.memoized import memoized

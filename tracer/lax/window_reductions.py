@@ -16,7 +16,8 @@ from ...ir.ops.reductions.pooling import (
     reduce_window_sum_p,
 )
 from ...ir.ops.reductions.reduction import reduce_max_p, reduce_min_p, reduce_sum_p
-from ..operands.dtype_promotion import convert, dtype_name, shape_of
+from ..operands.dtype_promotion import convert, dtype_name
+from ..operands.rank_promotion import shape_of
 from ..trees import tree
 from . import elementwise
 from .convolution import padtype_to_pads

@@ -36,9 +36,9 @@ from ..operands.dtype_promotion import (
     convert,
     dtype_name,
     promote_args_inexact,
-    shape_of,
     to_inexact,
 )
+from ..operands.rank_promotion import shape_of
 from ..operands.shape_arguments import canonical_axis
 from ..staging.constants import as_array
 from ..staging.memoized import memoized

@@ -27,7 +27,8 @@ from ..jnp.elementwise.logic import less_equal
 from ..jnp.elementwise.two_operands import divide
 from ..jnp.indexing.searching import choose_where
 from ..jnp.reductions.reduce import max as maximum_of
-from ..operands.dtype_promotion import dtype_name, shape_of, user_dtype
+from ..operands.dtype_promotion import dtype_name, user_dtype
+from ..operands.rank_promotion import shape_of
 from ..staging.constants import as_array
 
 _F32 = np.dtype(np.float32)

@@ -19,7 +19,7 @@ from ...ir.spec import spec_from_entries
 from ...ir.values.array import Array
 from ..shardings.eager_mesh import mesh_of_operands
 from ..staging.constants import as_array
-from .dtype_promotion import broadcast_shapes, shape_of
+from .rank_promotion import broadcast_shapes, shape_of
 
 Shape = tuple[int, ...]
 

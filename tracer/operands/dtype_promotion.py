@@ -1,4 +1,4 @@
-"""Promotion of operands as jnp does it: dtypes with weak types, then ranks.
+"""Promotion of operands as jnp does it: dtypes with weak types, then ranks (rank_promotion.py).
 
 Every jnp function brings its operands to one dtype and one rank before it binds an op, so that the
 program shows each conversion. Python scalars become literals of the other operand's dtype: no
@@ -29,11 +29,11 @@ from ...ir.ops.elementwise.declaration import refuse_float0
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.settings.context import config, x64_enabled
 from ...ir.source.wording import warn
-from ...ir.support.caches import cached
 from ...ir.values.array import Array
 from ...ir.values.typeof import check_int_fits, refuse_masked
 from ..staging.constants import is_array_like, unwrapped
 from ..staging.tracer import Tracer
+from .rank_promotion import fits, leading_ones, promote_shapes
 from .scalars import (
     BOOL,
     INEXACT,
@@ -46,8 +46,6 @@ from .scalars import (
     scalar_of,
 )
 from .who_asks import asked_by_user
-
-Shape = tuple[int, ...]
 
 
 class ComplexWarning(RuntimeWarning):
@@ -90,12 +88,6 @@ def dtype_and_weak(x: Any) -> tuple[Any, bool]:
 
 def dtype_name(x: Any) -> Any:
     return dtype_and_weak(x)[0]
-
-
-def shape_of(x: Any) -> Shape:
-    if isinstance(x, Array):
-        return x.aval.shape
-    return () if type(x) in PYTHON_LEVEL else np.shape(unwrapped(x))
 
 
 def check_arraylike(function: str, *args: Any) -> None:
@@ -249,86 +241,6 @@ def to_inexact(dtype: Any) -> Any:
     return to_inexact_dtype(dtype)
 
 
-# -- ranks -----------------------------------------------------------------------------------------
-
-def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The shape that all shapes broadcast to. Raises ValueError if there is none."""
-    if not shapes:
-        return ()
-    first = shapes[0]
-    if all(s == first for s in shapes[1:]):
-        return tuple(first)
-    rank = max(len(s) for s in shapes)
-    out = [1] * rank
-    for s in shapes:
-        for d, n in enumerate(s, rank - len(s)):
-            if n != 1:
-                if out[d] != 1 and out[d] != n:
-                    raise ValueError("Incompatible shapes for broadcasting: shapes="
-                                     f"{[tuple(s) for s in shapes]}")
-                out[d] = n
-    return tuple(out)
-
-
-def to_rank(x: Any, rank: int) -> Any:
-    """`x` with leading 1s to this rank, as an equation."""
-    shape = shape_of(x)
-    extra = rank - len(shape)
-    if extra < 0:
-        raise ValueError(f"Rank of array must be at most {rank}, got shape {shape}")
-    params = _leading_ones(shape, rank)
-    return x if params is None else broadcast_in_dim_p.bind(x, **params)
-
-
-def promote_shapes(function: str, *args: Any) -> list[Any]:
-    """Operands with leading 1s to the highest rank; unchanged where all but scalars agree."""
-    if len(args) < 2:
-        return list(args)
-    shapes = [shape_of(a) for a in args]
-    ranks = {len(s) for s in shapes if len(s)}
-    if len(ranks) < 2:
-        return list(args)
-    setting = config.jax_numpy_rank_promotion
-    if setting != "allow" and asked_by_user():
-        _rank_promotion(function, shapes, setting)
-    return [a if params is None else broadcast_in_dim_p.bind(a, **params)
-            for a, params in zip(args, _to_one_rank(tuple(shapes)), strict=True)]
-
-
-@cached(4096)
-def _to_one_rank(shapes: tuple[Shape, ...]) -> tuple[dict[str, Any] | None, ...]:
-    """The params of the equations that give these shapes leading 1s, None where none lack."""
-    rank = len(broadcast_shapes(*shapes))
-    return tuple([_leading_ones(s, rank) for s in shapes])
-
-
-def _fits(shape: Shape, longer: Shape) -> bool:
-    """Whether a shape broadcasts together with one of a higher rank."""
-    for n, m in zip(shape, longer[-len(shape):], strict=True):
-        if n != m and n != 1 and m != 1:
-            return False
-    return True
-
-
-def _leading_ones(shape: Shape, rank: int) -> Any:
-    """The params that give a shape leading 1s up to this rank; None where it has it."""
-    extra = rank - len(shape)
-    return {"shape": (1,) * extra + tuple(shape),
-            "broadcast_dimensions": tuple(range(extra, rank)), "sharding": None} if extra else None
-
-
-def _rank_promotion(function: str, shapes: list[Shape], setting: str) -> None:
-    text = (f"Operands could not be broadcast together for {function} on shapes "
-            f"{' '.join(map(str, shapes))} and with the config option "
-            "jax_numpy_rank_promotion='raise'. For more information, see "
-            "https://docs.jax.dev/en/latest/rank_promotion_warning.html.")
-    if setting == "raise":
-        raise ValueError(text)
-    warn(f"Following NumPy automatic rank promotion for {function} on shapes "
-         f"{' '.join(map(str, shapes))}. Set the jax_numpy_rank_promotion config option "
-         "to 'allow' to disable this warning.")
-
-
 # -- both: the operands of an n-ary jnp function ---------------------------------------------------
 
 def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
@@ -352,10 +264,10 @@ def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
                 if rx == ry or not rx or not ry:
                     return x, y
                 if config.read("jax_numpy_rank_promotion") == "allow":
-                    if rx > ry and _fits(ay.shape, ax.shape):
-                        return x, broadcast_in_dim_p.bind(y, **_leading_ones(ay.shape, rx))
-                    if rx < ry and _fits(ax.shape, ay.shape):
-                        return broadcast_in_dim_p.bind(x, **_leading_ones(ax.shape, ry)), y
+                    if rx > ry and fits(ay.shape, ax.shape):
+                        return x, broadcast_in_dim_p.bind(y, **leading_ones(ay.shape, rx))
+                    if rx < ry and fits(ax.shape, ay.shape):
+                        return broadcast_in_dim_p.bind(x, **leading_ones(ax.shape, ry)), y
                 x, y = promote_shapes(function, x, y)
                 return x, y
     elif level is None and isinstance(y, Array):

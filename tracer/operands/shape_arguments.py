@@ -10,7 +10,7 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import AxisError
 from ...ir.values.array import Array
 from ..staging.tracer import Tracer
-from .dtype_promotion import Shape
+from .rank_promotion import Shape
 
 
 def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:

@@ -15,7 +15,8 @@ from ...ir.settings.context import config
 from ...ir.values.array import Array
 from .. import jnp, lax, sharding_notes
 from ..jnp.indexing.searching import choose_where
-from ..operands.dtype_promotion import broadcast_shapes, convert, shape_of
+from ..operands.dtype_promotion import convert
+from ..operands.rank_promotion import broadcast_shapes, shape_of
 from ..operands.shape_arguments import static_shape
 from ..shardings.out_sharding import canonicalize_sharding
 from ..staging.memoized import memoized

@@ -17,14 +17,8 @@ from ...ir.dtypes import finfo, iinfo
 from ...ir.values.array import Array
 from .. import jnp, lax
 from ..jnp.indexing.searching import choose_where
-from ..operands.dtype_promotion import (
-    broadcast_shapes,
-    check_arraylike,
-    convert,
-    promote_dtypes_inexact,
-    shape_of,
-    user_dtype,
-)
+from ..operands.dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, user_dtype
+from ..operands.rank_promotion import broadcast_shapes, shape_of
 from ..operands.scalars import int_default
 from ..operands.shape_arguments import static_shape
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_sharding

@@ -15,13 +15,8 @@ from ...ir.dtypes import issubdtype
 from ...ir.values.array import Array
 from .. import jnp, lax, sharding_notes
 from ..jnp.indexing.searching import choose_where
-from ..operands.dtype_promotion import (
-    check_arraylike,
-    convert,
-    dtype_name,
-    promote_dtypes_inexact,
-    shape_of,
-)
+from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes_inexact
+from ..operands.rank_promotion import shape_of
 from ..operands.scalars import int_default
 from ..operands.shape_arguments import canonical_axis, static_shape
 from ..shardings.out_sharding import canonicalize_sharding

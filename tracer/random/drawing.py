@@ -23,7 +23,8 @@ from ...ir.spec import spec_from_entries
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
-from ..operands.dtype_promotion import broadcast_shapes, dtype_name, shape_of, user_dtype
+from ..operands.dtype_promotion import dtype_name, user_dtype
+from ..operands.rank_promotion import broadcast_shapes, shape_of
 from ..operands.scalars import float_default, int_default
 from ..operands.shape_arguments import static_shape
 from ..shardings.auto_mode import in_auto_mode

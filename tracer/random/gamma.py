@@ -14,7 +14,8 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.random.gamma import random_gamma_p
 from ...ir.values.array import Array
 from .. import jnp, lax
-from ..operands.dtype_promotion import convert, shape_of
+from ..operands.dtype_promotion import convert
+from ..operands.rank_promotion import shape_of
 from ..operands.shape_arguments import static_shape
 from ..shardings.out_sharding import canonicalize_sharding
 from ..staging.tracer import typeof

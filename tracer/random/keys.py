@@ -27,7 +27,8 @@ from ...ir.source.wording import warn
 from ...ir.values.array import Array
 from .. import lax
 from ..batching.vmap import vmap
-from ..operands.dtype_promotion import is_array_like, shape_of
+from ..operands.dtype_promotion import is_array_like
+from ..operands.rank_promotion import shape_of
 from ..staging.constants import as_array
 from .counter_generators import NAMES, counter_generator
 from .own_generators import PRNGImpl, PRNGSpec, own_impl, own_key_dtype

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...ir.values.array import Array
 from .. import jnp, lax
-from ..operands.dtype_promotion import broadcast_shapes, promote_dtypes_inexact, shape_of
+from ..operands.dtype_promotion import promote_dtypes_inexact
+from ..operands.rank_promotion import broadcast_shapes, shape_of
 from ..operands.shape_arguments import static_shape
 from .continuous import sample_normal
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_sharding

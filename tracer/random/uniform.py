@@ -15,7 +15,8 @@ from ...ir.settings.context import x64_enabled
 from ...ir.values.array import Array
 from .. import jnp, lax, sharding_notes
 from ..jnp.indexing.searching import choose_where
-from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
+from ..operands.dtype_promotion import convert, dtype_name, user_dtype
+from ..operands.rank_promotion import shape_of
 from ..operands.scalars import float_default, int_default
 from ..operands.shape_arguments import static_shape
 from ..shardings.out_sharding import canonicalize_sharding

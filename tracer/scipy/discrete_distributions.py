@@ -7,10 +7,7 @@ import numpy as np
 
 from ...ir.dtypes import issubdtype
 from .. import jnp, lax
-from ..operands.dtype_promotion import (
-    promote_args_inexact,
-    strong_array,
-)
+from ..operands.dtype_promotion import promote_args_inexact, strong_array
 from . import special
 from .distributions import within_support
 from .special import where

@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import jnp, lax
-from ..operands.dtype_promotion import (
-    promote_args_inexact,
-    strong,
-    strong_array,
-)
+from ..operands.dtype_promotion import promote_args_inexact, strong, strong_array
 from ..staging.constants import as_array
 from . import error_functions, special
 from .special import where

@@ -21,9 +21,9 @@ from ...ir.dtypes import canonicalize_dtype
 from ...ir.inference.infer import infer, infer_anew
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
+from ...ir.op_instance import SIGNATURES
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.settings.context import STATE, config, x64_enabled
-from ...ir.signature import SIGNATURES
 from ...ir.source.location import Location
 from ...ir.support.collector import collector_paused
 from ...ir.types import ArrayType

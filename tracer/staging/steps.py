@@ -11,10 +11,9 @@ from operator import itemgetter
 from typing import Any
 
 from ...ir.op import Op
-from ...ir.op_instance import OpInstance
+from ...ir.op_instance import OpInstance, Signature
 from ...ir.program import Equation, Literal, Var
 from ...ir.settings.context import STATE, trace_settings
-from ...ir.signature import Signature
 from ...ir.source.location import Location
 from ...ir.support.caches import cached
 from .staging import Builder

@@ -9,8 +9,8 @@ import pytest
 import shardtrace.ir.dialect
 import shardtrace.partitioner
 import shardtrace.runtime.rewrites
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.op import OPS
-from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.rewriting.pattern import read
 from shardtrace.ir.rewriting.rewrite import Rewrite, Rewrites
 from shardtrace.ir.text.parse import parse_program

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.program import Program
-from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_program

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.dtypes import ALL_DTYPES, KEY_FRY, float0
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.meshes.device import AbstractDevice, Device
 from shardtrace.ir.meshes.mesh import AbstractMesh, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.param_types import register_param_type
 from shardtrace.ir.program import Level, Program, Var
-from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.constants import MissingConstant, SeededArray

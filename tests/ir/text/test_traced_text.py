@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from shardtrace.ir import dialect  # noqa: F401
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Program
-from shardtrace.ir.program_equality import programs_equal
 from shardtrace.ir.settings.context import abstract_mesh_context
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P

@@ -30,6 +30,24 @@ def layers(a, w):
     return lax.scan(step, a, w)
 
 
+def test_what_is_carried_is_the_same_everywhere_in_the_first_iteration_alone():
+    x = np.arange(1, 9, dtype=np.float32) / 8
+
+    def run(x):
+        return lax.scan(lambda c, _: (lax.psum(c * x, "x") / 4 + jnp.arange(2.0), None),
+                        jnp.zeros(2), None, length=3)[0]
+
+    def loop(x):
+        return lax.while_loop(lambda s: s[0] < 3, lambda s: (
+            s[0] + 1, lax.psum(s[1] * x, "x") / 4 + jnp.arange(2.0)), (0, jnp.zeros(2)))[1]
+    want = np.zeros(2)
+    for _ in range(3):
+        want = (want * x.reshape(4, 2)).sum(0) / 4 + np.arange(2)
+    for f in (run, loop):
+        close(st.jit(st.shard_map(f, mesh=st.make_mesh((4,), ("x",)), in_specs=P("x"),
+                                  out_specs=P()))(x), want)
+
+
 def layers_of_numpy(a, w):
     sums, twice = [], []
     for t in w:

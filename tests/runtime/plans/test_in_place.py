@@ -8,7 +8,7 @@ import shardtrace.numpy as jnp
 from shardtrace.runtime.calls.call import Call
 from shardtrace.runtime.calls.symbolic import Kernel
 from shardtrace.runtime.plans.in_place import over_operands
-from shardtrace.runtime.plans.products import ordered
+from shardtrace.runtime.plans.passes import ordered
 from shardtrace.runtime.rewrites import peepholes
 
 F32 = np.dtype(np.float32)

@@ -58,8 +58,6 @@ CASES = {
     "rematerialize-scans": (st.grad(layers), np.full((8, 256, 256), 0.01, np.float32),
                             np.ones((1024, 256), np.float32)),
     "rematerialize": (st.grad(lambda x: gelu(gelu(x) * x)), np.ones(8 * MB, np.float32)),
-    "hoist-invariants": (lambda x: lax.fori_loop(0, 8, lambda i, x: x.at[i].set(1.0), x),
-                         np.ones((8, 3), np.float32)),
 }
 
 

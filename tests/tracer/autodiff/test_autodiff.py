@@ -12,7 +12,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import ad_checkpoint, dtypes, lax, nn
 from shardtrace.errors import UnexpectedTracerError
-from shardtrace.ir.program_equality import programs_equal
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 

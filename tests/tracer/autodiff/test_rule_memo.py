@@ -9,7 +9,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.program_equality import programs_equal
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.tracer.autodiff import rule_memo
 
 X = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)

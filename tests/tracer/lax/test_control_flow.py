@@ -10,7 +10,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, tree_util
 from shardtrace.ir.diagnostics.errors import VerificationError
-from shardtrace.ir.program_equality import programs_equal
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 from shardtrace.sharding import AxisType, NamedSharding

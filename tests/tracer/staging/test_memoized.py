@@ -11,7 +11,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn, random
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.program_equality import programs_equal
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.support.caches import CACHES
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P

@@ -19,14 +19,8 @@ from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import element, filled, filled_as, like
 from ...operands.broadcasting import to_type
-from ...operands.dtype_promotion import (
-    check_arraylike,
-    convert,
-    dtype_name,
-    shape_of,
-    strong,
-    user_dtype,
-)
+from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, strong, user_dtype
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import INT32, float_default
 from ...operands.shape_arguments import static_shape
 from ...shardings.eager_mesh import mesh_of_operands

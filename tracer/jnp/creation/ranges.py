@@ -25,10 +25,10 @@ from ...operands.dtype_promotion import (
     dtype_name,
     promote_args_inexact,
     result_dtype,
-    shape_of,
     to_inexact,
     user_dtype,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, INEXACT, INT32, float_default, int_default
 from ...operands.shape_arguments import canonical_axis
 from ...shardings.out_sharding import placement

@@ -57,9 +57,9 @@ from ...operands.dtype_promotion import (
     promote_args,
     promote_args_inexact,
     promote_dtypes_numeric,
-    shape_of,
     strong_array,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, INEXACT, LEVEL
 from ...staging.constants import as_array
 from ...staging.tracer import Tracer

@@ -46,11 +46,10 @@ from ...operands.dtype_promotion import (
     promote_args_numeric,
     promote_dtypes,
     promote_pair,
-    promote_shapes,
-    shape_of,
     strong,
     to_inexact,
 )
+from ...operands.rank_promotion import promote_shapes, shape_of
 from ...operands.scalars import LEVEL
 from ...operands.shape_arguments import canonical_axis
 from ...staging.constants import as_array

@@ -14,9 +14,9 @@ from ...operands.dtype_promotion import (
     convert,
     dtype_name,
     promote_dtypes_inexact,
-    shape_of,
     strong_array,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, float_default
 from ...staging.constants import as_array
 from .arithmetic import literal_like, rad2deg

@@ -8,7 +8,8 @@ import numpy as np
 from ....ir.ops.elementwise.arithmetic import sub_p
 from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
-from ...operands.dtype_promotion import convert, promote_args_inexact, shape_of
+from ...operands.dtype_promotion import convert, promote_args_inexact
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL
 from ...staging.constants import as_array
 from ...staging.memoized import memoized

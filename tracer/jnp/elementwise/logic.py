@@ -21,10 +21,10 @@ from ...operands.dtype_promotion import (
     promote_args,
     promote_args_inexact,
     promote_pair,
-    shape_of,
     strong,
     strong_array,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, LEVEL
 from ...staging.constants import as_array
 from ...staging.memoized import memoized

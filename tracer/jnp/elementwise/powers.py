@@ -34,10 +34,10 @@ from ...operands.dtype_promotion import (
     promote_args,
     promote_args_inexact,
     promote_args_numeric,
-    promote_shapes,
     result_dtype,
     strong_array,
 )
+from ...operands.rank_promotion import promote_shapes
 from ...operands.scalars import BOOL, LEVEL, int_default
 from ...staging.memoized import memoized
 from .arithmetic import literal_like, real_dtype

@@ -18,7 +18,8 @@ from ....ir.settings.context import config
 from ....ir.source.location import PACKAGE
 from ....ir.types import array_type
 from ... import lax
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
+from ...operands.dtype_promotion import check_arraylike, convert, dtype_name
+from ...operands.rank_promotion import shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array
 from ...staging.staging import trace_to_program

@@ -36,13 +36,8 @@ from ...indexing.gathering import Gathering, gathering
 from ...indexing.index_forms import plain_index
 from ...lax.indexed import applied, check_combines
 from ...operands.broadcasting import to_type
-from ...operands.dtype_promotion import (
-    convert,
-    dtype_and_weak,
-    dtype_name,
-    promote_dtypes,
-    shape_of,
-)
+from ...operands.dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes
+from ...operands.rank_promotion import shape_of
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.eager_mesh import mesh_of_operands
 from ...shardings.out_sharding import canonicalize_sharding

@@ -21,13 +21,8 @@ from ....ir.ops.reductions.sorting import sort_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.broadcasting import broadcast_together, select_of
-from ...operands.dtype_promotion import (
-    check_arraylike,
-    convert,
-    dtype_name,
-    promote_dtypes,
-    shape_of,
-)
+from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, LEVEL, int_default
 from ...operands.shape_arguments import canonical_axis
 from ...shardings.eager_mesh import whole_beside

@@ -16,7 +16,8 @@ from ....ir.values.array import Array
 from ... import lax
 from ...lax.control.bodies import vary
 from ...lax.creation import filled_as
-from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes, shape_of
+from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes
+from ...operands.rank_promotion import shape_of
 from ...staging.constants import as_array
 from ..elementwise.logic import isnan
 from .searching import choose_where, take_rows

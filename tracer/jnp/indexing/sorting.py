@@ -15,11 +15,11 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
-    shape_of,
     strong,
     to_inexact,
     user_dtype,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, int_default
 from ...operands.shape_arguments import canonical_axis
 from ...staging.constants import as_array

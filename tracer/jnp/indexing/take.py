@@ -21,9 +21,9 @@ from ...operands.dtype_promotion import (
     convert,
     dtype_name,
     promote_dtypes,
-    shape_of,
     user_dtype,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axis
 from ...staging.constants import as_array

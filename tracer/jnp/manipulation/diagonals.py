@@ -13,14 +13,8 @@ from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...indexing import indexing as array_indexing
 from ...operands.broadcasting import select_of, to_type
-from ...operands.dtype_promotion import (
-    check_arraylike,
-    convert,
-    narrowed,
-    shape_of,
-    strong,
-    user_dtype,
-)
+from ...operands.dtype_promotion import check_arraylike, convert, narrowed, strong, user_dtype
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axes
 from ...shardings.eager_mesh import mesh_of_operands

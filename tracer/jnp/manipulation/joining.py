@@ -8,13 +8,8 @@ import numpy as np
 
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
-from ...operands.dtype_promotion import (
-    check_arraylike,
-    convert,
-    promote_dtypes,
-    shape_of,
-    user_dtype,
-)
+from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes, user_dtype
+from ...operands.rank_promotion import shape_of
 from ...operands.shape_arguments import canonical_axis
 from ...staging.constants import as_array
 from ...staging.memoized import memoized

@@ -21,7 +21,8 @@ from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.slicing import held
 from ...operands.broadcasting import incompatible
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
+from ...operands.dtype_promotion import check_arraylike, convert, dtype_name
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL
 from ...operands.shape_arguments import canonical_axes, canonical_axis, static_shape
 from ...shardings.auto_mode import in_auto_mode

@@ -13,7 +13,8 @@ from ....ir.ops.elementwise.identity import copy_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.broadcasting import broadcast_together, to_type
-from ...operands.dtype_promotion import check_arraylike, shape_of
+from ...operands.dtype_promotion import check_arraylike
+from ...operands.rank_promotion import shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis, static_shape
 from ...shardings.out_sharding import output_sharding
 from ...staging.constants import as_array

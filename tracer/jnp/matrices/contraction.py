@@ -25,9 +25,9 @@ from ...operands.dtype_promotion import (
     promote_args,
     promote_dtypes,
     result_dtype,
-    shape_of,
     strong,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...shardings.out_sharding import output_sharding
 from ...staging.constants import as_array, unwrapped

@@ -21,7 +21,8 @@ from ....ir.support.caches import cached
 from ....ir.support.lazy import lazy_import
 from ... import lax, sharding_notes
 from ...lax.contraction import dot_general
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
+from ...operands.dtype_promotion import check_arraylike, convert, dtype_name
+from ...operands.rank_promotion import shape_of
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.out_sharding import output_sharding
 from ...staging.constants import as_array, unwrapped

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import itertools
 
-from ...operands.dtype_promotion import check_arraylike, shape_of
+from ...operands.dtype_promotion import check_arraylike
+from ...operands.rank_promotion import shape_of
 from ...staging.constants import as_array
 from ..manipulation.diagonals import diagonal as _diagonal
 from ..manipulation.diagonals import trace as _trace

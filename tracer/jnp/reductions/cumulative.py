@@ -25,9 +25,9 @@ from ...operands.dtype_promotion import (
     narrowed,
     promote_dtypes,
     promote_dtypes_inexact,
-    shape_of,
     user_dtype,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, LEVEL, int_default
 from ...operands.shape_arguments import canonical_axis
 from ...staging.constants import as_array

@@ -20,9 +20,9 @@ from ...operands.dtype_promotion import (
     narrowed,
     promote_dtypes,
     promote_dtypes_inexact,
-    shape_of,
     to_inexact,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, int_default
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.out_sharding import canonicalize_sharding

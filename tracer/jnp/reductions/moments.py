@@ -20,10 +20,10 @@ from ...operands.dtype_promotion import (
     convert,
     dtype_name,
     promote_dtypes,
-    shape_of,
     to_inexact,
     user_dtype,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, LEVEL, int_default
 from ...operands.shape_arguments import canonical_axes
 from ...staging.memoized import memoized

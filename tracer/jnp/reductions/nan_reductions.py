@@ -12,14 +12,8 @@ from ....ir.ops.elementwise.complex_parts import real_p
 from ....ir.ops.elementwise.powers import sqrt_p, square_p
 from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
-from ...operands.dtype_promotion import (
-    check_arraylike,
-    convert,
-    dtype_name,
-    narrowed,
-    shape_of,
-    strong,
-)
+from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, narrowed, strong
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, int_default
 from ...staging.constants import as_array
 from ..elementwise.arithmetic import real_dtype

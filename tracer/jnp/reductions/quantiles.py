@@ -12,7 +12,8 @@ from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of
-from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, shape_of
+from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes_inexact
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL
 from ...operands.shape_arguments import canonical_axes
 from ...shardings.auto_mode import in_auto_mode

@@ -30,14 +30,8 @@ from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.reduction import extreme
 from ...operands.broadcasting import select_of, to_type
-from ...operands.dtype_promotion import (
-    available,
-    check_arraylike,
-    convert,
-    dtype_name,
-    shape_of,
-    user_dtype,
-)
+from ...operands.dtype_promotion import available, check_arraylike, convert, dtype_name, user_dtype
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array

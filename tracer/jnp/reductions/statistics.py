@@ -14,10 +14,10 @@ from ...operands.dtype_promotion import (
     dtype_name,
     narrowed,
     promote_dtypes_inexact,
-    shape_of,
     strong,
     user_dtype,
 )
+from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, float_default
 from ...staging.constants import as_array
 from ..elementwise.arithmetic import absolute, sqrt

@@ -18,9 +18,9 @@ from ...operands.dtype_promotion import (
     narrowed,
     promote_dtypes,
     promote_dtypes_inexact,
-    shape_of,
     strong,
 )
+from ...operands.rank_promotion import shape_of
 from ...staging.constants import as_array
 from ...staging.tracer import Tracer
 from ..creation.filled import ones, vander, zeros

@@ -16,7 +16,8 @@ from ....ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ....ir.spec import spec_from_entries
 from ....ir.types import ArrayType
 from ... import sharding_notes
-from ...operands.dtype_promotion import dtype_name, shape_of
+from ...operands.dtype_promotion import dtype_name
+from ...operands.rank_promotion import shape_of
 from ...operands.shape_arguments import canonical_axis
 from ...staging.tracer import typeof
 from ...trees import tree
