@@ -15,6 +15,7 @@ from ..partitioner.cost.timeline import Event, timeline
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
 from .advice.candidates import Candidates
+from .advice.freedoms import Freedoms, freedoms_of
 from .advice.suggestion import Found
 from .advice.suggestions import SECONDS, Search
 from .advice.trials import Subject
@@ -66,8 +67,14 @@ class Analysis:
         """What tries changes of the program, within one budget."""
         return Search(self.subject, self.topology, self.figures,
                       Candidates(self.partitioned, self.reasons, [
-                          (c.record, c.cause, c.total_time) for c in self.collectives]),
+                          (c.record, c.cause, c.total_time) for c in self.collectives],
+                                 self.freedoms),
                       self.trials, self.suggest_seconds)
+
+    @functools.cached_property
+    def freedoms(self) -> Freedoms | None:
+        """Those of the arguments; None if it has not several, or is not from propagation."""
+        return freedoms_of(self.partitioned)
 
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         return self.search.suggestions(record, cause)
@@ -75,7 +82,7 @@ class Analysis:
     @functools.cached_property
     def root_causes(self) -> list[RootCause]:
         """What is behind the collectives: annotations, that with the dearest collectives first."""
-        return root_causes(self.collectives, self.partitioned)
+        return root_causes(self.collectives, self.partitioned, self.freedoms)
 
     # -- totals ----------------------------------------------------------------------------------
 

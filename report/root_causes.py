@@ -3,7 +3,8 @@
 Each collective has roots: the annotations from which its axes come, and what asked for it. The root
 that most bytes have is named first, with all collectives that have it (of several that have nearly
 as many, the one whose own value is moved, or wanted); then that of most of the others, and so on.
-Arguments of one row of a table of specs, such as the `wo` of all layers, are one root.
+Arguments of one row of a table of specs, such as the `wo` of all layers, are one root; those that
+are laid out unlike others (advice/freedoms.py) are suspect, and count for more.
 """
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ from typing import Any
 from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import pattern_of, row_of
+from .advice.freedoms import Freedoms
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
 from .reasons.causes import whole_axes
 from .words import quantity, spec_text
 
+_SUSPECT = 8             # times the bytes, or seconds, that those of a suspect argument count
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
 _ARGUMENT = re.compile(r"argument `(.*)`")
@@ -28,8 +31,8 @@ _ARGUMENT = re.compile(r"argument `(.*)`")
 @dataclass(frozen=True)
 class RootCause:
     """An annotation, and the collectives that are there because of it: the dearest group of equal
-    ones first, those that no op does without last. text: what it is, "`ws[*]['o']` as P(None,
-    'model')"; "" where none is known.
+    ones first, of those that are about its own value, and those that no op does without last. text:
+    what it is, "`ws[*]['o']` as P(None, 'model')"; "" where none is known.
     """
     text: str
     groups: tuple[tuple[ExplainedCollective, ...], ...]
@@ -60,10 +63,12 @@ class RootCause:
                 "received_bytes": self.received_bytes, "time": self.time}
 
 
-def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned
-                ) -> list[RootCause]:
-    """The root causes, that with the dearest collectives first."""
-    rows = _Rows(partitioned)
+def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned,
+                freedoms: Freedoms | None = None) -> list[RootCause]:
+    """The root causes, that with the dearest collectives first; an argument that is laid out unlike
+    others rather than these.
+    """
+    rows = _Rows(partitioned, freedoms)
     roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
     left = list(collectives)
     found: list[RootCause] = []
@@ -74,29 +79,37 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
             for root, is_direct in roots[id(c)].items():
                 weights[root] = weights.get(root, 0) + c.total_bytes + 1
                 direct[root] = direct.get(root, 0) + (c.total_bytes + 1) * is_direct
+        weights = {r: w * (_SUSPECT if r in rows.suspect else 1) for r, w in weights.items()}
         most = max(weights.values(), default=0)
         best = max([root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root]), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
-        groups = sorted(grouped(its), key=_behind(its))
+        groups = sorted(grouped(its), key=_order(its, [c for c in its if roots[id(c)].get(best)]))
         found.append(RootCause(best, tuple(map(tuple, groups))))
         left = [c for c in left if best not in roots[id(c)]] if best else []
-    rank = {id(group[0]): i for i, group in enumerate(grouped(collectives))}
-    return sorted(found, key=lambda r: min(rank.get(id(c), len(rank)) for c in r.collectives))
+    return sorted(found, key=lambda r: (_SUSPECT if r.text in rows.suspect else 1) * -max(
+        sum(c.total_time for c in group) for group in r.groups))
 
 
-def _behind(collectives: Sequence[ExplainedCollective]) -> Callable[..., bool]:
-    """Whether equal collectives come last: no op does without them, and they take not much more
-    than those that can be avoided."""
+def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[ExplainedCollective]
+           ) -> Callable[..., tuple[bool, bool]]:
+    """Which of equal collectives come last: those that no op does without, and before these what
+    the root is only indirectly behind; but not what takes much longer than what comes before it.
+    """
     most = max((c.total_time for c in collectives if c.reason_kind != "needed"), default=0.0)
-    return lambda group: (group[0].reason_kind == "needed"
-                          and group[0].total_time < _MUCH * most)
+    own = {id(c) for c in direct}
+
+    def key(group: Sequence[ExplainedCollective]) -> tuple[bool, bool]:
+        seconds = group[0].total_time
+        return (group[0].reason_kind == "needed" and seconds < _MUCH * most,
+                not any(id(c) in own for c in group) or seconds * _MUCH < most)
+    return key
 
 
 class _Rows:
     """The annotations of one program, as its user calls them."""
 
-    def __init__(self, partitioned: Partitioned) -> None:
+    def __init__(self, partitioned: Partitioned, freedoms: Freedoms | None) -> None:
         program = partitioned.resolved
         alike: dict[tuple, list[str]] = {}
         for v, name, spec in zip(program.invars, program.arg_names, partitioned.in_specs,
@@ -104,6 +117,8 @@ class _Rows:
             alike.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(name)
         self.text = {name: f"`{pattern_of(names)}` as {spec}"
                      for (_, _, spec), names in alike.items() for name in names}
+        self.suspect = {self.text[program.arg_names[i]] for i in (
+            freedoms.unlike if freedoms is not None else ())}
 
     def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool]]:
         """The texts of the roots of a collective, and whether they are of what it is about itself.

@@ -6,101 +6,49 @@ axes left out, on another dimension, others in their place, or as the other side
 is changed where it is decided: an argument in its sharding, a constraint in its spec, a result in
 out_shardings, any other value by a constraint after its equation. Those come first whose value is
 behind collectives that take long (charges.py); a first candidate of a value counts more than its
-second. Whether a candidate helps is not judged here.
+second. Before them come changes after which arguments agree along what can only be split together
+(freedoms.py). Whether a candidate helps is not judged here.
 """
 from __future__ import annotations
 
 import functools
 import itertools
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Atom, Equation, Program, Var
+from ...ir.program import Atom, Equation, Var
 from ...ir.shardings.sharding import NamedSharding
-from ...ir.source.location import Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.types import Entries
 from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.pipeline import Partitioned
 from ..reasons.causes import Cause, sharding_key, where
 from ..reasons.explain_collective import Reasons
-from ..reasons.value_paths import Place, places
+from ..reasons.value_paths import Place
 from ..words import spec_text
 from .body_changes import Ungather, body_changes
-from .changes import Argument, Change, Constrain, Respec, Result, row_of
+from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows
 from .charges import Charges
 from .code_changes import Rewritten, Site, sites
+from .freedoms import Freedoms
 from .other_layouts import layouts_over_others, merged, other_layouts
+from .placed_values import PlacedValues, line_of
 
-_NO_PLACE = frozenset(("shard_map",))
-_AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that the user's code has
 _NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
 
 
-_NUMBERED = re.compile(r"(\w+?)_\d+")
 
-
-class Candidates:
+class Candidates(PlacedValues):
     """Enumerates changes for the collectives of one partitioned program. explained: these, with
-    their causes and seconds.
+    their causes and seconds; freedoms: of its arguments.
     """
 
     def __init__(self, partitioned: Partitioned, reasons: Reasons,
-                 explained: Sequence[tuple[CollectiveRecord, Cause, float]]) -> None:
-        self.partitioned, self.reasons = partitioned, reasons
-        self.mesh: AbstractMesh = partitioned.mesh
-        self.inlined: Program = partitioned.stages["inlined"]
-        self.explicit = bool(partitioned.traced.mesh.explicit_axes) or any(
-            v.aval.mesh.explicit_axes for v in partitioned.traced.invars)
-        self.place: dict[Var, Place] = {}
-        self.maker: dict[Var, Equation | None] = {}
-        self.var_at: dict[Place, Var] = {}
-        self.maps: list[tuple[Place, Equation]] = []       # the program's `shard_map`s
-        self.by_line: dict[tuple, list[Place]] = {}          # the places of one line
-        for place, var, eqn in places(self.inlined):
-            if self._is_manual(place.path):
-                continue
-            self.place[var], self.maker[var] = place, eqn
-            self.var_at[place] = var
-            if eqn is not None:
-                self.by_line.setdefault(_line(eqn, place.index), []).append(place)
-                if eqn.op.name in _NO_PLACE and place.index == 0:
-                    self.maps.append((place, eqn))
-        origins = reasons.origins
-        self.value: dict[int, Var] = {}          # tensor of propagation -> value of the program
-        self.entries: dict[int, Entries] = {}
-        if origins is not None:
-            for var, t in origins.solution.graph.index.items():
-                self.value.setdefault(t, var)
-            for var, t in origins.tensors.items():
-                self.entries.setdefault(t, var.aval.entries)
-        self.laid_out = [v for v, maker in self.maker.items()
-                         if maker is not None and sharding_key(maker)]
-        self.charges = Charges(explained, self.constraint_at)
-        # The expressions that read a value: one that its own expression alone reads is inside of
-        # a function of ours.
-        self.read_at: dict[Var, set[tuple]] = {}
-        for _, _, eqn in places(self.inlined):
-            if eqn is None:
-                continue
-            for a in eqn.invars:
-                if isinstance(a, Var):
-                    found = self.read_at.setdefault(a, set())
-                    if eqn.location.transform in _AS_WRITTEN:
-                        found.add(where(eqn.location)[:-1])
-
-    def _is_manual(self, path) -> bool:
-        program = self.inlined
-        for n, name, j in path:
-            eqn = program.eqns[n]
-            if eqn.op.name in _NO_PLACE:
-                return True
-            held = eqn.params[name]
-            program = held if j < 0 else held[j]
-        return False
+                 explained: Sequence[tuple[CollectiveRecord, Cause, float]],
+                 freedoms: Freedoms | None) -> None:
+        super().__init__(partitioned, reasons)
+        self.charges, self.freedoms = Charges(explained, self.constraint_at), freedoms
 
     # -- what to look at -------------------------------------------------------------------------
 
@@ -122,18 +70,43 @@ class Candidates:
                     continue
                 rounds.append((self.charge(t, group, axes) / (turn + 1), turn, group))
                 single += [(c,)] if len(group) > 1 else []
+        if not others and self.freedoms is not None:
+            rounds += [(self.charge(-1, group, axes), 0, group) for axis in axes
+                       for group in self.of_table(self.freedoms.along(axis))
+                       if len(rows(group)) > 1]
         rounds.sort(key=lambda r: (-r[0], r[1]))
         changed = [group for _, _, group in rounds]
         if others:
             return list(dict.fromkeys(changed))
+        agreed = self.of_table(self.freedoms.consensus()) if self.freedoms is not None else ()
         return list(dict.fromkeys([*self.of_code(record, cause), *self.in_body(record, cause),
-                                   *changed, *single]))
+                                   *agreed, *changed, *single]))
 
     def charge(self, tensor: int, group: tuple[Change, ...], axes: tuple[str, ...]) -> float:
         """Seconds of the collectives over these axes that the values of a change are behind."""
         own = [self.graph_tensor(self.inlined.invars[c.index]) for c in group
                if isinstance(c, Argument)]
         return self.charges.of(own or [tensor], axes)
+
+    def of_table(self, layouts: Iterable[Mapping[int, Entries]]) -> Iterator[tuple[Change, ...]]:
+        """Other layouts of several arguments, of all that are like them, too; none twice."""
+        seen: set[tuple[int, Entries]] = set()
+        for found in layouts:
+            group: dict[Change, None] = {}
+            for i, entries in found.items():
+                if (i, entries) not in seen:
+                    own = self.alike(self.argument(i, entries))
+                    seen.update([(c.index, entries) for c in own if isinstance(c, Argument)])
+                    group.update(dict.fromkeys(own))
+            if group:
+                yield tuple(group)
+
+    def argument(self, index: int, entries: Entries) -> Argument:
+        """Another layout of an argument."""
+        t = self.graph_tensor(self.inlined.invars[index])
+        was = spec_text(spec_from_entries(merged(self.entries[t], self.mesh)))
+        return Argument(index, self.partitioned.traced.arg_names[index],
+                        spec_from_entries(entries), was)
 
     def alike(self, change: Change) -> tuple[Change, ...]:
         """A change of an argument or result, made to all that are like it: elements of one list,
@@ -231,29 +204,6 @@ class Candidates:
         for v in (*self.laid_out[:_CONSTRAINTS], *self.inlined.invars[:_ARGUMENTS]):
             yield from fresh(self.graph_tensor(v), None)
 
-    def constraint_at(self, location: Location, tensor: int) -> int:
-        """The tensor that the constraint written at a place gives, rather than what it reads."""
-        var = self.asked_at.get(where(location)) if location.line else None
-        return tensor if var is None else self.graph_tensor(var)
-
-    @functools.cached_property
-    def asked_at(self) -> dict[tuple, Var]:
-        """By place the first value that is given its layout there."""
-        return {where(maker.location): v for v in reversed(self.laid_out)
-                if (maker := self.maker[v]) is not None}
-
-    def tensor(self, var: Var) -> int:
-        t = self.reasons.tensor(var)
-        if t < 0:                                    # a partial sum: what it becomes
-            for reader in self.reasons.readers.get(var, ()):
-                if reader.op is reshard_p:
-                    return self.reasons.tensor(reader.outvars[0])
-        return t
-
-    def graph_tensor(self, var: Var) -> int:
-        origins = self.reasons.origins
-        return origins.solution.graph.index.get(var, -1) if origins is not None else -1
-
     # -- changes of one value --------------------------------------------------------------------
 
     def changes(self, t: int, axes: tuple[str, ...], wanted: Entries | None, others: bool = False
@@ -274,13 +224,12 @@ class Candidates:
             spec = spec_from_entries(new)
             if place.is_argument:
                 if new != entries:
-                    name = self.partitioned.traced.arg_names[place.index]
-                    yield Argument(place.index, name, spec, spec_text(spec_from_entries(entries)))
+                    yield self.argument(place.index, new)
             elif maker is not None and self.is_of_user(var, maker):
                 yield self.constrained(var, maker, spec)
 
     def constrained(self, var: Var, maker: Equation, spec: PartitionSpec) -> Constrain:
-        places = self.by_line[_line(maker, self.place[var].index)]
+        places = self.by_line[line_of(maker, self.place[var].index)]
         return Constrain(tuple(places), self.name(var, maker), spec, maker.location, self.explicit)
 
     def of_annotation(self, maker: Equation, place: Place, key: str, axes: tuple[str, ...],
@@ -292,7 +241,7 @@ class Candidates:
         if sharding.spec.unreduced or sharding.spec.reduced:
             return
         aval = maker.outvars[place.index].aval
-        same = tuple(self.by_line[_line(maker, place.index)])
+        same = tuple(self.by_line[line_of(maker, place.index)])
         was = spec_text(sharding.spec)
         if not others:
             yield Respec(same, None, word, maker.location, was)
@@ -308,24 +257,6 @@ class Candidates:
         if others:
             return layouts_over_others(self.mesh, shape, entries, axes, annotated)
         return other_layouts(self.mesh, shape, entries, axes, wanted)
-
-    def is_of_user(self, var: Var, maker: Equation) -> bool:
-        """Is it, with these dimensions, a value of the user's code: named, or of an expression?"""
-        if maker.location.transform not in _AS_WRITTEN:
-            return False
-        readers = self.read_at.get(var)
-        return bool(var.name) or readers is None or bool(
-            readers - {where(maker.location)[:-1]})
-
-    def name(self, var: Var, maker: Equation) -> str:
-        if var.name:
-            base = _NUMBERED.fullmatch(var.name)        # `x_1` is the second value called `x`
-            lines = maker.location.source_line()
-            return base[1] if base and base[1] in lines and var.name not in lines else var.name
-        text = maker.location.text()
-        if len(text) > 40 and text.endswith(")"):
-            text = f"{text.partition('(')[0]}(...)"
-        return text if text and len(text) <= 40 else f"the result of {maker.op.name}"
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -384,12 +315,3 @@ def _groups(atoms: Sequence[Atom], names: Sequence[str], layouts: Sequence[Any]
         t = atom.aval
         found.setdefault((row_of(name), t.shape, t.dtype, layout), {})[i] = name
     return {i: group for group in found.values() for i in group}
-
-
-def _line(eqn: Equation, index: int) -> tuple:
-    """What the equations have in common that a change of their line changes."""
-    key = sharding_key(eqn)
-    at = where(eqn.location)
-    # derivatives of a layout repeat it, those of other values are others
-    return (at[:-1] if key else at, eqn.op.name, index, eqn.outvars[index].aval.shape,
-            eqn.params[key].spec if key else None, 0 if eqn.location.line else id(eqn))

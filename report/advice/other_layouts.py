@@ -35,8 +35,7 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
         swapped = list(entries)      # the axes of two dimensions, mistaken for each other
         swapped[d], swapped[e] = entries[e], entries[d]
         new = tuple(swapped)
-        if entries[d] and entries[e] and new not in seen and all(
-                _divides(mesh, *x) for x in zip(shape, new, strict=True)):
+        if entries[d] and entries[e] and new not in seen and is_layout(mesh, shape, new):
             seen.add(new)
             yield new
     if entries not in seen and any(entries) and entries != bare:
@@ -61,6 +60,24 @@ def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Ent
         for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True):
             if kind != AxisType.Manual and a not in has and (annotated or a not in axes):
                 yield from _with(mesh, shape, start, (a,))
+
+
+def moved_to(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axis: str, dim: int
+             ) -> Entries | None:
+    """The layout with an axis on this dimension alone; None where that is not to be had."""
+    entries = merged(entries, mesh)
+    if axis in entries[dim]:
+        return None
+    bare = _without(entries, (axis,))
+    new = (*bare[:dim], (*bare[dim], axis), *bare[dim + 1:])
+    return new if is_layout(mesh, shape, new) else None
+
+
+def is_layout(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries) -> bool:
+    """Can a value of this shape be laid out so, with whole axes?"""
+    axes = [a for e in entries for a in e]
+    return (len({*axes}) == len(axes) and not _has_parts(entries)
+            and all(_divides(mesh, *x) for x in zip(shape, entries, strict=True)))
 
 
 def _has_parts(entries: Entries) -> bool:

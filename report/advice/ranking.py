@@ -9,8 +9,8 @@ exchanges instead, or memory or operations rise, and for whatever is beside the 
   computed;
 - the collective stays, or a part of it, which counts for more;
 - no change is of what the collective comes from, or, where the user asked for it, of what asked,
-  which counts for less, as does each further change, but of rows of the table of arguments: several
-  may be wrong.
+  which counts for less, as does each further change; that of a further row of the table of
+  arguments for next to nothing: several may be wrong.
 
 Of what is worth nearly as much the least effort comes first, then the least arguments. Where the
 best does without further axes, those that do not are left out.
@@ -28,6 +28,7 @@ from .trials import MUCH, Trials
 
 _BESIDE = 0.65     # what is left of the worth for each thing that is beside the point
 _MORE, _LESS = 3, 0.5           # so many things are those that count for more, and for less
+_ROW = 0.2         # of what a further change counts a further row of the table of arguments
 _CALLERS = 0.9     # what each second counts less that is saved by exchanges of the caller
 _PRICE = 4         # power by which more memory or operations count
 _LITTLE = 0.05     # what counts of seconds that are computed less; of a step: what much more memory
@@ -92,7 +93,8 @@ class Ranking:
     def beside(self, s: Suggestion) -> float:
         """How many things of it are beside the point."""
         written = [row[0] for row in rows(s.changes)]
-        further = not all(isinstance(c, Argument) for c in written) and len(written) - 1
+        further = (len(written) - 1) * (
+            _ROW if all(isinstance(c, Argument) for c in written) else 1)
         stays = 0.0 if self.avoids(s) else min(1.0, s._left)
         return (self.over(s) + _MORE * stays
                 + _LESS * (further + (not self.kinds.direct(s.changes))))

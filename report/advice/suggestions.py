@@ -214,11 +214,15 @@ class _One(Ranking):
             if tried is None:
                 continue
             good = self.noted(changes, tried)
-            if self.differs(tried) and self.search.candidates.alike(changes[0])[:2] == changes[:2]:
+            if self.differs(tried) and self.in_rows(changes):
                 times = tried.figures.times
                 self.promising.append((times.communication, times.step, changes))
             if good is None or not self.is_best(good):
                 self.moved.append((changes, tried))
+
+    def in_rows(self, changes: tuple[Change, ...]) -> bool:
+        """Are they made to all that is like what they are of?"""
+        return {*changes} == {a for c in changes for a in self.search.candidates.alike(c)}
 
     def combine(self) -> None:
         """Try changes with the results kept as they are, and several together."""

@@ -18,6 +18,7 @@ from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.immutable import immutable
 from ...partitioner.propagation.graph import Graph
 from ..advice.changes import Argument, Change, Result, text_of
+from ..advice.freedoms import together
 from ..advice.trials import Trials
 from ..reasons.axis_paths import AxisPaths
 from ..words import quantity
@@ -94,7 +95,7 @@ class FreedomMap:
             return ()
         graph = origins.solution.graph
         found = []
-        for places in _together(graph):
+        for places in together(graph):
             members = tuple([self._member(graph, t, d) for t, d in places
                              if t in self.names.of_tensor])
             if members:
@@ -185,39 +186,6 @@ class FreedomMap:
         """Everything as plain data."""
         freedoms = [f.to_dict() for f in self.freedoms]
         return {"name": self.name, "freedoms": freedoms, "untried": self.untried}
-
-
-def _together(graph: Graph) -> list[list[tuple[int, int]]]:
-    """The dimensions of tensors that share a factor along which sharding flows, those of size one
-    left out. Of a dimension of several factors the first is what splits it.
-    """
-    leader: dict[tuple[int, int], tuple[int, int]] = {
-        (t, d): (t, d) for t, layout in enumerate(graph.layouts) if t not in graph.repeats
-        for d, n in enumerate(layout.shape) if n > 1}
-
-    def find(x: tuple[int, int]) -> tuple[int, int]:
-        while leader[x] != x:
-            leader[x] = x = leader[leader[x]]
-        return x
-
-    for node in graph.nodes:
-        own = [graph.repeats.get(t, t) for t in node.tensors]
-        groups: list[list[tuple[int, int]]] = []
-        if node.info is None:                   # the border of a shard_map
-            (outer, body), rank = own, len(graph.layouts[own[0]].shape)
-            groups = [[(outer, d), (body, d)] for d in range(rank)]
-        else:
-            for f in node.info.flowing:
-                groups.append([(own[t], d) for t, d, _ in node.info.positions[f]
-                               if own[t] >= 0 and node.info.maps[t][d][0] == f])
-        for group in groups:
-            known = [x for x in group if x in leader]
-            for x in known[1:]:
-                leader[find(x)] = find(known[0])
-    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for x in leader:
-        found.setdefault(find(x), []).append(x)
-    return list(found.values())
 
 
 def _split(spec: PartitionSpec | None, shape: tuple[int, ...], dim: int | None, axis: str, n: int,

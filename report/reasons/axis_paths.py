@@ -1,6 +1,7 @@
 """Trace a mesh axis on a value back, through the equations that propagated it, to an annotation."""
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +16,11 @@ from .value_names import Values
 
 class AxisPaths(Values):
     """Follows axes of one partitioned program."""
+
+    @functools.cached_property
+    def known(self) -> dict[tuple[Var, int, str], Path | None]:
+        """The ways that were followed: many values come from one that has none."""
+        return {}
 
     def sum_paths(self, operand: Atom, summed: frozenset[str]) -> Iterator[Path]:
         """Where the axes come from over which a sum is spread: the operands that are cut there."""
@@ -86,6 +92,13 @@ class AxisPaths(Values):
 
     def path(self, var: Var, dim: int, axis: str) -> Path | None:
         """The way of an axis from an annotation to this value."""
+        key = (var, dim, axis)
+        if key not in self.known:
+            self.known[key] = None           # of a value that comes from itself
+            self.known[key] = self.followed(var, dim, axis)
+        return self.known[key]
+
+    def followed(self, var: Var, dim: int, axis: str) -> Path | None:
         name = self.name(var)
         source = self.source(var)
         if self.origins is None:

@@ -8,8 +8,9 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace import lax
-from shardtrace.sharding import NamedSharding
+from shardtrace import lax, nn
+from shardtrace.ir.settings.context import config
+from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
 from . import culprit_models, culprit_styles
@@ -59,3 +60,25 @@ def test_what_only_in_specs_splits_comes_from_them() -> None:
     found = st.explain(inner)(struct((64, 256)))
     (reduce,) = found.collectives
     assert "data on dimension 0 of `x` comes from `in_specs[0]` of the `shard_map`" in reduce.reason
+
+
+@config.override(shardtrace_objective="time")
+def test_what_is_read_twice_in_each_of_many_layers_is_followed_once() -> None:
+    """Each layer of a residual network doubles the ways: followed one by one they never end."""
+    def step(layers: list[dict[str, st.Array]], x: st.Array) -> list[dict[str, st.Array]]:
+        def loss(layers: list[dict[str, st.Array]]) -> st.Array:
+            h = x
+            for p in layers:
+                h = h + (nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
+            return (h * h).mean()
+        return st.tree.map(lambda p, g: p - 0.1 * g, layers, st.grad(loss)(layers))
+
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+
+    def large(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+        return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    rows = {"gate": large((1024, 4096), "model"), "up": large((1024, 4096), "model"),
+            "down": large((4096, 1024), None, "model")}
+    found = st.explain(step)([rows] * 12, large((65536, 1024), "data"))
+    assert len(found.collectives) > 100 and all(c.reason for c in found.collectives)

@@ -1,0 +1,142 @@
+"""Dimensions that can only be split together, and layouts in which those of arguments agree.
+
+Several rows of a table of specs may be wrong at once, such that to put one of them right saves
+little: all parameters of a hidden dimension are to be split along it, and the slots of an optimizer
+as its parameters. So arguments that have dimensions of one freedom are changed together, and one
+that is laid out unlike most of these is suspect.
+"""
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from ...ir.meshes.mesh import AbstractMesh
+from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import Entries
+from ...partitioner.pipeline import Partitioned
+from ...partitioner.propagation.graph import Graph
+from ...partitioner.propagation.origins import origins_of
+from .other_layouts import is_layout, merged, moved_to
+
+_MOST = 0.5         # of the arguments that have a freedom: what splits so many should split all
+
+
+class Given(NamedTuple):
+    """An argument: its tensor, as propagation numbers it, and its layout."""
+    tensor: int
+    shape: tuple[int, ...]
+    entries: Entries
+
+
+class Freedoms:
+    """The freedoms that arguments of a program have, but for those that an argument has twice.
+    given: the arguments, by position.
+    """
+
+    def __init__(self, graph: Graph, mesh: AbstractMesh, given: Mapping[int, Given]) -> None:
+        self.mesh, self.given = mesh, given
+        of_tensor: dict[int, list[int]] = {}
+        for i, one in given.items():
+            of_tensor.setdefault(one.tensor, []).append(i)
+        self.places: list[list[tuple[int, int]]] = []       # of each, as position and dimension
+        for places in together(graph):
+            count = Counter([t for t, _ in places])
+            own = [(i, d) for t, d in places if count[t] == 1 for i in of_tensor.get(t, ())]
+            self.places += [own] if own else []
+
+    def along(self, axis: str) -> Iterator[dict[int, Entries]]:
+        """For each freedom the arguments that an axis does not split along it, with layouts in
+        which it does, and nothing else of them.
+        """
+        for places in self.places:
+            found = {i: moved_to(self.mesh, self.given[i].shape, self.given[i].entries, axis, d)
+                     for i, d in places}
+            yield {i: new for i, new in found.items() if new is not None}
+
+    def consensus(self) -> Iterator[dict[int, Entries]]:
+        """All arguments that are laid out unlike most, as these: split over the axes that split at
+        least half of those which have one of their freedoms; where none do so, over their own axes,
+        each along that of their freedoms along which it splits the largest part of the others.
+        Where two are as good, along the first, or the last.
+        """
+        for turn in (1, -1):
+            found: dict[int, Entries] = {}
+            for i, (_, shape, entries) in self.given.items():
+                dims = range(len(shape))[::turn]
+                best = {a: max([(self.parts.get((i, d), {}).get(a, 0.0), a in entries[d], -n, d)
+                                for n, d in enumerate(dims)], key=_largest)
+                        for a in self.mesh.axis_names} if dims else {}
+                axes = [a for a, (p, *_) in best.items() if p >= _MOST] or [
+                    a for e in entries for a in e if a in best]
+                new = tuple([tuple([a for a in axes if best[a][-1] == d])
+                             for d in range(len(shape))])
+                if new != entries and is_layout(self.mesh, shape, new):
+                    found[i] = new
+            yield found
+
+    @functools.cached_property
+    def parts(self) -> dict[tuple[int, int], dict[str, float]]:
+        """By position and dimension, by axis: the part of the arguments with that freedom which it
+        splits along it.
+        """
+        found: dict[tuple[int, int], dict[str, float]] = {}
+        for places in self.places:
+            counts = Counter([a for i, d in places for a in self.given[i].entries[d]])
+            found.update(dict.fromkeys(places, {a: n / len(places) for a, n in counts.items()}))
+        return found
+
+    @functools.cached_property
+    def unlike(self) -> frozenset[int]:
+        """The arguments that an axis splits along a freedom along which it splits few others."""
+        return frozenset([i for (i, d), parts in self.parts.items()
+                          if any(parts[a] < _MOST for a in self.given[i].entries[d])])
+
+
+def _largest(place: tuple[float, bool, int, int]) -> tuple[float, bool, int]:
+    """Of places for an axis the best is the largest: where most have it, or where it is."""
+    part, own, turn, _ = place
+    return part, own and part < _MOST, turn
+
+
+def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
+    """Those of a program's arguments; None if it has not several, or is not from propagation."""
+    origins, mesh = origins_of(partitioned.resolved), partitioned.mesh
+    if origins is None or len(partitioned.resolved.invars) < 2:
+        return None
+    return Freedoms(origins.solution.graph, mesh, {
+        i: Given(origins.tensors[v], v.aval.shape, merged(v.aval.entries, mesh))
+        for i, v in enumerate(partitioned.resolved.invars) if origins.tensors.get(v, -1) >= 0})
+
+
+def together(graph: Graph) -> list[list[tuple[int, int]]]:
+    """The dimensions of tensors that share a factor along which sharding flows, those of size one
+    left out. Of a dimension of several factors the first is what splits it.
+    """
+    leader: dict[tuple[int, int], tuple[int, int]] = {
+        (t, d): (t, d) for t, layout in enumerate(graph.layouts) if t not in graph.repeats
+        for d, n in enumerate(layout.shape) if n > 1}
+
+    def find(x: tuple[int, int]) -> tuple[int, int]:
+        while leader[x] != x:
+            leader[x] = x = leader[leader[x]]
+        return x
+
+    for node in graph.nodes:
+        own = [graph.repeats.get(t, t) for t in node.tensors]
+        groups: list[list[tuple[int, int]]] = []
+        if node.info is None:                   # the border of a shard_map
+            (outer, body), rank = own, len(graph.layouts[own[0]].shape)
+            groups = [[(outer, d), (body, d)] for d in range(rank)]
+        else:
+            for f in node.info.flowing:
+                groups.append([(own[t], d) for t, d, _ in node.info.positions[f]
+                               if own[t] >= 0 and node.info.maps[t][d][0] == f])
+        for group in groups:
+            known = [x for x in group if x in leader]
+            for x in known[1:]:
+                leader[find(x)] = find(known[0])
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for x in leader:
+        found.setdefault(find(x), []).append(x)
+    return list(found.values())
