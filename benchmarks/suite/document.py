@@ -73,6 +73,9 @@ SOURCES = """\
   process is using. Afterwards the user's own setting holds again.
 - **Special functions are a few numpy calls** in float32, on many elements at once, and fuse with
   what stands around them. Factorisations and solves of many small matrices work the same way.
+- **An extreme of an array and a number** is taken with a row of the number, in a third of the time.
+- **Memory keeps its pages**, also what numpy allocates by itself: page faults cost as much as the
+  arithmetic that they interrupt.
 - **Selections do not branch.** A large `where` is made of the bits of its operands, many elements
   at once. Within fused work bfloat16 and float16 stay float32, rounded as each result is.
 - **What numpy repeats it does not copy.** Where a row or a column meets a matrix, numpy's ufuncs

@@ -15,7 +15,8 @@ import numpy as np
 from ..support.buffer_pool import SMALLEST, empty
 from ..support.caches import cached
 from ..support.named_tuple import NamedTuple
-from .blas_threads import VECTOR, for_work
+from ..support.threads import in_parallel, share_count
+from .blas_threads import ALONE, SHORT, VECTOR, for_work
 from .device_dimensions import mergeable
 
 Labels = Sequence[Hashable]
@@ -124,8 +125,12 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         product = _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart)
     elif left is not None and right is not None:
         (left_shape, left_flip), (right_shape, right_flip) = left, right
+        work = _product(left_shape[-2:]) * whole[-1]
         multiply = for_work(np.matmul if plan.batch or alone else np.dot,   # dot takes less time
-                            _product(left_shape[-2:]) * whole[-1])
+                            work)
+        # For smaller ones, threads would wait for each other in BLAS.
+        if plan.batch and pooled and ALONE <= work < SHORT:
+            multiply = _shared(multiply, whole, _product(left_shape) * whole[-1])
 
         def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             if a.shape == left_shape and b.shape == right_shape and not plan.batch:
@@ -157,6 +162,28 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
             return None
         return prepared(a_shape, a_labels, b_shape, b_labels, out, dtype)
     product.permuted = permuted  # type: ignore[attr-defined]
+    return product
+
+
+def _shared(multiply: Callable[..., np.ndarray], whole: Shape, work: int
+            ) -> Callable[..., np.ndarray]:
+    """The product of stacks, on several threads if they take so many multiply-adds, of which eight
+    take as long as an element."""
+    threads = share_count(work // 8)
+    d = next((d for d, n in enumerate(whole[:-2]) if n > 1), None)
+    if threads == 1 or d is None:
+        return multiply
+    step = -(-whole[d] // (2 * threads))
+
+    def product(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+        starts = iter(range(0, whole[d], step))
+
+        def some() -> None:
+            for start in starts:
+                part = (*(slice(None),) * d, slice(start, start + step))
+                multiply(a[part], b[part], out[part])
+        in_parallel([some] * threads)
+        return out
     return product
 
 

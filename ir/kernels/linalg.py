@@ -66,6 +66,9 @@ def finite_only(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
 
 
 def cholesky(lead: int, a: np.ndarray) -> np.ndarray:
+    stack = a.reshape(math.prod(a.shape[:-2]), *a.shape[-2:])
+    if small_matrices.is_small(stack):
+        return small_matrices.cholesky(stack).reshape(a.shape)
     try:
         return np.linalg.cholesky(a)
     except np.linalg.LinAlgError:

@@ -7,11 +7,12 @@ the cache.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 LARGEST = 32                    # rows and columns from which LAPACK is faster
-PIECE = 1 << 16                 # elements at a time
+PIECE = 1 << 17                 # elements at a time
 
 
 def is_small(*stacks: np.ndarray) -> bool:
@@ -27,7 +28,12 @@ def _pieces(a: np.ndarray) -> Iterator[slice]:
 
 
 def _stack_last(a: np.ndarray) -> np.ndarray:
-    return a.transpose(1, 2, 0).copy()
+    """The matrices with the stack last, in rows that are a little longer: of 4,096 bytes, all would
+    be in the same few lines of the cache."""
+    count, rows, columns = a.shape
+    out = np.empty((rows, columns, count | 16), a.dtype)[..., :count]
+    np.copyto(out, a.transpose(1, 2, 0))
+    return out
 
 
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -35,17 +41,21 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     packed, pivots = np.empty_like(a, order="C"), np.empty((len(a), min(a.shape[1:])), np.int32)
     for part in _pieces(a):
         x = _stack_last(a[part])
-        flat, row = x.reshape(-1), np.arange(x[0].size).reshape(x[0].shape)
+        flat, size = x.base.reshape(-1), x.base[0].size
+        row = np.arange(size).reshape(x.base[0].shape)[:, :x.shape[2]]
         for i in range(pivots.shape[1]):
             column = x[i:, i]
-            size = np.abs(np.real(column)) + np.abs(np.imag(column)) if a.dtype.kind == "c" else (
-                np.abs(column))
-            p = size.argmax(0) + i
+            length = np.abs(np.real(column)) + np.abs(np.imag(column)) if (
+                a.dtype.kind == "c") else np.abs(column)
+            p = length.argmax(0) + i
             pivots[part, i] = p
-            at = p * row.size + row                     # by numbers of elements: in a third
-            exchanged = flat[at]
-            flat[at] = x[i]
-            x[i] = exchanged
+            moved: Any = np.flatnonzero(p != i)
+            if 2 * len(moved) > len(p):
+                moved = slice(None)
+            at = p[moved] * size + row[:, moved]        # by numbers of elements: in a third
+            exchanged = flat.take(at)
+            flat[at] = x[i][:, moved]
+            x[i][:, moved] = exchanged
             below = x[i + 1:, i]
             below /= np.where(x[i, i] == 0, x.dtype.type(1), x[i, i])   # it is singular
             x[i + 1:, i + 1:] -= below[:, None] * x[i, i + 1:]
@@ -63,5 +73,21 @@ def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: b
                 x[i] /= t[i, i]
             rest = slice(i + 1, None) if lower else slice(i)
             x[rest] -= t[rest, i][:, None] * x[i]
+        out[part] = x.transpose(2, 0, 1)
+    return out
+
+
+def cholesky(a: np.ndarray) -> np.ndarray:
+    """Lower factors, of which the lower triangles of `a` are read; NaN where there is none."""
+    out = np.empty_like(a, order="C")
+    for part in _pieces(a):
+        x = _stack_last(a[part])
+        for i in range(len(x)):
+            pivot, column = x[i, i].real, x[i:, i]
+            column /= np.sqrt(np.where(pivot > 0, pivot, np.nan))
+            below = column[1:]
+            x[i + 1:, i + 1:] -= below[:, None] * below.conj()
+            x[i, i + 1:] = 0
+        x[:, :, np.isnan(x[-1, -1])] = np.nan           # as all pivots behind one that is none
         out[part] = x.transpose(2, 0, 1)
     return out

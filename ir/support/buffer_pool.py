@@ -30,6 +30,7 @@ ALIGNED = 1 << 15               # bytes from which it pays to begin where a line
 _LINE = 64
 _ROUND = 1 << 16
 _PAGE = 1 << 21                 # bytes of a large page
+_KEPT = (1 << 25) - (1 << 16)   # bytes: the most from which the C library learns
 _HAS_PAGES = hasattr(mmap, "MADV_HUGEPAGE")
 
 
@@ -188,3 +189,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     ((512, 512), True)
     """
     return POOL.empty(shape, dtype)
+
+# malloc gives large memory back to the system as it is freed, and what comes next costs a page
+# fault every 4 KB. The C library of Linux keeps what is smaller than the largest that was freed.
+np.empty(_KEPT, np.uint8)

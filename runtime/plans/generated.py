@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.kernels import float16
+from ...ir.kernels.extremes import BY_ROWS
+from ...ir.kernels.extremes import FEWEST as FEWEST_COMPARED
 from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.reductions import adder_of
 from ...ir.kernels.selection import FEWEST as FEWEST_SELECTED
@@ -274,7 +276,10 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording)
     shape, dtype = recording.values[step.result]
     listed = ", ".join(args)
     if step.kind == CALL:
-        return f"{w.name(step.function, 'f')}({listed})"
+        function = step.function
+        if function in BY_ROWS and math.prod(shape) >= FEWEST_COMPARED:
+            function = BY_ROWS[function]
+        return f"{w.name(function, 'f')}({listed})"
     if step.kind == REDUCE:
         reduce = adder_of(step.axes, *recording.values[step.operands[0]]) if (
             step.function is np.add) else None

@@ -7,15 +7,16 @@ on, before which it is copied.
 """
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
+from ...ir.kernels.extremes import BY_ROWS
 from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call
-from ..calls.symbolic import CALL, VIEWS, Recording
+from ..calls.symbolic import BITS, CALL, VIEWS, Recording
 from .draft import Draft
 
 FEWEST = 1 << 10                # bytes of a small array that is worth writing over
@@ -29,18 +30,8 @@ def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
     (step,) = recording.steps
     if step.kind != CALL or not all(type(v) is int for v in step.operands):
         return None
-    return _NAMED.get(step.function, step.function), tuple(call.inputs[v] for v in step.operands)
-
-
-def _maximum(x: Any, y: Any, out: Any) -> Any:
-    return np.maximum(x, y, out=out)
-
-
-def _minimum(x: Any, y: Any, out: Any) -> Any:
-    return np.minimum(x, y, out=out)
-
-
-_NAMED = {np.maximum: _maximum, np.minimum: _minimum}   # numpy warns of an `out` that has no name
+    # numpy warns of an `out` that has no name here.
+    return BY_ROWS.get(step.function, step.function), tuple(call.inputs[v] for v in step.operands)
 
 
 def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int],
@@ -144,6 +135,53 @@ class _Memory:
                     seen.update(new)
                     found += [(s, self.readers.get(s, ())) for s in new]
         return found
+
+
+def lent(calls: Sequence[Any], memory: Mapping[int, str], named: Callable[[np.dtype], str]
+         ) -> dict[int, str]:
+    """The memory of results, and by it of what they are computed of: where each of a chain of calls
+    can write over the last one's result, that of the first is where the last one's is to be.
+
+    It may be the memory of an operand of this shape: none of them is read once it is written to.
+    named: what a dtype is called.
+    """
+    found = dict(memory)
+    makers = {call.outputs[0]: i for i, call in enumerate(calls)}
+    reads: dict[int, list[int]] = {}
+    for i, call in enumerate(calls):
+        for s in call.inputs:
+            reads.setdefault(s, []).append(i)
+    for s, name in memory.items():
+        i = makers[s]
+        shape = calls[i].kernel.shapes[-1]
+        busy = max([k for k, call in enumerate(calls) for x, its in zip(
+            call.inputs, call.kernel.shapes, strict=False) if x not in makers and its == shape],
+            default=-1)
+        while _writer(calls[i]):
+            for x in calls[i].inputs:
+                own, at = x, i
+                if x in makers and _is_bits(calls[makers[x]]):
+                    at = makers[x]
+                    own = calls[at].inputs[0]
+                j = makers.get(own, -1)
+                if (j > busy or j == busy and j >= 0 and _writer(calls[j])) and (
+                        own not in found and reads[x][-1] == i and reads[own][-1] == at
+                        and calls[j].kernel.shapes[-1] == shape and is_placed(calls[j], (own,))
+                        and calls[makers[x]].kernel.dtypes[-1] == calls[i].kernel.dtypes[-1]
+                        and all([k == at or is_fresh(calls[k]) for k in reads[own]])):
+                    if own != x:
+                        name += f".view({named(calls[j].kernel.dtypes[-1])})"
+                    found[own] = name
+                    i = j
+                    break
+            else:
+                break
+    return found
+
+
+def _is_bits(call: Call) -> bool:
+    recording = call.recording
+    return recording is not None and [step.kind for step in recording.steps] == [BITS]
 
 
 def is_placed(call: Call, placed: Container[int]) -> bool:

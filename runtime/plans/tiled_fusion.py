@@ -29,15 +29,17 @@ import numpy as np
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
+from ...ir.support.threads import in_parallel, share_count
 from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import CALL, REDUCE, REPEAT, VIEWS, Kernel, Recording
-from ..threads import in_parallel, share_count
 from .generated import Lines, Writer, inlined
 from .half_floats import kept_wide
+from .in_place import lent
 from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
+WIDER = 2                       # times BLOCK where threads, which wait between calls, have four
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
 LOOP = 1 << 9                   # elements of a row from which it is not worth a copy
@@ -99,7 +101,9 @@ class Blocked:
         self._threads = 1 if any([hasattr(step.function, "elementwise") for k in self._kernels
                                   for step in k.recording.steps]    # type: ignore[union-attr]
                                  ) else share_count(sum(elements))
-        self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
+        most, threads = max(elements, default=1), self._threads
+        wide = threads > 1 and min(WIDER, most // (4 * threads * BLOCK)) or 1
+        self._size = min(rows, max(1, wide * BLOCK * rows // most))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
         loop = min([n for k, its in zip(self._kernels, forms, strict=True)
@@ -141,15 +145,14 @@ class Blocked:
         return found
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        rows, count = self._rows, len(self._operands)
+        rows, threads, size = self._rows, self._threads, self._size
         given = [x.reshape(form.of(rows)) if form.shape or form.is_rows else x
                  for x, form in zip(arrays, self._operands, strict=True)]
         over = {j: arrays[o] for j, o in self._overwritten.items() if arrays[o].flags.carray}
-        made = [self._kernels[s - count] for s in self._results]
+        made = [self._kernels[s - len(self._operands)] for s in self._results]
         results = [over[j].view(kernel.dtypes[-1]) if j in over
                    else empty(kernel.shapes[-1], kernel.dtypes[-1])
                    for j, kernel in enumerate(made)]
-        threads, size = self._threads, self._size
         memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
         starts = iter(range(0, rows, size))
 
@@ -195,7 +198,7 @@ class Blocked:
         calls, results = kept_wide(calls, self._results)
         w = Writer()
         memory = {s: f"o{j}" for j, s in enumerate(results)}
-        lines = Lines(w, calls, results, {}, memory=memory)
+        lines = Lines(w, calls, results, {}, memory=lent(calls, memory, w.name))
         w.line(lines.unpack(range(len(self._operands))) + "= arguments")
         w.line(", ".join(memory.values()) + ", = memory")
         lines.write()
@@ -205,12 +208,10 @@ class Blocked:
         return w.function("arguments, memory")
 
 
-def _reads_while_writing(call: Call, same: set[int]) -> bool:
+def _reads_while_writing(call: Any, same: set[int]) -> bool:
     """Does the call read one of these after it has begun to write its result, or elsewhere in it?
     """
-    recording = call.kernel.recording       # type: ignore[union-attr]
-    return not same.isdisjoint(call.inputs) and (
-        not recording.ends_in_call)         # type: ignore[union-attr]
+    return not same.isdisjoint(call.inputs) and not call.kernel.recording.ends_in_call
 
 
 class _Group:
@@ -219,7 +220,7 @@ class _Group:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.rows: list[int] = []
-        self.made, self.sums = set[int](), False
+        self.made = set[int]()
 
     def join(self, call: Call, kernel: Kernel) -> bool:
         """Add a call, if it treats rows apart as the others do, and theirs stay as long."""
@@ -234,7 +235,6 @@ class _Group:
         self.rows = rows
         self.calls.append(call)
         self.made.update(call.outputs)
-        self.sums |= any([step.kind == REDUCE for step in kernel.recording.steps])  # type: ignore
         return True
 
     def fused(self, readers: Any) -> list[Call]:
@@ -290,8 +290,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
         waits = not late.isdisjoint(call.inputs)
         reads = waits or not group.made.isdisjoint(call.inputs)
         if kernel is None or call.several or call.changes:
-            # A group with sums goes on behind what is made of constants, which is done before.
-            if (group.sums and known.issuperset(call.inputs) and call.eqn is not None
+            # A group goes on behind what is made of constants, which is done before.
+            if (known.issuperset(call.inputs) and call.eqn is not None
                     and not call.eqn.op.effect and not call.eqn.op.subprograms):
                 known.update(call.outputs)
             else:

@@ -39,7 +39,7 @@ REGISTRIES = {
     "ir/types.py": {"_types"}, "ir/shardings/normalized.py": {"_no_sharding"},
     "partitioner/propagation/divisibility.py": {"_given"},
     "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/host_view.py": {"_REFERENCED"},
-    "runtime/arrays/live.py": {"_known"}, "runtime/threads.py": {"_POOL"},
+    "runtime/arrays/live.py": {"_known"}, "ir/support/threads.py": {"_POOL"},
     "tracer/autodiff/nested/rules.py": {"CALLS"}, "tracer/checkify/automatic.py": {"RULES"},
     "tracer/random/own_generators.py": {"_DTYPES", "_IMPLS"},
 }

@@ -48,6 +48,33 @@ def test_triangles_are_solved_from_every_side(left: bool, lower: bool, transpose
     np.testing.assert_allclose(t @ x if left else x @ t, b, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", "fdFD")
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_cholesky_factors_are_those_of_lapack_and_nan_where_there_is_none(dtype: str, size: int
+                                                                          ) -> None:
+    a = random(dtype, 3, 20, size, size)
+    a = a @ a.swapaxes(-1, -2).conj() + np.eye(size, dtype=dtype)
+    a += np.triu(random(dtype, size, size), 1)          # is not read
+    wanted = np.linalg.cholesky(a)
+    for place, value in (((1, 4), -1), ((2, 0), 0), ((2, 7), np.nan)):
+        a[place][-1, -1] = value
+        wanted[place] = np.nan
+    with np.errstate(invalid="ignore"):                 # as where programs run
+        found = stacked.cholesky(0, a)
+    assert found.dtype == a.dtype
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("count", [1024, 1040, 1500])
+def test_rows_of_a_stack_are_not_in_the_same_lines_of_the_cache(count: int) -> None:
+    a = random("f", count, 8, 8)
+    packed, pivots, _ = stacked.lu(0, a)
+    other, rows, _ = stacked.lu(0, a[:40])
+    np.testing.assert_array_equal(packed[:40], other)
+    np.testing.assert_array_equal(pivots[:40], rows)
+    assert small_matrices._stack_last(a).strides[1] % 128
+
+
 def test_few_or_large_matrices_are_left_to_lapack() -> None:
     assert small_matrices.is_small(np.ones((16, 8, 8)))
     assert not small_matrices.is_small(np.ones((15, 8, 8)))

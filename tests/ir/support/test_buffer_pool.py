@@ -3,6 +3,9 @@ from __future__ import annotations
 
 import gc
 import mmap
+import platform
+import subprocess
+import sys
 import threading
 
 import ml_dtypes
@@ -154,3 +157,22 @@ def test_traced_memory_is_traced(monkeypatch):
     monkeypatch.setattr(module, "is_tracing", lambda: True)
     monkeypatch.setattr(module.mmap, "mmap", None)
     assert BufferPool().empty((1 << 20,), F32).nbytes == 1 << 22
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have other rules")
+def test_what_numpy_allocates_by_itself_keeps_its_pages():
+    code = """
+import resource
+import numpy as np
+import shardtrace.ir.support.buffer_pool
+def run():
+    arrays = [np.ones(n) for n in (10**5, 2 * 10**5, 3 * 10**5)]
+for _ in range(3):
+    run()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    run()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 1000             # 22,800 if memory was given back

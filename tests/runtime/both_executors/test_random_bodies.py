@@ -16,7 +16,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.kernels import reductions
-from shardtrace.runtime import threads
+from shardtrace.ir.support import threads
 from shardtrace.runtime.plans import in_place, plan, tiled_fusion
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P

@@ -14,7 +14,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.support import buffer_pool as pool
-from shardtrace.runtime import threads
+from shardtrace.ir.support import threads
 from shardtrace.runtime.calls.symbolic import Kernel, record
 from shardtrace.runtime.plans import generated, tiled_fusion
 from shardtrace.runtime.plans.tiling import forms_of
@@ -30,7 +30,8 @@ def _tiny(patch):
     """Everything is large, blocks are small, and two threads share the work."""
     for module, name, value in ((tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1),
                                 (tiled_fusion, "BLOCK", 50), (threads, "ENOUGH", 64),
-                                (threads, "CORES", 2), (pool, "SMALLEST", 64)):
+                                (threads, "CORES", 2), (tiled_fusion, "WIDER", 1),
+                                (pool, "SMALLEST", 64)):
         patch.setattr(module, name, value)
     forget_plans()           # what was made ready for other sizes
     yield
@@ -236,7 +237,7 @@ def test_large_arrays_on_eight_devices():
 
 
 def test_an_error_in_a_block_names_the_equation(tiny, monkeypatch):
-    def broken(*args):
+    def broken(*args, out=None):
         raise FloatingPointError("broken")
     monkeypatch.setattr(tiled_fusion, "_in_block", lambda kernel, forms, rows: with_ufunc(
         original(kernel, forms, rows), broken))

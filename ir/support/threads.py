@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.support.lazy import lazy_import
+from .lazy import lazy_import
 
 futures = lazy_import("concurrent.futures.thread")
 

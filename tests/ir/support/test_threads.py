@@ -7,8 +7,8 @@ import weakref
 import numpy as np
 import pytest
 
-from shardtrace.runtime import threads
-from shardtrace.runtime.threads import in_parallel, share_count
+from shardtrace.ir.support import threads
+from shardtrace.ir.support.threads import in_parallel, share_count
 
 
 class Work:
