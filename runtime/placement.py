@@ -159,8 +159,8 @@ def _named(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Me
     for s, a in by_sharding.items():
         if s is not None:
             mesh = s.mesh if isinstance(s, NamedSharding) else None
-            yield (lambda a=a: _argument(a, function),  # type: ignore[misc]
-                   tuple(s.device_assignment), mesh)
+            yield (lambda a=a: _argument(a, function),
+                   tuple(s.device_assignment), mesh)    # type: ignore[misc]
     for s in others:
         mesh = s.mesh if isinstance(s, NamedSharding) else None
         yield (lambda: "explicit output sharding"), tuple(s.device_assignment), mesh  # type: ignore

@@ -41,8 +41,9 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     packed, pivots = np.empty_like(a, order="C"), np.empty((len(a), min(a.shape[1:])), np.int32)
     for part in _pieces(a):
         x = _stack_last(a[part])
-        flat, size = x.base.reshape(-1), x.base[0].size
-        row = np.arange(size).reshape(x.base[0].shape)[:, :x.shape[2]]
+        whole: Any = x.base
+        flat, size = whole.reshape(-1), whole[0].size
+        row = np.arange(size).reshape(whole[0].shape)[:, :x.shape[2]]
         for i in range(pivots.shape[1]):
             column = x[i:, i]
             length = np.abs(np.real(column)) + np.abs(np.imag(column)) if (
