@@ -143,7 +143,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
                 weight=weight, no_repeats=True)))
     if large:
         xla = plan(objective._replace(name="xla"))
-        if xla.local is not local and _exchanges(taken) != _exchanges(xla):
+        if xla.local is not taken.local and _exchanges(taken) != _exchanges(xla):
             taken = _shorter_or_lighter(taken, xla, grows)
     if large and not repeats:       # with blocks that count more, computation is seldom repeated
         weighed = plan(objective._replace(weight=WEIGHTS[0], no_repeats=True))

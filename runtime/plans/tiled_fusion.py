@@ -39,7 +39,6 @@ from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
-WIDER = 2                       # times BLOCK where threads, which wait between calls, have four
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
 LOOP = 1 << 9                   # elements of a row from which it is not worth a copy
@@ -101,9 +100,7 @@ class Blocked:
         self._threads = 1 if any([hasattr(step.function, "elementwise") for k in self._kernels
                                   for step in k.recording.steps]    # type: ignore[union-attr]
                                  ) else share_count(sum(elements))
-        most, threads = max(elements, default=1), self._threads
-        wide = threads > 1 and min(WIDER, most // (4 * threads * BLOCK)) or 1
-        self._size = min(rows, max(1, wide * BLOCK * rows // most))
+        self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
         loop = min([n for k, its in zip(self._kernels, forms, strict=True)
@@ -220,7 +217,7 @@ class _Group:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.rows: list[int] = []
-        self.made = set[int]()
+        self.made, self.sums = set[int](), False
 
     def join(self, call: Call, kernel: Kernel) -> bool:
         """Add a call, if it treats rows apart as the others do, and theirs stay as long."""
@@ -235,6 +232,7 @@ class _Group:
         self.rows = rows
         self.calls.append(call)
         self.made.update(call.outputs)
+        self.sums |= any([step.kind == REDUCE for step in kernel.recording.steps])  # type: ignore
         return True
 
     def fused(self, readers: Any) -> list[Call]:
@@ -290,8 +288,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
         waits = not late.isdisjoint(call.inputs)
         reads = waits or not group.made.isdisjoint(call.inputs)
         if kernel is None or call.several or call.changes:
-            # A group goes on behind what is made of constants, which is done before.
-            if (known.issuperset(call.inputs) and call.eqn is not None
+            # A group with sums goes on behind what is made of constants, which is done before.
+            if (group.sums and known.issuperset(call.inputs) and call.eqn is not None
                     and not call.eqn.op.effect and not call.eqn.op.subprograms):
                 known.update(call.outputs)
             else:

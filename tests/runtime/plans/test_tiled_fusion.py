@@ -30,8 +30,7 @@ def _tiny(patch):
     """Everything is large, blocks are small, and two threads share the work."""
     for module, name, value in ((tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1),
                                 (tiled_fusion, "BLOCK", 50), (threads, "ENOUGH", 64),
-                                (threads, "CORES", 2), (tiled_fusion, "WIDER", 1),
-                                (pool, "SMALLEST", 64)):
+                                (threads, "CORES", 2), (pool, "SMALLEST", 64)):
         patch.setattr(module, name, value)
     forget_plans()           # what was made ready for other sizes
     yield
