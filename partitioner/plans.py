@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, NoReturn
 from ..ir.attributes import DONATED, OBJECTIVE, RECOMPUTES
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
+from ..ir.fingerprint import programs_equal
 from ..ir.ops.communication.collective_kinds import each_collective
 from ..ir.passes import Pass
-from ..ir.program import Atom, Program
+from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective
@@ -129,7 +130,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
         if other != objective:
             stages = {}
             for stage, made in made_by(other, draft=True):
-                if stage == "resharded" and not least and _is_as(made, first[stage]):
+                if stage == "resharded" and not least and programs_equal(made, first[stage]):
                     stages = first              # but for what is exchanged together
                     break
                 stages[stage] = made
@@ -200,21 +201,6 @@ def _exchanges(plan: _Plan) -> list[tuple]:
     """What two plans have in common that are as good as each other."""
     return [(use.kind, use.mesh_axes, use.received_bytes, use.count)
             for use in each_collective(plan.local)]
-
-
-def _is_as(one: Program, other: Program) -> bool:
-    """Are two RESHARDED programs that were made of one the same?"""
-    if len(one.eqns) != len(other.eqns):
-        return False
-    now: dict[Atom, Atom] = {}
-    for a, b in zip(one.eqns, other.eqns, strict=True):
-        if a is b:
-            continue
-        if a.instance is not b.instance or a.types != b.types or not all(
-                [x is y or now.get(x) is y for x, y in zip(a.invars, b.invars, strict=True)]):
-            return False
-        now.update(zip(a.outvars, b.outvars, strict=True))
-    return all([x is y or now.get(x) is y for x, y in zip(one.outvars, other.outvars, strict=True)])
 
 
 def plans_made(local: Program, objective: Objective) -> int:
