@@ -34,6 +34,7 @@ from .targets import Found, FoundFunction, FoundProgram
 _watching = lazy_import("..interop.jaxpr.watching", __package__)
 
 _MOST = 24           # programs of one file
+_AGAIN = 0.05        # seconds after which what should end a run, and did not, is tried again
 
 
 class Enough(BaseException):
@@ -178,7 +179,10 @@ class WatchedFile:
 
 @contextlib.contextmanager
 def _alarm(seconds: float) -> Iterator[Callable[[], None]]:
-    """Raise Enough after so many seconds; the function that is given begins them anew."""
+    """Raise Enough after so many seconds; the function that is given begins them anew.
+
+    Python drops what is raised within a finalizer: then it comes again.
+    """
     usable = hasattr(signal, "setitimer") and (
         threading.current_thread() is threading.main_thread()) and seconds > 0
     if not usable:
@@ -186,15 +190,22 @@ def _alarm(seconds: float) -> Iterator[Callable[[], None]]:
         return
 
     def over(*_: Any) -> None:
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
         raise Enough
 
+    def dropped(what: Any) -> None:
+        if not isinstance(what.exc_value, Enough):
+            told(what)
+
     before = signal.signal(signal.SIGALRM, over)
+    told, sys.unraisablehook = sys.unraisablehook, dropped
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield lambda: signal.setitimer(signal.ITIMER_REAL, seconds) and None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = told
 
 
 def _package_root(path: Path) -> Path:

@@ -21,7 +21,7 @@ import os
 import threading
 from _tracemalloc import is_tracing
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,11 +41,14 @@ class _Memory(np.ndarray):
 
 
 class _Lease(np.ndarray):
-    """The base of an array of the pool: gives the memory back when it is collected."""
+    """The base of an array of the pool: gives the memory back when it is collected.
 
-    __slots__ = ("returned",)
+    Each pool has a class of its own: an interrupt finds no lease that belongs to none yet.
+    """
 
-    returned: deque[Any]
+    __slots__ = ()
+
+    returned: ClassVar[deque[Any]]
 
     def __del__(self) -> None:
         # The collector may come here at any point, also while this thread holds the pool's lock.
@@ -62,6 +65,7 @@ class BufferPool:
         self.limit = limit
         self._lock = threading.RLock()
         self._returned: deque[np.ndarray] = deque()  # counted as lent until they are collected
+        self._lease = type("_Lease", (_Lease,), {"__slots__": (), "returned": self._returned})
         self._sizes: list[int] = []                  # of the free ones, ascending
         self._free: list[np.ndarray] = []            # beside them; of equal size the newest last
         self._lent = 0
@@ -87,9 +91,7 @@ class BufferPool:
             pass
         if memory is None:
             memory = self._lend(size)
-        lease = memory.view(_Lease)
-        lease.returned = returned
-        return np.ndarray(shape, dtype, lease)
+        return np.ndarray(shape, dtype, memory.view(self._lease))
 
     def _lend(self, size: int) -> np.ndarray:
         with self._lock:

@@ -145,6 +145,20 @@ def test_a_long_run_is_ended_when_nothing_new_is_called(write, said):
     assert status == 0 and "all-gather over Y" in out
 
 
+def test_it_is_ended_where_python_drops_what_ends_it(write, said):
+    path = write(f"""{JITTED}
+layer({ARRAYS})
+class Slow:
+    def __del__(self):
+        sum(i for i in range(10_000))
+while True:
+    Slow()
+    sum(i for i in range(10_000))
+""")
+    status, out, complained = said("explain", path, "--seconds", 0.3, "--suggest", 0)
+    assert status == 0 and "all-gather over Y" in out and not complained
+
+
 def test_a_file_that_fails_is_told_with_its_line(write, said):
     path = write("values = [1, 2]\nprint(values[7])     # culprit")
     line = next(i for i, t in enumerate(path.read_text().split("\n"), 1) if "# culprit" in t)
