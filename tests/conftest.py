@@ -20,6 +20,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import hypothesis
 import pytest
 
+from shardtrace.driver.caches import clear_caches
 from shardtrace.ir.settings.context import config
 
 from .executors import EXECUTORS, FURTHER
@@ -61,6 +62,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
                else os.cpu_count() or 1, _MOST_WORKERS)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failure is told at once, not only when all have run, which they do not where one hangs."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.nodeid} failed:\n{report.longreprtext}", file=sys.__stderr__, flush=True)
+
+
 def pytest_collection_finish() -> None:
     """What is collected lives until the end: the garbage collector need not walk through it.
 
@@ -84,6 +91,12 @@ def _what_earlier_files_left_is_set_aside() -> None:
     """Where it is much: to do so after each file takes a tenth of the time of the tests."""
     if sys.getallocatedblocks() > _blocks + _MANY:
         _set_aside()
+
+
+@pytest.fixture(scope="module")
+def empty_caches() -> None:
+    """What earlier files left would make room while calls are counted, where a cache is full."""
+    clear_caches()
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ transformer = importlib.import_module("suite.transformer")
 elementwise = importlib.import_module("suite.elementwise")
 worker = importlib.import_module("suite.worker")
 
+pytestmark = pytest.mark.usefixtures("empty_caches")
 RNG = np.random.default_rng(0)
 
 

@@ -31,6 +31,8 @@ from ..python_calls import python_calls
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 
+pytestmark = pytest.mark.usefixtures("empty_caches")
+
 
 def mesh_of(sizes, kind=AUTO):
     return AbstractMesh(sizes, tuple("abcdef"[:len(sizes)]), (kind,) * len(sizes))

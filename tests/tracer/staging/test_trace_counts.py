@@ -22,6 +22,8 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ...python_calls import python_calls
 
+pytestmark = pytest.mark.usefixtures("empty_caches")
+
 
 @pytest.fixture(scope="module")
 def mesh():
