@@ -1,6 +1,8 @@
 """The passes from a traced program to the one that every device runs, in order."""
 from __future__ import annotations
 
+import math
+
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.collective import ppermute_p
 from ..ir.ops.control.custom import CALLS
@@ -44,7 +46,8 @@ class PartitionRequest(NamedTuple):
     """What is asked of the pipeline besides the program; see `partition`. skip: passes that are
     left out, by name; `optimize` stands for several. objective: what plans are judged by. keeps:
     whether the program has the decisions of a frozen plan: no other is compared with it, and
-    reshards stand where it has them. compared: whether other plans are made, and the best taken.
+    reshards stand where it has them. compared: the seconds of a step up to which a plan is compared
+    with others, and the best taken.
     draft: whether this one is only compared: nothing is verified, and no reasons are given.
     """
     mesh: AbstractMesh
@@ -53,7 +56,7 @@ class PartitionRequest(NamedTuple):
     objective: Objective
     skip: frozenset[str] = frozenset()
     keeps: bool = False
-    compared: bool = True
+    compared: float = math.inf
     draft: bool = False
 
     def prices(self, program: Program) -> Prices:

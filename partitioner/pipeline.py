@@ -9,6 +9,7 @@ invalid program is reported by name, with its input in `repro.st` under SHARDTRA
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..ir.attributes import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Requests
@@ -41,14 +42,15 @@ class Options(NamedTuple):
       pass that failed.
     objective, hardware, memory_limit: what plans are judged by (`Objective`); by default what the
       program's text says, else the configuration (`shardtrace_objective` and so on).
-    compared: whether several plans are made where one alone may not be the best (plans.py).
+    compared: the seconds of a step up to which several plans are made where one alone may not be
+      the best (plans.py); 0 for one alone.
     """
     optimize: bool = True
     dump: bool = True
     objective: str | None = None
     hardware: str | Hardware | None = None
     memory_limit: int | None = None
-    compared: bool = True
+    compared: float = math.inf
 
     def judged(self, program: Program) -> Objective:
         """What plans for a program are judged by. Raises ValueError for what there is not, and

@@ -17,6 +17,7 @@ Of two plans the one is taken whose step is shorter; it may need as much more me
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -80,7 +81,7 @@ class _Plan(NamedTuple):
         one_by_one = own / max(others, 1e-18)
         if one_by_one <= most:
             return one_by_one
-        own, others = (_schedule.times(p.local, topology).step for p in (self, other))
+        own, others = (step_of(p.local, self.objective) for p in (self, other))
         return min(own / max(others, 1e-18), one_by_one)
 
 
@@ -109,7 +110,8 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
     objective = request.objective
     *_, local = first.values()
     repeats, large, grows = _compared(local, objective)
-    if request.keeps or not request.compared:
+    if request.keeps or not request.compared or (
+            not math.isinf(request.compared) and step_of(local, objective) > request.compared):
         repeats = large = False
     least = bool(objective.memory_limit) or objective.name == "memory"
     if not (repeats or large or least):
@@ -195,6 +197,11 @@ def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
     grows = moved > 0 and moved >= sum(
         [_memory.nbytes(t) for t in (*local.in_avals, *local.out_avals)])
     return repeats, grows or joins or total >= MIN_BYTES_FOR_XLA_PLAN, grows
+
+
+def step_of(local: Program, objective: Objective) -> float:
+    """Seconds of a step of a per-device program on the hardware that plans are judged by."""
+    return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
 
 
 def _exchanges(plan: _Plan) -> list[tuple]:

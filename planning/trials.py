@@ -120,7 +120,7 @@ class Trials:
         changes = self.changes(plan)
         program = edited(self.program, changes, self.mesh) if changes else self.program
         options = Options(True, False, self.objective.name, self.objective.hardware, limit,
-                          compared)
+                          math.inf if compared else 0.0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

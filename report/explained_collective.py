@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.source.location import Location
 from ..ir.support.collector import collector_paused
-from ..partitioner.choice.comparisons import Alternative
+from ..partitioner.choice.comparisons import ASKED, Alternative
 from ..partitioner.collectives import CollectiveRecord
 from .advice.suggestion import Found, Suggestion
 from .bounds import reshard_bound
@@ -68,7 +68,7 @@ class ExplainedCollective:
     @property
     def asked_by(self) -> Asked | None:
         """Of one that was asked for: the user's expression and its place."""
-        return self.cause.asked_by
+        return self.cause.asked_by if self.reason_kind == ASKED else None
 
     @property
     def verdict(self) -> str:

@@ -192,7 +192,8 @@ def effect(e: Analysis, s: Suggestion) -> str:
     saved = e.time - s.time
     gain = f"saves {duration(saved)} of {duration(e.time)}" if saved > 0 else "saves no time"
     fewer = e.received_bytes - s.received_bytes
-    less = (f"{quantity(fewer, 'B')} of {quantity(e.received_bytes, 'B')} received" if fewer
+    less = (f"{quantity(abs(fewer), 'B')}{' more than' if fewer < 0 else ' of'} "
+            f"{quantity(e.received_bytes, 'B')} received" if fewer
             else "as many bytes are received")
     price = [f"{name} {_change(now, was)}" for name, now, was in (
         ("memory", s.peak_bytes, e.peak_bytes), ("operations", s.flops, e.flops))

@@ -9,10 +9,11 @@ are laid out unlike others (advice/freedoms.py) are suspect, and count for more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.source.location import Location
 from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import pattern_of, row_of
@@ -23,6 +24,7 @@ from .reasons.causes import whole_axes
 from .words import quantity, spec_text
 
 _SUSPECT = 8             # times the bytes, or seconds, that those of a suspect argument count
+_NEEDED = 0.5            # of the bytes of what no way of running its operation does without
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
 _ARGUMENT = re.compile(r"argument `(.*)`")
@@ -77,9 +79,10 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         direct: dict[str, float] = {}
         for c in left:
             for root, is_direct in roots[id(c)].items():
-                weights[root] = weights.get(root, 0) + c.total_bytes + 1
-                direct[root] = direct.get(root, 0) + (c.total_bytes + 1) * is_direct
-        weights = {r: w * (_SUSPECT if r in rows.suspect else 1) for r, w in weights.items()}
+                weight = (c.total_bytes + 1) * (_NEEDED if c.reason_kind == "needed" else 1) * (
+                    _SUSPECT if is_direct and root in rows.suspect else 1)
+                weights[root] = weights.get(root, 0) + weight
+                direct[root] = direct.get(root, 0) + weight * is_direct
         most = max(weights.values(), default=0)
         best = max([root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root]), default="")
@@ -117,6 +120,7 @@ class _Rows:
             alike.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(name)
         self.text = {name: f"`{pattern_of(names)}` as {spec}"
                      for (_, _, spec), names in alike.items() for name in names}
+        self.at: dict[tuple, str] = {}
         self.suspect = {self.text[program.arg_names[i]] for i in (
             freedoms.unlike if freedoms is not None else ())}
 
@@ -124,19 +128,20 @@ class _Rows:
         """The texts of the roots of a collective, and whether they are of what it is about itself.
         """
         cause = c.cause
-        if c.reason_kind == "asked" and cause.asked_by is not None:
-            yield _placed(cause.asked_by.text, [cause.asked_by.location]), True
+        if cause.asked_by is not None:
+            yield self.placed(cause.asked_by.text, cause.asked_by.location), True
         axes = whole_axes(c.mesh_axes)
         for path in cause.paths:
             if axes & whole_axes([path.axis]):
-                yield self.named(path.root, [path.root_location]), not path.steps
+                yield self.named(path.root, path.root_location), not path.steps
         for hold in cause.holds:
-            yield self.named(hold.root, [hold.root_location]), True
+            yield self.named(hold.root, hold.root_location), True
 
-    def named(self, root: str, at: Iterable[Any]) -> str:
+    def named(self, root: str, at: Location) -> str:
         match = _ARGUMENT.search(root)
-        return (match and self.text.get(match[1])) or _placed(root, at)
+        return (match and self.text.get(match[1])) or self.placed(root, at)
 
-
-def _placed(text: str, at: Iterable[Any]) -> str:
-    return "".join([text, *(f" at line {where.line}" for where in at if where.line)])
+    def placed(self, text: str, at: Location) -> str:
+        """What is written at a place: all that is at one line is one root."""
+        return self.at.setdefault((at.file, at.line), f"{text} at line {at.line}") if (
+            at.line) else text

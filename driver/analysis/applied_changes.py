@@ -7,6 +7,7 @@ same values.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from ...partitioner.cost.prices import Objective
 from ...partitioner.passes import PREPARE, PartitionRequest
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, partition
 from ...partitioner.preparation.dead_code import drop_unread
-from ...partitioner.stages import carrying
+from ...partitioner.stages import carrying, with_attribute
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
 from ...report.advice.repetition import Shortened
 from ...runtime.arrays.array import ArrayImpl
@@ -35,18 +36,21 @@ from ..jit.jitted import Jitted
 from ..jit.stages import Traced
 
 
-def _trial(base: Partitioned, compared: bool = True) -> Options:
+def _trial(base: Partitioned, compared: float) -> Options:
     """The options of a program that is partitioned only to be costed beside another."""
     return Options(True, False, *base.objective[:3], compared)
 
 
 def inlined(program: Program, padded: bool = True, objective: Objective | None = None) -> Program:
     """The program as changes see it: every call replaced by what it calls. padded: dimensions that
-    axes would split are, where sizes do not divide, as in what is partitioned. objective: what that
-    is partitioned for.
+    axes would split are, where sizes do not divide, as in what is partitioned, if the program's
+    memo says what is asked for (`Requests`). objective: what that is partitioned for.
     """
     new = program
-    request = PartitionRequest(program.mesh, (), (), objective or Objective.of())
+    asked = program.memo.get(Requests.KEY) or Requests(
+        (None,) * len(program.invars), (None,) * len(program.outvars))
+    request = PartitionRequest(program.mesh, *[tuple([None if t is None else t.spec for t in types])
+                                               for types in asked], objective or Objective.of())
     for step in PREPARE:
         if step.name not in request.left_out and (padded or step.name != "pad-uneven"):
             new = step.run(new, request)
@@ -104,16 +108,16 @@ class ChangedBoundary(Boundary):
 
 class Changed(Jitted):
     """A jitted function with changes made; behaves as the other for the same arguments. padded: as
-    of `inlined`.
+    of `inlined`. asked: how arguments are laid out, and results shall be, without the changes.
     """
 
-    def __init__(self, base: Jitted, changes: Sequence[Change], mesh: Any, padded: bool = True
-                 ) -> None:
+    def __init__(self, base: Jitted, changes: Sequence[Change], mesh: Any, padded: bool = True,
+                 asked: Requests | None = None) -> None:
         self._arg_specs = arg_specs(changes)
         boundary = ChangedBoundary(base._boundary, mesh, self._arg_specs, result_specs(changes))
         super().__init__(base._f, boundary, *base._settings)
         self._base, self._changes, self._mesh = base, tuple(changes), mesh
-        self._padded = padded
+        self._padded, self._asked = padded, asked
         self._traces = {}           # its own: other changes of the function trace otherwise
 
     def _relaid(self, leaves: Sequence[Any]) -> list[Any]:
@@ -147,7 +151,8 @@ class Changed(Jitted):
         found = self._traces.get(key)
         if found is None:
             program, out_tree, captured = self._base._trace(leaves, in_tree, static)
-            made = changed_program(program, self._changes, mesh, self._padded,
+            made = changed_program(with_attribute(program, Requests.KEY, self._asked),
+                                   self._changes, mesh, self._padded,
                                    objective=self._base._partition_options.judged(program))
             found = (made, out_tree, captured)
             self._traces[key] = found
@@ -165,17 +170,18 @@ class TracedSubject:
         self.mesh = executable.placement.mesh or executable.placement.abstract_mesh
         self.donated = tuple(traced._donated())
 
-    def changed(self, changes: Sequence[Change]) -> Partitioned:
+    def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
         """The program with the changes, partitioned. Raises where types forbid them."""
         new = self.apply(changes)
-        new._partition_options = _trial(self.partitioned)
+        new._partition_options = _trial(self.partitioned, longest)
         traced = self.traced
         program, out_tree, _ = new._trace(traced._leaves, traced.in_tree, traced._static)
         return new._executable(program, traced._leaves, traced.in_tree, out_tree).partitioned
 
     def apply(self, changes: Sequence[Change]) -> Changed:
         """The function with the changes."""
-        return Changed(self.jitted, changes, self.mesh)
+        return Changed(self.jitted, changes, self.mesh,
+                       asked=self.partitioned.traced.memo.get(Requests.KEY))
 
     def part(self, short: Shortened, compared: bool) -> ProgramSubject:
         """The program with some of its arguments, equations and results."""
@@ -196,7 +202,7 @@ class ProgramSubject:
             program, mesh=program.mesh, in_shardings=self.specs, options=self.options)
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
 
-    def changed(self, changes: Sequence[Change]) -> Partitioned:
+    def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
         specs = list(self.specs)
         for i, spec in arg_specs(changes).items():
             specs[i] = spec
@@ -208,10 +214,10 @@ class ProgramSubject:
         program = carrying(self.apply(changes), self.program)
         return partition(program, mesh=self.program.mesh, in_shardings=specs,
                          out_shardings=wanted,
-                         options=_trial(self.partitioned, self.options.compared))
+                         options=_trial(self.partitioned, min(longest, self.options.compared)))
 
     def apply(self, changes: Sequence[Change]) -> Program:
-        return changed_program(self.program, changes, self.program.mesh, arguments=True,
+        return changed_program(self.partitioned.traced, changes, self.program.mesh, arguments=True,
                                objective=self.partitioned.objective)
 
     def part(self, short: Shortened, compared: bool) -> ProgramSubject:
@@ -222,14 +228,14 @@ class ProgramSubject:
 def _part(whole: TracedSubject | ProgramSubject, short: Shortened, compared: bool
           ) -> ProgramSubject:
     traced, known = whole.partitioned.traced, whole.partitioned.traced.memo.get(Requests.KEY)
-    program = drop_unread(inlined(short.program, objective=whole.partitioned.objective)).replace()
+    program = drop_unread(short.program).replace()
     program.memo.update({k: v for k, v in traced.memo.items() if k in TEXT_ATTRIBUTES})
     if whole.donated:
         program.memo[DONATED] = tuple([whole.donated[i] for i in short.arguments])
     if known is not None:
         program.memo[Requests.KEY] = Requests(tuple([known.arguments[i] for i in short.arguments]),
                                               tuple([known.results[i] for i in short.results]))
-    return ProgramSubject(program, options=_trial(whole.partitioned, compared))
+    return ProgramSubject(program, options=_trial(whole.partitioned, math.inf if compared else 0.0))
 
 
 class DecidedSubject:
@@ -244,7 +250,7 @@ class DecidedSubject:
         self.partitioned = Partitioned(mesh, stages, (), (), DEFAULT_OPTIONS.judged(program))
         self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
 
-    def changed(self, changes: Sequence[Change]) -> Partitioned:
+    def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
         raise ValueError("the shardings of this program are decided; explain the traced program")
 
     def apply(self, changes: Sequence[Change]) -> Program:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...ir.attributes import Requests
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.shardings.sharding import NamedSharding
@@ -89,7 +90,8 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
             placed = before.subject.mesh      # type: ignore[attr-defined]
             if sizes:
                 placed = _mesh_of(tree.leaves((args, kwargs)))
-            other = Changed(jitted, changes, placed)
+            other = Changed(jitted, changes, placed,
+                            asked=before.partitioned.traced.memo.get(Requests.KEY))
         after = explain(other, then_hardware or hardware,
                         topology=None if sizes or then_hardware else topology)(*args, **kwargs)
         if then_hardware is not None:

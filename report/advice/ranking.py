@@ -31,7 +31,7 @@ _MORE, _LESS = 3, 0.5           # so many things are those that count for more, 
 _ROW = 0.2         # of what a further change counts a further row of the table of arguments
 _CALLERS = 0.9     # what each second counts less that is saved by exchanges of the caller
 _PRICE = 4         # power by which more memory or operations count
-_LITTLE = 0.05     # what counts of seconds that are computed less; of a step: what much more memory
+LITTLE = 0.05     # what counts of seconds that are computed less; of a step: what much more memory
 #                    or operations have to save at least
 SAME = 1e-9        # differences of time below this part are none
 ALIKE = 0.02       # of two that are worth as much within this part the simpler comes first
@@ -54,7 +54,7 @@ class Ranking:
         base = self.trials.base.time
         # what takes much more for next to nothing is no suggestion
         left = [(self.worth(s), s) for s in dict.fromkeys(found)
-                if self.price(s) <= MUCH or base - s.time >= base * _LITTLE]
+                if self.price(s) <= MUCH or base - s.time >= base * LITTLE]
         left.sort(key=lambda pair: (-pair[0], self.effort(pair[1])))
         best: list[Suggestion] = []
         while left:
@@ -70,7 +70,7 @@ class Ranking:
         """Seconds, as said above."""
         base = self.trials.base
         gain, saved = base.times.communication - s._exchange, base.time - s.time
-        gain += max(0.0, saved - gain) * _LITTLE
+        gain += max(0.0, saved - gain) * LITTLE
         if not self.over(s) and not self.kinds.splits(s.changes):
             gain = max(gain, saved / 2)
         return (gain * (1 - _CALLERS * self.callers(s)) * self.price(s) ** -_PRICE
@@ -86,9 +86,11 @@ class Ranking:
         return min(1.0, grown / max(grown, base.received_bytes - s.received_bytes))
 
     def price(self, s: Suggestion) -> float:
-        """How many times the memory or the operations it takes; 1 if no more."""
+        """How many times the memory, the operations or the bytes exchanged it takes; 1 if no more.
+        """
         base = self.trials.base
-        return max(1.0, s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0))
+        return max(1.0, s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0),
+                   s.received_bytes / max(base.received_bytes, 1))
 
     def beside(self, s: Suggestion) -> float:
         """How many things of it are beside the point."""

@@ -33,7 +33,7 @@ from ..reasons.causes import Cause, whole_axes
 from .candidates import Candidates
 from .changes import Argument, Change, Result, text_of
 from .kinds import Kinds
-from .ranking import ALIKE, SAME, SOME, Ranking, target, without_repeats
+from .ranking import ALIKE, LITTLE, SAME, SOME, Ranking, target, without_repeats
 from .repetition import KEPT
 from .suggestion import Found, Suggestion
 from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
@@ -102,7 +102,7 @@ class Search:
             stopped, self.budget.left = True, 0.0
         found = search.ranked(search.found)
         if short is not None:
-            found = self.confirmed(found, record, kinds, short)
+            found = self.confirmed(found, search, kinds, short)
         found = without_repeats(found)
         self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
         return Found(tuple(found), search.count, len(candidates), stopped, self.turn(found))
@@ -117,28 +117,31 @@ class Search:
             (s.time, s.latency, s) for s in others
             if s.removes and not self.whole.much(s.peak_bytes, s.flops) and (
                 s.received_bytes < first.received_bytes or s.flops * SOME < first.flops)]
-        if base.flops * SOME < first.flops:
+        if base.flops * SOME < first.flops or base.received_bytes * SOME < first.received_bytes:
             rivals.append((base.time, self.whole.latency, None))
         turns = [(k, s) for time, latency, s in rivals
                  if (k := _overtakes(first, time, latency)) is not None]
         return min(turns, key=lambda t: t[0], default=None)
 
-    def confirmed(self, found: Sequence[Suggestion], record: CollectiveRecord, kinds: Kinds,
-                  short: Trials) -> list[Suggestion]:
-        """The best of what was found for the short program, tried on the whole one where there is
-        time; else with figures in proportion.
+    def confirmed(self, found: Sequence[Suggestion], search: _One, kinds: Kinds, short: Trials
+                  ) -> list[Suggestion]:
+        """The best of what was found for the short program, or the fastest where nothing was, tried
+        on the whole one where there is time; else with figures in proportion.
         """
-        whole = _One(self, self.whole, record, kinds, 0)
-        for s in without_repeats(found)[:SHOWN]:
-            tried = self.whole.known(s.changes)
+        whole = _One(self, self.whole, search.record, kinds, 0)
+        best: dict[tuple[Change, ...], Suggestion | None] = {
+            s.changes: s for s in without_repeats(found)[:SHOWN]}
+        if not best:
+            best = dict.fromkeys([changes for *_, changes in search.promising[:SHOWN]])
+        for changes, s in best.items():
+            tried = self.whole.known(changes)
             if not tried and self.whole.work <= self.budget.left:
-                tried = (self.whole.attempt(s.changes),)
-            if not tried:
+                tried = (self.whole.attempt(changes),)
+            if tried and tried[0] is not None:
+                whole.noted(changes, tried[0])
+            elif not tried and s is not None:
                 whole.found.append(self.in_proportion(s, short))
-            elif tried[0] is not None:
-                whole.noted(s.changes, tried[0])
         return whole.ranked(whole.found)
-
 
     @functools.cached_property
     def longer(self) -> Trials | None:
@@ -305,8 +308,9 @@ class _One(Ranking):
                 base.time - new.time < self.seconds * _ELSEWHERE
                 and tried.seconds(key, topology) >= before.seconds(key, topology) * (1 - SAME)):
             return None          # nor does it take less time for that, or save much elsewhere
-        if tried.received_bytes > base.received_bytes * SOME:
-            return None
+        if tried.received_bytes > base.received_bytes * SOME and (
+                base.time - new.time < base.time * LITTLE):
+            return None          # more bytes have to save time, which they do where latency counts
         hidden = new.time <= base.time * (1 + SAME) and (
             new.times.communication < base.times.communication * (1 - SAME))
         if not (new.time < base.time * (1 - SAME) or hidden) or self.elsewhere(tried, left):

@@ -24,6 +24,7 @@ from .repetition import KEPT, Shortened, shortened
 RATE = 6000        # equations that trials partition in a second of an ordinary processor
 _TRIAL = 50        # equations that take as long as what a trial takes besides
 MUCH = 1.25        # times the memory or operations that are much more
+_NEAR = 1.1        # times a step as it is: what takes longer is compared with no other plan
 _WORTH = 2         # a short program has at most one in so many of the equations
 REFUSED = (TypeError, ValueError, LookupError, RuntimeError, ShardtraceError, AssertionError)
 
@@ -40,8 +41,10 @@ class Subject(Protocol):
     @property
     def donated(self) -> Sequence[bool]: ...
 
-    def changed(self, changes: Sequence[Change]) -> Partitioned:
-        """The program with the changes made. Raises TypeError or ValueError where it has none."""
+    def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
+        """The program with the changes made. Raises TypeError or ValueError where it has none.
+        longest: seconds of a step beyond which its plan is compared with no other.
+        """
         ...
 
     def apply(self, changes: Sequence[Change]) -> Any:
@@ -107,6 +110,8 @@ class Trials:
         self.results = range(len(self.partitioned.out_specs)) if results is None else results
         self.translated = translated
         self.work = work_of(self.partitioned, equations, compared)
+        self.least = work_of(self.partitioned, equations, False)
+        self.longest = base.time * _NEAR
         self.before = _summary(self.partitioned, lambda: base)
         self._tried: dict[frozenset[Change], Tried | None] = {}
 
@@ -141,12 +146,14 @@ class Trials:
             with warnings.catch_warnings():  # what a trial warns of is not about the user's program
                 warnings.simplefilter("ignore")
                 try:
-                    partitioned = self.subject.changed(made)
+                    partitioned = self.subject.changed(made, self.longest)
                 except REFUSED:
                     pass                     # the program does not type-check that way
                 else:
                     result = _summary(partitioned, functools.partial(
                         figures, partitioned.local, self.topology, self.subject.donated))
+            if result is None or result.figures.time > self.longest:     # one plan was made of it
+                self.budget.left += self.work - self.least
         self._tried[key] = result
         return result
 

@@ -39,7 +39,9 @@ class Reasons(BodyPaths):
         if kind == ASKED:
             return replace(cause, kind=kind, asked_by=self.asked_by(record, cause))
         if other is None:
-            return replace(cause, kind=kind, rule=rule_of(cause.equation))
+            asked = any(kind_of(c) == ASKED for c in record.reason.split("; "))
+            return replace(cause, kind=kind, rule=rule_of(cause.equation),
+                           asked_by=self.asked_by(record, cause) if asked else None)
         equation = cause.equation
         clause = next(c for c in record.reason.split("; ") if parse_alternative(c) == other)
         if cause.move is not None:

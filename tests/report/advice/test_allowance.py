@@ -35,7 +35,7 @@ def trials(text, monkeypatch, **options):
     count = []
     changed = type(found.subject).changed
     monkeypatch.setattr(type(found.subject), "changed",
-                        lambda self, changes: count.append(1) or changed(self, changes))
+                        lambda self, *asked: count.append(1) or changed(self, *asked))
     said = found.text(suggestions=8)
     monkeypatch.setattr(type(found.subject), "changed", changed)
     return len(count), said
@@ -65,11 +65,11 @@ def test_an_interrupt_ends_the_search_and_keeps_what_was_found(text, monkeypatch
     found = explained(text)
     changed, count = type(found.subject).changed, []
 
-    def interrupted(self, changes):
+    def interrupted(self, *asked):
         count.append(1)
         if len(count) == 20:
             raise KeyboardInterrupt
-        return changed(self, changes)
+        return changed(self, *asked)
 
     monkeypatch.setattr(type(found.subject), "changed", interrupted)
     dearest = max(found.collectives, key=lambda c: c.total_time)
