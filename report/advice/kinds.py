@@ -4,7 +4,7 @@ how much.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Equation
@@ -48,11 +48,19 @@ class Kinds:
             (move,) = readers
 
     def over(self, changes: Sequence[Change]) -> bool:
-        """Does one split a value over axes that it has not and the collective does not run over?
-        What the collective is to bring about is no other matter.
+        """Does one split a value over axes that it has not and the collective does not run over,
+        into more parts than before? What the collective is to bring about is no other matter.
         """
-        return any(_axes(spec) - self.axes - self.had(c) for c in changes
-                   if (spec := getattr(c, "spec", None)) and spec_text(spec) != self.wanted)
+        return any(_axes(spec) - self.axes - had and self.parts(_axes(spec)) > self.parts(had)
+                   for c in changes if (spec := getattr(c, "spec", None))
+                   and spec_text(spec) != self.wanted and (had := self.had(c)) is not None)
+
+    def gathers(self, changes: Sequence[Change]) -> bool:
+        """Does one leave an argument without axes over which it was split, for no others?"""
+        return any(_axes(c.spec) < self.had(c) for c in changes if isinstance(c, Argument))
+
+    def parts(self, axes: Iterable[str]) -> int:
+        return math.prod(map(self.candidates.mesh.axis_size, axes))
 
     def had(self, change: Change) -> set[str]:
         """The axes over which the value of a change is split as it is, also before it is moved

@@ -81,7 +81,7 @@ class Ranking:
         """
         base = self.trials.base
         grown = s._arguments - base.memory.argument_bytes
-        if grown <= base.memory.argument_bytes * (SOME - 1):
+        if grown <= base.memory.argument_bytes * (SOME - 1) or not self.kinds.gathers(s.changes):
             return 0.0
         return min(1.0, grown / max(grown, base.received_bytes - s.received_bytes))
 
