@@ -85,7 +85,7 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
                 direct[root] = direct.get(root, 0) + weight * is_direct
         most = max(weights.values(), default=0)
         best = max([root for root in weights if weights[root] >= _NEARLY * most],
-                   key=lambda root: (direct[root], weights[root]), default="")
+                   key=lambda root: (direct[root], weights[root], root in rows.asked), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
         groups = sorted(grouped(its), key=_order(its, [c for c in its if roots[id(c)].get(best)]))
         found.append(RootCause(best, tuple(map(tuple, groups))))
@@ -121,6 +121,7 @@ class _Rows:
         self.text = {name: f"`{pattern_of(names)}` as {spec}"
                      for (_, _, spec), names in alike.items() for name in names}
         self.at: dict[tuple, str] = {}
+        self.asked: set[str] = set()
         self.suspect = {self.text[program.arg_names[i]] for i in (
             freedoms.unlike if freedoms is not None else ())}
 
@@ -129,7 +130,9 @@ class _Rows:
         """
         cause = c.cause
         if cause.asked_by is not None:
-            yield self.placed(cause.asked_by.text, cause.asked_by.location), True
+            text = self.placed(cause.asked_by.text, cause.asked_by.location)
+            self.asked.add(text)
+            yield text, True
         axes = whole_axes(c.mesh_axes)
         for path in cause.paths:
             if axes & whole_axes([path.axis]):

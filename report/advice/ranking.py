@@ -81,7 +81,7 @@ class Ranking:
         """
         base = self.trials.base
         grown = s._arguments - base.memory.argument_bytes
-        if grown <= base.memory.argument_bytes * (SOME - 1) or not self.kinds.gathers(s.changes):
+        if grown <= base.peak_bytes * LITTLE or not self.kinds.gathers(s.changes):
             return 0.0
         return min(1.0, grown / max(grown, base.received_bytes - s.received_bytes))
 
@@ -119,12 +119,12 @@ class Ranking:
 
     def effort(self, s: Suggestion) -> tuple:
         """What it takes to make: rather what is written in the function, and rather less of it;
-        further axes most.
+        further axes most, then arguments that are held whole.
         """
         written = [row[0] for row in rows(s.changes)]
         effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
                      else int(c.spec is not None) for c in written)
-        return (self.over(s), effort, self.kinds.size(s.changes), s._arguments, s.time,
+        return (self.over(s), self.kinds.gathers(s.changes), effort, self.kinds.size(s.changes), s._arguments, s.time,
                 s.received_bytes, s.peak_bytes, len(written), s.text)
 
 
