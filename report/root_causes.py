@@ -3,6 +3,8 @@
 Each collective has roots: the annotations from which its axes come, and what asked for it. The root
 that most bytes have is named first, with all collectives that have it (of several that have nearly
 as many, the one whose own value is moved, or wanted); then that of most of the others, and so on.
+The bytes of what no way of running its operation does without count half. All that is written at a
+line is one root.
 Arguments of one row of a table of specs, such as the `wo` of all layers, are one root; those that
 are laid out unlike others (advice/freedoms.py) are suspect, and count for more.
 """

@@ -5,8 +5,8 @@ less: over further axes all is, whatever the mistake. (Without such, it is worth
 of a step that it saves, if that is more.) It is worth less where whoever passes the arguments
 exchanges instead, or memory or operations rise, and for whatever is beside the point:
 
-- values are split over further axes: others than those of the collective, or so that less is
-  computed;
+- values are split over further axes: others than those of the collective, into more parts, or so
+  that less is computed;
 - the collective stays, or a part of it, which counts for more;
 - no change is of what the collective comes from, or, where the user asked for it, of what asked,
   which counts for less, as does each further change; that of a further row of the table of
@@ -124,8 +124,8 @@ class Ranking:
         written = [row[0] for row in rows(s.changes)]
         effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
                      else int(c.spec is not None) for c in written)
-        return (self.over(s), self.kinds.gathers(s.changes), effort, self.kinds.size(s.changes), s._arguments, s.time,
-                s.received_bytes, s.peak_bytes, len(written), s.text)
+        return (self.over(s), self.kinds.gathers(s.changes), effort, self.kinds.size(s.changes),
+                s._arguments, s.time, s.received_bytes, s.peak_bytes, len(written), s.text)
 
 
 def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:

@@ -2,11 +2,11 @@
 
 A change counts if the collective goes, moves less or takes less time, and the modelled time of the
 program is lower (or its communication time, if the collective was hidden behind computation), or if
-it saves half of the time of the collective elsewhere; and if no more bytes are received. Which is
-first says ranking.py. A change that would also alter the sharding of results is tried with results
-pinned, too; changes that split values over other axes of the mesh are tried after those that do
-not. Then changes are tried together: the best one with others, one on top of the other, and pairs
-of the fastest and of those that exchange least.
+it saves half of the time of the collective elsewhere; and if no more bytes are received, or a
+twentieth of the step is saved. Which is first says ranking.py. A change that would also alter the
+sharding of results is tried with results pinned, too; changes that split values over other axes of
+the mesh are tried after those that do not. Then changes are tried together: the best one with
+others, one on top of the other, and pairs of the fastest and of those that exchange least.
 
 What repeats a block, as unrolled layers do, is tried on a few repetitions first (repetition.py),
 and only the best of it on the whole program. The search is bounded by a budget in seconds for all

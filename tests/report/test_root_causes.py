@@ -6,6 +6,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax, nn
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -67,6 +68,21 @@ def test_each_layer_is_told_by_its_own_values() -> None:
     assert len(named) == 6
     two, eight = (explained(n, None, "model").lower_bound for n in (2, 8))
     assert eight > 3 * two
+
+
+def test_all_that_is_written_at_a_line_is_one_cause() -> None:
+    def to(x: st.Array) -> st.Array:
+        return lax.with_sharding_constraint(x, NamedSharding(MESH, P("data", "model")))
+
+    def f(x: st.Array, wq: st.Array, wk: st.Array, wv: st.Array) -> st.Array:
+        q, k, v = (jnp.einsum("bsd,dhk->bshk", x, w) for w in (wq, wk, wv))
+        k, v = to(k), to(v)
+        p = nn.softmax(jnp.einsum("bqhk,bthk->bhqt", q, k))
+        return jnp.einsum("bhqt,bthk->bqhk", p, v)
+
+    w = struct((256, 16, 64), None, "model")
+    cause = st.explain(f)(struct((64, 512, 256), "data"), w, w, w).root_causes[0]
+    assert cause.text.startswith("`to(k)` at line") and len(cause.collectives) >= 2
 
 
 def test_what_is_asked_for_is_its_own_cause() -> None:

@@ -63,6 +63,35 @@ def a_scale_that_is_split(x, scale, b):
     return nn.relu(x * scale + b)
 
 
+# -- what is written, in a program some of whose dimensions axes do not divide --
+
+@case(struct((256, 224, 224, 3), "data"), struct((16, 16, 3, 768)),
+      struct((768, 3072), None, "model"), reason="with_sharding_constraint",
+      fix="^take out the `with_sharding_constraint` to P\\(None, 'model'\\) at line")
+def patches_behind_their_embedding(x, k, w):
+    x = lax.conv_general_dilated(x, k, (16, 16), "SAME",
+                                 dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return nn.gelu(to(x.reshape(256, 196, 768), None, "model") @ w)
+
+
+# -- an axis in the place of another, and arguments that are small --
+
+@case(struct((16, 2048, 16, 64), "data", None, "model"),
+      struct((16, 2048, 16, 64), "data", None, "model"), struct((16, 2048, 2048), None, "data"),
+      fix=r"^pass `bias` as P\('model'\) instead", reason="argument `bias`")
+def a_bias_over_positions(q, k, bias):
+    return nn.softmax(jnp.einsum("bqhk,bthk->bhqt", q, k) + bias)
+
+
+@case(struct((64, 32, 32, 256), "data"), struct((64, 1024), "data"),
+      struct((1024, 256), None, "data"), struct((3, 3, 256, 256)),
+      fix=r"^pass `wt` as P\(\) instead of P\(None, 'data'\)$", reason="argument `wt`")
+def a_small_weight_that_is_split(x, t, wt, k):
+    x = nn.silu(x + (nn.silu(t) @ wt)[:, None, None, :])
+    return lax.conv_general_dilated(x, k, (1, 1), "SAME",
+                                    dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
 # -- code --
 
 @case(struct((8192, 4096), "d", mesh=LINE), mesh=LINE, fix="reduce before the exchange")
