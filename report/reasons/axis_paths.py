@@ -56,9 +56,9 @@ class AxisPaths(Values):
             return
         before, after = operand.aval.entries, result.aval.entries
         for d, (have, want) in enumerate(zip(before, after, strict=True)):
-            for v, own, others in ((operand, have, want), (result, want, have)):
-                for a in own:
-                    path = self.path(v, d, a) if a not in others else None
+            for a in have:
+                if a not in want:
+                    path = self.path(operand, d, a)
                     if path is not None:
                         yield path
         if equation is None:
