@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.support.lazy import lazy_import
-from .. import jnp, lax
-from ..autodiff.custom.custom_jvp import custom_jvp
-from ..operands.dtype_promotion import (
+from ....ir.support.lazy import lazy_import
+from ... import jnp, lax
+from ...autodiff.custom.custom_jvp import custom_jvp
+from ...operands.dtype_promotion import (
     dtype_name,
     promote_args_inexact,
     promote_dtypes_inexact,
     strong,
 )
-from ..operands.scalars import float_default
-from .special import LOG_SQRT_2PI, of_reals, where, widened
+from ...operands.scalars import float_default
+from .functions import LOG_SQRT_2PI, of_reals, where, widened
 
 _special = lazy_import("scipy.special")
 

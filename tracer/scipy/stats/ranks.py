@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.support.named_tuple import NamedTuple
-from .. import jnp, lax
-from ..jnp.indexing.sorting import flattened
-from ..operands.dtype_promotion import check_arraylike, promote_args_inexact
-from .special import where
+from ....ir.support.named_tuple import NamedTuple
+from ... import jnp, lax
+from ...jnp.indexing.sorting import flattened
+from ...operands.dtype_promotion import check_arraylike, promote_args_inexact
+from ..special.functions import where
 
 
 class ModeResult(NamedTuple):

@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .. import jnp, lax, random
-from ..nn import logsumexp
-from ..operands.dtype_promotion import promote_dtypes_inexact
-from ..trees.tree import register_pytree_node_class
-from .dense import solve_triangular
-from .error_functions import ndtr
+from ... import jnp, lax, random
+from ...nn import logsumexp
+from ...operands.dtype_promotion import promote_dtypes_inexact
+from ...trees.tree import register_pytree_node_class
+from ..dense import solve_triangular
+from ..special.error_functions import ndtr
 
 Bandwidth = str | float | Callable[[Any], Any] | None
 

@@ -5,11 +5,12 @@ import math
 
 import numpy as np
 
-from .. import jnp, lax
-from ..operands.dtype_promotion import promote_args_inexact, strong_array
-from . import error_functions, special
+from ... import jnp, lax
+from ...operands.dtype_promotion import promote_args_inexact, strong_array
+from ..special import error_functions
+from ..special import functions as special
+from ..special.functions import where
 from .distributions import LOG_2PI, LocationScale, Shaped, within_support
-from .special import where
 
 
 class _Gumbel(LocationScale):

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.dtypes import issubdtype
-from .. import jnp, lax, nn
-from ..autodiff.custom.custom_jvp import custom_jvp
-from ..operands.dtype_promotion import dtype_name, promote_args_inexact, strong_array
-from ..trees import tree
+from ....ir.dtypes import issubdtype
+from ... import jnp, lax, nn
+from ...autodiff.custom.custom_jvp import custom_jvp
+from ...operands.dtype_promotion import dtype_name, promote_args_inexact, strong_array
+from ...trees import tree
 from .complex_gamma import complex_loggamma, stirling_rest
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import jnp, lax
-from ..operands.dtype_promotion import dtype_name, promote_dtypes_inexact
-from ..staging.constants import as_array
-from . import special
+from ... import jnp, lax
+from ...operands.dtype_promotion import dtype_name, promote_dtypes_inexact
+from ...staging.constants import as_array
+from ..special import functions as special
 from .distributions import LOG_2PI, norm, within_support
 
 

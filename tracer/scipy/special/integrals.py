@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import jnp, lax
-from ..autodiff.custom.custom_jvp import custom_jvp
-from .special import of_reals, where
+from ... import jnp, lax
+from ...autodiff.custom.custom_jvp import custom_jvp
+from .functions import of_reals, where
 
 _SERIES, _FRACTION, _ASYMPTOTIC, _LARGE = 140, 80, 30, 40.0
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import jnp, lax
-from ..operands.dtype_promotion import promote_args_inexact
-from .special import gamma, gammasgn, where, widened
+from ... import jnp, lax
+from ...operands.dtype_promotion import promote_args_inexact
+from .functions import gamma, gammasgn, where, widened
 
 _BIG = 1e10
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import jnp, lax
+from ... import jnp, lax
 
 # log gamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + sum_k c_k / x^(2k + 1), for large x
 # (Abramowitz and Stegun, 6.1.41)

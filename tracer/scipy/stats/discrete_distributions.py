@@ -5,12 +5,12 @@ import math
 
 import numpy as np
 
-from ...ir.dtypes import issubdtype
-from .. import jnp, lax
-from ..operands.dtype_promotion import promote_args_inexact, strong_array
-from . import special
+from ....ir.dtypes import issubdtype
+from ... import jnp, lax
+from ...operands.dtype_promotion import promote_args_inexact, strong_array
+from ..special import functions as special
+from ..special.functions import where
 from .distributions import within_support
-from .special import where
 
 
 class bernoulli:
