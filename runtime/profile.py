@@ -31,7 +31,7 @@ from .simulation.executor import compile_simulated
 
 _html = lazy_import("..ir.support.html", __package__)
 _kinds = lazy_import("..ir.ops.communication.collective_kinds", __package__)
-_prose = lazy_import("..ir.text.prose", __package__)
+_prose = lazy_import("..ir.source.prose", __package__)
 _perdevice = lazy_import(".per_device.timed", __package__)
 _events = lazy_import(".trace_events", __package__)
 _table = lazy_import("rich.table")

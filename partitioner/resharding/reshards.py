@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ...ir.attributes import RECOMPUTES, LayoutConstraints
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.passes import RECOMPUTES, LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location

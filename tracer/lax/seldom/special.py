@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.dtypes import issubdtype
-from ...ir.ops.elementwise.special import (
+from ....ir.dtypes import issubdtype
+from ....ir.ops.elementwise.special import (
     igamma_grad_a_p,
     igamma_p,
     igammac_p,
@@ -12,8 +12,8 @@ from ...ir.ops.elementwise.special import (
     regularized_incomplete_beta_p,
     zeta_p,
 )
-from ...ir.ops.random.gamma import random_gamma_grad_p
-from ..operands.dtype_promotion import dtype_name, promote_dtypes
+from ....ir.ops.random.gamma import random_gamma_grad_p
+from ...operands.dtype_promotion import dtype_name, promote_dtypes
 
 
 def betainc(a, b, x):

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..library import CUBE, GRID, Placed, normal, program, weight
 from . import plain
 from .elementwise import layer_norm
-from .library import CUBE, GRID, Placed, normal, program, weight
 
 # How the weights of a block are split, with the data over X and the heads over Y.
 SPECS: dict[str, tuple[Any, ...]] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .library import LINE, Placed, normal, program
+from ..library import LINE, Placed, normal, program
 
 
 @program("dispatch, one small array", LINE, True, lambda rng: (

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from ..library import LINE, Placed, normal, program, weight
 from . import plain
 from .elementwise import layer_norm
-from .library import LINE, Placed, normal, program, weight
 
 F32 = np.float32
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ...ir.diagnostics.diagnostic import visible
-from ...ir.settings.context import config
-from ...ir.support import progress
-from ...ir.support.lazy import lazy_import
+from ..ir.diagnostics.diagnostic import visible
+from ..ir.settings.context import config
+from ..ir.support import progress
+from ..ir.support.lazy import lazy_import
 
 _rich_progress = lazy_import("rich.progress")
 _console = lazy_import("rich.console")

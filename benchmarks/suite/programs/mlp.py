@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from ..library import GRID, LINE, Placed, normal, program, weight
 from . import plain
-from .library import GRID, LINE, Placed, normal, program, weight
 
 B, D, F = 512, 512, 1024
 

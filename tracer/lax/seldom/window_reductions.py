@@ -7,23 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.api_boundary import inner
-from ...ir.op import Op
-from ...ir.ops.movement.shape import broadcast_in_dim_p
-from ...ir.ops.reductions.pooling import (
+from ....ir.api_boundary import inner
+from ....ir.op import Op
+from ....ir.ops.movement.shape import broadcast_in_dim_p
+from ....ir.ops.reductions.pooling import (
     reduce_window_max_p,
     reduce_window_min_p,
     reduce_window_sum_p,
 )
-from ...ir.ops.reductions.reduction import reduce_max_p, reduce_min_p, reduce_sum_p
-from ..operands.dtype_promotion import convert, dtype_name
-from ..operands.rank_promotion import shape_of
-from ..trees import tree
-from . import elementwise
-from .convolution import padtype_to_pads
-from .reduction import known_reduction
-from .shape import pad
-from .slicing import slice as slice_of
+from ....ir.ops.reductions.reduction import reduce_max_p, reduce_min_p, reduce_sum_p
+from ...operands.dtype_promotion import convert, dtype_name
+from ...operands.rank_promotion import shape_of
+from ...trees import tree
+from .. import elementwise
+from ..convolution import padtype_to_pads
+from ..reduction import known_reduction
+from ..shape import pad
+from ..slicing import slice as slice_of
 
 
 def _ints(values: Any, n: int) -> tuple[int, ...]:

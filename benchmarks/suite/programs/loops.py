@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from ..library import CUBE, LINE, Placed, normal, program, weight
 from .elementwise import steady
-from .library import CUBE, LINE, Placed, normal, program, weight
 
 
 def _rnn_arguments(rng: np.random.Generator) -> tuple:

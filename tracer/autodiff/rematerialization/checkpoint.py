@@ -12,29 +12,29 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...ir.diagnostics.diagnostic import fail
-from ...ir.op import OPS, Op
-from ...ir.ops.control.custom import checkpoint_p, name_p
-from ...ir.program import Atom, Equation, Program, Var
-from ...ir.settings.context import STATE
-from ...ir.source.location import SCOPES, capture
-from ...ir.support.caches import tables
-from ...ir.support.immutable import immutable
-from ...ir.types import ArrayType
-from .. import sharding_notes
-from ..references import through
-from ..references.frames import BOXES, Frame
-from ..staging.signature import Arguments, function_name
-from ..staging.staging import record_mesh, trace_to_program
-from ..staging.steps import owner_of
-from ..staging.tracer import Tracer, typeof
-from ..trees import tree
-from .forward import jvp_program, weak_flags
+from ....ir.diagnostics.diagnostic import fail
+from ....ir.op import OPS, Op
+from ....ir.ops.control.custom import checkpoint_p, name_p
+from ....ir.program import Atom, Equation, Program, Var
+from ....ir.settings.context import STATE
+from ....ir.source.location import SCOPES, capture
+from ....ir.support.caches import tables
+from ....ir.support.immutable import immutable
+from ....ir.types import ArrayType
+from ... import sharding_notes
+from ...references import through
+from ...references.frames import BOXES, Frame
+from ...staging.signature import Arguments, function_name
+from ...staging.staging import record_mesh, trace_to_program
+from ...staging.steps import owner_of
+from ...staging.tracer import Tracer, typeof
+from ...trees import tree
+from ..forward import jvp_program, weak_flags
+from ..nested.rules import PartialEvaluation, register
+from ..partial_eval import Split, compute_again, split_program, without_dead_equations
+from ..replay import evaluate, live_equations, stage
+from ..transpose import is_linear, transpose_program
 from .kept_values import Policy, kept_values, used, without_calls
-from .nested.rules import PartialEvaluation, register
-from .partial_eval import Split, compute_again, split_program, without_dead_equations
-from .replay import evaluate, live_equations, stage
-from .transpose import is_linear, transpose_program
 
 _TRACES = tables("tracer.autodiff.checkpoint._TRACES", "traced programs of one function", 256)
 

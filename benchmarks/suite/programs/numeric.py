@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 from scipy import special
 
+from ..library import GRID, LINE, Placed, normal, program, weight
 from . import plain
-from .library import GRID, LINE, Placed, normal, program, weight
 
 DRAWN = math.inf                # numpy draws other numbers: only shapes are compared
 F32 = np.float32

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .library import GRID, LINE, Placed, normal, program, weight
+from ..library import GRID, LINE, Placed, normal, program, weight
 
 
 @program("shard_map, psum of partial products", LINE, True, lambda rng: (

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from ..library import CUBE, GRID, LINE, Placed, normal, program
 from . import plain
-from .library import CUBE, GRID, LINE, Placed, normal, program
 
 
 @program("add one", LINE, True, lambda rng: (Placed(normal(rng, 1024, 1024), ("X",)),),

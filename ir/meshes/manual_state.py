@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .meshes.mesh import AbstractMesh
-from .support.interning import InternTable
+from ..support.interning import InternTable
+from .mesh import AbstractMesh
 
 _EMPTY: frozenset[str] = frozenset()
 _states: InternTable[Any] = InternTable()

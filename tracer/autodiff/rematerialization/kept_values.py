@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ...ir.inference.infer import infer
-from ...ir.op import LinearOperand
-from ...ir.ops.derivatives import full_like
-from ...ir.program import Atom, Equation, Program, Var
-from ...ir.types import ArrayType
-from .partial_eval import renamed
-from .replay import evaluate, live_equations, operand, stage
+from ....ir.inference.infer import infer
+from ....ir.op import LinearOperand
+from ....ir.ops.derivatives import full_like
+from ....ir.program import Atom, Equation, Program, Var
+from ....ir.types import ArrayType
+from ..partial_eval import renamed
+from ..replay import evaluate, live_equations, operand, stage
 
 Policy = Callable[..., Any]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.ops.control.custom import name_p
-from ...ir.program import Equation, Literal, Var
-from ...ir.types import ArrayType
-from ..staging.signature import Arguments
-from ..staging.staging import trace_to_program
-from ..staging.tracer import typeof
-from ..trees import tree
-from .custom.common import function_name
-from .grad import vjp
+from ....ir.ops.control.custom import name_p
+from ....ir.program import Equation, Literal, Var
+from ....ir.types import ArrayType
+from ...staging.signature import Arguments
+from ...staging.staging import trace_to_program
+from ...staging.tracer import typeof
+from ...trees import tree
+from ..custom.common import function_name
+from ..grad import vjp
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any
