@@ -1,4 +1,4 @@
-"""Calls of host functions. Those of the per-device executor: runtime/per_device/host_calls.py.
+"""Calls of host functions. Those of the per-device executor: runtime/per_device/control.py.
 
 The function is called with arrays on one device, copies that it may keep, outside of whatever trace
 and mesh the thread is in. In a manual region every place along its axes calls with its own blocks,
