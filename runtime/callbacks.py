@@ -195,9 +195,7 @@ def plan_callback(p: Any, eqn: Equation) -> None:
         slots.append(p.view(x, stack, ((),) * x.aval.ndim))
     types = [v.aval for v in eqn.outvars]
     function = _each_place(HostCall(eqn), places, stacks, p.mask is not None, types, atoms)
-    results = p.plan.call_several(function, slots, len(types), eqn)
-    for var, slot in zip(eqn.outvars, results, strict=True):
-        p.bind(var, Layout(places, ((),) * var.aval.ndim), slot)
+    p.bind_several(eqn, function, slots, [Layout(places, ((),) * t.ndim) for t in types])
 
 
 def _each_place(call: HostCall, places: tuple[str, ...], stacks: Sequence[tuple[str, ...]],

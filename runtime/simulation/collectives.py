@@ -15,13 +15,11 @@ from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
 from ..axes import collective_atoms, group_of
-from ..layout import Layout, rearrangement
+from ..layout import Atoms, Layout, rearrangement
 from ..numerics import as_declared, widened
 from .device_sums import FOLDED
 from .permutes import permute
 from .workspace import Kind, Value, Workspace, kind_of
-
-Atoms = tuple[str, ...]
 
 
 class _Change(NamedTuple):

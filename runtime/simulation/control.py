@@ -20,6 +20,7 @@ from ..layout import Atoms, Layout, array_shape
 from ..masks import MASK, Guard, guard, mask_dims, outer_mask, selected
 from ..plans.plan import LoopBody, Plan
 from ..rewrites.pipeline import run_execution_passes
+from .device_sums import NONE
 from .scanning import Arrays, scan_runner, while_runner
 from .workspace import Value
 
@@ -70,7 +71,7 @@ class PlannedBody:
 
     def finish(self, layouts: Sequence[Layout]) -> Plan:
         """The plan, giving its results in these layouts."""
-        return self.planner.plan.finish(self._outputs(layouts))
+        return self.planner.plan.finish(self.planner.in_layouts(self.results, layouts))
 
     def finish_loop(self, layouts: Sequence[Layout], fixed: int, carried: int) -> LoopBody:
         """The plan of a body. carried: how many operands, behind the `fixed` first, are results of
@@ -78,19 +79,12 @@ class PlannedBody:
         """
         plan = self.planner.plan
         first = fixed + (self.planner.mask is not None)
-        return plan.finish_loop(self._outputs(layouts), plan.inputs[first:first + carried])
-
-    def _outputs(self, layouts: Sequence[Layout]) -> list[int]:
-        q = self.planner
-        return [q.view(x, t.stack, t.split)
-                for x, t in zip(self.results, layouts, strict=True)]
+        return plan.finish_loop(self.planner.in_layouts(self.results, layouts),
+                                plan.inputs[first:first + carried])
 
 
 def plain(layout: Layout) -> Layout:
     return Layout(layout.stack, layout.split)
-
-
-NONE: frozenset[str] = frozenset()
 
 
 def common_layout(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
@@ -157,12 +151,9 @@ def plan_scan(p: Any, eqn: Equation) -> None:
               and shapes[a] == shapes[b] and dtypes[a] == dtypes[b] and not outs[a].stack]
     run = scan_runner(body, check, nc, nk, len(mask_slot), length, params["reverse"], depths,
                 list(zip(shapes, dtypes, [len(t.stack) for t in made], strict=True)), passed)
-    slots = [*mask_slot, *(x.slot for x in operands[:nc]),
-             *(p.view(x, t.stack, t.split) for x, t in
-               zip(operands[nc:nc + nk], layouts, strict=True)), *whole]
-    results = p.plan.call_several(run, slots, len(eqn.outvars), eqn)
-    for var, layout, slot in zip(eqn.outvars, (*layouts, *made), results, strict=True):
-        p.bind(var, layout, slot)
+    p.bind_several(eqn, run, [*mask_slot, *(x.slot for x in operands[:nc]),
+                              *p.in_layouts(operands[nc:nc + nk], layouts), *whole],
+                   [*layouts, *made])
 
 
 def _carries_stacked_twice(planned: PlannedBody, nc: int, nk: int) -> list[tuple[int, int, int]]:
@@ -215,14 +206,9 @@ def plan_while(p: Any, eqn: Equation) -> None:
         [mask_dims(mask, t, v.aval.ndim, atoms)
          for t, v in zip(layouts, eqn.outvars, strict=True)]) if splits else while_runner(
         ask, step, test.guard, body.guard, nt, nb, len(mask_slot))
-    if mask_slot and mask != outer:
-        mask_slot = [p.view(p.mask, mask, ())]
-    slots = [*mask_slot, *(x.slot for x in operands[:nt + nb]),
-             *(p.view(x, t.stack, t.split) for x, t in
-               zip(operands[nt + nb:], layouts, strict=True))]
-    results = p.plan.call_several(function, slots, len(eqn.outvars), eqn)
-    for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
-        p.bind(var, layout, slot)
+    mask_slot = [p.view(p.mask, mask, ()) for _ in mask_slot]
+    p.bind_several(eqn, function, [*mask_slot, *(x.slot for x in operands[:nt + nb]),
+                                   *p.in_layouts(operands[nt + nb:], layouts)], layouts)
 
 
 def _differing_while(test: Plan, body: LoopBody, test_guard: Guard | None, body_guard: Guard | None,
@@ -291,14 +277,10 @@ def plan_cond(p: Any, eqn: Equation) -> None:
             results = new if results is None else selected(mine, new, results, shapes)
         return results or []
 
-    if mask_slot and mask != outer:
-        mask_slot = [p.view(p.mask, mask, ())]
+    mask_slot = [p.view(p.mask, mask, ()) for _ in mask_slot]
     choice = p.view(index, mask, ()) if splits else index.slot
-    results = p.plan.call_several(each if splits else one,
-                                  [*mask_slot, choice, *(x.slot for x in operands)],
-                                  len(eqn.outvars), eqn)
-    for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
-        p.bind(var, layout, slot)
+    p.bind_several(eqn, each if splits else one,
+                   [*mask_slot, choice, *(x.slot for x in operands)], layouts)
 
 
 STRATEGIES = {"scan": plan_scan, "while": plan_while, "cond": plan_cond}

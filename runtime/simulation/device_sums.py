@@ -34,7 +34,7 @@ LOGICAL = {"max": "or", "min": "and"}                    # what they are of bool
 
 NONE: frozenset[str] = frozenset()
 Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
-_NO_FOLDS: Folds = {}
+NO_FOLDS: Folds = {}
 
 
 @cached(1024, "the ops that tell devices apart, by sets of ops")
@@ -163,7 +163,7 @@ def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
                 else:
                     for a in eqn.invars:
                         if type(a) is Var:
-                            found[a] = _NO_FOLDS
+                            found[a] = NO_FOLDS
                     continue
             uses = _uses(eqn, found, varies, atoms)
         for v, instance in zip(eqn.invars, uses, strict=True):
@@ -228,7 +228,7 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
     if through and eqn.op.collective is not None:
         through -= group_of(eqn, atoms)
     if not through and combines is None and not extremes:
-        return [_NO_FOLDS] * len(eqn.invars)
+        return [NO_FOLDS] * len(eqn.invars)
     out: list[Folds] = []
     for i in range(len(eqn.invars)):
         instance: Folds = {}

@@ -36,11 +36,8 @@ from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
 from ..layout import Atoms, Layout, Shape, array_shape, split_shape
 from ..numerics import evaluator
+from .device_sums import NO_FOLDS, NONE, Folds
 from .workspace import Kind, Value, kind_of
-
-NONE: frozenset[str] = frozenset()
-Folds = Mapping[str, frozenset[str]]
-NO_FOLDS: Folds = {}
 
 
 class Form(NamedTuple):

@@ -37,6 +37,8 @@ from ..storage import Stored, new_stored
 from . import collectives, control
 from .conversions import Given, given, global_types, number, result, usual_lead
 from .device_sums import (
+    NO_FOLDS,
+    NONE,
     Folds,
     deferrable_sums,
     device_dependent_ops,
@@ -48,9 +50,6 @@ from .equation_plans import decide, decided, folds_of
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
-
-NONE: frozenset[str] = frozenset()
-NO_FOLDS: Folds = {}
 
 FEW = 8                 # equations for which a plan has fewer objects than the collector waits for
 

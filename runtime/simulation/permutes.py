@@ -8,10 +8,8 @@ from typing import Any
 from ...ir.kernels.device_dimensions import empty_like
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
-from ..layout import Layout, array_shape
+from ..layout import Atoms, Layout, array_shape
 from .workspace import Value, Workspace
-
-Atoms = tuple[str, ...]
 
 
 def permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,

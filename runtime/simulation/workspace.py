@@ -105,6 +105,17 @@ class Workspace:
         """Let the array in `slot` be the value of a variable."""
         self.at[var] = Value(var.aval, layout, slot, uniform)
 
+    def bind_several(self, eqn: Equation, function: Function, slots: Sequence[int],
+                     layouts: Sequence[Layout]) -> None:
+        """Append a call that gives all results of an equation, in these layouts."""
+        results = self.plan.call_several(function, slots, len(layouts), eqn)
+        for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
+            self.bind(var, layout, slot)
+
+    def in_layouts(self, values: Sequence[Value], layouts: Sequence[Layout]) -> list[int]:
+        """The slots of values in these layouts."""
+        return [self.view(x, t.stack, t.split) for x, t in zip(values, layouts, strict=True)]
+
     def sizes(self, value: Value, dims: Sequence[Sequence[Any]],
               more: dict[Any, int] | None = None) -> tuple[tuple[Any, int], ...]:
         """Sizes of the labels of `dims`, dimension numbers being those of `value`."""
