@@ -69,30 +69,16 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
         function = by.prepare(lead, given, operands, params)
         if function is not None:
             return function
-    if len(operands) == 1:
-        def unary(x: Any) -> Any:
-            out = evaluate(lead, x, **params)
-            if out.dtype is dtype and out.shape == shape:
-                return out
-            return as_declared(out, dtype, shape, op)
-        return unary
-    if len(operands) == 2:
-        def binary(x: Any, y: Any) -> Any:
-            out = evaluate(lead, x, y, **params)
-            if out.dtype is dtype and out.shape == shape:
-                return out
-            return as_declared(out, dtype, shape, op)
-        return binary
 
-    def nary(*arrays: Any) -> Any:
+    def one(*arrays: Any) -> Any:
         out = evaluate(lead, *arrays, **params)
         if out.dtype is dtype and out.shape == shape:
             return out
         return as_declared(out, dtype, shape, op)
 
     if by.write_over is not None and given[0] == shape:
-        nary.over = functools.partial(by.write_over, lead, **params)  # type: ignore[attr-defined]
-    return nary
+        one.over = functools.partial(by.write_over, lead, **params)  # type: ignore[attr-defined]
+    return one
 
 
 def _keeps(ufunc: np.ufunc, operands: Sequence[np.dtype], dtype: np.dtype, shape: Shape,

@@ -29,20 +29,18 @@ class PlannedBody:
     """A program inside, planned for operands in given layouts.
 
     mask: the axes over which a predicate lets some devices run it and others not; its plan then has
-    the mask as first argument. trial: only to see which layouts the body prefers: what is carried
-    may count as uniform, as it is in the first iteration. sums: the axes over which each result is
-    folded. results: its values, in the layouts that they were computed in.
+    the mask as first argument. sums: the axes over which each result is folded. results: its
+    values, in the layouts that they were computed in.
     """
 
-    def __init__(self, p: Any, program: Program, operands: Sequence[Value],
-                 layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None,
-                 trial: bool = False, sums: Sequence[frozenset[str]] = ()) -> None:
+    def __init__(self, p: Any, program: Program, layouts: Sequence[Layout],
+                 uniform: Sequence[tuple[bool, ...]], mask: Atoms, predicate: Equation | None,
+                 sums: Sequence[frozenset[str]]) -> None:
         program = run_execution_passes(program)
         self.planner = q = p.nested(program)
         if mask:
             q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate
-        for var, x, layout in zip(program.invars, operands, layouts, strict=True):
-            same = x.uniform if trial or layout is x.layout else ()
+        for var, layout, same in zip(program.invars, layouts, uniform, strict=True):
             q.at[var] = Value(var.aval, layout, q.plan.input(), same)
         q.plan_equations(sums)
         self.results: list[Value] = [q.value_of(a) for a in program.outvars]
@@ -55,7 +53,10 @@ class PlannedBody:
     def of(p: Any, program: Program, operands: Sequence[Value], layouts: Sequence[Layout],
            mask: Atoms, predicate: Equation | None, trial: bool = False,
            sums: Sequence[frozenset[str]] = ()) -> PlannedBody:
-        """As made by the constructor; the one that was planned so before, if there is one.
+        """The body for these operands; the one that was planned so before, if there is one.
+
+        trial: only to see which layouts the body prefers: what is carried may count as uniform, as
+        it is in the first iteration.
 
         A loop is planned several times until the layouts of what it carries have settled, and each
         time the loops in it: without a memory loops within loops would double the work each.
@@ -63,11 +64,9 @@ class PlannedBody:
         uniform = tuple([x.uniform if trial or layout is x.layout else ()
                          for x, layout in zip(operands, layouts, strict=True)])
         key = (program, tuple(layouts), uniform, mask, predicate, tuple(sums))
-        found = p.planned_bodies.get(key)
-        if found is None:
-            found = p.planned_bodies[key] = PlannedBody(
-                p, program, operands, layouts, mask, predicate, trial, sums)
-        return found
+        if key not in p.planned_bodies:
+            p.planned_bodies[key] = PlannedBody(p, *key)
+        return p.planned_bodies[key]
 
     def finish(self, layouts: Sequence[Layout]) -> Plan:
         """The plan, giving its results in these layouts."""

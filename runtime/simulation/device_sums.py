@@ -119,7 +119,7 @@ def _linear_set(op: Op, types: tuple[ArrayType, ...], results: tuple[ArrayType, 
     for group in op.linear_sets(len(types), types, params):
         if members <= frozenset(group):
             sources = [types[i] for i in group]
-            if len({_kind(t) for t in (*sources, *results)}) > 1:
+            if len({_kind(t.dtype) for t in (*sources, *results)}) > 1:
                 return None
             finest = min(t.dtype.itemsize for t in sources)
             coarse = all(t.dtype.itemsize <= finest for t in results)
@@ -127,12 +127,8 @@ def _linear_set(op: Op, types: tuple[ArrayType, ...], results: tuple[ArrayType, 
     return None
 
 
-def _kind(t: ArrayType) -> str:
-    return _kind_of_dtype(t.dtype)
-
-
 @cached(1024, "kinds of dtypes")
-def _kind_of_dtype(dtype: Any) -> str:
+def _kind(dtype: Any) -> str:
     name = getattr(dtype, "name", "")
     if "float" in name or "complex" in name:
         return "inexact"

@@ -198,10 +198,6 @@ class Planner(Workspace):
         if self.atoms.count(self.atoms.order) >= MANY:
             _say_what_differs(self.at, self.atoms, program)
 
-    def equation(self, eqn: Equation) -> None:
-        """Append the calls of one more equation."""
-        _strategy(eqn.op)(self, eqn)
-
     def nested(self, program: Program) -> Planner:
         """A planner for the program of a loop or branch."""
         inside = Planner(program, self.atoms)
