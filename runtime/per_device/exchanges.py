@@ -89,18 +89,20 @@ def reduce_scatter(group: Group, blocks: Blocks, combine: Combine, dtype: Any, *
     return reduced if tiled else {d: np.squeeze(b, dim) for d, b in reduced.items()}
 
 
-def all_gather(group: Group, blocks: Blocks, *, dim: int, tiled: bool) -> Exchange:
+def all_gather(group: Group, blocks: Blocks, *, all_gather_dimension: int, tiled: bool, **_: Any
+               ) -> Exchange:
     whole = yield from _from_all(group, blocks, [_any(blocks).shape] * len(group))
     join: Any = np.concatenate if tiled else np.stack
-    return {d: join(parts, axis=dim) for d, parts in whole.items()}
+    return {d: join(parts, axis=all_gather_dimension) for d, parts in whole.items()}
 
 
-def all_to_all(group: Group, blocks: Blocks, *, split: int, concat: int, tiled: bool) -> Exchange:
+def all_to_all(group: Group, blocks: Blocks, *, split_axis: int, concat_axis: int, tiled: bool,
+               **_: Any) -> Exchange:
     arrived = yield from _to_each(
-        group, {d: np.split(b, len(group), axis=split) for d, b in blocks.items()})
+        group, {d: np.split(b, len(group), axis=split_axis) for d, b in blocks.items()})
     if tiled:
-        return {d: np.concatenate(parts, axis=concat) for d, parts in arrived.items()}
-    return {d: np.stack([np.squeeze(a, split) for a in parts], axis=concat)
+        return {d: np.concatenate(parts, axis=concat_axis) for d, parts in arrived.items()}
+    return {d: np.stack([np.squeeze(a, split_axis) for a in parts], axis=concat_axis)
             for d, parts in arrived.items()}
 
 
@@ -124,7 +126,7 @@ def _in_pieces(group: Group, blocks: Blocks, out: Blocks, pieces: Iterable[Piece
     return out
 
 
-def permute(group: Group, blocks: Blocks, *, perm: Sequence[tuple[int, int]]) -> Exchange:
+def permute(group: Group, blocks: Blocks, *, perm: Sequence[tuple[int, int]], **_: Any) -> Exchange:
     return _in_pieces(group, blocks, {d: np.zeros_like(b) for d, b in blocks.items()},
                       [(source, to, ..., ...) for source, to in perm])
 
@@ -141,13 +143,14 @@ def retile(group: Group, blocks: Blocks, *, axes: Sequence[str], axis_sizes: Seq
                                          coordinates(to, axes, size))])
 
 
-def rows(group: Group, blocks: Blocks, *, dim: int, parts: tuple[int, ...], wanted: Any
-         ) -> Exchange:
+def rows(group: Group, blocks: Blocks, *, dimension: int, parts: tuple[int, ...], wanted: Any,
+         **_: Any) -> Exchange:
     """Every member gets the rows that it wants from the members that have them."""
     owner, where = sources(len(group), parts, wanted)
     some = _any(blocks)
-    front = (slice(None),) * dim
-    out = {d: np.zeros((*some.shape[:dim], len(owner[i]), *some.shape[dim + 1:]), some.dtype)
+    front = (slice(None),) * dimension
+    before, behind = some.shape[:dimension], some.shape[dimension + 1:]
+    out = {d: np.zeros((*before, len(owner[i]), *behind), some.dtype)
            for i, d in enumerate(group) if d in blocks}
     return _in_pieces(group, blocks, out, [
         (source, to, (*front, where[to][here]), (*front, here)) for to, owners in enumerate(owner)
@@ -185,3 +188,9 @@ def handed_on(group: Group, values: Mapping[int, Sequence[np.ndarray]],
             round_.want(group[0], to, shape, dtype)
     arrived = yield round_
     return {d: arrived[group[0], d] for d in values}
+
+
+# By kind of collective or name of op; each takes the params of the op.
+EXCHANGES: dict[str, Callable[..., Exchange]] = {
+    "all-gather": all_gather, "all_to_all": all_to_all, "ppermute": permute, "retile": retile,
+    "exchange_rows": rows}

@@ -237,7 +237,7 @@ class PerDeviceRun(DeviceBlocks):
     def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int],
                  blocks: exchanges.Blocks, dtype: np.dtype) -> exchanges.Exchange:
         """The exchange of one replica group. dtype: of its results."""
-        collective, name = eqn.op.collective, eqn.op.name
+        collective = eqn.op.collective
         assert collective is not None
         combine: Any = COMBINE.get(collective.reduces)
         if combine is np.add and dtype == np.bool_:
@@ -247,18 +247,9 @@ class PerDeviceRun(DeviceBlocks):
                                             dim=params["scatter_dimension"])
         if combine is not None:
             return exchanges.all_reduce(group, blocks, combine, dtype)
-        if collective.kind == "all-gather":
-            return exchanges.all_gather(group, blocks, dim=params["all_gather_dimension"],
-                                        tiled=params["tiled"])
-        if name == "all_to_all":
-            return exchanges.all_to_all(group, blocks, split=params["split_axis"],
-                                        concat=params["concat_axis"], tiled=params["tiled"])
-        if name == "ppermute":
-            return exchanges.permute(group, blocks, perm=params["perm"])
-        if name == "retile":
-            return exchanges.retile(group, blocks, **params)
-        if name == "exchange_rows":
-            return exchanges.rows(group, blocks, dim=params["dimension"], parts=params["parts"],
-                                  wanted=params["wanted"])
+        known = exchanges.EXCHANGES
+        function = known.get(collective.kind) or known.get(eqn.op.name)
+        if function is not None:
+            return function(group, blocks, **params)
         return exchanges.declared(group, blocks, collective.evaluate, params,
                                   eqn.op.arithmetic)

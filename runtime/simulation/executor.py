@@ -46,7 +46,7 @@ from .device_sums import (
     linear_set,
     varying_axes,
 )
-from .equation_plans import decide, decided, folds_of
+from .equation_plans import decide, folds_of
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
@@ -265,15 +265,15 @@ class Planner(Workspace):
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
             operands = self.reduce_linear_operands(eqn, operands, members, done)
+            slots, kinds = [x.slot for x in operands], [x.kind for x in operands]
+        key: tuple = (*kinds, *types)
         if allowed or done:
-            slots = [x.slot for x in operands]
-            made = decide(eqn.instance, operands, types, self.atoms, allowed, done)
-        else:
-            key = (*kinds, *types)
-            try:
-                made = eqn.instance.tables[self.atoms.owner][key]
-            except KeyError:
-                made = decided(eqn.instance, key, operands, types, self.atoms)
+            key = key, tuple(sorted(allowed.items())), done
+        try:
+            made = eqn.instance.tables[self.atoms.owner][key]
+        except KeyError:
+            made = eqn.instance.table(self.atoms.owner)[key] = decide(
+                eqn.op, eqn.params, operands, types, self.atoms, allowed, done)
         if made.operands is not None:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]
