@@ -23,8 +23,17 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import clipped, error, fail
 from ...ir.support.lazy import lazy_import
-from .index_checks import Damage, check_index, check_raw, expect
-from .record import Index, block_file, check_version, generation_folder, index_from_json
+from .record import (
+    Damage,
+    Index,
+    block_file,
+    check_index,
+    check_raw,
+    check_version,
+    expect,
+    generation_folder,
+    index_from_json,
+)
 
 safetensors_numpy = lazy_import("safetensors.numpy")
 
