@@ -27,9 +27,11 @@ from .workspace import Kind, Value, Workspace, kind_of
 class _Change(NamedTuple):
     """A collective that changes the description of a value. operator: by which the value is
     combined first, if it is. form: the stack and split in which it is taken, if not its own.
+    function: what moves blocks then, if any move.
     """
     operator: str | None
     form: tuple[Atoms, tuple[Atoms, ...]] | None
+    function: Callable[[Any], Any] | None
     layout: Layout
     uniform: tuple[bool, ...]
     kind: Kind
@@ -39,22 +41,24 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     """Append the calls of a collective and bind its result."""
     (out,) = eqn.outvars
     known, key = eqn.instance.table(plan), (p.atoms.owner, x.known_kind or x.kind, out.aval)
-    if key in known:
-        found = known[key]
-    else:
-        found = known[key] = _change(p, eqn, x)
+    if key not in known:
+        known[key] = _change(p, eqn, x)
+    found = known[key]
     if found is None:
         _plan(p, eqn, x)
         return
-    operator, form, layout, uniform, kind = found
+    operator, form, function, layout, uniform, kind = found
     if operator is not None:
         x = p.folded(x, group_of(eqn, p.atoms), operator)
     slot = x.slot if form is None else p.view(x, form[0], form[1])
+    if function is not None:
+        slot = p.call(function, slot)
     p.at[out] = Value(out.aval, layout, slot, uniform, kind)
 
 
 def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
-    """What the equation comes to, if only the description of `x` or of its sum changes."""
+    """What the equation comes to, if only blocks move, or the description of `x` or of its sum
+    changes."""
     name, params, aval = eqn.op.name, eqn.params, eqn.outvars[0].aval
     kind, reduces = _kind(eqn)
     group = collective_atoms(eqn, p.atoms)
@@ -63,6 +67,7 @@ def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
     operator: str | None = None
     form: tuple[Atoms, tuple[Atoms, ...]] | None = None
     uniform: tuple[bool, ...] = (False,) * aval.ndim
+    function: Callable[[Any], Any] | None = None
     layout = x.layout
     if reduces in FOLDED and (kind == "all-reduce" or params["tiled"]):
         operator = reduces
@@ -82,9 +87,12 @@ def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
         form = moved(x, group, params["concat_axis"])
         layout = Layout(form[0], form[1], layout.folded).without(set(group))
         layout = _in_place(layout, group, params["split_axis"])
+    elif name == "ppermute":
+        layout, function = _moves(p, x, group, params["perm"])
+        uniform = x.uniform if function is None else uniform
     else:
         return None
-    return _Change(operator, form, layout, uniform, kind_of(aval, layout, uniform))
+    return _Change(operator, form, function, layout, uniform, kind_of(aval, layout, uniform))
 
 
 def _kind(eqn: Equation) -> tuple[str, str]:
@@ -118,8 +126,6 @@ def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
     elif name == "assume_invarying":
         one = _one_copy(p, x, group)
         p.bind(eqn.outvars[0], one.layout, one.slot)
-    elif name == "ppermute":
-        permute(p, eqn, x, group, params["perm"])
     elif name == "retile":
         _retile(p, eqn, x, group)
     else:
@@ -220,29 +226,14 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
 
 # -- `ppermute`: blocks move, often by a new layout alone ------------------------------------------
 
-def permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
-             perm: tuple[tuple[int, int], ...]) -> None:
-    """Blocks change places. The result differs over the axes along which what arrives differs.
-
-    Where a block goes from devices along X to devices along Y (a dimension that changes its axis),
-    Y takes the place of X in the layout, and often nothing has to be moved.
-    """
-    known = eqn.instance.table(permute)
-    key = p.atoms.owner, x.kind, group
-    found = known.get(key)
-    if found is None:
-        found = known[key] = _moves(p, x, group, perm)
-    layout, function = found
-    (out,) = eqn.outvars
-    if function is None:
-        p.bind(out, layout, x.slot, x.uniform)
-    else:
-        p.bind(out, layout, p.call(function, x.slot))
-
-
 def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ...]
            ) -> tuple[Layout, Callable[[Any], Any] | None]:
-    """The layout of the result, and the function that gives its array if it is another one."""
+    """The layout of the result, and the function that gives its array if it is another one.
+
+    The result differs over the axes along which what arrives differs. Where a block goes from
+    devices along X to devices along Y (a dimension that changes its axis), Y takes the place of X
+    in the layout, and often nothing has to be moved.
+    """
     atoms = p.atoms
     own, sizes = x.layout.atoms, atoms.sizes(group)
     held = tuple([a for a in group if a in own])
