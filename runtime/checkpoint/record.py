@@ -106,7 +106,7 @@ def leaf_from_json(d: dict[str, Any]) -> LeafRecord:
     return LeafRecord(**{**d, "shape": tuple(d["shape"]), "blocks": blocks})
 
 
-def check_version(d: Any, path: str) -> None:
+def _check_version(d: Any, path: str) -> None:
     """Raise ValueError for JSON that is no index, or of a later version."""
     if not isinstance(d, dict) or d.get("format") != FORMAT or type(d.get("version")) is not int:
         fail(ValueError, f"{path} is no index of a checkpoint", code="checkpoint-index",
@@ -117,9 +117,14 @@ def check_version(d: Any, path: str) -> None:
              "saved with, or update shardtrace")
 
 
-def index_from_json(d: dict[str, Any]) -> Index:
-    return Index(d["tree"], tuple(map(leaf_from_json, d["leaves"])), tuple(d["shardings"]),
-                 d["folder"], d["generation"], d["sizes"])
+def index_from_json(d: Any, path: str) -> Index:
+    """The index in the JSON of a file. Raises ValueError for what is none, Damage for a bad one."""
+    _check_version(d, path)
+    _check_raw(d)
+    index = Index(d["tree"], tuple(map(leaf_from_json, d["leaves"])), tuple(d["shardings"]),
+                  d["folder"], d["generation"], d["sizes"])
+    _check_index(index)
+    return index
 
 
 # -- shardings -------------------------------------------------------------------------------------
@@ -229,7 +234,7 @@ def whole_numbers(found: Iterable[Any], what: str, least: int = 0) -> None:
            f"{what} has other things than whole numbers of {least} or more")
 
 
-def check_raw(found: Any) -> None:
+def _check_raw(found: Any) -> None:
     """Raise Damage unless the JSON has the form of an index."""
     fields(found, {"tree": dict, "leaves": list, "shardings": list, "folder": str,
                    "generation": int, "sizes": dict}, "the index")
@@ -300,7 +305,7 @@ def _check_tree(root: dict[str, Any], leaves: int) -> None:
            "once")
 
 
-def check_index(index: Index) -> None:
+def _check_index(index: Index) -> None:
     """Raise Damage unless values can be had from the files, and are as large as those."""
     needed = dict.fromkeys(index.sizes, 0)
     for leaf in index.leaves:
