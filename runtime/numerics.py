@@ -49,34 +49,50 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
     ufunc = None if by.ufunc is None else by.ufunc(operands[0], params)
     if op.arithmetic and ufunc not in SIGNS:
         narrow = [i for i, t in enumerate(operands) if t.itemsize <= 2 and is_narrow_float(t)]
-
-    def as_wide(arrays: Sequence[Any]) -> Sequence[Any]:
-        return [x.astype(F32) if i in narrow else x for i, x in enumerate(arrays)]
-
     if op.multiple_results:
-        return lambda *arrays: [
-            as_declared(x, dtype, shape, op) for x, dtype, shape in zip(
-                evaluate(lead, *as_wide(arrays), **params), results, shapes, strict=True)]
+        def several(*arrays: Any) -> list[Any]:
+            if narrow:
+                arrays = tuple(x.astype(F32) if i in narrow else x for i, x in enumerate(arrays))
+            out = list(evaluate(lead, *arrays, **params))
+            return [as_declared(x, dtype, shape, op)
+                    for x, dtype, shape in zip(out, results, shapes, strict=True)]
+        return several
     dtype, shape = results[0], shapes[0]
-    if narrow:
-        return lambda *arrays: as_declared(evaluate(lead, *as_wide(arrays), **params), dtype, shape,
-                                           op)
-    if ufunc is not None and _keeps(ufunc, operands, dtype, shape, given):
+    if not narrow and ufunc is not None and _keeps(ufunc, operands, dtype, shape, given):
         return ufunc
+    if narrow:
+        def one_narrow(*arrays: Any) -> Any:
+            wide = [x.astype(F32) if i in narrow else x for i, x in enumerate(arrays)]
+            return as_declared(evaluate(lead, *wide, **params), dtype, shape, op)
+        return one_narrow
     if by.prepare is not None:
         function = by.prepare(lead, given, operands, params)
         if function is not None:
             return function
+    if len(operands) == 1:
+        def unary(x: Any) -> Any:
+            out = evaluate(lead, x, **params)
+            if out.dtype is dtype and out.shape == shape:
+                return out
+            return as_declared(out, dtype, shape, op)
+        return unary
+    if len(operands) == 2:
+        def binary(x: Any, y: Any) -> Any:
+            out = evaluate(lead, x, y, **params)
+            if out.dtype is dtype and out.shape == shape:
+                return out
+            return as_declared(out, dtype, shape, op)
+        return binary
 
-    def one(*arrays: Any) -> Any:
+    def nary(*arrays: Any) -> Any:
         out = evaluate(lead, *arrays, **params)
         if out.dtype is dtype and out.shape == shape:
             return out
         return as_declared(out, dtype, shape, op)
 
     if by.write_over is not None and given[0] == shape:
-        one.over = functools.partial(by.write_over, lead, **params)  # type: ignore[attr-defined]
-    return one
+        nary.over = functools.partial(by.write_over, lead, **params)  # type: ignore[attr-defined]
+    return nary
 
 
 def _keeps(ufunc: np.ufunc, operands: Sequence[np.dtype], dtype: np.dtype, shape: Shape,
