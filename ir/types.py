@@ -32,7 +32,6 @@ from .shardings.sharding import NamedSharding
 from .spec import PartitionSpec, parse_axis
 from .support.interning import InternTable
 
-_EMPTY: frozenset[str] = frozenset()
 Shape = tuple[int, ...]
 Entries = tuple[tuple[str, ...], ...]
 

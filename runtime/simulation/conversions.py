@@ -50,8 +50,6 @@ class _Wanted(NamedTuple):
 def usual_lead(t: ArrayType, mesh: AbstractMesh) -> tuple[str, ...]:
     """The leading axes that arguments of this type have: those of a partial sum."""
     unreduced = t.sharding.spec.unreduced
-    if not unreduced:
-        return ()
     atoms = mesh_atoms(mesh, unreduced)
     return atoms.sort(atoms.of_all(sorted(unreduced)))
 
