@@ -84,7 +84,8 @@ def _joined(program: Program, prices: Prices, every: bool
 def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     """What exchanges must have in common; None for one that is too large to be copied."""
     op, params = eqn.op, eqn.params
-    if not isinstance(eqn.invars[0], Var) or not params.get("tiled", True):
+    stacked = op in _GATHERED and not params[_GATHERED[op]]     # with or without a new dimension
+    if not isinstance(eqn.invars[0], Var) or not (stacked or params.get("tiled", True)):
         return None
     aval, result = eqn.invars[0].aval, eqn.outvars[0].aval
     if not isinstance(aval.dtype, np.dtype) or aval.manual.unreduced or aval.manual.reduced:
@@ -97,7 +98,7 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
         most = min(most / 2, TRANSPOSED)                # read and written once more
     if not 0 < size <= most:
         return None
-    common = {k: v for k, v in params.items() if k != dimension}
+    common = {k: v for k, v in params.items() if k not in (dimension, "tiled")}
     varying = () if every or op is psum_invariant_p else (aval.varying, result.varying)
     dtype, weak = aval.dtype, aval.weak_type
     if op in _MOVING and not (every or weak or has_no_bits(dtype) or itemsize_bits(dtype) < 8):
@@ -282,7 +283,7 @@ class _Combining:
                 if (extra := tuple(sorted(every - x.aval.varying))) else x
                 for e, x in zip(group, flat, strict=True)]
         if dimension:
-            params = {**params, dimension: 0}
+            params = {**params, dimension: 0, "tiled": True}
         merged = self.emit(first, concatenate_p, flat, {"dimension": flat[0].aval.ndim - 1})
         reason = merged_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group])
         done = self.emit(first, op, [merged], params, reason=reason)

@@ -8,6 +8,8 @@ import pytest
 import shardtrace as st
 from shardtrace import config, lax
 from shardtrace import numpy as jnp
+from shardtrace.driver.execution.programs import further
+from shardtrace.ir.text.parse import parse_program
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -63,6 +65,29 @@ def test_places_go_with_the_greatest_values():
     values, places = st.jit(best)(arg)
     np.testing.assert_array_equal(np.asarray(places), np.argsort(-a, 1)[:, :4])
     np.testing.assert_array_equal(np.asarray(values), -np.sort(-a, 1)[:, :4])
+
+
+def test_the_greatest_value_and_its_place_are_gathered_together():
+    a = np.random.default_rng(0).normal(size=(16, 64)).astype(np.float32)
+    arg = placed(a, None, "x")
+    assert exchanges(lambda a: jnp.argmax(a, 1), arg) == [("all-gather", 2 * 16 * 4 * 7)]
+    np.testing.assert_array_equal(st.jit(lambda a: jnp.argmax(a, 1))(arg), a.argmax(1))
+
+
+def test_the_plan_of_xla_is_combined_by_what_it_is_judged_by():
+    def masked(a):
+        return jnp.tril(a @ a.T) @ a
+    a = np.random.default_rng(0).normal(size=(256, 64)).astype(np.float32)
+    arg = placed(a, "x")
+    compiled = st.jit(masked, out_shardings=arg.sharding).lower(arg).compile()
+    assert "objective xla_for_time" in str(compiled.stages["local"])
+    assert [r.kind for r in compiled.collectives()] == ["all-gather"]
+    again = list(further(parse_program(str(compiled.stages["local"]))).values())[-1]
+    assert str(again) == str(compiled.stages["optimized"])
+    found = st.jit(masked, out_shardings=arg.sharding)(arg)
+    np.testing.assert_allclose(found, np.tril(a @ a.T) @ a, rtol=1e-3, atol=1e-3)
+    with config.override(shardtrace_objective="xla"):
+        assert len(exchanges(masked, arg)) == 2
 
 
 def test_permutes_of_two_dtypes_are_one_exchange_and_sums_are_not():
