@@ -14,8 +14,8 @@ import functools
 import math
 from collections.abc import Sequence, Set
 
-from ...ir.attributes import RECOMPUTES, LayoutConstraints
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.passes import RECOMPUTES, LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location
