@@ -14,14 +14,14 @@ over 4096 x 1024 is one such call, of 4096 rows:
     v7 = divide(v4, v6)                         v7 = divide(v4, v6, out=o0)
 
 The block's calls are the numpy calls of the ops' own evaluators (runtime/calls/symbolic.py) on the
-same numbers, written out as a function (runtime/plans/generated.py).
+same numbers, written out as a function with memory of its own (runtime/plans/registers.py).
 """
 from __future__ import annotations
 
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,8 @@ from ...ir.support.caches import module_table
 from ...ir.support.threads import in_parallel, share_count
 from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import CALL, REDUCE, REPEAT, VIEWS, Kernel, Recording
-from .generated import Lines, Writer, inlined
 from .half_floats import kept_wide
-from .in_place import lent
+from .registers import Body, written_out
 from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
@@ -155,13 +154,17 @@ class Blocked:
 
         def work() -> None:
             before = np.setbufsize(self._buffer) if self._buffer else 0    # of this thread
+            held: dict[int, Any] = {}
             try:
                 for start in starts:
                     end = min(start + size, rows)
-                    self._body(end - start)(
-                        [x[start:end] if form.is_rows else x
-                         for x, form in zip(given, self._operands, strict=True)],
-                        [x[start:end] for x in memory])
+                    body = self._body(end - start)
+                    registers = held.get(end - start)
+                    if registers is None:
+                        registers = held[end - start] = body.registers()
+                    body.run([x[start:end] if form.is_rows else x
+                              for x, form in zip(given, self._operands, strict=True)],
+                             [x[start:end] for x in memory], registers)
             finally:
                 if before:
                     np.setbufsize(before)
@@ -176,33 +179,20 @@ class Blocked:
         recording = self._kernels[s - len(self._operands)].recording
         return x.reshape(form[recording.result].of(self._rows))         # type: ignore[union-attr]
 
-    def _body(self, rows: int) -> Callable[..., Any]:
+    def _body(self, rows: int) -> Body:
         body = self._bodies.get(rows)
         if body is None:
             key = (rows, self._rows, *self._results, *self._kernels,
                    *[(call.inputs, call.outputs) for call in self._calls])
             body = _BODIES.get(key)
             if body is None:
-                body = _BODIES[key] = self._written_out(rows)
+                calls = [call._replace(kernel=_in_block(kernel, forms, rows))
+                         for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
+                                                        strict=True)]
+                wide, results = kept_wide(calls, self._results)
+                body = _BODIES[key] = written_out(wide, len(self._operands), results)
             self._bodies[rows] = body
         return body
-
-    def _written_out(self, rows: int) -> Callable[..., Any]:
-        """The function of operands and memory for the results, for blocks of so many rows."""
-        calls = [call._replace(function=inlined, kernel=_in_block(kernel, forms, rows))
-                 for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
-                                                strict=True)]
-        calls, results = kept_wide(calls, self._results)
-        w = Writer()
-        memory = {s: f"o{j}" for j, s in enumerate(results)}
-        lines = Lines(w, calls, results, {}, memory=lent(calls, memory, w.name))
-        w.line(lines.unpack(range(len(self._operands))) + "= arguments")
-        w.line(", ".join(memory.values()) + ", = memory")
-        lines.write()
-        for s, name in memory.items():
-            if s not in lines.memory:
-                w.line(f"{w.name(np.copyto, 'f')}({name}, {lines.slot(s)})")
-        return w.function("arguments, memory")
 
 
 def _reads_while_writing(call: Any, same: set[int]) -> bool:
