@@ -15,7 +15,7 @@ allocates nothing, finds its memory in the cache, and threads hold no more than 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -132,19 +132,23 @@ class _Steps:
         return _recorded(function, (*[s for s, _ in kinds], shape), (*[t for _, t in kinds], dtype))
 
 
-def written_out(calls: Sequence[Call], operands: int, results: Sequence[int]) -> Body:
-    """A function of the calls of a block, which reads so many operands. results: slots."""
-    return _Registers(_Steps(calls), operands, results).body()
+def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],
+                over: Mapping[int, int]) -> Body:
+    """A function of the calls of a block, which reads so many operands.
+
+    results: slots. over: results that may be in the memory of operands, and these.
+    """
+    return _Registers(_Steps(calls), operands, results, over).body()
 
 
 class _Registers:
     """Gives each value of a block a place: `o1` of a result, `r1` of a register."""
 
-    def __init__(self, block: _Steps, operands: int, results: Sequence[int]) -> None:
+    def __init__(self, block: _Steps, operands: int, results: Sequence[int],
+                 over: Mapping[int, int]) -> None:
         self.block, self.operands, self.w = block, operands, Writer()
         roots, end = block.roots, len(block.steps)
         self.names = {block.at[s]: f"v{s}" for s in block.at if s < operands}
-        self.given = {roots[v] for v in self.names}
         self.ends = [block.at[s] for s in results]
         self.last: dict[int, int] = {}              # by root, the step that reads it last,
         self.beside: dict[int, bool] = {}           # and whether all read it beside their result
@@ -164,9 +168,7 @@ class _Registers:
                     block.steps[makers[root]][0].kind in _WRITTEN):
                 self.homes[root] = j
         self.writes = {j: makers[root] for root, j in self.homes.items()}
-        # The memory of a result may be that of an operand of its size.
-        self.free_from = [max([self.last[x] for x in self.given if x in self.last and
-                               self._bytes(x) == self._bytes(v)], default=-1) for v in self.ends]
+        self.over = {j: block.at[o] for j, o in over.items()}
         self.busy: list[int | None] = [None] * len(results)     # roots in memory of results
         self.sizes: list[int] = []                  # of registers
         self.free: list[int] = []                   # the one that was used last, last
@@ -212,13 +214,13 @@ class _Registers:
         """May what step i makes be in the memory of result j for as long as it lives?"""
         v = step.result
         (shape, dtype), (given, kind) = self.block.values[v], self.block.values[self.ends[j]]
-        if shape != given or dtype.itemsize != kind.itemsize or i < self.free_from[j]:
+        if shape != given or dtype.itemsize != kind.itemsize:
             return False
-        if i == self.free_from[j] and not all(
-                [type(x) is not int or self.block.roots[x] not in self.given
-                 or self._is_beside(x, step) or self._bytes(x) != self._bytes(v)
-                 for x in step.operands]):
-            return False
+        if j in self.over:                  # whose operand is to be read before
+            end = self.last[self.over[j]]
+            if i < end or i == end and not all([self._is_beside(x, step) for x in step.operands
+                                                if type(x) is int]):
+                return False
         last, end = self.last.get(v, i), self.writes.get(j)
         return last < len(self.block.steps) if end is None else (
             last < end or last == end and self.beside[v])

@@ -113,7 +113,7 @@ class Blocked:
     def overwriting(self, operands: Sequence[int]) -> Blocked:
         """The function that may write results over these operands, by number."""
         other = copy.copy(self)
-        other._overwritten = self._replaceable(operands)
+        other._overwritten, other._bodies = self._replaceable(operands), {}
         return other
 
     def _replaceable(self, operands: Sequence[int]) -> dict[int, int]:
@@ -182,7 +182,7 @@ class Blocked:
     def _body(self, rows: int) -> Body:
         body = self._bodies.get(rows)
         if body is None:
-            key = (rows, self._rows, *self._results, *self._kernels,
+            key = (rows, self._rows, *self._results, *self._kernels, *self._overwritten.items(),
                    *[(call.inputs, call.outputs) for call in self._calls])
             body = _BODIES.get(key)
             if body is None:
@@ -190,7 +190,8 @@ class Blocked:
                          for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                         strict=True)]
                 wide, results = kept_wide(calls, self._results)
-                body = _BODIES[key] = written_out(wide, len(self._operands), results)
+                body = _BODIES[key] = written_out(wide, len(self._operands), results,
+                                                  self._overwritten)
             self._bodies[rows] = body
         return body
 
