@@ -151,15 +151,16 @@ class _Registers:
         self.names = {block.at[s]: f"v{s}" for s in block.at if s < operands}
         self.ends = [block.at[s] for s in results]
         self.last: dict[int, int] = {}              # by root, the step that reads it last,
-        self.beside: dict[int, bool] = {}           # and whether all read it beside their result
+        self.beside: dict[int, bool] = {}           # and whether beside its result alone
         makers: dict[int, int] = {}
         for i, (step, _) in enumerate(block.steps):
             makers.setdefault(roots[step.result], i)
             for v in step.operands:
                 if type(v) is int:
+                    again = self.last.get(roots[v]) == i
                     self.last[roots[v]] = i
                     self.beside[roots[v]] = self._is_beside(v, step) and (
-                        self.beside.get(roots[v], True))
+                        not again or self.beside[roots[v]])
         self.last.update([(roots[v], end) for v in self.ends])
         self.homes: dict[int, int] = {}             # roots to the results that they are
         for j, v in enumerate(self.ends):
@@ -190,7 +191,7 @@ class _Registers:
             same = self.block.values[self.ends[j]][0] == shape
             return self._result(j, dtype) if same else f"{self._result(j, dtype)}.reshape({shape})"
         over = {self.block.roots[x] for x in step.operands if type(x) is int
-                and self.last[self.block.roots[x]] == i and self._is_beside(x, step)}
+                and self.last[self.block.roots[x]] == i and self.beside[self.block.roots[x]]}
         for j, owner in enumerate(self.busy):
             if (owner is None or owner in over) and self._may(j, step, i):
                 self.busy[j] = v
@@ -217,9 +218,11 @@ class _Registers:
         if shape != given or dtype.itemsize != kind.itemsize:
             return False
         if j in self.over:                  # whose operand is to be read before
-            end = self.last[self.over[j]]
-            if i < end or i == end and not all([self._is_beside(x, step) for x in step.operands
-                                                if type(x) is int]):
+            root = self.over[j]
+            end = self.last[root]
+            if i < end or i == end and not all(
+                    [self._is_beside(x, step) for x in step.operands
+                     if type(x) is int and self.block.roots[x] == root]):
                 return False
         last, end = self.last.get(v, i), self.writes.get(j)
         return last < len(self.block.steps) if end is None else (
