@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ...ir.support.threads import in_parallel, share_count
 from ..calls.call import Call, new_call, read_counts
-from ..calls.symbolic import CALL, REDUCE, REPEAT, VIEWS, Kernel, Recording
+from ..calls.symbolic import REDUCE, VIEWS, Kernel
 from .half_floats import kept_wide
 from .registers import Body, written_out
 from .tiling import Form, Forms, cuts
@@ -67,18 +67,6 @@ def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
     return made
 
 
-def _loops(recording: Recording, forms: Forms) -> Iterator[int]:
-    """How long the rows are that numpy repeats an operand beside; 0 where it converts."""
-    values = recording.values
-    for step in recording.steps:
-        form, given = forms[step.result], [v for v in step.operands if type(v) is int]
-        if step.kind == REPEAT or step.kind == CALL and any(
-                [forms[v] != form and values[v][0] for v in given]):
-            yield form.shape[-1] if form is not None and form.shape else 0
-        elif step.kind == REDUCE and values[given[0]][1] != values[step.result][1]:
-            yield 0
-
-
 class Blocked:
     """The function of operands that gives the results of fused calls.
 
@@ -87,7 +75,7 @@ class Blocked:
     """
 
     __slots__ = ("_bodies", "_buffer", "_calls", "_forms", "_kernels", "_operands", "_overwritten",
-                 "_results", "_rows", "_size", "_threads", "equations")
+                 "_results", "_rows", "_size", "_threads")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
                  results: Sequence[int], rows: int) -> None:
@@ -95,20 +83,20 @@ class Blocked:
         self._results, self._rows = results, rows
         self._kernels: list[Kernel] = [call.kernel for call in calls]   # type: ignore[misc]
         elements = [k.elements for k in self._kernels]
-        # What is no ufunc makes many short calls, between which threads would wait for each other.
-        self._threads = 1 if any([hasattr(step.function, "elementwise") for k in self._kernels
-                                  for step in k.recording.steps]    # type: ignore[union-attr]
-                                 ) else share_count(sum(elements))
+        found = [cuts(kernel) for kernel in self._kernels]
+        self._threads = share_count(sum(elements)) if all([c.several for c in found]) else 1
         self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
-        loop = min([n for k, its in zip(self._kernels, forms, strict=True)
-                    for n in _loops(k.recording, its)], default=0)  # type: ignore[arg-type]
-        self._buffer = min(loop & -16, np.getbufsize()) if loop >= LOOP else 0
+        loop = min([c.loop(rows) for c in found], default=0)
+        self._buffer = int(min(loop // 16 * 16, np.getbufsize())) if LOOP <= loop < np.inf else 0
         self._overwritten: dict[int, int] = {}      # result to the operand it is written over
         self._bodies: dict[int, Any] = {}           # by rows of a block
-        self.equations: tuple[Equation, ...] = tuple(dict.fromkeys(
-            [call.eqn for call in calls if call.eqn is not None]))
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What is computed."""
+        return tuple(dict.fromkeys([call.eqn for call in self._calls if call.eqn is not None]))
 
     def overwriting(self, operands: Sequence[int]) -> Blocked:
         """The function that may write results over these operands, by number."""
@@ -223,7 +211,7 @@ class _Group:
         self.rows = rows
         self.calls.append(call)
         self.made.update(call.outputs)
-        self.sums |= any([step.kind == REDUCE for step in kernel.recording.steps])  # type: ignore
+        self.sums |= cuts(kernel).sums
         return True
 
     def fused(self, readers: Any) -> list[Call]:
