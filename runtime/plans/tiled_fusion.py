@@ -196,7 +196,7 @@ class _Group:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.rows: list[int] = []
-        self.made, self.sums = set[int](), False
+        self.made = set[int]()
 
     def join(self, call: Call, kernel: Kernel) -> bool:
         """Add a call, if it treats rows apart as the others do, and theirs stay as long."""
@@ -211,7 +211,6 @@ class _Group:
         self.rows = rows
         self.calls.append(call)
         self.made.update(call.outputs)
-        self.sums |= cuts(kernel).sums
         return True
 
     def fused(self, readers: Any) -> list[Call]:
@@ -267,8 +266,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
         waits = not late.isdisjoint(call.inputs)
         reads = waits or not group.made.isdisjoint(call.inputs)
         if kernel is None or call.several or call.changes:
-            # A group with sums goes on behind what is made of constants, which is done before.
-            if (group.sums and known.issuperset(call.inputs) and call.eqn is not None
+            # A group goes on behind what is made of constants, which is done before.
+            if (known.issuperset(call.inputs) and call.eqn is not None
                     and not call.eqn.op.effect and not call.eqn.op.subprograms):
                 known.update(call.outputs)
             else:
