@@ -37,6 +37,7 @@ from .registers import Body, written_out
 from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
+WIDER = 2                       # times BLOCK where threads, which wait between calls, have four
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
@@ -85,7 +86,9 @@ class Blocked:
         elements = [k.elements for k in self._kernels]
         found = [cuts(kernel) for kernel in self._kernels]
         self._threads = share_count(sum(elements)) if all([c.several for c in found]) else 1
-        self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
+        most, threads = max(elements, default=1), self._threads
+        wide = threads > 1 and min(WIDER, most // (4 * threads * BLOCK)) or 1
+        self._size = min(rows, max(1, wide * BLOCK * rows // most))
         if self._threads == 1 and _is_one_step(calls):
             self._size = rows               # nothing to keep in the cache
         loop = min([c.loop(rows) for c in found], default=0)

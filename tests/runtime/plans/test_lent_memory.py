@@ -22,7 +22,8 @@ def tiny(monkeypatch):
     for module, name, value in ((tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1),
                                 (tiled_fusion, "BLOCK", 50), (threads, "ENOUGH", 64),
                                 (threads, "CORES", 2), (pool, "SMALLEST", 64),
-                                (registers, "FEWEST", 1), (registers, "FEWEST_SELECTED", 1)):
+                                (registers, "FEWEST", 1), (registers, "FEWEST_SELECTED", 1),
+                                (tiled_fusion, "WIDER", 1)):
         monkeypatch.setattr(module, name, value)
     forget_plans()
     yield

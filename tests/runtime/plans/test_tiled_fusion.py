@@ -31,7 +31,8 @@ def _tiny(patch):
     for module, name, value in ((tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1),
                                 (tiled_fusion, "BLOCK", 50), (threads, "ENOUGH", 64),
                                 (threads, "CORES", 2), (pool, "SMALLEST", 64),
-                                (registers, "FEWEST", 1), (registers, "FEWEST_SELECTED", 1)):
+                                (registers, "FEWEST", 1), (registers, "FEWEST_SELECTED", 1),
+                                (tiled_fusion, "WIDER", 1)):
         patch.setattr(module, name, value)
     forget_plans()           # what was made ready for other sizes
     yield
