@@ -31,7 +31,7 @@ from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ...ir.support.threads import in_parallel, share_count
 from ..calls.call import Call, new_call, read_counts
-from ..calls.symbolic import REDUCE, VIEWS, Kernel
+from ..calls.symbolic import CAST, REDUCE, VIEWS, WHERE, Kernel
 from .half_floats import kept_wide
 from .registers import Body, written_out
 from .tiling import Form, Forms, cuts
@@ -89,7 +89,8 @@ class Blocked:
         most, threads = max(elements, default=1), self._threads
         wide = threads > 1 and min(WIDER, most // (4 * threads * BLOCK)) or 1
         self._size = min(rows, max(1, wide * BLOCK * rows // most))
-        if self._threads == 1 and _is_one_step(calls):
+        if self._threads == 1 and _is_one_step(calls) and not any(
+                [step.kind in (CAST, WHERE) for step in calls[0].recording.steps]):  # type: ignore
             self._size = rows               # nothing to keep in the cache
         loop = min([c.loop(rows) for c in found], default=0)
         self._buffer = int(min(loop // 16 * 16, np.getbufsize())) if LOOP <= loop < np.inf else 0

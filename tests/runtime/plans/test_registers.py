@@ -53,6 +53,16 @@ def test_a_block_has_a_register_for_each_value_that_is_alive(f, blocks, monkeypa
 
 
 @pytest.mark.parametrize("f", [
+    lambda x: jnp.where(x > 0.5, x * 2, 1), lambda x: x.astype(np.float16),
+    lambda x: lax.select(X > 0, x, X)])
+def test_what_is_several_numpy_calls_is_computed_in_blocks_even_alone(f, monkeypatch):
+    x = np.concatenate([X, X])
+    monkeypatch.setitem(globals(), "X", x)
+    (body,) = bodies(f, x, monkeypatch=monkeypatch)
+    assert body.size <= 4 * BLOCK
+
+
+@pytest.mark.parametrize("f", [
     lambda x, y: x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * y,
     lambda x, y: (lax.bitcast_convert_type(x * y, np.int32) >> 3) * 2,
     lambda x, y: jnp.where((y.max(-1, keepdims=True) > 3), x * 2, y + 1) * x,
