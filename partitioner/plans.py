@@ -143,14 +143,17 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
             taken = _shorter_or_lighter(taken, plan(objective._replace(
                 weight=weight, no_repeats=True)))
     if large:
-        xla = plan(objective._replace(name="xla"))
+        xla = plan(_as_xla(objective))
         if xla.local is not taken.local and _exchanges(taken) != _exchanges(xla):
             taken = _shorter_or_lighter(taken, xla, grows)
     if large and not repeats:       # with blocks that count more, computation is seldom repeated
-        weighed = plan(objective._replace(weight=WEIGHTS[0], no_repeats=True))
-        shorter = taken.longer_than(weighed, MIN_GAIN)
-        if shorter > MIN_GAIN and weighed.peak <= MAX_PEAK_RATIO * shorter * taken.peak:
-            taken = weighed
+        for weight in WEIGHTS:
+            weighed = plan(objective._replace(weight=weight, no_repeats=True))
+            if weighed.local is usual.local:
+                break
+            shorter = taken.longer_than(weighed, MIN_GAIN)
+            if shorter > MIN_GAIN and weighed.peak <= MAX_PEAK_RATIO * shorter * taken.peak:
+                taken = weighed
     if taken.longer_than(usual, 1.0) > 1:        # which needs too much memory: what lies between?
         for weight in WEIGHTS:
             taken = _shorter_or_lighter(plan(objective._replace(weight=weight, no_repeats=True)),
@@ -225,7 +228,12 @@ def _lighter(objective: Objective) -> Iterator[Objective]:
     for weight in WEIGHTS:
         yield objective._replace(name="time", weight=weight, no_repeats=True)
     yield objective._replace(name="memory", no_repeats=True)
-    yield objective._replace(name="xla")
+    yield _as_xla(objective)
+
+
+def _as_xla(objective: Objective) -> Objective:
+    """That of XLA's plan, to be judged by another one."""
+    return objective._replace(name="xla", tried_for=objective.name)
 
 
 def _refuse(least: _Plan, limit: int) -> NoReturn:

@@ -10,7 +10,7 @@ and joins of what does are decided together, in time linear in equations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from ...ir.program import Equation, Program, Var
 from .clusters import MADE, READ, ClusterTable, SearchBudget, Step, StepContext, step
@@ -114,15 +114,17 @@ LoopTrips = Callable[[], Mapping[int, int]]         # see `LookaheadSearch`
 class LookaheadSearch:
     """Decides one program. members: the decisions of each equation. repeats: per value that a loop
     does not change, how often equations run for one reshard of it. loop_trips: gives, per result
-    that a loop may carry as a partial sum, how often the loop runs until it is finished.
-    types_stay: whether every value ends in the layout of its type.
+    that a loop may carry as a partial sum, how often the loop runs until it is finished. free:
+    numbers of results that may be in any layout. types_stay: whether every value ends in the layout
+    of its type.
     """
 
     types_stay = False
 
     def __init__(self, layouts: LayoutTable, program: Program,
                  members: Sequence[EquationDecision], repeats: Mapping[Var, int],
-                 loop_trips: LoopTrips) -> None:
+                 loop_trips: LoopTrips, free: Set[int] = frozenset()) -> None:
+        self.free = free
         self.loop_trips = loop_trips
         self.deferred_trips: Mapping[int, int] | None = None     # what it gives, once asked
         self.layouts = layouts
@@ -347,13 +349,14 @@ class LookaheadSearch:
         """Decide what is left, by the cost of bringing results to where they must be."""
         results: dict[Var, int] = {}
         for k, v in enumerate(self.program.outvars):
-            if isinstance(v, Var):
+            if isinstance(v, Var) and k not in self.free:
                 results.setdefault(v, k)
         for cluster in dict.fromkeys([cluster for cluster, _ in self.clusters.values()]):
             content = cluster.content
             best = min(range(len(content.rows)), key=lambda i: content.costs[i] + sum(
                 [self._finish_cost(results[v], value.kind, value.home, held) for v, value, held in
-                 zip(cluster.variables, content.values, content.rows[i], strict=True)]))
+                 zip(cluster.variables, content.values, content.rows[i], strict=True)
+                 if v in results]))
             self._take(cluster, best)
 
     def _finish_cost(self, result: int, kind: int, home: int, held: LayoutIds) -> int:

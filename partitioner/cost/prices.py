@@ -35,6 +35,7 @@ BYTE = 10 ** 9                  # units in a received byte
 FLOPS_PER_BYTE = 1000
 TRAFFIC = 4000
 EXCHANGE = 1e-3
+_FOR = "_for_"                  # in names of objectives: "xla_for_time"
 NEVER = 10 ** 6                # a margin that nothing is worth
 _LARGE, _SMALL = 10 ** 9, 16    # bytes with which the slope of an exchange is measured
 _DTYPES = {1: "int8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128"}
@@ -60,31 +61,35 @@ class Objective(NamedTuple):
     once; 0: any.
 
     Of plans that are tried for these (see plans.py): weight, by which bytes of blocks count more;
-    no_repeats: whether computation is repeated nowhere.
+    no_repeats: whether computation is repeated nowhere; tried_for: by which objective XLA's plan is
+    judged, whose exchanges are then combined by that.
     """
     name: str
     hardware: Hardware
     memory_limit: int = 0
     weight: int = 1
     no_repeats: bool = False
+    tried_for: str = ""
 
     @staticmethod
     @cached(32, "what plans are judged by")
     def of(name: str = "time", device: str | Hardware = DEFAULT_HARDWARE,
            memory_limit: float = 0) -> Objective:
         """Raises ValueError for a name or a device that is not known, and a limit that is none."""
-        if name not in OBJECTIVES:
+        name, _, tried_for = name.partition(_FOR)
+        if name not in OBJECTIVES or tried_for not in ("", *OBJECTIVES):
             raise ValueError(f"objective must be one of {', '.join(map(repr, OBJECTIVES))}, got "
                              f"{name!r}")
         if not (isinstance(memory_limit, (int, float)) and 0 <= memory_limit < math.inf):
             raise ValueError("memory_limit must be the number of bytes that a device may hold, "
                              f"such as 80e9, got {memory_limit!r}")
-        return Objective(name, hardware(device), int(memory_limit))
+        return Objective(name, hardware(device), int(memory_limit), tried_for=tried_for)
 
     @property
     def said(self) -> tuple[str, str, int] | None:
         """What the text of a program says of it: nothing of what is usual."""
-        said = self.name, self.hardware.key, self.memory_limit
+        name = self.name + f"{_FOR}{self.tried_for}" * bool(self.tried_for)
+        said = name, self.hardware.key, self.memory_limit
         return None if said == ("time", DEFAULT_HARDWARE, 0) else said
 
     def prices(self, mesh: AbstractMesh) -> Prices:

@@ -10,7 +10,8 @@ rewrite: independence is a property of the whole program.)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,8 @@ def _joined(program: Program, prices: Prices, every: bool
 def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     """What exchanges must have in common; None for one that is too large to be copied."""
     op, params = eqn.op, eqn.params
-    if not isinstance(eqn.invars[0], Var) or not params.get("tiled", True):
+    stacked = op in _GATHERED and not params[_GATHERED[op]]     # with or without a new dimension
+    if not isinstance(eqn.invars[0], Var) or not (stacked or params.get("tiled", True)):
         return None
     aval, result = eqn.invars[0].aval, eqn.outvars[0].aval
     if not isinstance(aval.dtype, np.dtype) or aval.manual.unreduced or aval.manual.reduced:
@@ -97,7 +99,7 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
         most = min(most / 2, TRANSPOSED)                # read and written once more
     if not 0 < size <= most:
         return None
-    common = {k: v for k, v in params.items() if k != dimension}
+    common = {k: v for k, v in params.items() if k not in (dimension, "tiled")}
     varying = () if every or op is psum_invariant_p else (aval.varying, result.varying)
     dtype, weak = aval.dtype, aval.weak_type
     if op in _MOVING and not (every or weak or has_no_bits(dtype) or itemsize_bits(dtype) < 8):
@@ -115,7 +117,8 @@ def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
     """The group of each exchange that has company.
 
     Members of a group are as many small exchanges away from the results, so that none waits for
-    another, and what nobody waits for comes last, together. They are not far apart, and nothing
+    another, and what nobody waits for comes last, together. Those that wait for no exchange at all,
+    such as gathers of parameters, may go with earlier ones. Members are not far apart, and nothing
     that the host sees lies between them.
     """
     if len({*keys.values()}) == len(keys):
@@ -124,11 +127,15 @@ def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
         return _groups_in_order(program, keys)
     height: dict[Atom, int] = {}
     open_: dict[tuple, _Group] = {}
+    made: dict[tuple, list[_Group]] = {}            # by what they have in common, last ones first
     found: dict[Equation, _Group] = {}
     seen = {op for op in program.ops if op.effect or op.subprograms}
+    waiting = _waiting(program, keys)
+    region = 0
     for k, eqn in enumerate(reversed(program.eqns)):
         if eqn.op in seen and eqn.effects:
             open_.clear()
+            region += 1
         level = 0
         for v in eqn.outvars:
             if v in height and height[v] > level:
@@ -137,15 +144,48 @@ def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
         if key is not None:
             group = open_.get((key, level))
             if group is None or k - group.first > WINDOW or group.size == _MOST:
-                group = open_[key, level] = _Group(k)
+                group = open_[key, level] = _Group(k, level)
+                made.setdefault((key, region), []).append(group)
             group.size += 1
+            group.waits = group.waits or eqn.invars[0] in waiting
             found[eqn] = group
             level += 1
         if level:
             for a in eqn.invars:
                 if height.get(a, 0) < level:
                     height[a] = level
+    joined = _with_earlier_ones(made.values())
+    found = {eqn: joined.get(group, group) for eqn, group in found.items()}
     return {eqn: group for eqn, group in found.items() if group.size > 1}
+
+
+def _waiting(program: Program, keys: Mapping[Equation, tuple]) -> set[Atom]:
+    """The values that wait for one of these exchanges."""
+    found: set[Atom] = set()
+    for eqn in program.eqns:
+        if eqn in keys or (found and not found.isdisjoint(eqn.invars)):
+            found.update(eqn.outvars)
+    return found
+
+
+def _with_earlier_ones(made: Iterable[list[_Group]]) -> dict[_Group, _Group]:
+    """What groups become that wait for no exchange: parts of the next ones before them."""
+    joined: dict[_Group, _Group] = {}
+    for groups in made:
+        for i, group in enumerate(groups):
+            if group.waits:
+                continue
+            for other in islice(groups, i + 1, None):
+                if other.first - group.first > WINDOW or other.size + group.size > _MOST:
+                    break
+                if other.level > group.level:
+                    other.size += group.size
+                    other.first = group.first
+                    joined[group] = other
+                    break
+    for group in reversed(joined):                  # those of the last ones are known
+        joined[group] = joined.get(joined[group], joined[group])
+    return joined
 
 
 def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:
@@ -199,13 +239,16 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
 
 
 class _Group:
-    """Exchanges that become one. first: the number of its last equation, from the end; size: of all
-    members; members: those whose operands are there.
+    """Exchanges that become one. first: the number of its last equation, from the end; level: how
+    many exchanges away from the results; size: of all members; waits: whether one waits for another
+    exchange; members: those whose operands are there.
     """
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, level: int = 0) -> None:
         self.first = first
+        self.level = level
         self.size = 0
+        self.waits = False
         self.members: list[Equation] = []
 
 
@@ -282,7 +325,7 @@ class _Combining:
                 if (extra := tuple(sorted(every - x.aval.varying))) else x
                 for e, x in zip(group, flat, strict=True)]
         if dimension:
-            params = {**params, dimension: 0}
+            params = {**params, dimension: 0, "tiled": True}
         merged = self.emit(first, concatenate_p, flat, {"dimension": flat[0].aval.ndim - 1})
         reason = merged_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group])
         done = self.emit(first, op, [merged], params, reason=reason)

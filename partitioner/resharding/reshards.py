@@ -4,11 +4,16 @@ Each equation takes its operands and produces its results as its strategy says (
 stays as it was produced until a reader needs it otherwise, unless the user or its type pins the
 layout. Every reshard has a reason, and a value that is needed twice in one layout is brought there
 once. A split contraction has a result `{U:X}`, and the reshard after it says where the sum goes.
+
+What loops carry is as propagation found it (carry_layouts.py may change that later). What one loop
+stacks for another one alone, as values for its gradient, stays as its body made it.
 """
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Sequence, Set
 
 from ...ir.attributes import RECOMPUTES, LayoutConstraints
 from ...ir.ops.communication.sharding import reshard_p
@@ -24,11 +29,14 @@ from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
 from ..propagation.resolved_types import name_of_form, reshard_equation, typed
 from ..reasons import shown_reasons
-from ..regions import has_region, region_of, with_programs
+from ..regions import Region, has_region, region_of, with_programs
 from .folding import fold_reshards
 from .loop_values import carried_of, constants_of
 from .open_reasons import Form, OpenReasons, PendingReason, Produced
 from .reason_kinds import PlannedEquation
+
+_ALL_FIXED = LayoutConstraints(None, {})
+_NONE: Set = frozenset()
 
 
 def insert_reshards(program: Program, prices: Prices, draft: bool = False) -> Program:
@@ -47,13 +55,11 @@ def resharded(program: Program, prices: Prices, search: type[LookaheadSearch],
     return _resharded(program, layouts_for(program, prices), constraints, {}, dict, search, draft)
 
 
-_ALL_FIXED = LayoutConstraints(None, {})
-
-
 def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstraints,
                repeats: dict[Var, int], loop_trips: LoopTrips,
-               search_of: type[LookaheadSearch], draft: bool) -> Program:
-    """repeats, loop_trips: as of `LookaheadSearch`."""
+               search_of: type[LookaheadSearch], draft: bool, free: Set[int] = _NONE
+               ) -> Program:
+    """repeats, loop_trips, free: as of `LookaheadSearch`."""
     with phase("choose", len(program.eqns)):
         members = DecisionBuilder(layouts, constraints.fixed).of(program.eqns)
         for parts in members:
@@ -61,7 +67,7 @@ def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstr
                 break
         else:
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
-        search = search_of(layouts, program, members, repeats, loop_trips)
+        search = search_of(layouts, program, members, repeats, loop_trips, free)
         plan = search.run()
     return _Chooser(program, constraints, search, draft).run(plan)
 
@@ -87,6 +93,7 @@ class _Chooser:
         self.reasons = OpenReasons(program, constraints, search)
         self.repeats_work = search.repeats_work     # by the planner, here or in nested programs
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
+        self.stacks: Set[Atom] | None = None        # that need not be as typed, once asked for
 
     def run(self, plan: Sequence[Strategy | StrategySpec | Decision | None]) -> Program:
         """plan: as of `LookaheadSearch.run`."""
@@ -114,7 +121,8 @@ class _Chooser:
             else:
                 self.holding(eqn)
             part += 1 if members.__class__ is Decision else len(members)    # type: ignore[arg-type]
-        outvars = [self.as_typed(atom, UNKNOWN, "") for atom in program.outvars]
+        outvars = [self.left(atom) if k in self.search.free else self.as_typed(atom, UNKNOWN, "")
+                   for k, atom in enumerate(program.outvars)]
         if self.reasons.open and not self.draft:
             self.reasons.explain(eqns, outvars, self.source)
         if self.loose and not self.search.types_stay:
@@ -124,11 +132,12 @@ class _Chooser:
             made.memo[RECOMPUTES] = True
         return made
 
-    def nested(self, program: Program, repeats: dict[Var, int], loop_trips: LoopTrips) -> Program:
+    def nested(self, program: Program, repeats: dict[Var, int], loop_trips: LoopTrips,
+               free: Set[int] = _NONE) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(
             program, self.layouts.prices)
         made = _resharded(program, layouts, self.constraints, repeats, loop_trips,
-                          type(self.search), self.draft)
+                          type(self.search), self.draft, free)
         self.repeats_work = self.repeats_work or RECOMPUTES in made.memo
         return made
 
@@ -182,6 +191,14 @@ class _Chooser:
         if isinstance(atom, Literal) or (atom not in self.env and atom not in self.held):
             return atom
         return self.bring(atom, form(atom.aval), location, reason)
+
+    def left(self, atom: Atom) -> Atom:
+        """A result in the layout in which it is there, where its blocks are smaller in that one."""
+        if atom in self.env and form(atom.aval) not in self.forms(atom):
+            found = self.env[atom]
+            if not found.aval.sharding.spec.unreduced and _size(found.aval) < _size(atom.aval):
+                return found
+        return self.as_typed(atom, UNKNOWN, "")
 
     # -- equations -------------------------------------------------------------------------------
 
@@ -267,17 +284,77 @@ class _Chooser:
                                       result.name)
 
     def holding(self, eqn: Equation) -> None:
-        """An equation with programs in it: operands and results are as the types say."""
+        """An equation with programs in it: operands and results are as the types say, but for
+        what loops stack for other loops.
+        """
         reason = f"`{eqn.op.name}` keeps this value in one layout"
-        operands = [self.as_typed(a, eqn.location, reason) for a in eqn.invars]
+        stacks, free = self.stacks, _NONE
+        if stacks is None:
+            stacks = self.stacks = _stacks(self.program, self.search)
+        operands = [self.env[a] if a in stacks and a in self.env else
+                    self.as_typed(a, eqn.location, reason) for a in eqn.invars]
+        results = list(eqn.outvars)
         programs: dict[tuple[str, int], Program] = {}
         if has_region(eqn):
             region = region_of(eqn)
             repeats = constants_of(region, eqn, self.repeats)
+            if stacks and eqn.op.name == "scan":
+                free = {k for k, v in enumerate(results) if v in stacks}
+                region = region_of(_with_slices(eqn, region, operands))
             programs = {(name, place): self.nested(
-                p, repeats, functools.partial(carried_of, region, eqn, n))
+                p, repeats, functools.partial(carried_of, region, eqn, n), free)
                 for n, (name, place, p) in enumerate(region.programs)}
+            for k in free:
+                made, stack = programs["jaxpr", -1].outvars[k].aval, results[k]
+                if made.entries != stack.aval.entries[1:]:
+                    results[k] = self.env[stack] = Var(
+                        self.laid_out(stack.aval, ((), *made.entries), frozenset()), stack.name)
         else:
             programs = {(name, -1): self.nested(eqn.params[name], {}, dict)
                         for name in eqn.op.subprograms}
-        self.eqns.append(eqn.replace(invars=operands, params=with_programs(eqn.params, programs)))
+        self.eqns.append(eqn.replace(invars=operands, outvars=results,
+                                     params=with_programs(eqn.params, programs)))
+
+
+def _stacks(program: Program, search: LookaheadSearch) -> Set[Atom]:
+    """What loops of a program stack that another one takes slices of, and nobody else reads."""
+    loops = [eqn for eqn in program.eqns if eqn.op.name == "scan"]
+    if len(loops) < 2 or search.types_stay:
+        return _NONE
+    made, sliced = set[Atom](), set[Atom]()
+    for eqn in loops:
+        for slot in region_of(eqn).slots:
+            if slot.stacked and slot.result < 0:
+                sliced.add(eqn.invars[slot.operand])
+            elif slot.stacked:
+                stack = eqn.outvars[slot.result]
+                if not stack.aval.entries[0] and not stack.aval.sharding.spec.unreduced:
+                    made.add(stack)
+    read = Counter(program.outvars)
+    for eqn in program.eqns:
+        read.update(eqn.invars)
+    return {v for v in made & sliced if read[v] == 1}
+
+
+def _size(aval: ArrayType) -> int:
+    return math.prod(aval.local_shape())
+
+
+def _with_slices(eqn: Equation, region: Region, operands: Sequence[Atom]) -> Equation:
+    """A scan whose body takes slices that are laid out as the stacks are."""
+    body: Program = eqn.params["jaxpr"]
+    new: dict[Atom, Var] = {}
+    for slot in region.slots:
+        if slot.stacked and slot.operand >= 0:
+            old, entries = body.invars[slot.operand], operands[slot.operand].aval.entries[1:]
+            if old.aval.entries != entries:
+                new[old] = Var(typed(old.aval, old.aval.mesh, entries), old.name)
+    if not new:
+        return eqn
+
+    def renamed(atoms: Sequence[Atom]) -> list:
+        return [new.get(a, a) for a in atoms]
+    return eqn.replace(params={**eqn.params, "jaxpr": body.replace(
+        invars=renamed(body.invars), outvars=renamed(body.outvars),
+        eqns=[e.with_operands(renamed(e.invars), e.outvars)
+              if not new.keys().isdisjoint(e.invars) else e for e in body.eqns])})

@@ -8,6 +8,8 @@ import pytest
 import shardtrace as st
 from shardtrace import config, lax
 from shardtrace import numpy as jnp
+from shardtrace.driver.execution.programs import further
+from shardtrace.ir.text.parse import parse_program
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -63,6 +65,68 @@ def test_places_go_with_the_greatest_values():
     values, places = st.jit(best)(arg)
     np.testing.assert_array_equal(np.asarray(places), np.argsort(-a, 1)[:, :4])
     np.testing.assert_array_equal(np.asarray(values), -np.sort(-a, 1)[:, :4])
+
+
+def test_the_greatest_value_and_its_place_are_gathered_together():
+    a = np.random.default_rng(0).normal(size=(16, 64)).astype(np.float32)
+    arg = placed(a, None, "x")
+    assert exchanges(lambda a: jnp.argmax(a, 1), arg) == [("all-gather", 2 * 16 * 4 * 7)]
+    np.testing.assert_array_equal(st.jit(lambda a: jnp.argmax(a, 1))(arg), a.argmax(1))
+
+
+def test_gathers_of_parameters_go_together_whatever_is_summed_between_their_readers():
+    mesh = st.make_mesh((2, 4), ("x", "y"))
+    rng = np.random.default_rng(0)
+
+    def layers(h, ws, brought=lambda w, *spec: w):
+        for a, b in ws:
+            h = jnp.tanh(h @ brought(a, None, "y")) @ brought(b, "y")
+        return h
+
+    def brought(w, *spec):
+        return lax.with_sharding_constraint(w, NamedSharding(mesh, P(*spec)))
+    specs = (P("x", "y"), P("y", "x")), (P("x", "y"), P("y", "x"))
+    ws = st.tree.map(lambda spec: st.device_put(
+        rng.normal(size=(16, 16)).astype(np.float32), NamedSharding(mesh, spec)), specs,
+        is_leaf=lambda x: isinstance(x, P))
+    h = st.device_put(rng.normal(size=(512, 16)).astype(np.float32), NamedSharding(mesh, P("x")))
+    found = exchanges(lambda h, ws: layers(h, ws, brought), h, ws)
+    assert [kind for kind, _ in found] == ["all-gather", "all-reduce", "all-reduce"], found
+    want = layers(np.asarray(h), [tuple(map(np.asarray, pair)) for pair in ws])
+    got = st.jit(layers, static_argnums=2)(h, ws, brought)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_no_gather_goes_where_it_waits_for_what_waits_for_it():
+    """The second one waits for the sum, which waits for the first one."""
+    mesh = st.make_mesh((8,), ("x",))
+
+    def f(a, w):
+        first = lax.with_sharding_constraint(a, NamedSharding(mesh, P()))
+        total = (first @ w).sum(0)
+        again = lax.with_sharding_constraint(total * w, NamedSharding(mesh, P()))
+        return first.sum() + again.sum() + total
+    rng = np.random.default_rng(0)
+    a, w = (rng.normal(size=(8, 8)).astype(np.float32) for _ in range(2))
+    args = placed(a, "x"), placed(w, "x")
+    want = a.sum() + ((a @ w).sum(0) * w).sum() + (a @ w).sum(0)
+    np.testing.assert_allclose(st.jit(f)(*args), want, rtol=1e-4)
+
+
+def test_the_plan_of_xla_is_combined_by_what_it_is_judged_by():
+    def masked(a):
+        return jnp.tril(a @ a.T) @ a
+    a = np.random.default_rng(0).normal(size=(256, 64)).astype(np.float32)
+    arg = placed(a, "x")
+    compiled = st.jit(masked, out_shardings=arg.sharding).lower(arg).compile()
+    assert "objective xla_for_time" in str(compiled.stages["local"])
+    assert [r.kind for r in compiled.collectives()] == ["all-gather"]
+    again = list(further(parse_program(str(compiled.stages["local"]))).values())[-1]
+    assert str(again) == str(compiled.stages["optimized"])
+    found = st.jit(masked, out_shardings=arg.sharding)(arg)
+    np.testing.assert_allclose(found, np.tril(a @ a.T) @ a, rtol=1e-3, atol=1e-3)
+    with config.override(shardtrace_objective="xla"):
+        assert len(exchanges(masked, arg)) == 2
 
 
 def test_permutes_of_two_dtypes_are_one_exchange_and_sums_are_not():

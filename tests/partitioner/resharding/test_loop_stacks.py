@@ -1,0 +1,90 @@
+"""What one loop stacks for another one stays in the layout in which it was made.
+
+A scan over layers stacks what its gradient reads. A sum that ends in rows of their own (sequence
+parallelism) makes these rows split; to gather them for the stack would cost an exchange per value
+and layer, and hold them whole for all layers.
+"""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.ir.settings.context import config
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+WEIGHTS = P(None, None, "y"), P(None, "y")
+
+
+@pytest.fixture
+def mesh():
+    return st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+
+
+def norm(x):
+    return (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def layer(x, w):
+    return norm(x + jnp.tanh(norm(x) @ w[0]) @ w[1]), None
+
+
+def loss(weights, x):
+    return (lax.scan(layer, x, weights)[0] ** 3).mean()
+
+
+def arguments(mesh, layers, rows, width):
+    """Shapes of the weights of a column and a row parallel product, and of rows over x."""
+    shapes = ((layers, width, 8 * width), (layers, 8 * width, width)), (rows, 64, width)
+    specs = WEIGHTS, P("x")
+    return st.tree.map(lambda shape, spec: st.ShapeDtypeStruct(
+        shape, "float32", sharding=NamedSharding(mesh, spec)), shapes, specs,
+        is_leaf=lambda x: isinstance(x[0], int))
+
+
+def test_rows_are_split_between_the_products_of_a_layer_and_its_gradient(mesh) -> None:
+    with config.override(shardtrace_objective="time"):
+        compiled = st.jit(st.grad(loss)).lower(*arguments(mesh, 3, 256, 2048)).compile()
+    rows = 256 // 2 * 64 * 2048 * 4                         # bytes of what is whole over y
+    moved = [(r.kind, r.received_bytes, r.count) for r in compiled.collectives()
+             if r.mesh_axes == ("y",)]
+    one = rows * 3 // 4
+    assert sorted(moved) == sorted([
+        ("all-gather", one, 3), ("reduce-scatter", one, 3), ("all-gather", one, 1),
+        ("all-gather", one, 3), ("reduce-scatter", one, 3)])
+    # What is stacked whole is what the gathers in front of the products gave.
+    stacked = [v.aval.shape for eqn in compiled.stages["local"].eqns if eqn.op.name == "scan"
+               for v in eqn.outvars if v.aval.shape[-1:] == (2048,)]
+    assert stacked.count((3, 128, 64, 2048)) == 1, stacked
+
+
+@pytest.mark.parametrize("objective", ["memory", "time", "bytes"])
+def test_gradients_are_those_of_one_device(objective, mesh) -> None:
+    shapes = arguments(mesh, 3, 4, 16)
+    rng = np.random.default_rng(0)
+    values = st.tree.map(lambda s: rng.normal(size=s.shape).astype(np.float32), shapes)
+    placed = st.tree.map(lambda v, s: st.device_put(v, s.sharding), values, shapes)
+    want = st.grad(loss)(*values)
+    for executor in ("simulated", "per_device"):
+        with config.override(shardtrace_executor=executor, shardtrace_objective=objective):
+            got = st.jit(st.grad(loss))(*placed)
+        for a, b in zip(st.tree.leaves(got), st.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+
+
+def test_what_others_read_too_is_as_typed(mesh) -> None:
+    """Here the second loop, and the result of the program."""
+    def both(weights, x):
+        def kept(x, w):
+            y, _ = layer(x, w)
+            return y, y
+        last, every = lax.scan(kept, x, weights)
+        again, _ = lax.scan(lambda c, y: (c + y, None), last, every)
+        return again, every
+    compiled = st.jit(both).lower(*arguments(mesh, 3, 256, 2048)).compile()
+    loop = next(e for e in compiled.stages["resharded"].eqns if e.op.name == "scan")
+    was = next(e for e in compiled.stages["resolved"].eqns if e.op.name == "scan")
+    assert [v.aval for v in loop.outvars] == [v.aval for v in was.outvars]
