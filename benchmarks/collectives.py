@@ -4,6 +4,7 @@
     python benchmarks/collectives.py --jax PYTHON    # and XLA's partitioner itself, by that Python
     python benchmarks/collectives.py -k embedding    # some programs
     python benchmarks/collectives.py --hardware h100 --objective bytes
+    python benchmarks/collectives.py --gpu           # beside XLA's compiler of GPUs
 
 Nothing is run: programs are compiled from shapes. Columns: bytes received per device of ours, of
 XLA and of the best plan known; the others as parts of XLA's: operations, memory at the peak, that
@@ -13,7 +14,8 @@ What XLA exchanges and computes comes from the text of its optimised per-device 
 and both times from the same cost model, exchanges and computation one after the other. XLA computes
 its products, and all else as our program does, or, of a plan with other exchanges, less by as much
 as it has fewer operations there; its own reads and writes are those of the compiler of CPUs, which
-fuses otherwise.
+fuses otherwise. The compiler of GPUs (`--gpu`) goes further: it adds before it sums, and combines
+exchanges of all kinds. Of it exchanges and memory are taken, which one GPU suffices to record.
 """
 from __future__ import annotations
 
@@ -35,6 +37,7 @@ from hlo import DEVICES, Exchange, xla_program
 from partition_programs import CASES, Case
 
 RECORDED = pathlib.Path(__file__).parent.parent / "tests" / "golden" / "partition_programs.json"
+RECORDED_ON_GPU = RECORDED.with_name("partition_programs_gpu.json")
 HARDWARE = ("v5p", "h100")
 SAME = 1.005                    # what differs by less is the same
 REPEATED = 0.75                 # XLA's share of operations, from which down ours are repeated
@@ -186,11 +189,14 @@ def own_bytes(compiled: Any) -> tuple[int, list[str]]:
         f"{r.count} x {r.kind}[{r.received_bytes}]/{r.group_size}" for r in records]
 
 
-def recorded_by(python: str, part: str) -> dict[str, Any]:
-    """XLA's plans of the cases whose names have `part`, made now by that Python."""
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu",
-                   "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
-    run = subprocess.run([python, __file__, "--only-jax", "-k", part],
+def recorded_by(python: str, part: str, gpu: bool = False) -> dict[str, Any]:
+    """XLA's plans of the cases whose names have `part`, made now by that Python. gpu: by the
+    compiler of GPUs, for one that is there and seven like it.
+    """
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if gpu else {
+        **os.environ, "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
+    run = subprocess.run([python, __file__, "--only-jax", "-k", part, *["--gpu"] * gpu],
                          capture_output=True, text=True, env=environment, check=True)
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -228,6 +234,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jax", metavar="PYTHON", nargs="?", const=sys.executable,
                         help="measure XLA's partitioner anew, by this Python")
+    parser.add_argument("--gpu", action="store_true",
+                        help="beside XLA for GPUs; with --jax this needs one")
     parser.add_argument("-k", default="", help="only programs whose name has this")
     parser.add_argument("-v", action="store_true", help="show the exchanges")
     parser.add_argument("--hardware", default=",".join(HARDWARE), help="for whose time (default "
@@ -237,10 +245,19 @@ def main() -> None:
     options = parser.parse_args()
     cases = [case for case in CASES if options.k in case.name]
     if options.only_jax:
+        if options.gpu:
+            importlib.import_module("jax").config.update("jax_mock_gpu_topology", f"1x{DEVICES}x1")
         print(json.dumps({case.name: xla_record(case) for case in cases}))
         return
-    recorded = recorded_by(options.jax, options.k) if options.jax \
-        else json.loads(RECORDED.read_text())
+    recorded = json.loads(RECORDED.read_text())
+    if options.jax and not options.gpu:
+        recorded = recorded_by(options.jax, options.k)
+    elif options.gpu:
+        found = (recorded_by(options.jax, options.k, True) if options.jax
+                 else json.loads(RECORDED_ON_GPU.read_text()))
+        recorded = {name: {**recorded[name], "exchanges": made["exchanges"], "peak": made["peak"]}
+                    for name, made in found.items()}
+        cases = [case for case in cases if case.name in recorded]
     importlib.import_module("shardtrace").config.update("shardtrace_objective", options.objective)
     devices = options.hardware.split(",")
     print(f"{'program':42} {'bytes':>10} {'XLA':>10} {'best':>10} {'FLOPs':>6} {'peak':>5} "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -121,8 +121,15 @@ def xla_program(text: str, mesh: dict[str, int]) -> Found:
                 bool(match[1]), match[2], match[3], match[4].removesuffix("-start"),
                 re.findall(r"%([\w.\-]+)", match[5]), line))
     found = Found()
-    _walk(bodies, entry, mesh, found, 1)
+    _walk({name: _synchronous(lines) for name, lines in bodies.items()}, entry, mesh, found, 1)
     return found
+
+
+def _synchronous(lines: list[_Instruction]) -> list[_Instruction]:
+    """Exchanges that begin and end apart, with the result and the name of their end."""
+    ends = {i.operands[0]: i for i in lines if i.kind.endswith("-done") and i.operands}
+    return [replace(i, name=ends[i.name].name, result=ends[i.name].result)
+            if i.name in ends else i for i in lines]
 
 
 def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int], found: Found,
@@ -136,7 +143,8 @@ def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int]
             if body:
                 _walk(bodies, body[1], mesh, found, times * (int(trips[1]) if trips else 1))
         elif i.kind in ("call", "conditional"):
-            inside = r"(?:to_apply|calls|branch_computations)=\{?%?([\w.\-]+)"
+            inside = r"(?:to_apply|calls|branch_computations|(?:true|false)_computation)" \
+                r"=\{?%?([\w.\-]+)"
             for inner in re.findall(inside, i.text):
                 _walk(bodies, inner, mesh, found, times)
         elif i.kind in _OPS:

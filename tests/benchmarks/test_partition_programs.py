@@ -54,6 +54,20 @@ def test_what_is_above_the_bars_where_time_counts(
     golden("partition_bars/time.txt", "".join(lines))
 
 
+def test_what_takes_longer_than_by_xla_for_gpus(golden: Callable[[str, str], None]) -> None:
+    """Recorded by `collectives.py --only-jax --gpu` with JAX 0.11.2 beside one H200; exchanges and
+    memory at the peak are kept.
+    """
+    recorded = json.loads((GOLDEN / "partition_programs_gpu.json").read_text())
+    assert set(recorded) <= set(CASES)
+    lines = []
+    for name, found in recorded.items():
+        own, xla = collectives.plans(CASES[name], {**RECORDED[name], **found}, "h100")
+        if "time" in collectives.above(own, xla):
+            lines.append(f"{name}: {own.seconds / xla.seconds:.2f}\n")
+    golden("partition_bars/gpu.txt", "".join(lines))
+
+
 def test_what_moves_more_than_by_xla_where_bytes_count(
         golden: Callable[[str, str], None]) -> None:
     lines = []
