@@ -65,8 +65,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "autoshard": (".planning.autoshard", "autoshard"),
     "auto_axes": (".tracer.shardings.sharding_functions", "auto_axes"),
     "block_until_ready": (".runtime.arrays.transfer", "block_until_ready"),
-    "checkpoint": (".tracer.autodiff.checkpoint", "checkpoint"),
-    "checkpoint_policies": (".tracer.autodiff.checkpoint", "checkpoint_policies"),
+    "checkpoint": (".tracer.autodiff.rematerialization.checkpoint", "checkpoint"),
+    "checkpoint_policies": (".tracer.autodiff.rematerialization.checkpoint", "checkpoint_policies"),
     "config": (".ir.settings.context", "config"),
     "clear_caches": (".driver.caches", "clear_caches"),
     "copy_to_host_async": (".runtime.arrays.transfer", "copy_to_host_async"),
@@ -118,7 +118,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "process_indices": (".runtime.devices", "process_indices"),
     "programs_equal": (".ir.fingerprint", "programs_equal"),
     "pure_callback": (".tracer.host.callbacks", "pure_callback"),
-    "remat": (".tracer.autodiff.checkpoint", "checkpoint"),
+    "remat": (".tracer.autodiff.rematerialization.checkpoint", "checkpoint"),
     "reshard": (".tracer.shardings.sharding_functions", "reshard"),
     "set_mesh": (".tracer.shardings.mesh_context", "set_mesh"),
     "shard_map": (".tracer.shard_map.shard_map", "shard_map"),
@@ -218,8 +218,6 @@ if TYPE_CHECKING:
     from .runtime.devices import devices as devices
     from .runtime.devices import local_device_count as local_device_count
     from .runtime.devices import make_mesh as make_mesh
-    from .tracer.autodiff.checkpoint import checkpoint as checkpoint
-    from .tracer.autodiff.checkpoint import checkpoint_policies as checkpoint_policies
     from .tracer.autodiff.custom.closures import closure_convert as closure_convert
     from .tracer.autodiff.custom.closures import custom_gradient as custom_gradient
     from .tracer.autodiff.custom.custom_jvp import custom_jvp as custom_jvp
@@ -230,6 +228,10 @@ if TYPE_CHECKING:
     from .tracer.autodiff.grad import linearize as linearize
     from .tracer.autodiff.grad import value_and_grad as value_and_grad
     from .tracer.autodiff.grad import vjp as vjp
+    from .tracer.autodiff.rematerialization.checkpoint import checkpoint as checkpoint
+    from .tracer.autodiff.rematerialization.checkpoint import (
+        checkpoint_policies as checkpoint_policies,
+    )
     from .tracer.batching.vmap import vmap as vmap
     from .tracer.jacobian import hessian as hessian
     from .tracer.jacobian import jacfwd as jacfwd

@@ -18,11 +18,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from ..driver.execution import progress_bars
+from ..driver import progress_bars
 from ..ir.diagnostics.diagnostic import visible
 from ..ir.settings.context import config
 from ..ir.settings.phases import profile_phases
-from ..ir.text.prose import wrapped
+from ..ir.source.prose import wrapped
 from .output import Output
 from .parser import make_parser
 from .problems import FAILED, FINDING, INTERRUPTED, USAGE, Problem

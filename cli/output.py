@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics.diagnostic import visible
+from ..ir.source.prose import wrapped
 from ..ir.support.lazy import lazy_import
-from ..ir.text.prose import wrapped
 
 _console = lazy_import("rich.console")
 _markdown = lazy_import("rich.markdown")

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..ir.source.prose import wrapped
 from ..ir.support.environment import OBJECTIVES
 from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import close_match
-from ..ir.text.prose import wrapped
 from ..partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
 from ..report.advice.suggestions import SECONDS
 from .arguments import add_arguments, amount, count, positive
@@ -24,11 +24,9 @@ from .commands import (
     diff,
     explain,
     fmt,
-    freedom,
     freeze,
     help,
     hlo,
-    lsp,
     programs,
     propagate,
     reduce,
@@ -94,7 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
                costs=True)
     _explained(sub)
     sub.set_defaults(html=None)
-    sub = verb("lsp", lsp.lsp, "Serve an editor: types, collectives, errors and fixes beside the "
+    sub = verb("lsp", watch.lsp, "Serve an editor: types, collectives, errors and fixes beside the "
                "lines (Language Server Protocol).", target=False)
     sub.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     sub.add_argument("--stdio", action="store_true", help=argparse.SUPPRESS)
@@ -140,7 +138,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("propagate", propagate.propagate, "What each step of propagation decided, from "
                "where, and what disagreed in the end.", plans=True)
     propagate.add_options(sub)
-    sub = verb("freedom", freedom.freedom, "Which dimensions can be split together, who decided "
+    sub = verb("freedom", explain.freedom, "Which dimensions can be split together, who decided "
                "them, and what it is worth to split them over an axis.", costs=True)
     sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
                      help="try splits for about S seconds, counted in equations "

@@ -20,9 +20,9 @@ from ..driver.analysis.freeze import Thawed
 from ..driver.execution.call_capture import unwatched
 from ..driver.execution.programs import further
 from ..driver.jit.stages import Compiled, Lowered, Traced
-from ..ir.attributes import Requests
 from ..ir.diagnostics.errors import ShardtraceError
 from ..ir.dtypes import short_name
+from ..ir.passes import Requests
 from ..ir.program import Level, Program
 from ..ir.settings.context import STATE
 from ..ir.support.scopes import override

@@ -19,8 +19,9 @@ with collector_paused():             # what modules are made of stays
     from ..ir.values.shape_struct import ShapeDtypeStruct
     from ..tracer.advice import advisers
     from ..tracer.arrays import array_methods
+    from . import progress_bars
     from .analysis import fix_prices
-    from .execution import eager, progress_bars
+    from .execution import eager
     from .jit.jit import eval_shape, jit, make_jaxpr
     from .jit.stages import EXPLAINERS, Compiled, Lowered, Traced
 

@@ -3,10 +3,10 @@
     types, spec          the type of a value: dtype, shape, and how it is split over mesh axes
     op, facts            what an op declares; op_instance, signature: an op as an equation has it
     program, verify      equations, the four levels of programs, and the check of their promises
-    attributes, passes   what passes tell each other; how they are declared and run
-    padded, manual_state dimensions that a mesh does not divide; values inside of shard_map
+    passes               how passes are declared and run; what they tell each other
+    padded               dimensions that a mesh does not divide
     api_boundary         what every public function does about errors
-    meshes/              meshes, their axes, devices and processes
+    meshes/              meshes, their axes, devices and processes; values inside of shard_map
     rules/               factor rules: which dimensions of an op go together
     shardings/           the forms in which a sharding is given
     dtypes/              dtypes and promotion

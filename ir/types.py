@@ -23,7 +23,7 @@ import numpy as np
 from .diagnostics.diagnostic import fail
 from .diagnostics.errors import IndivisibleError
 from .dtypes import ExtendedDType, long_name, short_name, tangent_dtype
-from .manual_state import NOT_MANUAL, ManualState, set_text
+from .meshes.manual_state import NOT_MANUAL, ManualState, set_text
 from .meshes.memory import DEVICE, MemorySpace
 from .meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from .rules.factor_axes import axis_set
@@ -32,7 +32,6 @@ from .shardings.sharding import NamedSharding
 from .spec import PartitionSpec, parse_axis
 from .support.interning import InternTable
 
-_EMPTY: frozenset[str] = frozenset()
 Shape = tuple[int, ...]
 Entries = tuple[tuple[str, ...], ...]
 

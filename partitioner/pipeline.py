@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..ir.attributes import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Requests
 from ..ir.diagnostics.errors import VerificationError
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.retiling import merged_axes
+from ..ir.passes import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Requests
 from ..ir.program import Program
 from ..ir.settings.context import config
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries

@@ -21,12 +21,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ..ir.attributes import DONATED, OBJECTIVE, RECOMPUTES
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.fingerprint import programs_equal
 from ..ir.ops.communication.collective_kinds import each_collective
-from ..ir.passes import Pass
+from ..ir.passes import DONATED, OBJECTIVE, RECOMPUTES, Pass
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple

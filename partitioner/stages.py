@@ -8,10 +8,18 @@ import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..ir.attributes import DONATED, NEXT_PASS, OBJECTIVE, RECOMPUTES, SKIPPED_PASSES, Requests
 from ..ir.diagnostics.diagnostic import clipped
 from ..ir.diagnostics.errors import ShardtraceError, VerificationError
-from ..ir.passes import Pass, run_passes
+from ..ir.passes import (
+    DONATED,
+    NEXT_PASS,
+    OBJECTIVE,
+    RECOMPUTES,
+    SKIPPED_PASSES,
+    Pass,
+    Requests,
+    run_passes,
+)
 from ..ir.program import Level, Program
 from ..ir.settings.context import STATE, config
 from ..ir.settings.phases import in_phase

@@ -12,10 +12,10 @@ from ..driver.analysis.explain import explain, explain_program
 from ..driver.jit.jit import jit
 from ..driver.jit.jitted import Jitted
 from ..driver.jit.stages import Traced
-from ..ir.attributes import DONATED, Requests
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.meshes.mesh import AbstractMesh, Mesh
+from ..ir.passes import DONATED, Requests
 from ..ir.program import Program
 from ..ir.settings.context import config
 from ..ir.shardings.sharding import NamedSharding

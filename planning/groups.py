@@ -12,7 +12,7 @@ arguments join no group that is larger than they are.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from ..ir.program import Equation, Program, Var
 from ..ir.rules.factor import PASS, REDUCE
@@ -208,3 +208,39 @@ def _pairs(info: RuleInfo, one: int, other: int) -> list[tuple[int, int]]:
     """Dimensions of two tensors of a simple rule that have the same factor."""
     at = {f: d for f, d, _ in info.places[one]}
     return [(at[f], d) for f, d, _ in info.places[other] if f in at]
+
+
+# -- groups that are alike, such as those of equal layers written one after the other --------------
+# Alike are groups of equal sizes that stand alike in equal equations, whose other groups stand
+# alike in turn, for a few rounds (colour refinement, after Weisfeiler and Lehman). They are laid
+# out alike: a block that repeats is solved once, and where one block hands values to the next, it
+# takes them as it was handed its own. Rounds are few, so that a layer does not differ by how far
+# it is from the ends of the program.
+
+ROUNDS = 2
+
+
+def alike(groups: Groups, mark: Callable[[Group], Hashable]) -> dict[Group, int]:
+    """Per group a number, the same for those that are alike; in the order of first appearance.
+
+    mark: what tells groups apart besides.
+    """
+    every = list(dict.fromkeys(groups.of.values()))
+    colours = _numbered({g: (g.sizes, g.closed, g.holds_argument, mark(g)) for g in every})
+    for _ in range(ROUNDS):
+        around: dict[Group, dict[Hashable, None]] = {g: {} for g in every}
+        for use in groups.between:
+            atoms = (*use.equation.invars, *use.equation.outvars)
+            places = tuple([(colours[groups.of[a]], groups.dims[a]) if isinstance(a, Var) else None
+                            for a in atoms])
+            node = (use.equation.instance.identity, use.equation.types, use.runs, places)
+            for t, a in enumerate(atoms):
+                if isinstance(a, Var):
+                    around[groups.of[a]][t, groups.dims[a], node] = None
+        colours = _numbered({g: (colours[g], frozenset(around[g])) for g in every})
+    return colours
+
+
+def _numbered(found: dict[Group, Hashable]) -> dict[Group, int]:
+    numbers: dict[Hashable, int] = {}
+    return {g: numbers.setdefault(key, len(numbers)) for g, key in found.items()}

@@ -33,8 +33,7 @@ from ..partitioner.cost.kernels import moved_bytes
 from ..partitioner.cost.prices import Objective, exchanges_of
 from ..partitioner.factors import RuleInfo
 from ..partitioner.redistribution.redistribute import plan
-from .groups import Group, Groups, Use
-from .repeats import alike
+from .groups import Group, Groups, Use, alike
 
 MOST = 64                  # layouts of a group
 EVEN = 1e-4                # of the price of reading it counts what is stored of an argument
@@ -59,7 +58,7 @@ class Node(NamedTuple):
 
 
 class Model:
-    """The tables. groups: one of each that are alike (repeats.py), `number` has the place of any;
+    """The tables. groups: one of each that are alike (`alike`), `number` has the place of any;
     below, "group" is one of these. layouts: per group those that it may take; costs: per
     group, of each. allowed: says of a group and a layout whether it may be taken.
     """

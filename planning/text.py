@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.shardings.sharding import NamedSharding
+from ..ir.source.prose import plain_table, wrapped
 from ..ir.source.wording import duration
 from ..ir.spec import PartitionSpec
-from ..ir.text.prose import plain_table, wrapped
 from ..partitioner.cost.figures import Figures
 from ..report.advice.changes import Constrain, pattern_of, row_of
 from ..report.words import quantity, spec_text

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir.diagnostics.diagnostic import visible
+from ..ir.source.prose import wrapped
 from ..ir.source.wording import duration
 from ..ir.support.html import escaped, grid, listed, page
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
-from ..ir.text.prose import wrapped
 from ..partitioner.collectives import CollectiveRecord
 from .advice.changes import Argument, pattern_of, rows
 from .advice.suggestion import Suggestion

@@ -18,16 +18,10 @@ from ..ir.spec import axis_factor, format_sub_axis, parse_axis
 from ..ir.support.caches import cached, tables
 
 
-class _Owner:
+@cached(256)
+def _owner(sizes: tuple[tuple[str, int], ...]) -> object:
     """Stands for atoms and their sizes; hashed by identity."""
-
-    __slots__ = ("key",)
-
-    def __init__(self, key: tuple[tuple[str, int], ...]) -> None:
-        self.key = key
-
-
-_owner = cached(256)(_Owner)
+    return object()
 
 
 _BORDERS = tables("runtime.axes.MeshAtoms.borders",
@@ -38,13 +32,13 @@ _GROUPS = tables("runtime.axes.MeshAtoms.groups", "axes of the collectives on a 
 class MeshAtoms:
     """The atoms of a mesh for the axis names that a program uses.
 
-    order: all atoms, in mesh order, major first. size: atom to its number of devices. key: both,
-    as something to hash. owner: one object for equal keys, whose tables decisions are kept in.
-    borders: what the planner knows of arguments, results and literals, by their types. groups: the
-    atoms along which collectives exchange, by their uses.
+    order: all atoms, in mesh order, major first. size: atom to its number of devices. owner: one
+    object for equal ones, whose tables decisions are kept in. borders: what the planner knows of
+    arguments, results and literals, by their types. groups: the atoms along which collectives
+    exchange, by their uses.
     """
 
-    __slots__ = ("_of", "_place", "borders", "groups", "key", "mesh", "order", "owner", "size")
+    __slots__ = ("_of", "_place", "borders", "groups", "mesh", "order", "owner", "size")
 
     def __init__(self, mesh: BaseMesh, used: Iterable[str] = ()) -> None:
         self.mesh = mesh
@@ -63,8 +57,7 @@ class MeshAtoms:
             self.size.update(zip(names, (k for _, k in parts), strict=True))
             self._of[base] = tuple(names)
         self.order = tuple(self.size)
-        self.key = tuple(self.size.items())
-        self.owner = _owner(self.key)
+        self.owner = _owner(tuple(self.size.items()))
         self.borders: dict[Any, Any] = _BORDERS()
         self.groups: dict[OpInstance, tuple[tuple[str, ...], frozenset[str]]] = _GROUPS()
         self._place = {a: i for i, a in enumerate(self.order)}

@@ -1,4 +1,4 @@
-"""Calls of host functions. Those of the per-device executor: runtime/per_device/host_calls.py.
+"""Calls of host functions. Those of the per-device executor: runtime/per_device/control.py.
 
 The function is called with arrays on one device, copies that it may keep, outside of whatever trace
 and mesh the thread is in. In a manual region every place along its axes calls with its own blocks,
@@ -148,8 +148,7 @@ class HostCall:
         for i, (value, t) in enumerate(zip(values, wanted, strict=True)):
             have: Any = value.dtype if isinstance(value, Array) else None
             if isinstance(value, ArrayImpl) and have == t.dtype:
-                data = value.storage.data if isinstance(value.storage, Stored) else \
-                    np.asarray(value)
+                data = value.value                  # of random keys, too
             else:
                 data = np.asarray(value)
                 have = canonicalize_dtype(data.dtype, x64_enabled())
@@ -168,12 +167,8 @@ class HostCall:
 def call_now(op: Op, params: Params, operands: Sequence[Any], types: Sequence[ArrayType]) -> None:
     """A debug callback outside of every trace: its exceptions are the caller's."""
     device = local_devices()[0]
-    arrays = []
-    for x, t in zip(operands, types, strict=True):
-        stored = x.storage if isinstance(x, ArrayImpl) else None
-        plain = isinstance(stored, Stored) and not stored.lead
-        data = stored.data if plain else np.asarray(x)  # type: ignore[union-attr]
-        arrays.append(host_array(data, t, device))
+    arrays = [host_array(x.value if isinstance(x, ArrayImpl) else np.asarray(x), t, device)
+              for x, t in zip(operands, types, strict=True)]
     with host_context():
         act(op, params, arrays)
 
@@ -195,9 +190,7 @@ def plan_callback(p: Any, eqn: Equation) -> None:
         slots.append(p.view(x, stack, ((),) * x.aval.ndim))
     types = [v.aval for v in eqn.outvars]
     function = _each_place(HostCall(eqn), places, stacks, p.mask is not None, types, atoms)
-    results = p.plan.call_several(function, slots, len(types), eqn)
-    for var, slot in zip(eqn.outvars, results, strict=True):
-        p.bind(var, Layout(places, ((),) * var.aval.ndim), slot)
+    p.bind_several(eqn, function, slots, [Layout(places, ((),) * t.ndim) for t in types])
 
 
 def _each_place(call: HostCall, places: tuple[str, ...], stacks: Sequence[tuple[str, ...]],

@@ -12,7 +12,7 @@ from ..ir.meshes.mesh import AbstractMesh
 from ..ir.shardings.sharding import tile_index
 from ..ir.spec import axis_factor
 from ..ir.types import ArrayType
-from .axes import MeshAtoms
+from .axes import MeshAtoms, linear_index
 from .storage import Stored, frozen, identical
 
 Buffers = list[Any]        # one array a device, in mesh order; None where it is not at work
@@ -40,8 +40,7 @@ class DeviceBlocks:
         return tuple([slice(i * n, (i + 1) * n) for i, n in zip(tiles, local.shape, strict=True)])
 
     def place(self, axis: str, at: dict[str, int]) -> int:
-        base, _, size, rest = axis_factor(axis, self.mesh.shape)
-        return at[base] // rest % size
+        return linear_index(self.mesh, (axis,), at)
 
     def assemble(self, blocks: Buffers, t: ArrayType, local: ArrayType) -> Stored:
         """The whole value. Axes over which devices differ without sharding it are leading."""
@@ -67,10 +66,9 @@ class DeviceBlocks:
     def differs(self, blocks: Buffers, axis: str) -> bool:
         """Do devices that differ in this coordinate alone hold different blocks?"""
         first: dict[tuple, np.ndarray] = {}
-        base, _, size, rest = axis_factor(axis, self.mesh.shape)
+        base, _, _, rest = axis_factor(axis, self.mesh.shape)
         for at, block in zip(self.coordinates, blocks, strict=True):
-            others = dict(at)
-            others[base] = at[base] - at[base] // rest % size * rest
+            others = {**at, base: at[base] - self.place(axis, at) * rest}
             if not identical(first.setdefault(tuple(others.values()), block), block):
                 return True
         return False

@@ -83,10 +83,6 @@ def split_shape(split: Sequence[Atoms], local: Shape, size: Mapping[str, int]) -
     return tuple(found)
 
 
-def identity(x: Any) -> Any:
-    return x
-
-
 class Reshaped(NamedTuple):
     """Gives an array another shape."""
     shape: Shape

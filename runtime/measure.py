@@ -6,6 +6,7 @@ per-device executor, in which a device sees another's data only through the wire
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,16 +68,9 @@ def measure(compiled: Any, *args: Any, **kwargs: Any) -> list[Measured]:
 
 def measured(run: Any) -> list[Measured]:
     """What the latest run of a per-device program exchanged."""
-    devices = len(run.coordinates)
-    received: dict[int, np.ndarray] = {}
-    runs: dict[int, int] = {}
-    for traffic in run.meter.traffic:
-        key = id(traffic.eqn)
-        before = received.get(key)
-        received[key] = traffic.received if before is None else before + traffic.received
-        runs[key] = runs.get(key, 0) + 1
-    nothing = np.zeros(devices, np.int64)
-    return [Measured(e.kind, received.get(id(e.equation), nothing), runs.get(id(e.equation), 0),
+    received, nothing = run.meter.sums(), np.zeros(len(run.coordinates), np.int64)
+    runs = Counter([eqn for eqn, _ in run.meter.traffic])
+    return [Measured(e.kind, received.get(e.equation, nothing), runs[e.equation],
                      e.equation.location, e.equation)
             for e in _kinds.each_collective(run.program)]
 

@@ -211,15 +211,8 @@ def argument_specs(args: Sequence[ArgumentPlacement], placement: Placement
     """The specs of arguments on the mesh; None where one is not placed yet."""
     if not placement.abstract_mesh.axis_names:
         return (None,) * len(args)
-    found: dict[Any, PartitionSpec | None] = {}
-    specs = []
-    for _, aval, sharding, used in args:
-        key = sharding, len(aval.shape), used
-        if key not in found:
-            found[key] = None if sharding is None else _arg_spec(
-                sharding, len(aval.shape), used, placement)
-        specs.append(found[key])
-    return tuple(specs)
+    return tuple([None if sharding is None else _arg_spec(sharding, aval.ndim, used, placement)
+                  for _, aval, sharding, used in args])
 
 
 def _arg_spec(sharding: Sharding, ndim: int, used: bool, placement: Placement

@@ -31,8 +31,8 @@ from .simulation.executor import compile_simulated
 
 _html = lazy_import("..ir.support.html", __package__)
 _kinds = lazy_import("..ir.ops.communication.collective_kinds", __package__)
-_prose = lazy_import("..ir.text.prose", __package__)
-_perdevice = lazy_import(".per_device.timed", __package__)
+_prose = lazy_import("..ir.source.prose", __package__)
+_perdevice = lazy_import(".per_device.executor", __package__)
 _events = lazy_import(".trace_events", __package__)
 _table = lazy_import("rich.table")
 _text = lazy_import("rich.text")
@@ -102,16 +102,19 @@ class Recorder:
         self.other = 0.0
         self._inside: list[float] = []
 
-    def enter(self) -> None:
-        """A call begins; what runs within counts for itself."""
+    @contextlib.contextmanager
+    def call(self, eqns: Sequence[Equation], anew: Sequence[bool] = (True,)) -> Iterator[None]:
+        """Around a call; what runs within counts for itself. eqns: those that it computes, several
+        where they are fused. anew: for each whether this is not a further call of the same run."""
         self._inside.append(0.0)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._add(eqns, anew, start, time.perf_counter() - start)
 
-    def leave(self, eqns: Sequence[Equation], start: float, end: float, anew: Sequence[bool]
-              ) -> None:
-        """A call ends. eqns: those that it computed, several where they are fused. anew: for each
-        whether this is not a further call of the same run of it.
-        """
-        taken = end - start
+    def _add(self, eqns: Sequence[Equation], anew: Sequence[bool], start: float, taken: float
+             ) -> None:
         own = max(0.0, taken - self._inside.pop())
         if self._inside:
             self._inside[-1] += taken
@@ -324,10 +327,12 @@ def profile(compiled: Any, *args: Any, executor: str = "simulated", repeat: int 
         program, stored = compiled.program, compiled.stored_arguments(*args, **kwargs)
         mesh, explain = compiled.runtime_executable().placement.abstract_mesh, compiled.explain
     run: Any = (compile_simulated(program, mesh) if executor == "simulated"
-           else _perdevice.TimedPerDevice(program, mesh))
+           else _perdevice.PerDeviceRun(program, mesh))
     best: Profile | None = None
     for _ in range(max(1, repeat)):
         with _recording() as recorder:
+            if executor == "per_device":
+                run.timing = recorder.call
             start = time.perf_counter()
             run(stored)
             seconds = time.perf_counter() - start

@@ -14,8 +14,8 @@ import typing as _typing
 
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.ir.api_boundary import public as _public
-from shardtrace.ir.manual_state import ManualAxisType
 from shardtrace.ir.meshes.device import AbstractDevice
+from shardtrace.ir.meshes.manual_state import ManualAxisType
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from shardtrace.ir.shardings.sharding import (
     NamedSharding,

@@ -1,10 +1,10 @@
-"""The programs whose speed is measured, and how: library.py says what a program is."""
+"""Programs and how their speed is measured: library.py says what a program is."""
 from __future__ import annotations
 
-from . import collective, dispatch, elementwise, loops, mlp, models, numeric, transformer
 from .library import PROGRAMS, Program
+from .programs import FAMILIES
 
-FAMILIES = (elementwise, mlp, transformer, loops, collective, dispatch, numeric, models)
+assert FAMILIES             # importing them enters their programs
 
 
 def names() -> dict[str, Program]:

@@ -83,7 +83,8 @@ SOURCES = """\
 - **Added rows are a sparse product** if there are as many updates as rows.
 - **Plans are straight lines.** The first run decides, equation by equation, how each is computed
   and in which buffers; later runs only call numpy. Elementwise work on large arrays is fused and
-  evaluated block by block, so that intermediate values stay in cache, on both cores if that pays;
+  evaluated block by block, so that intermediate values stay in cache, on both cores if that pays,
+  each in registers: memory that is cut at cache lines and used again by what is computed next;
   what a group would compute twice is computed once, and sums over the rows, which need all blocks,
   wait behind it. Buffers are aligned to cache lines, which alone makes them up to twice as fast to
   write.

@@ -22,8 +22,8 @@ from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify
 from suite import names
-from suite.elementwise import chain
 from suite.library import Library, Placed, Program, map_tree
+from suite.programs.elementwise import chain
 from suite.quiet import undisturbed
 from suite.worker import timed
 

@@ -147,7 +147,7 @@ class Library:
 class Numpy:
     """numpy under the names of a library: what is local runs, what moves data does nothing."""
     jnp: Any = np
-    nn: Any = field(default_factory=lambda: importlib.import_module(f"{__package__}.plain"))
+    nn: Any = field(default_factory=lambda: importlib.import_module(".programs.plain", __package__))
 
     def dot(self, a: Any, b: Any, *spec: Any) -> Any:
         return a @ b

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from suite import transformer
 from suite.library import GRID, Library, Placed, map_tree, normal
+from suite.programs import transformer
 
 ROUNDS = 9
 KINDS = {"cold": "import to first result, README",

@@ -1,4 +1,4 @@
-"""`explain` and `why`: what a program communicates, and why."""
+"""`explain`, `why`, `freedom`: what a program communicates, why, and what it leaves open."""
 from __future__ import annotations
 
 import argparse
@@ -201,3 +201,19 @@ def why(options: argparse.Namespace) -> int:
                             *(f"  {line}" for line in (*held, *moved))]))
     return 0
 
+
+# -- freedom ---------------------------------------------------------------------------------------
+
+def freedom(options: argparse.Namespace) -> None:
+    """Print the freedom map of a target."""
+    found = one(options.target, options)
+    with found.context():
+        e = explained(found, options)
+        e.suggest_seconds = options.suggest_seconds
+        made = e.freedom()
+        text = str(made)
+    out = Output(options)
+    if out.as_json:
+        out.json(made.to_dict())
+    else:
+        out.text(text)

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...ir.attributes import TEXT_ATTRIBUTES
 from ...ir.diagnostics.diagnostic import visible
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.fingerprint import programs_equal
+from ...ir.passes import TEXT_ATTRIBUTES
 from ...ir.program import Program
 from ...ir.source.location import UNKNOWN
 from ...ir.text.folding import unfold_comment

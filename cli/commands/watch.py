@@ -1,4 +1,4 @@
-"""`watch`: explain a file, and again whenever it is saved."""
+"""For who edits: `watch` explains a file whenever it is saved, `lsp` is the language server."""
 from __future__ import annotations
 
 import argparse
@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from ...ir.diagnostics.extras import is_installed
+from ...ir.support.lazy import lazy_import
 from ..isolated import Died, isolated
 from ..output import Output
 from ..problems import FINE, Problem
@@ -68,3 +70,20 @@ def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
             status = file.stat()
             found[file] = status.st_mtime_ns, status.st_size
     return found
+
+
+# -- lsp -------------------------------------------------------------------------------------------
+
+_server = lazy_import("..editor.server", __package__)
+_worker = lazy_import("..editor.worker", __package__)
+
+
+def lsp(options: argparse.Namespace) -> int:
+    """Serve an editor over standard input and output, until it ends that."""
+    if options.worker:
+        return _worker.serve()
+    if not is_installed("pygls"):
+        raise Problem("the language server needs pygls, which is not installed: "
+                      "pip install 'shardtrace[lsp]'")
+    _server.make_server().start_io()
+    return FINE

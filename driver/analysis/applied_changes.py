@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.attributes import DONATED, TEXT_ATTRIBUTES, Requests
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.passes import DONATED, TEXT_ATTRIBUTES, Requests
 from ...ir.program import Program
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType

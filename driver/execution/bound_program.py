@@ -28,8 +28,16 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
 from ...runtime import devices
 from ...runtime.placement import ArgumentPlacement, Placement, argument_specs, resolve, spec_on
 from ...runtime.simulation.executor import compile_simulated
-from .mesh_switches import ONE_MESH, on_own_mesh, refined_mesh, refinement_of
-from .one_mesh import check_one_mesh, mesh_of_types, warn_of_captured, who_named
+from .mesh_switches import (
+    ONE_MESH,
+    check_one_mesh,
+    mesh_of_types,
+    on_own_mesh,
+    refined_mesh,
+    refinement_of,
+    warn_of_captured,
+    who_named,
+)
 from .partition_cache import partition_cached, plan_cached
 from .result_shardings import array_aval, found_sharding
 

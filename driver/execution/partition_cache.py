@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.attributes import DONATED
 from ...ir.fingerprint import fingerprint
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.passes import DONATED
 from ...ir.program import Program
 from ...ir.settings.context import config
 from ...ir.support.collector import collector_paused

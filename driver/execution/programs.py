@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...engines.engine import ENGINES
-from ...ir.attributes import NEXT_PASS, Requests
 from ...ir.diagnostics.diagnostic import clipped
 from ...ir.diagnostics.errors import JaxRuntimeError, ShardtraceError, VerificationError
 from ...ir.kernels.key_data import storage_dtype
+from ...ir.passes import NEXT_PASS, Requests
 from ...ir.program import Level, Program
 from ...ir.spec import PartitionSpec
 from ...partitioner.passes import PIPELINE, PartitionRequest

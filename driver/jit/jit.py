@@ -19,9 +19,8 @@ from ...ir.meshes.device import Device
 from ...ir.shardings.sharding import SingleDeviceSharding
 from ...tracer.staging.signature import Arguments, function_name
 from .boundary import Boundary
-from .compiler_options import planning_options
 from .jitted import Jitted
-from .requested_shardings import check_asked, checked_device
+from .requested_shardings import check_asked, checked_device, planning_options
 
 
 def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.api_boundary import bound_class, process_exception
-from ...ir.attributes import DONATED
 from ...ir.meshes.device import Device
 from ...ir.meshes.mesh import entered_mesh
 from ...ir.meshes.process import process_identity
 from ...ir.ops.control.call import jit_p
+from ...ir.passes import DONATED
 from ...ir.program import Program
 from ...ir.settings.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ...ir.settings.phases import phase
@@ -60,10 +60,10 @@ from .argument_checks import (
     run_in_python,
 )
 from .boundary import Boundary
-from .compiler_options import checked_options
 from .donation import donated
 from .fast_calls import MISS, CallCache
 from .on_references import on_arguments, on_closed
+from .requested_shardings import checked_options
 from .shared_traces import CLAIMS, done_by_another, traces_of, wake
 from .stages import Lowered, Traced
 

@@ -1,25 +1,29 @@
-"""The shardings passed to jit: checked when jit is called, resolved when the function is.
+"""What jit is asked for: shardings, checked when it is called, resolved when the function is; and
+options of compilation.
 
 A PartitionSpec waits for the mesh of the call; `ON_CONTEXT_MESH` is pjit's None, which is "the same
 on all devices" of that mesh if there is one, and open otherwise. Messages are JAX's (0.10.2).
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.diagnostics.errors import DuplicateSpecError, IndivisibleError
+from ...ir.diagnostics.errors import DuplicateSpecError, IndivisibleError, JaxRuntimeError
 from ...ir.meshes.device import Device
 from ...ir.meshes.mesh import entered_mesh
 from ...ir.meshes.process import process_identity
 from ...ir.settings.context import STATE
+from ...ir.settings.xla import COMPILE_OPTIONS
 from ...ir.shardings.base_sharding import indivisible
 from ...ir.shardings.formats import AutoLayout, Format, Layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.source.wording import warn
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, axes_overlap
 from ...ir.types import ArrayType
+from ...partitioner.cost.prices import Objective
+from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
 from ...runtime.devices import local_devices
 from ...tracer import lax
 from ...tracer.staging.call_places import placed
@@ -199,3 +203,34 @@ def checked_device(device: Device | None, backend: str | None, in_shardings: Any
             raise ValueError("If backend or device is specified on jit, then "
                              f"{name} should not be specified.")
     return device if device is not None else local_devices(backend=backend)[0]
+
+
+# -- compiler_options: what a plan is judged by; XLA's change nothing ------------------------------
+
+# a compiler option -> the field of an objective
+_OPTIONS = {"objective": "name", "hardware": "hardware", "memory_limit": "memory_limit"}
+
+
+def checked_options(compiler_options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The options. Raises JaxRuntimeError for one that is neither ours nor XLA's."""
+    for name in compiler_options or ():
+        if name not in _OPTIONS and name not in COMPILE_OPTIONS and not name.startswith("xla_"):
+            fail(JaxRuntimeError, f"No such compile option: {name!r}", code="compile-option",
+                 help=f"options are {', '.join(map(repr, _OPTIONS))}; those of XLA are taken and "
+                      "change nothing")
+    return compiler_options or {}
+
+
+def planning_options(compiler_options: Mapping[str, Any] | None) -> Options:
+    """The options of the partitioner. Raises ValueError for an unknown objective or device.
+
+    Names that nobody knows are met when a function is compiled (`checked_options`).
+    """
+    if not compiler_options:
+        return DEFAULT_OPTIONS
+    asked = {name: compiler_options[name] for name in _OPTIONS
+             if compiler_options.get(name) is not None}
+    if not asked:
+        return DEFAULT_OPTIONS
+    checked = Objective.of(*map(asked.get, _OPTIONS, Objective.of()))._asdict()
+    return DEFAULT_OPTIONS._replace(**{name: checked[_OPTIONS[name]] for name in asked})

@@ -21,8 +21,8 @@ from ...tracer.staging.tracer import Tracer, typeof
 from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys, placed_sharding, stored_value
 from ..execution.executable import Executable, on_engine
-from .compiler_options import checked_options
 from .fast_calls import MISS, CallCache
+from .requested_shardings import checked_options
 from .stage_info import Function, StageInfo, on_mesh
 
 if TYPE_CHECKING:

@@ -18,8 +18,6 @@ import numpy as np
 
 from ...ir.spec import UNCONSTRAINED
 
-_STANDARD = frozenset("biufc")
-
 
 def dtype_text(dtype: Any) -> str:
     """A dtype as an attribute of `jnp`."""

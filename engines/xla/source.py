@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.attributes import DONATED
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import is_extended
 from ...ir.kernels.key_data import key_words, storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.control.custom import CALLS
+from ...ir.passes import DONATED
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.source.location import Location
 from ...ir.types import ArrayType

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...driver.jit.jit import jit
 from ...ir.support.lazy import lazy_import
-from ...tracer.autodiff.checkpoint import checkpoint
+from ...tracer.autodiff.rematerialization.checkpoint import checkpoint
 from ...tracer.lax.control.branches import switch
 from ...tracer.lax.control.loops import scan, while_loop
 from ...tracer.lax.sharding import with_sharding_constraint

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..diagnostics.diagnostic import fail
 from ..diagnostics.errors import ShardingTypeError
-from ..manual_state import NOT_MANUAL, ManualState
+from ..meshes.manual_state import NOT_MANUAL, ManualState
 from ..meshes.memory import DEVICE, MemorySpace
 from ..meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ..op import Op, inference_key

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..manual_state import ManualState
+from ..meshes.manual_state import ManualState
 from ..meshes.memory import DEVICE
 from ..meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ..op import Op

@@ -5,6 +5,8 @@ lower half of its bits is zero, as what is computed of bfloat16 has it.
 """
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..dtypes.table import BF16
@@ -13,25 +15,13 @@ _I32 = np.int32
 _HALF, _ONE, _ROUND, _UPPER = _I32(16), _I32(1), _I32(0x7FFF), _I32(-1 << 16)
 
 
-def rounded(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """To nearest, ties to even. out: may be `x`."""
+def rounded(x: Any) -> Any:
+    """To nearest, ties to even."""
     bits = x.view(_I32)
-    added = bits >> _HALF
-    added &= _ONE
-    added += _ROUND
-    added += bits
-    return np.bitwise_and(added, _UPPER, out=added if out is None else out.view(_I32)
-                          ).view(np.float32)
+    last = np.bitwise_and(np.right_shift(bits, _HALF), _ONE)
+    return np.bitwise_and(np.add(np.add(last, _ROUND), bits), _UPPER).view(np.float32)
 
 
-def packed(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """bfloat16 of float32, rounded."""
-    if out is None:
-        return x.astype(BF16)
-    np.copyto(out, x, casting="unsafe")
-    return out
-
-
-def renewed(x: np.ndarray) -> np.ndarray:
+def renewed(x: Any) -> Any:
     """The same of any float32."""
     return x.astype(BF16).astype(np.float32)

@@ -9,7 +9,10 @@ To nearest, ties to even, with infinities, NaNs and signs of zeros as IEEE 754 h
 """
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy._core.umath import clip as _clip
 
 F32, F16 = np.dtype(np.float32), np.dtype(np.float16)
 FEWEST = 1 << 10                # elements from which numpy's conversion takes longer
@@ -20,34 +23,22 @@ _LAST_BIT = _f32(1.5 * 2.0 ** 13)
 _UP, _DOWN = _f32(2.0 ** 112), _f32(2.0 ** -112)
 
 
-def rounded(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """float32 rounded to numbers that float16 has. out: may be `x`."""
-    last = np.empty_like(x)
-    np.bitwise_and(x.view(_I32), _EXPONENT, out=last.view(_I32))
-    np.clip(last, _LEAST, _MOST, out=last)
-    last *= _LAST_BIT
-    found = np.add(x, last)
-    found -= last
-    found *= _UP                # from 65520 on: infinite
-    found *= _DOWN
+def rounded(x: Any) -> Any:
+    """float32 rounded to numbers that float16 has."""
+    last = np.multiply(_clip(np.bitwise_and(x.view(_I32), _EXPONENT).view(F32), _LEAST, _MOST),
+                       _LAST_BIT)
+    found = np.subtract(np.add(x, last), last)
+    found = np.multiply(np.multiply(found, _UP), _DOWN)     # from 65520 on: infinite
     # Zeros have lost their sign.
-    sign = np.bitwise_and(x.view(_I32), _SIGN, out=last.view(_I32))
-    return np.bitwise_or(found.view(_I32), sign, out=None if out is None else out.view(_I32)
-                         ).view(F32)
+    return np.bitwise_or(found.view(_I32), np.bitwise_and(x.view(_I32), _SIGN)).view(F32)
 
 
-def packed(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+def packed(x: Any) -> Any:
     """float16 of float32, rounded."""
     bits = np.multiply(rounded(x), _DOWN).view(_I32)
-    sign = bits >> 16
-    sign &= _I32(0x8000)
-    bits >>= 13
-    bits &= _I32(0x7FFF)
-    bits |= sign
-    if out is None:
-        return bits.astype(np.uint16).view(F16)
-    np.copyto(out.view(np.int16), bits, casting="same_kind")
-    return out
+    sign = np.bitwise_and(np.right_shift(bits, _I32(16)), _I32(0x8000))
+    bits = np.bitwise_and(np.right_shift(bits, _I32(13)), _I32(0x7FFF))
+    return np.bitwise_or(bits, sign).astype(np.uint16).view(F16)
 
 
 def to_half(x: np.ndarray) -> np.ndarray:
@@ -55,14 +46,16 @@ def to_half(x: np.ndarray) -> np.ndarray:
     return packed(x) if x.size >= FEWEST else x.astype(F16)
 
 
-def to_single(x: np.ndarray) -> np.ndarray:
+def to_single(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """float16 to float32."""
-    bits = x.view(np.int16)
+    if out is None:
+        out = np.empty(x.shape, F32)
+    bits, wide = x.view(np.int16), out.view(_I32)
     if x.size < FEWEST or ((bits & 0x7C00) == 0x7C00).any():        # infinities, NaNs
-        return x.astype(F32)
-    wide = bits.astype(_I32)
+        np.copyto(out, x)
+        return out
+    np.copyto(wide, bits)
     wide <<= 13
     wide &= _I32(-0x70002000)
-    found = wide.view(F32)
-    found *= _UP
-    return found
+    out *= _UP
+    return out

@@ -27,6 +27,20 @@ def selected(which: Any, x: Any, y: Any) -> Any:
     return out
 
 
+def has_bits(dtype: np.dtype) -> bool:
+    """Are there integers of the width of such numbers?"""
+    return dtype.itemsize in _INTEGERS and not dtype.names
+
+
+def by_bits(which: Any, x: Any, y: Any) -> Any:
+    """The same as numpy calls alone, of parts that stay in the cache."""
+    integer = _INTEGERS[x.dtype.itemsize]
+    ones = np.negative(which.view(np.int8).astype(integer))
+    other = y.view(integer)
+    found = np.bitwise_xor(np.bitwise_and(np.bitwise_xor(x.view(integer), other), ones), other)
+    return found.view(x.dtype)
+
+
 def _select(which: np.ndarray, x: Any, y: Any, out: np.ndarray) -> None:
     """The same of bits, a part that stays in the cache after the other."""
     if out.size > PIECE and len(out) > 1:

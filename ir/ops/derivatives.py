@@ -15,7 +15,7 @@ import numpy as np
 
 from ..diagnostics.diagnostic import fail
 from ..dtypes import canonicalize_dtype, dtype_of, tangent_dtype
-from ..manual_state import ManualState
+from ..meshes.manual_state import ManualState
 from ..op import OPS, Op
 from ..settings.context import x64_enabled
 from ..shardings.sharding import NamedSharding, named_sharding_abstract

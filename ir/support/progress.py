@@ -1,7 +1,7 @@
 """Progress of long work, reported to whatever displays it; nothing is displayed here.
 
 Work that may take seconds says so with `steps` or `counted`. What shows it is entered in `SHOWN`
-(driver/execution/progress_bars.py); where nothing is, this costs a test per piece of work.
+(driver/progress_bars.py); where nothing is, this costs a test per piece of work.
 """
 from __future__ import annotations
 

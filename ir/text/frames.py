@@ -13,18 +13,18 @@ from typing import Any
 from lark import Token
 from lark.exceptions import UnexpectedInput
 
-from ..attributes import DONATED, NEXT_PASS, OBJECTIVE, SKIPPED_PASSES, LayoutConstraints, Requests
 from ..diagnostics.errors import ShardtraceError
 from ..kernels.key_data import storage_dtype
 from ..meshes.mesh import AbstractMesh, Mesh
+from ..passes import DONATED, NEXT_PASS, OBJECTIVE, SKIPPED_PASSES, LayoutConstraints, Requests
 from ..program import Atom, Equation, Level, Literal, Program, Var
 from ..source.location import Location
 from ..support.spelling import close_match
 from ..types import ArrayType
+from .constants import parse_scalar
 from .names import given_name
 from .print import frozen
 from .remarks import Remark
-from .scalars import parse_scalar
 from .syntax import Mistake, grammar_mistake
 from .value_parser import Values
 from .value_printer import unquote

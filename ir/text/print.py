@@ -19,22 +19,21 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import DONATED, NEXT_PASS, OBJECTIVE, SKIPPED_PASSES, LayoutConstraints, Requests
 from ..kernels.key_data import storage_dtype
 from ..meshes.device import Device
 from ..meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..op import Op, params_key
+from ..passes import DONATED, NEXT_PASS, OBJECTIVE, SKIPPED_PASSES, LayoutConstraints, Requests
 from ..program import Atom, Equation, Level, Literal, Program
 from ..source.location import UNKNOWN
 from ..support.collector import collector_paused
 from ..support.lazy import lazy_import
 from ..types import ArrayType
-from .constants import Writer, array_of, constant_text, short_constant_text
+from .constants import Writer, array_of, constant_text, scalar_text, short_constant_text
 from .folding import DEEPER, WIDTH, fold, fold_constant, foldings, with_remark
 from .names import Names, given_name, name_variables
 from .placeholders import quote
 from .remarks import Files, brief_place, file_word, place_text, reason_text
-from .scalars import scalar_text
 from .value_printer import Notation, exact, hidden_params, is_name, mesh_text
 
 zipfile = lazy_import("zipfile")

@@ -6,7 +6,7 @@
 Everything written here is read back to an equal value by the rules of the same names in
 grammar.lark (ir/text/parse.py, ir/text/value_parser.py). Scalars are bit-exact: the shortest
 decimal that reads back to the same bits, else the bits in hexadecimal (NaN payloads). Classes that
-ops use in params are made known in ir/param_types.py; functions are written as
+ops use in params are made known in ir/op.py; functions are written as
 `@python("module:name")`, and stay names when read back.
 """
 from __future__ import annotations
@@ -21,20 +21,19 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import ExtendedDType, short_name
-from ..manual_state import ManualState
 from ..meshes.device import Device
+from ..meshes.manual_state import ManualState
 from ..meshes.memory import DEVICE
 from ..meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from ..op import Op
-from ..param_types import PARAM_TYPES, register_param_type
+from ..op import PARAM_TYPES, Op, register_param_type
 from ..program import Level, Program
 from ..shardings.sharding import NamedSharding, SingleDeviceSharding
 from ..spec import UNCONSTRAINED, PartitionSpec
 from ..support.caches import cached
 from ..support.lazy import lazy_pattern
 from ..types import ArrayType
+from .constants import hex_text, scalar_text
 from .placeholders import NamedCallable, OpaqueValue, callable_name, opaque_text, quote
-from .scalars import hex_text, scalar_text
 
 _AXIS = lazy_pattern(r"[A-Za-z_]\w*(?::\(\d+\)\d+)*")
 _NAME = lazy_pattern(r"[A-Za-z_]\w*(\.\w+)*")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import ExtendedDType, canonicalize_dtype
-from ..manual_state import NOT_MANUAL, ManualAxisType
+from ..meshes.manual_state import NOT_MANUAL, ManualAxisType
 from ..meshes.mesh import AbstractMesh, Mesh
 from ..settings.context import STATE, x64_enabled
 from ..shardings.base_sharding import Sharding

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir.inference.infer import infer, inferred
 from ...ir.inference.levels import together
-from ...ir.manual_state import ManualState
+from ...ir.meshes.manual_state import ManualState
 from ...ir.meshes.memory import DEVICE
 from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.op import Op

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.manual_state import ManualState
+from ...ir.meshes.manual_state import ManualState
 from ...ir.op import Op
 from ...ir.ops.communication.collective import (
     all_gather_invariant_p,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.manual_state import NOT_MANUAL
+from ...ir.meshes.manual_state import NOT_MANUAL
 from ...ir.op import OPS, Op
 from ...ir.ops.elementwise.bitwise import and_p
 from ...ir.ops.elementwise.comparison import ge_p, lt_p

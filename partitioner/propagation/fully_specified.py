@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...ir.attributes import LayoutConstraints
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op_instance import SIGNATURES, Signature
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
+from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec

@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Iterator
 
-from ...ir.attributes import LayoutConstraints
+from ...ir.passes import LayoutConstraints
 from ...ir.program import Equation, Program, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.support.immutable import immutable

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ...ir.attributes import LayoutConstraints
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op_instance import SIGNATURES
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
+from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec, spec_from_entries

@@ -1,12 +1,15 @@
-"""The layout in which a loop carries a value, by its cost on entry, per iteration and at the end.
+"""The layout in which a loop carries or stacks a value, by its cost before, in and behind the loop.
 
 Propagation gives a carried value the layout of its parameter in the body. If the body immediately
 reshards it, carrying it in that other layout moves as much per iteration but may save the exchange
 on entry or after the loop. Candidates are the layouts that the value is resharded to or from,
-inside and around the loop; each is costed over all iterations.
+inside and around the loop; each is costed over all iterations. What one loop stacks for another one
+is laid out in the same way, by what the bodies of both do with it; first, since a body that stacks
+what it carries reads it for that.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
@@ -17,12 +20,80 @@ from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .folding import fold_reshards
+from .loop_values import stacks_between_loops
 
 
-def lay_out_carries(program: Program, prices: Prices) -> Program:
-    """A RESHARDED program whose own loops carry each value in the cheapest layout."""
+def lay_out_loops(program: Program, prices: Prices) -> Program:
+    """A RESHARDED program whose own loops carry and stack each value in the cheapest layout."""
     if not program.holds_programs:
         return program
+    return _lay_out_carries(_lay_out_stacks(program, prices), prices)
+
+
+def _lay_out_stacks(program: Program, prices: Prices) -> Program:
+    """The same of what one loop stacks for another one alone."""
+    makers: dict[Atom, tuple[Equation, Slot]] = {}
+    better: dict[Equation, _Better] = {}
+    new: dict[Atom, Var] = {}
+    stacks = stacks_between_loops(program)
+    if not stacks:
+        return program
+    for eqn in program.eqns:
+        for slot in region_of(eqn).slots if eqn.op.name == "scan" else ():
+            if slot.stacked and slot.result >= 0:
+                makers[eqn.outvars[slot.result]] = eqn, slot
+            elif slot.stacked and eqn.invars[slot.operand] in stacks:
+                stack = eqn.invars[slot.operand]
+                maker, made = makers[stack]
+                entries = _cheapest_slices(maker, made, eqn, slot, prices)
+                if entries is not None:
+                    new[stack] = Var(typed(stack.aval, stack.aval.mesh, ((), *entries[0])),
+                                     getattr(stack, "name", None))
+                    better.setdefault(maker, {})[made] = entries
+                    better.setdefault(eqn, {})[slot] = entries
+    if not better:
+        return program
+    eqns = [_with_bodies(eqn.with_operands([new.get(a, a) for a in eqn.invars],
+                                           [new.get(v, v) for v in eqn.outvars]), better[eqn])
+            if eqn in better else eqn for eqn in program.eqns]
+    return program.replace(eqns=eqns)
+
+
+def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot, prices: Prices
+                     ) -> tuple[Entries, Alternative] | None:
+    """The layout of slices of a stack that costs least where they are made and where they are read,
+    or takes less memory there; None where it has that."""
+    body, other = maker.params["jaxpr"], reader.params["jaxpr"]
+    result, param = body.outvars[made.outputs[0][1]], other.invars[slot.operand]
+    if not isinstance(result, Var) or param in other.outvars:
+        return None
+    inside, there = _Around(body, [result]), _Around(other, [param])
+    sources = list(dict.fromkeys([inside.source(result).aval, result.aval]))
+    if len(inside.readers[result]) == 1:
+        sources = sources[:1]                           # for the stack alone it is brought there
+    reads = there.wanted(param)
+    costs: dict[Entries, tuple[int, int]] = {}
+    for entries in dict.fromkeys(t.entries for t in (param.aval, *sources, *reads)):
+        held = typed(param.aval, param.aval.mesh, entries)
+        cost = trips_of(maker) * min(prices.between(t, held) for t in sources) + trips_of(
+            reader) * sum(prices.between(held, t) for t in reads)
+        costs[entries] = cost, math.prod(held.local_shape())
+    first, *others = sorted(costs, key=costs.__getitem__)
+    if costs[first] >= costs[param.aval.entries]:
+        return None
+    return first, Alternative.of(f"stacking it as {spelled(others[0])}", costs[others[0]][0],
+                                 costs[first][0], prices)
+
+
+def _with_bodies(eqn: Equation, better: _Better) -> Equation:
+    """A loop with programs that have values in these layouts."""
+    region = region_of(eqn)
+    return eqn.replace(params=with_programs(eqn.params, {
+        (name, place): _program(region, p, better, eqn)
+        for p, (name, place, _) in enumerate(region.programs)}))
+
+
+def _lay_out_carries(program: Program, prices: Prices) -> Program:
     loops = [eqn for eqn in program.eqns if eqn.op.name in ("scan", "while")]
     if not loops:
         return program
@@ -142,7 +213,6 @@ def _output(slot: Slot) -> int:
 def _rewritten(eqn: Equation, better: _Better, around: _Around,
                replaced: dict[Equation, Equation]) -> list[Equation]:
     """The loop with these layouts, and the reshards before and after it."""
-    region = region_of(eqn)
     operands, results = list(eqn.invars), list(eqn.outvars)
     before: list[Equation] = []
     after: list[Equation] = []
@@ -164,15 +234,12 @@ def _rewritten(eqn: Equation, better: _Better, around: _Around,
         for reader in around.readers.get(outer, ()):       # straight from the new layout
             if reader is not None and reader.op is reshard_p:
                 replaced[reader] = reader.replace(invars=(new,))
-    programs = {(name, place): _program(region, p, better, eqn)
-                for p, (name, place, _) in enumerate(region.programs)}
-    whole = eqn.replace(invars=operands, outvars=results,
-                        params=with_programs(eqn.params, programs))
+    whole = _with_bodies(eqn.replace(invars=operands, outvars=results), better)
     return [*before, whole, *after]
 
 
 def _reason(eqn: Equation, second: Alternative) -> str:
-    return f"`{eqn.op.name}` carries this value as its body needs it, {second}"
+    return f"`{eqn.op.name}` holds this value as its body needs it, {second}"
 
 
 def _program(region: Region, p: int, better: _Better, eqn: Equation) -> Program:

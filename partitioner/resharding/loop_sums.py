@@ -17,7 +17,7 @@ from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
 from ..reasons import merged_reasons
 from ..regions import Region, Slot, region_of, trips_of, with_programs
-from .carry_layouts import lay_out_carries
+from .carry_layouts import lay_out_loops
 from .delay import Delay, delayed
 from .forks import share_layouts
 
@@ -61,7 +61,7 @@ def _moved(program: Program, prices: Prices) -> Program:
         eqn = eqn.replace(params={**eqn.params, **nested})
         eqns.extend(_carried(eqn, prices) if eqn.op.name in ("scan", "while") else
                     _branched(eqn, prices) if eqn.op.name == "cond" else [eqn])
-    program = lay_out_carries(program.replace(eqns=eqns), prices)
+    program = lay_out_loops(program.replace(eqns=eqns), prices)
     return share_layouts(delayed(program, prices), prices)
 
 

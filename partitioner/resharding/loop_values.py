@@ -1,12 +1,13 @@
-"""Loop carries and loop invariants, for resharding."""
+"""Loop carries, loop invariants and what loops stack for each other, for resharding."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Set
 from typing import Any
 
-from ...ir.program import Equation, Var
+from ...ir.program import Atom, Equation, Program, Var
 from ..choice.lookahead import carried_sums
-from ..regions import Region, trips_of
+from ..regions import Region, region_of, trips_of
 
 
 def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
@@ -29,3 +30,23 @@ def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> d
     return {region.programs[p][2].invars[i]: trips * repeats.get(eqn.invars[slot.operand], 1)
             for slot in region.slots if slot.result < 0 and not slot.stacked
             for p, i in slot.inputs}
+
+
+def stacks_between_loops(program: Program) -> Set[Atom]:
+    """What loops of a program stack that another one takes slices of, and nobody else reads."""
+    loops = [eqn for eqn in program.eqns if eqn.op.name == "scan"]
+    if len(loops) < 2:
+        return frozenset()
+    made, sliced = set[Atom](), set[Atom]()
+    for eqn in loops:
+        for slot in region_of(eqn).slots:
+            if slot.stacked and slot.result < 0:
+                sliced.add(eqn.invars[slot.operand])
+            elif slot.stacked:
+                stack = eqn.outvars[slot.result]
+                if not stack.aval.entries[0] and not stack.aval.sharding.spec.unreduced:
+                    made.add(stack)
+    read = Counter(program.outvars)
+    for eqn in program.eqns:
+        read.update(eqn.invars)
+    return {v for v in made & sliced if read[v] == 1}

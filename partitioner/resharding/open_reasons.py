@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...ir.attributes import LayoutConstraints
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.source.location import Location
 from ...ir.support.named_tuple import NamedTuple

@@ -10,8 +10,8 @@ import functools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ...ir.attributes import LayoutConstraints
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import PASS
 from ...ir.source.location import Location

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Sequence, Set
 
-from ...ir.attributes import RECOMPUTES, LayoutConstraints
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.passes import RECOMPUTES, LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location
@@ -31,7 +30,7 @@ from ..propagation.resolved_types import name_of_form, reshard_equation, typed
 from ..reasons import shown_reasons
 from ..regions import Region, has_region, region_of, with_programs
 from .folding import fold_reshards
-from .loop_values import carried_of, constants_of
+from .loop_values import carried_of, constants_of, stacks_between_loops
 from .open_reasons import Form, OpenReasons, PendingReason, Produced
 from .reason_kinds import PlannedEquation
 
@@ -290,7 +289,8 @@ class _Chooser:
         reason = f"`{eqn.op.name}` keeps this value in one layout"
         stacks, free = self.stacks, _NONE
         if stacks is None:
-            stacks = self.stacks = _stacks(self.program, self.search)
+            stacks = self.stacks = _NONE if self.search.types_stay else stacks_between_loops(
+                self.program)
         operands = [self.env[a] if a in stacks and a in self.env else
                     self.as_typed(a, eqn.location, reason) for a in eqn.invars]
         results = list(eqn.outvars)
@@ -314,26 +314,6 @@ class _Chooser:
                         for name in eqn.op.subprograms}
         self.eqns.append(eqn.replace(invars=operands, outvars=results,
                                      params=with_programs(eqn.params, programs)))
-
-
-def _stacks(program: Program, search: LookaheadSearch) -> Set[Atom]:
-    """What loops of a program stack that another one takes slices of, and nobody else reads."""
-    loops = [eqn for eqn in program.eqns if eqn.op.name == "scan"]
-    if len(loops) < 2 or search.types_stay:
-        return _NONE
-    made, sliced = set[Atom](), set[Atom]()
-    for eqn in loops:
-        for slot in region_of(eqn).slots:
-            if slot.stacked and slot.result < 0:
-                sliced.add(eqn.invars[slot.operand])
-            elif slot.stacked:
-                stack = eqn.outvars[slot.result]
-                if not stack.aval.entries[0] and not stack.aval.sharding.spec.unreduced:
-                    made.add(stack)
-    read = Counter(program.outvars)
-    for eqn in program.eqns:
-        read.update(eqn.invars)
-    return {v for v in made & sliced if read[v] == 1}
 
 
 def _size(aval: ArrayType) -> int:

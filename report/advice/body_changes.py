@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...ir.manual_state import ManualState
+from ...ir.meshes.manual_state import ManualState
 from ...ir.op import OPS
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.source.location import UNKNOWN, Location

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ...ir.attributes import LayoutConstraints
+from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType

@@ -110,20 +110,12 @@ class ArrayImpl(HostView):
         return self._committed
 
     @property
-    def _storage(self) -> Storage | None:
-        """The data; None if the array was deleted."""
-        try:
-            return Stored(self._whole)
-        except AttributeError:
-            return self._other
-
-    @property
     def storage(self) -> Storage:
         """The data. Raises RuntimeError if the array was deleted."""
-        storage = self._storage
-        if storage is None:
-            self._check_if_deleted()
-        return storage  # type: ignore[return-value]
+        if hasattr(self, "_whole"):
+            return Stored(self._whole)
+        self._check_if_deleted()
+        return self._other  # type: ignore[return-value]
 
     def devices(self) -> set[Device]:
         """All devices that hold a part. Raises RuntimeError if deleted."""

@@ -98,14 +98,9 @@ def make_array_from_callback(
     shape = tuple(shape)
     index = sharding.addressable_devices_indices_map(shape)
     if sharding.is_fully_replicated:
-        given = dict.fromkeys(index, data_callback((slice(None),) * len(shape)))
+        blocks = dict.fromkeys(index, _block(data_callback((slice(None),) * len(shape)), name))
     else:
-        given = {device: data_callback(where) for device, where in index.items()}
-    made: dict[int, Block] = {}
-    for value in given.values():
-        if id(value) not in made:
-            made[id(value)] = _block(value, name)
-    blocks = {device: made[id(value)] for device, value in given.items()}
+        blocks = {device: _block(data_callback(where), name) for device, where in index.items()}
     dtype = _check_dtype([kind for _, kind in blocks.values()], dtype, name)
     return of_blocks(shape, dtype, sharding, blocks)
 

@@ -17,7 +17,6 @@ from ...ir.spec import PartitionSpec
 from ..storage import holders
 from .array import ArrayImpl
 from .assembly import make_array_from_single_device_arrays
-from .blocks import Shard
 from .transfer import put
 
 Shape = tuple[int, ...]
@@ -35,44 +34,36 @@ class GlobalDeviceArray(ArrayImpl):
     Write `make_array_from_single_device_arrays` in new programs; docs/migrating.md has the rest.
 
     >>> from shardtrace.experimental.global_device_array import GlobalDeviceArray
-    >>> mesh = st.make_mesh((4, 2), ("x", "y"))
-    >>> rows = [np.full((2, 2), d.id) for d in mesh.local_devices]
-    >>> buffers = [st.device_put(b, d) for b, d in zip(rows, mesh.local_devices)]
-    >>> gda = GlobalDeviceArray((8, 4), mesh, P("x", "y"), buffers)
+    >>> data, mesh = np.arange(16).reshape(8, 2), st.make_mesh((4, 2), ("x", "y"))
+    >>> gda = GlobalDeviceArray.from_callback(data.shape, mesh, P("x", "y"), lambda i: data[i])
     >>> gda
-    GlobalDeviceArray(shape=(8, 4), dtype=int32, global_mesh_shape={'x': 4, 'y': 2}, mesh_axes=P('x', 'y'))
-    >>> gda.local_shards[3].index, isinstance(gda, st.Array)
-    ((slice(2, 4, None), slice(2, 4, None)), True)
+    GlobalDeviceArray(shape=(8, 2), dtype=int32, global_mesh_shape={'x': 4, 'y': 2}, mesh_axes=P('x', 'y'))
+    >>> gda.local_shards[3].index, gda.local_data(3), isinstance(gda, st.Array)
+    ((slice(2, 4, None), slice(1, 2, None)), Array([[5],
+           [7]], dtype=int32), True)
     """  # noqa: E501
 
     __slots__ = ()
 
     def __init__(self, global_shape: Shape, global_mesh: Mesh, mesh_axes: MeshAxes,
                  device_buffers: Sequence[ArrayImpl]) -> None:
-        wanted = list(global_mesh.local_devices)
-        given = [b.sharding.device_assignment[0] if isinstance(b, ArrayImpl) else None
-                 for b in device_buffers]
-        if sorted(map(str, given)) == sorted(map(str, wanted)) and given != wanted:
+        wanted, buffers = list(global_mesh.local_devices), list(device_buffers)
+        given = [b.sharding.device_assignment[0] for b in buffers if isinstance(b, ArrayImpl)]
+        if given != wanted and sorted(given) == sorted(wanted):
             fail(ValueError,
                  "The `global_mesh.local_devices` and `device_buffers` device order doesn't match. "
                  "Please use `global_mesh.local_devices` to put arrays on devices instead of "
                  "`jax.local_devices()`", code="buffer-order",
                  notes=(f"the mesh has devices {[d.id for d in wanted]}, the buffers are on "
-                        f"{[d.id for d in given if d is not None]}",),
+                        f"{[d.id for d in given]}",),
                  help="make_array_from_single_device_arrays takes the arrays in any order")
         x = make_array_from_single_device_arrays(
-            tuple(global_shape), _sharding(global_mesh, mesh_axes), list(device_buffers))
+            tuple(global_shape), _sharding(global_mesh, mesh_axes), buffers)
         super().__init__(x.aval, x.sharding, x.storage, True)
 
     @classmethod
     def of(cls, x: ArrayImpl) -> GlobalDeviceArray:
-        """The same array under this interface. Raises TypeError if it is not on a mesh.
-
-        >>> from shardtrace.experimental.global_device_array import GlobalDeviceArray
-        >>> x = st.device_put(np.arange(8), st.NamedSharding(st.make_mesh((8,), "x"), P("x")))
-        >>> GlobalDeviceArray.of(x).local_data(5)
-        Array([5], dtype=int32)
-        """
+        """The same array under this interface. Raises TypeError if it is not on a mesh."""
         if not isinstance(x.sharding, NamedSharding):
             raise TypeError(f"A GlobalDeviceArray is on a mesh; this array has {x.sharding}. Move "
                             "it to a `NamedSharding` first, with `device_put`.")
@@ -80,22 +71,12 @@ class GlobalDeviceArray(ArrayImpl):
         ArrayImpl.__init__(made, x.aval, x.sharding, x.storage, x.committed)
         return made
 
-    # -- making one ----------------------------------------------------------------------------
     @classmethod
     def from_callback(cls, global_shape: Shape, global_mesh: Mesh, mesh_axes: MeshAxes,
                       data_callback: Callable[[Index], Any]) -> GlobalDeviceArray:
-        """Of each local device of the mesh, `data_callback(its slices of the global array)`.
-
-        >>> from shardtrace.experimental.global_device_array import GlobalDeviceArray
-        >>> data, mesh = np.arange(16).reshape(8, 2), st.make_mesh((4, 2), ("x", "y"))
-        >>> gda = GlobalDeviceArray.from_callback(data.shape, mesh, P("x", "y"), lambda i: data[i])
-        >>> gda.local_data(2)
-        Array([[4],
-               [6]], dtype=int32)
-        """
-        return cls.from_batched_callback(
-            global_shape, global_mesh, mesh_axes,
-            lambda indices: [data_callback(index) for index in indices])
+        """Of each local device of the mesh, `data_callback(its slices of the global array)`."""
+        return cls.from_batched_callback(global_shape, global_mesh, mesh_axes,
+                                         lambda indices: list(map(data_callback, indices)))
 
     @classmethod
     def from_batched_callback(cls, global_shape: Shape, global_mesh: Mesh, mesh_axes: MeshAxes,
@@ -104,22 +85,14 @@ class GlobalDeviceArray(ArrayImpl):
         """As `from_callback`, with one call: the slices of all local devices, to a block of each.
 
         Raises ValueError for another number of blocks than slices.
-
-        >>> from shardtrace.experimental.global_device_array import GlobalDeviceArray
-        >>> data, mesh = np.arange(16).reshape(8, 2), st.make_mesh((4, 2), ("x", "y"))
-        >>> gda = GlobalDeviceArray.from_batched_callback(
-        ...     data.shape, mesh, P("x"), lambda indices: [data[i] for i in indices])
-        >>> gda.local_data(0).shape
-        (2, 2)
         """
-        index = _sharding(global_mesh, mesh_axes).devices_indices_map(tuple(global_shape))
+        index = get_shard_indices(global_shape, global_mesh, mesh_axes)
         devices = list(global_mesh.local_devices)
         blocks = list(data_callback([index[d] for d in devices]))
         if len(blocks) != len(devices):
             raise ValueError(f"data_callback got the slices of {len(devices)} local devices, and "
                              f"returned {len(blocks)} arrays; it must return one for each.")
-        buffers = [put(block, device) for block, device in zip(blocks, devices, strict=True)]
-        return cls(global_shape, global_mesh, mesh_axes, buffers)
+        return cls(global_shape, global_mesh, mesh_axes, list(map(put, blocks, devices)))
 
     @classmethod
     def from_batched_callback_with_devices(
@@ -130,43 +103,22 @@ class GlobalDeviceArray(ArrayImpl):
 
         data_callback: gets each block once, as (slices, devices that hold it); returns an array
           for each local device, in any order.
-
-        >>> from shardtrace.experimental.global_device_array import GlobalDeviceArray
-        >>> data, mesh = np.arange(16).reshape(8, 2), st.make_mesh((4, 2), ("x", "y"))
-        >>> def put_blocks(blocks):
-        ...     return [st.device_put(data[i], d) for i, devices in blocks for d in devices]
-        >>> gda = GlobalDeviceArray.from_batched_callback_with_devices(
-        ...     data.shape, mesh, P("x"), put_blocks)
-        >>> [s.replica_id for s in gda.local_shards]
-        [0, 1, 0, 1, 0, 1, 0, 1]
         """
-        index = _sharding(global_mesh, mesh_axes).devices_indices_map(tuple(global_shape))
-        devices = list(global_mesh.local_devices)
-        held = holders({d: index[d] for d in devices}, tuple(global_shape)).values()
-        buffers = data_callback([(index[of[0]], tuple(of)) for of in held])
-        by_device = {b.sharding.device_assignment[0]: b for b in buffers}
-        if len(by_device) == len(buffers) and set(by_device) == set(devices):
-            buffers = [by_device[d] for d in devices]
-        return cls(global_shape, global_mesh, mesh_axes, buffers)
+        index = get_shard_indices(global_shape, global_mesh, mesh_axes)
+        held = holders({d: index[d] for d in global_mesh.local_devices}, tuple(global_shape))
+        buffers = data_callback([(index[of[0]], tuple(of)) for of in held.values()])
+        place = {d: i for i, d in enumerate(global_mesh.local_devices)}
+        return cls(global_shape, global_mesh, mesh_axes, sorted(
+            buffers, key=lambda b: place.get(b.sharding.device_assignment[0], len(place))))
 
-    # -- the older names -----------------------------------------------------------------------
-    @property
-    def mesh(self) -> Mesh:
-        """The mesh; now `x.sharding.mesh`."""
-        return self.sharding.mesh  # type: ignore[attr-defined]
-
-    @property
-    def mesh_axes(self) -> PartitionSpec:
-        """The axes that split each dimension; now `x.sharding.spec`."""
-        return self.sharding.spec  # type: ignore[attr-defined]
-
-    @property
-    def local_shards(self) -> Sequence[Shard]:
-        """The blocks of the devices that this process owns; now `addressable_shards`."""
-        return self.addressable_shards
+    # Of the older names these are now `x.sharding.mesh`, `x.sharding.spec`, `addressable_shards`
+    # and `addressable_data`.
+    mesh = property(lambda self: self.sharding.mesh, doc="The mesh.")
+    mesh_axes = property(lambda self: self.sharding.spec, doc="The axes that split dimensions.")
+    local_shards = ArrayImpl.addressable_shards
 
     def local_data(self, index: int) -> ArrayImpl:
-        """The index-th block of this process; now `addressable_data(index)`."""
+        """The index-th block of this process."""
         return self.local_shards[index].data
 
     def __str__(self) -> str:

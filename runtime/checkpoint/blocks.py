@@ -131,7 +131,7 @@ class BlockReader:
         aval = aval_for(shape, dtype, leaf.weak_type, sharding)
         storage: Storage
         if sharding.is_fully_addressable:
-            storage = Stored(frozen(self._whole(leaf, dtype, sharding)))
+            storage = Stored(frozen(self.part(leaf, (0,) * len(shape), shape)))
         else:
             mine = process_index()
             blocks: dict[Device, np.ndarray] = {}
@@ -142,15 +142,6 @@ class BlockReader:
             storage = LocalBlocks(blocks)
         return ArrayImpl(aval, sharding, storage, committed)
 
-    def _whole(self, leaf: LeafRecord, dtype: Any, sharding: Sharding) -> np.ndarray:
-        parts = list(map(_bounds, _holders(sharding, leaf.shape)))
-        if len(parts) == 1:
-            return self.part(leaf, *parts[0])
-        data = np.empty(leaf.shape, storage_dtype(dtype))
-        for start, shape in parts:
-            self._read_into(leaf, start, shape, data[_slices(start, shape)])
-        return data
-
     def part(self, leaf: LeafRecord, start: tuple[int, ...], shape: tuple[int, ...]
              ) -> np.ndarray:
         """The elements from `start` on, in the dtype that keeps them in memory."""
@@ -159,13 +150,9 @@ class BlockReader:
                 return self._slice(leaf, block, _slices((0,) * len(shape), shape))
         dtype = parse_long(leaf.dtype)
         data = np.zeros(shape, dtype) if dtype == float0 else np.empty(shape, storage_dtype(dtype))
-        self._read_into(leaf, start, shape, data)
-        return data
-
-    def _read_into(self, leaf: LeafRecord, start: tuple[int, ...], shape: tuple[int, ...],
-                   out: np.ndarray) -> None:
         for block, inside, here in overlaps(leaf.blocks, start, shape):
-            out[here] = self._slice(leaf, block, inside)
+            data[here] = self._slice(leaf, block, inside)
+        return data
 
     def _slice(self, leaf: LeafRecord, block: BlockRecord, inside: tuple[slice, ...]) -> np.ndarray:
         """The part of a block, as numbers of the leaf. Raises ValueError for a damaged file."""

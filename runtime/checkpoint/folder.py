@@ -17,14 +17,12 @@ import os
 import re
 import shutil
 import stat
-from typing import Any
 
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import clipped, error, fail
 from ...ir.support.lazy import lazy_import
-from .index_checks import Damage, check_index, check_raw, expect
-from .record import Index, block_file, check_version, generation_folder, index_from_json
+from .record import Damage, Index, block_file, expect, generation_folder, index_from_json
 
 safetensors_numpy = lazy_import("safetensors.numpy")
 
@@ -48,23 +46,15 @@ def read_index(path: str) -> Index | None:
     try:
         expect(stat.S_ISREG(found.st_mode), "it is no regular file")
         expect(found.st_size <= _LARGEST_INDEX, f"it has {found.st_size:,} bytes")
-        raw = _json(name)
-        check_version(raw, name)
-        check_raw(raw)
-        index = index_from_json(raw)
-        check_index(index)
-        return index
+        try:
+            with open(name, encoding="utf-8") as file:
+                raw = json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise Damage(str(error)) from error
+        return index_from_json(raw, name)
     except Damage as error:
         fail(ValueError, f"{name} is damaged: {clipped(str(error), 500)}",
              code="checkpoint-index", help="copy the whole folder again from where it came from")
-
-
-def _json(name: str) -> Any:
-    try:
-        with open(name, encoding="utf-8") as file:
-            return json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise Damage(str(error)) from error
 
 
 def require_index(path: str) -> Index:

@@ -1,4 +1,4 @@
-"""Loops and branches of the per-device executor: each device goes its own way.
+"""Loops, branches and calls of host functions in the per-device executor: each device goes its way.
 
 The devices run in step; those that are not at work hold no values (None). A collective that only a
 part of its group comes to is an error, since the part would wait for ever.
@@ -12,8 +12,11 @@ import numpy as np
 
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation
-
-Buffers = list[Any]        # one a device, None where the device is not at work
+from ..axes import linear_index
+from ..callbacks import HostCall
+from ..device_blocks import Buffers
+from . import exchanges
+from .wire import Flight
 
 
 def run_scan(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
@@ -87,3 +90,34 @@ def _enter(executor: Any, eqn: Equation, devices: list[int]) -> None:
 
 
 CONTROL = {"scan": run_scan, "while": run_while, "cond": run_cond}
+
+
+# -- calls of host functions -----------------------------------------------------------------------
+
+def run_callback(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+    """Call for each place along the axes, with the blocks of its first device that is at work. The
+    others of the place get its results."""
+    axes = eqn.params.get("axes", ())
+    places = [linear_index(executor.mesh, axes, at) for at in executor.coordinates]
+    call = HostCall(eqn)
+    types = [(v.aval.shape, storage_dtype(v.aval.dtype)) for v in eqn.outvars]
+    results: list[Buffers] = [[None] * len(executor.coordinates) for _ in eqn.outvars]
+    moves = []
+    done: set[int] = set()
+    for d in executor.active:
+        if d in done:
+            continue
+        place = [i for i, at in enumerate(places) if at == places[d] and (
+            i in executor.active or i not in executor.own)]
+        values: dict[int, list[np.ndarray]] = {i: [] for i in place if i in executor.active}
+        done.update(values)
+        if place[0] in values:
+            values[place[0]] = call([x[place[0]] for x in operands])
+        if types:
+            moves.append(exchanges.handed_on(place, values, types))
+    flight = Flight(executor.wire(eqn, 0), moves, np.dtype(np.uint8))
+    flight.advance(True)
+    for d, values in flight.results.items():
+        for held, value in zip(results, values, strict=True):
+            held[d] = value
+    return results

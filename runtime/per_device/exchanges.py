@@ -12,7 +12,7 @@ Collective Communication Operations in MPICH", IJHPCA 2005.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ Blocks = dict[int, np.ndarray]
 Group = Sequence[int]
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Exchange = Generator[Round, Arrived, dict[int, Any]]
+Piece = tuple[int, int, Any, Any]
+"""From which member to which, which part of its block, and where that goes in the result."""
 
 
 def _pairs(group: Group, parts: Mapping[int, Sequence[np.ndarray]],
@@ -87,33 +89,46 @@ def reduce_scatter(group: Group, blocks: Blocks, combine: Combine, dtype: Any, *
     return reduced if tiled else {d: np.squeeze(b, dim) for d, b in reduced.items()}
 
 
-def all_gather(group: Group, blocks: Blocks, *, dim: int, tiled: bool) -> Exchange:
+def all_gather(group: Group, blocks: Blocks, *, all_gather_dimension: int, tiled: bool, **_: Any
+               ) -> Exchange:
     whole = yield from _from_all(group, blocks, [_any(blocks).shape] * len(group))
     join: Any = np.concatenate if tiled else np.stack
-    return {d: join(parts, axis=dim) for d, parts in whole.items()}
+    return {d: join(parts, axis=all_gather_dimension) for d, parts in whole.items()}
 
 
-def all_to_all(group: Group, blocks: Blocks, *, split: int, concat: int, tiled: bool) -> Exchange:
+def all_to_all(group: Group, blocks: Blocks, *, split_axis: int, concat_axis: int, tiled: bool,
+               **_: Any) -> Exchange:
     arrived = yield from _to_each(
-        group, {d: np.split(b, len(group), axis=split) for d, b in blocks.items()})
+        group, {d: np.split(b, len(group), axis=split_axis) for d, b in blocks.items()})
     if tiled:
-        return {d: np.concatenate(parts, axis=concat) for d, parts in arrived.items()}
-    return {d: np.stack([np.squeeze(a, split) for a in parts], axis=concat)
+        return {d: np.concatenate(parts, axis=concat_axis) for d, parts in arrived.items()}
+    return {d: np.stack([np.squeeze(a, split_axis) for a in parts], axis=concat_axis)
             for d, parts in arrived.items()}
 
 
-def permute(group: Group, blocks: Blocks, *, perm: Sequence[tuple[int, int]]) -> Exchange:
+def _in_pieces(group: Group, blocks: Blocks, out: Blocks, pieces: Iterable[Piece]) -> Exchange:
+    """Results that are put together from pieces of blocks. out: by device here what has the places.
+
+    Pieces are in an order that is the same at all processes.
+    """
+    some = _any(blocks)
     round_ = Round()
-    shape = _any(blocks).shape
-    for source, to in perm:
+    places: list[tuple[int, int, Any]] = []
+    for source, to, there, here in pieces:
         if group[source] in blocks:
-            round_.send(group[source], group[to], blocks[group[source]])
+            round_.send(group[source], group[to], blocks[group[source]][there])
         if group[to] in blocks:
-            round_.want(group[source], group[to], shape)
+            round_.want(group[source], group[to], some[there].shape)
+            places.append((group[source], group[to], here))
     arrived = yield round_
-    out = {d: np.zeros_like(b) for d, b in blocks.items()}
-    out.update({to: found[0] for (_, to), found in arrived.items()})
+    for source, to, here in places:
+        out[to][here] = arrived[source, to].pop(0)
     return out
+
+
+def permute(group: Group, blocks: Blocks, *, perm: Sequence[tuple[int, int]], **_: Any) -> Exchange:
+    return _in_pieces(group, blocks, {d: np.zeros_like(b) for d, b in blocks.items()},
+                      [(source, to, ..., ...) for source, to in perm])
 
 
 def retile(group: Group, blocks: Blocks, *, axes: Sequence[str], axis_sizes: Sequence[int],
@@ -121,49 +136,26 @@ def retile(group: Group, blocks: Blocks, *, axes: Sequence[str], axis_sizes: Seq
     """Every member gets the pieces of its new tile, each from a member that has it."""
     size = dict(zip(axes, axis_sizes, strict=True))
     some = _any(blocks)
-    round_ = Round()
-    wanted: dict[int, list[tuple[int, tuple]]] = {}
-    for i, to in enumerate(group):
+    new = retiled_shape(some.shape, source, target, size)
+    return _in_pieces(group, blocks, {d: np.empty(new, some.dtype) for d in blocks}, [
+        (place(axes, where, size), to, there, here) for to in range(len(group))
         for where, there, here in pieces(some.shape, source, target, axes, size,
-                                         coordinates(i, axes, size)):
-            owner = group[place(axes, where, size)]
-            if owner in blocks:
-                round_.send(owner, to, blocks[owner][there])
-            if to in blocks:
-                round_.want(owner, to, tuple([s.stop - s.start for s in there]))
-                wanted.setdefault(to, []).append((owner, here))
-    arrived = yield round_
-    out = {d: np.empty(retiled_shape(some.shape, source, target, size), some.dtype) for d in blocks}
-    for to, parts in wanted.items():
-        for owner, here in parts:
-            out[to][here] = arrived[owner, to].pop(0)
-    return out
+                                         coordinates(to, axes, size))])
 
 
-def rows(group: Group, blocks: Blocks, *, dim: int, parts: tuple[int, ...], wanted: Any
-         ) -> Exchange:
+def rows(group: Group, blocks: Blocks, *, dimension: int, parts: tuple[int, ...], wanted: Any,
+         **_: Any) -> Exchange:
     """Every member gets the rows that it wants from the members that have them."""
     owner, where = sources(len(group), parts, wanted)
     some = _any(blocks)
-    front = (slice(None),) * dim
-    round_ = Round()
-    out: Blocks = {}
-    places: dict[tuple[int, int], np.ndarray] = {}
-    for i, to in enumerate(group):
-        if to in blocks:
-            out[to] = np.zeros((*some.shape[:dim], len(owner[i]), *some.shape[dim + 1:]),
-                               some.dtype)
-        for s in np.unique(owner[i][owner[i] >= 0]).tolist():
-            here = np.flatnonzero(owner[i] == s)
-            if group[s] in blocks:
-                round_.send(group[s], to, blocks[group[s]][(*front, where[i][here])])
-            if to in blocks:
-                round_.want(group[s], to, (*some.shape[:dim], len(here), *some.shape[dim + 1:]))
-                places[group[s], to] = here
-    arrived = yield round_
-    for (source, to), here in places.items():
-        out[to][(*front, here)] = arrived[source, to][0]
-    return out
+    front = (slice(None),) * dimension
+    before, behind = some.shape[:dimension], some.shape[dimension + 1:]
+    out = {d: np.zeros((*before, len(owner[i]), *behind), some.dtype)
+           for i, d in enumerate(group) if d in blocks}
+    return _in_pieces(group, blocks, out, [
+        (source, to, (*front, where[to][here]), (*front, here)) for to, owners in enumerate(owner)
+        for source in np.unique(owners[owners >= 0]).tolist()
+        for here in [np.flatnonzero(owners == source)]])
 
 
 def own_block(member: int, block: np.ndarray, count: int, dim: int) -> np.ndarray:
@@ -196,3 +188,9 @@ def handed_on(group: Group, values: Mapping[int, Sequence[np.ndarray]],
             round_.want(group[0], to, shape, dtype)
     arrived = yield round_
     return {d: arrived[group[0], d] for d in values}
+
+
+# By kind of collective or name of op; each takes the params of the op.
+EXCHANGES: dict[str, Callable[..., Exchange]] = {
+    "all-gather": all_gather, "all_to_all": all_to_all, "ppermute": permute, "retile": retile,
+    "exchange_rows": rows}

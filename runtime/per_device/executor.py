@@ -11,7 +11,9 @@ an exchange is on its way while equations run that do not read its result.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,8 @@ from ..masks import split_collective
 from ..numerics import as_declared, evaluator
 from ..storage import Stored
 from . import exchanges
-from .control import CONTROL
-from .host_calls import run_callback
-from .wire import Flight, LocalWire, Meter, Traffic, Wire, even_out
+from .control import CONTROL, run_callback
+from .wire import Flight, LocalWire, Meter, Wire, even_out
 
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
            "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
@@ -46,17 +47,19 @@ class PendingResult:
     def blocks(self) -> Buffers:
         """Wait for it."""
         if self._blocks is None:
-            try:
+            with _noting(self.eqn):
                 self.flight.advance(True)
-            except Exception as error:
-                _note(error, self.eqn)
-                raise
             self._blocks = self.made()
         return self._blocks
 
 
-def _note(error: Exception, eqn: Equation) -> None:
-    error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+@contextlib.contextmanager
+def _noting(eqn: Equation) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+        raise
 
 
 def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:
@@ -70,8 +73,10 @@ class PerDeviceRun(DeviceBlocks):
     own: numbers of the devices that this process has, by default all. wire: what an equation's
     messages go over, given how many bytes an element has. active: the devices at work, those of
     its own but in a loop or branch whose predicate differs. splits: the equation whose predicate
-    parted them from others.
+    parted them from others. timing: what is around each equation, for profiles.
     """
+
+    timing: Callable[..., AbstractContextManager] = contextlib.nullcontext
 
     def __init__(self, local: Program, mesh: AbstractMesh, own: Iterable[int] | None = None,
                  wire: Callable[[Equation, int], Wire] | None = None) -> None:
@@ -84,7 +89,7 @@ class PerDeviceRun(DeviceBlocks):
         self._begin()
 
     def _begin(self) -> None:
-        self.meter = Meter(len(self.coordinates))
+        self.meter = Meter()
         self.active = self.own
         self.splits: Equation | None = None
 
@@ -111,27 +116,18 @@ class PerDeviceRun(DeviceBlocks):
         for var, value in program.consts:
             data = np.asarray(getattr(value, "value", value), storage_dtype(var.aval.dtype))
             at[var] = [np.array(data) for _ in self.coordinates]
-        last: dict[Var, int] = {}
-        for i, eqn in enumerate(program.eqns):
-            for v in eqn.invars:
-                if isinstance(v, Var):
-                    last[v] = i
-        for v in program.outvars:
-            if isinstance(v, Var):
-                last[v] = len(program.eqns)
+        last = {v: i for i, eqn in enumerate(program.eqns) for v in eqn.invars}
+        last.update(dict.fromkeys(program.outvars, len(program.eqns)))
         for i, eqn in enumerate(program.eqns):
             if late:
                 late = [x for x in late if not x.flight.advance(False)]
             operands = [self.read(at, v) for v in eqn.invars]
-            try:
+            with _noting(eqn), self.timing((eqn,)):
                 results = self.equation(eqn, operands)
-            except Exception as error:
-                _note(error, eqn)
-                raise
             at.update(zip(eqn.outvars, results, strict=True))
             late += [x for x in results if type(x) is PendingResult]
             for v in eqn.invars:
-                if isinstance(v, Var) and last[v] == i:
+                if last[v] == i:
                     at.pop(v, None)
         for x in late:
             x.blocks()
@@ -170,14 +166,6 @@ class PerDeviceRun(DeviceBlocks):
             return [[np.asarray(done[d][k]) if d in done else None for d in devices]
                     for k in range(len(types))]
         return [[np.asarray(done[d]) if d in done else None for d in devices]]
-
-    def same_place(self, axes: Sequence[str], device: int) -> list[int]:
-        """The devices that are where this one is along these axes, in order."""
-        def at(d: int) -> tuple[int, ...]:
-            return tuple([self.place(a, self.coordinates[d]) for a in axes])
-
-        here = at(device)
-        return [d for d in range(len(self.coordinates)) if at(d) == here]
 
     def control(self, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
         """An equation that holds programs: a loop, a branch, or a call."""
@@ -234,7 +222,7 @@ class PerDeviceRun(DeviceBlocks):
         flight = Flight(wire, [
             self.exchange(eqn, params, some, {d: blocks[d] for d in some if d in self.active},
                           dtype) for some in members], storage_dtype(eqn.invars[0].aval.dtype))
-        self.meter.traffic.append(Traffic(eqn, wire.received))
+        self.meter.traffic.append((eqn, wire.received))
 
         def made() -> Buffers:
             for d, block in flight.results.items():
@@ -249,7 +237,7 @@ class PerDeviceRun(DeviceBlocks):
     def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int],
                  blocks: exchanges.Blocks, dtype: np.dtype) -> exchanges.Exchange:
         """The exchange of one replica group. dtype: of its results."""
-        collective, name = eqn.op.collective, eqn.op.name
+        collective = eqn.op.collective
         assert collective is not None
         combine: Any = COMBINE.get(collective.reduces)
         if combine is np.add and dtype == np.bool_:
@@ -259,18 +247,9 @@ class PerDeviceRun(DeviceBlocks):
                                             dim=params["scatter_dimension"])
         if combine is not None:
             return exchanges.all_reduce(group, blocks, combine, dtype)
-        if collective.kind == "all-gather":
-            return exchanges.all_gather(group, blocks, dim=params["all_gather_dimension"],
-                                        tiled=params["tiled"])
-        if name == "all_to_all":
-            return exchanges.all_to_all(group, blocks, split=params["split_axis"],
-                                        concat=params["concat_axis"], tiled=params["tiled"])
-        if name == "ppermute":
-            return exchanges.permute(group, blocks, perm=params["perm"])
-        if name == "retile":
-            return exchanges.retile(group, blocks, **params)
-        if name == "exchange_rows":
-            return exchanges.rows(group, blocks, dim=params["dimension"], parts=params["parts"],
-                                  wanted=params["wanted"])
+        known = exchanges.EXCHANGES
+        function = known.get(collective.kind) or known.get(eqn.op.name)
+        if function is not None:
+            return function(group, blocks, **params)
         return exchanges.declared(group, blocks, collective.evaluate, params,
                                   eqn.op.arithmetic)

@@ -8,7 +8,6 @@ that the cost report uses can be checked against it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -132,29 +131,16 @@ def even_out(received: np.ndarray, group: Sequence[int]) -> None:
     received[members] = received[members].sum() // len(members)
 
 
-@dataclass
-class Traffic:
-    """What one use of a collective moved: bytes received by each device, in mesh order."""
-    eqn: Equation
-    received: np.ndarray
-
-
-@dataclass
 class Meter:
-    """The traffic of one run, in order of execution."""
-    devices: int
-    traffic: list[Traffic] = field(default_factory=list)
+    """The traffic of one run. traffic: by use of a collective, in order of execution, its equation
+    and the bytes that each device received, in mesh order."""
 
-    @property
-    def busiest(self) -> int:
-        """Bytes received by the device that receives most."""
-        if not self.traffic:
-            return 0
-        return int(np.sum([t.received for t in self.traffic], axis=0).max())
+    def __init__(self) -> None:
+        self.traffic: list[tuple[Equation, np.ndarray]] = []
 
     def sums(self) -> dict[Equation, np.ndarray]:
         """For each equation that exchanged the bytes that each device received, in all its runs."""
         found: dict[Equation, np.ndarray] = {}
-        for t in self.traffic:
-            found[t.eqn] = found[t.eqn] + t.received if t.eqn in found else t.received
+        for eqn, received in self.traffic:
+            found[eqn] = found[eqn] + received if eqn in found else received
         return found

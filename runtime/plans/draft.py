@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...ir.passes import Pass
@@ -42,7 +42,7 @@ class Draft(NamedTuple):
 
     traits: of the calls as they were at first. carried: of a loop's body, inputs that the first
     outputs become in the next iteration. loop: is it a loop's body? small: whether memory of small
-    arrays is used again, too. placed: outputs that are to be written to memory that is given.
+    arrays is used again, too.
 
     By passes: used: those of `carried` that are written over.
     """
@@ -53,7 +53,6 @@ class Draft(NamedTuple):
     carried: Sequence[int] = ()
     loop: bool = False
     small: bool = False
-    placed: Set[int] = frozenset()
     used: Sequence[int] = ()
 
     @property

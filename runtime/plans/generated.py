@@ -18,7 +18,7 @@ small arrays that halves the time of a run. The source has no names or texts of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -53,7 +53,7 @@ from ..layout import Reshaped
 from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
 from .draft import Draft, Traits, run_passes
-from .in_place import FEWEST, WRITE_OVER, is_placed
+from .in_place import FEWEST, WRITE_OVER
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -128,20 +128,15 @@ class Lines:
     """The lines of a plan's calls, each a numpy call.
 
     letter: of its variables. fixed: slots that outlive them. carried: of a loop's body, what the
-    first outputs are in the next iteration. memory: by slot of a result, what is called the memory
-    that it is to be in; afterwards those alone that are written there. used: slots among `carried`
-    that are written over.
+    first outputs are in the next iteration. used: slots among `carried` that are written over.
     """
 
     def __init__(self, writer: Writer, calls: Sequence[Call], outputs: Sequence[int],
                  constants: dict[int, Any], letter: str = "v", fixed: Sequence[int] = (),
-                 carried: Sequence[int] = (), memory: Mapping[int, str] = {}) -> None:
+                 carried: Sequence[int] = ()) -> None:
         self.writer, self.letter = writer, letter
         draft = run_passes(WRITTEN, Draft(
-            calls, outputs, constants, Traits(True, True, True), carried, small=True,
-            placed=memory.keys()))
-        self.memory = {s: memory[s] for s in memory for call in draft.calls
-                       if s in call.outputs and is_placed(call, memory)}
+            calls, outputs, constants, Traits(True, True, True), carried, small=True))
         self.calls, self.constants = draft.calls, draft.constants
         self.used = draft.used
         self.fixed = {*self.constants, *fixed}
@@ -164,7 +159,7 @@ class Lines:
             operands = list(map(self.slot, call.inputs))
             if recording is not None:
                 (out,) = call.outputs
-                inline(w, recording, operands, self.slot(out), call.eqn, self.memory.get(out))
+                inline(w, recording, operands, self.slot(out), call.eqn)
             elif is_written(call):
                 written(w, call, operands, self.slot(call.outputs[0]), self.constants)
             elif type(call.function) is Reshaped:
@@ -224,8 +219,8 @@ LONGEST_CACHED = 1 << 16
 
 
 def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
-           eqn: Equation | None, memory: str | None = None) -> None:
-    """The numpy calls of an op, one a line. memory: that the last one writes to, a ufunc.
+           eqn: Equation | None) -> None:
+    """The numpy calls of an op, one a line.
 
     Values in between have the same names in each op, so that they end with the next one's, and
     lend their memory to what is computed of them last.
@@ -235,11 +230,8 @@ def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str
     for i, step in enumerate(recording.steps):
         out = at[step.result] = target if step.result == recording.result else f"s{i}"
         args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
-        if memory is not None and step.result == recording.result:
-            args.append(f"out={memory}")
-        elif i in own:
-            args.append(f"out={at[own[i]]}")
-        w.line(f"{out} = {_expression(w, step, args, recording)}", eqn)
+        memory = at[own[i]] if i in own else None
+        w.line(f"{out} = {expression(w, step, args, recording.values, memory)}", eqn)
     if recording.result < recording.operands:
         w.line(f"{target} = {at[recording.result]}", eqn)
 
@@ -272,31 +264,34 @@ _CASTS = {(float16.F32, float16.F16): float16.to_half,
           (float16.F16, float16.F32): float16.to_single}
 
 
-def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording) -> str:
-    shape, dtype = recording.values[step.result]
-    listed = ", ".join(args)
+def expression(w: Writer, step: Any, args: Sequence[str], values: Any, memory: str | None) -> str:
+    """A numpy call. values: shapes and dtypes. memory: where it writes its result, if it can."""
+    shape, dtype = values[step.result]
+    listed, end = ", ".join(args), "" if memory is None else f", {memory}"
     if step.kind == CALL:
         function = step.function
         if function in BY_ROWS and math.prod(shape) >= FEWEST_COMPARED:
             function = BY_ROWS[function]
-        return f"{w.name(function, 'f')}({listed})"
+        return f"{w.name(function, 'f')}({listed}{end and f', out={memory}'})"
     if step.kind == REDUCE:
-        reduce = adder_of(step.axes, *recording.values[step.operands[0]]) if (
+        reduce = adder_of(step.axes, *values[step.operands[0]]) if (
             step.function is np.add) else None
         if reduce is not None:
-            return f"{w.name(reduce, 'f')}({listed})"
+            return f"{w.name(reduce, 'f')}({listed}{end})"
         axes = step.axes if len(step.axes) > 1 else step.axes[0]
-        return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)})"
+        return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)}{end})"
     if step.kind == CAST:
         v = step.operands[0]
-        convert = _CASTS.get((recording.values[v][1], dtype)) if type(v) is int else None
-        if convert is not None:
-            return f"{w.name(convert, 'f')}({listed})"
+        convert = _CASTS.get((values[v][1], dtype)) if type(v) is int else None
+        if convert is not None and (memory is None or convert is float16.to_single):
+            return f"{w.name(convert, 'f')}({listed}{end})"
+        if memory is not None:
+            return f"{w.name(np.copyto, 'f')}({memory}, {listed}, 'unsafe')"
         return f"{listed}.astype({w.name(dtype)})"
     if step.kind == BITS:
         return f"{listed}.view({w.name(dtype)})"
     if step.kind == RESHAPE:
-        if may_repeat(recording.values[step.operands[0]][0], shape):
+        if may_repeat(values[step.operands[0]][0], shape):
             return f"{w.name(merged, 'f')}({listed}, {shape})"
         return f"{listed}.reshape({shape})"
     if step.kind == REPEAT:

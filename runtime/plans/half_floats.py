@@ -25,9 +25,8 @@ from ..calls.symbolic import BITS, CALL, CAST, REDUCE, Kernel, Recording, Step
 from ..numerics import EXACT, SIGNS
 from .generated import inlined
 
-# By dtype: rounds what was computed of it, and any float32; narrows.
-_KINDS = {F16: (float16.rounded, float16.rounded, float16.packed),
-          BF16: (bfloat16.rounded, bfloat16.renewed, bfloat16.packed)}
+# By dtype: rounds what was computed of it, and any float32.
+_KINDS = {F16: (float16.rounded, float16.rounded), BF16: (bfloat16.rounded, bfloat16.renewed)}
 
 
 def kept_wide(calls: Sequence[Call], results: Sequence[int]) -> tuple[Sequence[Call], list[int]]:
@@ -67,8 +66,7 @@ def _read(kernel: Kernel) -> set[int]:
 
 def _cast(s: int, out: int, shape: tuple[int, ...], given: np.dtype, dtype: np.dtype) -> Call:
     kernel = Kernel(inlined, (shape, shape), (given, dtype))
-    step = (Step(CALL, _KINDS[dtype][2], (0,), 1) if dtype in _KINDS else
-            Step(CAST, None, (0,), 1))
+    step = Step(CAST, None, (0,), 1)
     kernel.set_recording(Recording(1, ((shape, given), (shape, dtype)), (step,), 1))
     return Call(inlined, (s,), (out,), False, None, kernel)
 

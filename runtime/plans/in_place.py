@@ -7,7 +7,7 @@ on, before which it is copied.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ...ir.kernels.extremes import BY_ROWS
 from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call
-from ..calls.symbolic import BITS, CALL, VIEWS, Recording
+from ..calls.symbolic import CALL, VIEWS, Recording
 from .draft import Draft
 
 FEWEST = 1 << 10                # bytes of a small array that is worth writing over
@@ -35,19 +35,16 @@ def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
 
 
 def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int],
-                  small: bool = False, placed: Set[int] = frozenset(),
-                  ) -> tuple[Sequence[Call], list[int]]:
+                  small: bool = False) -> tuple[Sequence[Call], list[int]]:
     """The calls, those that can writing their result over an operand that nobody else reads.
 
     writable: parameters that may be written over, and what they are in the next iteration. small:
-    whether calls are looked at that compute small arrays, too. placed: results that are written
-    elsewhere. Gives also those parameters that are.
+    whether calls are looked at that compute small arrays, too. Gives also the parameters that are.
     """
     used: list[int] = []
-    able = [i for i, call in enumerate(calls) if not is_placed(call, placed) and (
-            call.kernel is not None and (
-                call.kernel.changes or small and call.kernel.sizes[-1] >= FEWEST)
-            or writable and not writable.keys().isdisjoint(call.inputs) or is_group(call))]
+    able = [i for i, call in enumerate(calls) if call.kernel is not None and (
+            call.kernel.changes or small and call.kernel.sizes[-1] >= FEWEST)
+            or writable and not writable.keys().isdisjoint(call.inputs) or is_group(call)]
     if not able:
         return calls, used
     memory = _Memory(calls, outputs, writable)
@@ -137,59 +134,6 @@ class _Memory:
         return found
 
 
-def lent(calls: Sequence[Any], memory: Mapping[int, str], named: Callable[[np.dtype], str]
-         ) -> dict[int, str]:
-    """The memory of results, and by it of what they are computed of: where each of a chain of calls
-    can write over the last one's result, that of the first is where the last one's is to be.
-
-    It may be the memory of an operand of this shape: none of them is read once it is written to.
-    named: what a dtype is called.
-    """
-    found = dict(memory)
-    makers = {call.outputs[0]: i for i, call in enumerate(calls)}
-    reads: dict[int, list[int]] = {}
-    for i, call in enumerate(calls):
-        for s in call.inputs:
-            reads.setdefault(s, []).append(i)
-    for s, name in memory.items():
-        i = makers[s]
-        shape = calls[i].kernel.shapes[-1]
-        busy = max([k for k, call in enumerate(calls) for x, its in zip(
-            call.inputs, call.kernel.shapes, strict=False) if x not in makers and its == shape],
-            default=-1)
-        while _writer(calls[i]):
-            for x in calls[i].inputs:
-                own, at = x, i
-                if x in makers and _is_bits(calls[makers[x]]):
-                    at = makers[x]
-                    own = calls[at].inputs[0]
-                j = makers.get(own, -1)
-                if (j > busy or j == busy and j >= 0 and _writer(calls[j])) and (
-                        own not in found and reads[x][-1] == i and reads[own][-1] == at
-                        and calls[j].kernel.shapes[-1] == shape and is_placed(calls[j], (own,))
-                        and calls[makers[x]].kernel.dtypes[-1] == calls[i].kernel.dtypes[-1]
-                        and all([k == at or is_fresh(calls[k]) for k in reads[own]])):
-                    if own != x:
-                        name += f".view({named(calls[j].kernel.dtypes[-1])})"
-                    found[own] = name
-                    i = j
-                    break
-            else:
-                break
-    return found
-
-
-def _is_bits(call: Call) -> bool:
-    recording = call.recording
-    return recording is not None and [step.kind for step in recording.steps] == [BITS]
-
-
-def is_placed(call: Call, placed: Container[int]) -> bool:
-    """Can the call write its result, one of these, to memory that is given?"""
-    recording = call.recording
-    return recording is not None and call.outputs[0] in placed and recording.ends_in_call
-
-
 def is_group(call: Call) -> bool:
     """Is it one of fused calls, which can write its results over operands?"""
     return hasattr(call.function, "overwriting")
@@ -217,7 +161,7 @@ def _computes(recording: Recording) -> bool:
 def _over_operands(d: Draft) -> Draft:
     if not (d.carried or d.small or d.traits.changes or d.traits.large):
         return d
-    calls, used = over_operands(d.calls, d.outputs, d.next_values, d.small, d.placed)
+    calls, used = over_operands(d.calls, d.outputs, d.next_values, d.small)
     return d.of(calls, used=used)
 
 

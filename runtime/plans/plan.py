@@ -8,7 +8,6 @@ evaluated block by block becomes one call first (runtime/plans/tiled_fusion.py).
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -195,12 +194,8 @@ class Plan:
 
 def _timed(call: Call, given: Sequence[Any], recorder: Any, ran: set[int]) -> Any:
     """What a call gives, with its time told to the recorder. ran: equations that began before."""
-    recorder.enter()
-    start = time.perf_counter()
-    try:
-        return call.function(*given)
-    finally:
-        eqns = call.function.equations if type(call.function) is Blocked else (
-            () if call.eqn is None else (call.eqn,))
-        recorder.leave(eqns, start, time.perf_counter(), [id(e) not in ran for e in eqns])
+    eqns = call.function.equations if type(call.function) is Blocked else (
+        () if call.eqn is None else (call.eqn,))
+    with recorder.call(eqns, [id(e) not in ran for e in eqns]):
         ran.update(map(id, eqns))
+        return call.function(*given)

@@ -14,14 +14,14 @@ over 4096 x 1024 is one such call, of 4096 rows:
     v7 = divide(v4, v6)                         v7 = divide(v4, v6, out=o0)
 
 The block's calls are the numpy calls of the ops' own evaluators (runtime/calls/symbolic.py) on the
-same numbers, written out as a function (runtime/plans/generated.py).
+same numbers, written out as a function with memory of its own (runtime/plans/registers.py).
 """
 from __future__ import annotations
 
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,13 +31,13 @@ from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ...ir.support.threads import in_parallel, share_count
 from ..calls.call import Call, new_call, read_counts
-from ..calls.symbolic import CALL, REDUCE, REPEAT, VIEWS, Kernel, Recording
-from .generated import Lines, Writer, inlined
+from ..calls.symbolic import CAST, REDUCE, VIEWS, WHERE, Kernel
 from .half_floats import kept_wide
-from .in_place import lent
+from .registers import Body, written_out
 from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
+WIDER = 2                       # times BLOCK where threads, which wait between calls, have four
 LARGE = BLOCK + 1               # elements of a value from which blocks pay
 MOST = 64                       # calls that are fused
 SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
@@ -68,18 +68,6 @@ def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
     return made
 
 
-def _loops(recording: Recording, forms: Forms) -> Iterator[int]:
-    """How long the rows are that numpy repeats an operand beside; 0 where it converts."""
-    values = recording.values
-    for step in recording.steps:
-        form, given = forms[step.result], [v for v in step.operands if type(v) is int]
-        if step.kind == REPEAT or step.kind == CALL and any(
-                [forms[v] != form and values[v][0] for v in given]):
-            yield form.shape[-1] if form is not None and form.shape else 0
-        elif step.kind == REDUCE and values[given[0]][1] != values[step.result][1]:
-            yield 0
-
-
 class Blocked:
     """The function of operands that gives the results of fused calls.
 
@@ -88,7 +76,7 @@ class Blocked:
     """
 
     __slots__ = ("_bodies", "_buffer", "_calls", "_forms", "_kernels", "_operands", "_overwritten",
-                 "_results", "_rows", "_size", "_threads", "equations")
+                 "_results", "_rows", "_size", "_threads")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
                  results: Sequence[int], rows: int) -> None:
@@ -96,25 +84,28 @@ class Blocked:
         self._results, self._rows = results, rows
         self._kernels: list[Kernel] = [call.kernel for call in calls]   # type: ignore[misc]
         elements = [k.elements for k in self._kernels]
-        # What is no ufunc makes many short calls, between which threads would wait for each other.
-        self._threads = 1 if any([hasattr(step.function, "elementwise") for k in self._kernels
-                                  for step in k.recording.steps]    # type: ignore[union-attr]
-                                 ) else share_count(sum(elements))
-        self._size = min(rows, max(1, BLOCK * rows // max(elements, default=1)))
-        if self._threads == 1 and _is_one_step(calls):
+        found = [cuts(kernel) for kernel in self._kernels]
+        self._threads = share_count(sum(elements)) if all([c.several for c in found]) else 1
+        most, threads = max(elements, default=1), self._threads
+        wide = threads > 1 and min(WIDER, most // (4 * threads * BLOCK)) or 1
+        self._size = min(rows, max(1, wide * BLOCK * rows // most))
+        if self._threads == 1 and _is_one_step(calls) and not any(
+                [step.kind in (CAST, WHERE) for step in calls[0].recording.steps]):  # type: ignore
             self._size = rows               # nothing to keep in the cache
-        loop = min([n for k, its in zip(self._kernels, forms, strict=True)
-                    for n in _loops(k.recording, its)], default=0)  # type: ignore[arg-type]
-        self._buffer = min(loop & -16, np.getbufsize()) if loop >= LOOP else 0
+        loop = min([c.loop(rows) for c in found], default=0)
+        self._buffer = int(min(loop // 16 * 16, np.getbufsize())) if LOOP <= loop < np.inf else 0
         self._overwritten: dict[int, int] = {}      # result to the operand it is written over
         self._bodies: dict[int, Any] = {}           # by rows of a block
-        self.equations: tuple[Equation, ...] = tuple(dict.fromkeys(
-            [call.eqn for call in calls if call.eqn is not None]))
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What is computed."""
+        return tuple(dict.fromkeys([call.eqn for call in self._calls if call.eqn is not None]))
 
     def overwriting(self, operands: Sequence[int]) -> Blocked:
         """The function that may write results over these operands, by number."""
         other = copy.copy(self)
-        other._overwritten = self._replaceable(operands)
+        other._overwritten, other._bodies = self._replaceable(operands), {}
         return other
 
     def _replaceable(self, operands: Sequence[int]) -> dict[int, int]:
@@ -155,13 +146,17 @@ class Blocked:
 
         def work() -> None:
             before = np.setbufsize(self._buffer) if self._buffer else 0    # of this thread
+            held: dict[int, Any] = {}
             try:
                 for start in starts:
                     end = min(start + size, rows)
-                    self._body(end - start)(
-                        [x[start:end] if form.is_rows else x
-                         for x, form in zip(given, self._operands, strict=True)],
-                        [x[start:end] for x in memory])
+                    body = self._body(end - start)
+                    registers = held.get(end - start)
+                    if registers is None:
+                        registers = held[end - start] = body.registers()
+                    body.run([x[start:end] if form.is_rows else x
+                              for x, form in zip(given, self._operands, strict=True)],
+                             [x[start:end] for x in memory], registers)
             finally:
                 if before:
                     np.setbufsize(before)
@@ -176,33 +171,21 @@ class Blocked:
         recording = self._kernels[s - len(self._operands)].recording
         return x.reshape(form[recording.result].of(self._rows))         # type: ignore[union-attr]
 
-    def _body(self, rows: int) -> Callable[..., Any]:
+    def _body(self, rows: int) -> Body:
         body = self._bodies.get(rows)
         if body is None:
-            key = (rows, self._rows, *self._results, *self._kernels,
+            key = (rows, self._rows, *self._results, *self._kernels, *self._overwritten.items(),
                    *[(call.inputs, call.outputs) for call in self._calls])
             body = _BODIES.get(key)
             if body is None:
-                body = _BODIES[key] = self._written_out(rows)
+                calls = [call._replace(kernel=_in_block(kernel, forms, rows))
+                         for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
+                                                        strict=True)]
+                wide, results = kept_wide(calls, self._results)
+                body = _BODIES[key] = written_out(wide, len(self._operands), results,
+                                                  self._overwritten)
             self._bodies[rows] = body
         return body
-
-    def _written_out(self, rows: int) -> Callable[..., Any]:
-        """The function of operands and memory for the results, for blocks of so many rows."""
-        calls = [call._replace(function=inlined, kernel=_in_block(kernel, forms, rows))
-                 for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
-                                                strict=True)]
-        calls, results = kept_wide(calls, self._results)
-        w = Writer()
-        memory = {s: f"o{j}" for j, s in enumerate(results)}
-        lines = Lines(w, calls, results, {}, memory=lent(calls, memory, w.name))
-        w.line(lines.unpack(range(len(self._operands))) + "= arguments")
-        w.line(", ".join(memory.values()) + ", = memory")
-        lines.write()
-        for s, name in memory.items():
-            if s not in lines.memory:
-                w.line(f"{w.name(np.copyto, 'f')}({name}, {lines.slot(s)})")
-        return w.function("arguments, memory")
 
 
 def _reads_while_writing(call: Any, same: set[int]) -> bool:
@@ -217,7 +200,7 @@ class _Group:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.rows: list[int] = []
-        self.made, self.sums = set[int](), False
+        self.made = set[int]()
 
     def join(self, call: Call, kernel: Kernel) -> bool:
         """Add a call, if it treats rows apart as the others do, and theirs stay as long."""
@@ -232,7 +215,6 @@ class _Group:
         self.rows = rows
         self.calls.append(call)
         self.made.update(call.outputs)
-        self.sums |= any([step.kind == REDUCE for step in kernel.recording.steps])  # type: ignore
         return True
 
     def fused(self, readers: Any) -> list[Call]:
@@ -288,8 +270,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
         waits = not late.isdisjoint(call.inputs)
         reads = waits or not group.made.isdisjoint(call.inputs)
         if kernel is None or call.several or call.changes:
-            # A group with sums goes on behind what is made of constants, which is done before.
-            if (group.sums and known.issuperset(call.inputs) and call.eqn is not None
+            # A group goes on behind what is made of constants, which is done before.
+            if (known.issuperset(call.inputs) and call.eqn is not None
                     and not call.eqn.op.effect and not call.eqn.op.subprograms):
                 known.update(call.outputs)
             else:

@@ -7,6 +7,7 @@ as a bias, is passed whole.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from ..calls.symbolic import (
@@ -115,14 +116,21 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
 
 
 class Cuts:
-    """Into which numbers of rows the call of a kernel can be cut. forms: for each of them."""
+    """Into which numbers of rows the call of a kernel can be cut. forms: for each. sums: are
+    there reductions? several: may threads share it?
+    """
 
-    __slots__ = ("forms", "is_view")
+    __slots__ = ("_loops", "_recording", "forms", "is_view", "several", "sums")
 
     def __init__(self, kernel: Kernel) -> None:
-        recording = kernel.recording
+        self._recording = recording = kernel.recording
+        self._loops: dict[int, float] = {}
         self.forms: dict[int, Forms] = {}
         self.is_view = recording is not None and recording.is_view
+        steps = () if recording is None else recording.steps
+        self.sums = any([step.kind == REDUCE for step in steps])
+        # What is no ufunc makes many short calls, between which threads would wait for each other.
+        self.several = not any([hasattr(step.function, "elementwise") for step in steps])
         if recording is None:
             return
         widest = max(recording.values, key=lambda value: math.prod(value[0]))[0]
@@ -132,6 +140,26 @@ class Cuts:
                 forms = forms_of(recording, rows)
                 if forms is not None:
                     self.forms[rows] = forms
+
+
+    def loop(self, rows: int) -> float:
+        """How long the shortest row is that numpy repeats an operand beside; 0 where it converts.
+        """
+        found = self._loops.get(rows)
+        if found is None:
+            found = self._loops[rows] = min(self._rows_beside(self.forms[rows]), default=math.inf)
+        return found
+
+    def _rows_beside(self, forms: Forms) -> Iterator[int]:
+        assert self._recording is not None
+        values = self._recording.values
+        for step in self._recording.steps:
+            form, given = forms[step.result], [v for v in step.operands if type(v) is int]
+            if step.kind == REPEAT or step.kind == CALL and any(
+                    [forms[v] != form and values[v][0] for v in given]):
+                yield form.shape[-1] if form is not None and form.shape else 0
+            elif step.kind == REDUCE and values[given[0]][1] != values[step.result][1]:
+                yield 0
 
 
 def cuts(kernel: Kernel) -> Cuts:

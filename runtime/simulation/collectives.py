@@ -7,29 +7,31 @@ here go through the exchange that the op declares, on a stacked array.
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from ...ir.kernels.device_dimensions import empty_like
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation
+from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
 from ..axes import collective_atoms, group_of
-from ..layout import Layout, rearrangement
+from ..layout import Atoms, Layout, array_shape, rearrangement
 from ..numerics import as_declared, widened
 from .device_sums import FOLDED
-from .permutes import permute
 from .workspace import Kind, Value, Workspace, kind_of
-
-Atoms = tuple[str, ...]
 
 
 class _Change(NamedTuple):
     """A collective that changes the description of a value. operator: by which the value is
     combined first, if it is. form: the stack and split in which it is taken, if not its own.
+    function: what moves blocks then, if any move.
     """
     operator: str | None
     form: tuple[Atoms, tuple[Atoms, ...]] | None
+    function: Callable[[Any], Any] | None
     layout: Layout
     uniform: tuple[bool, ...]
     kind: Kind
@@ -39,22 +41,24 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     """Append the calls of a collective and bind its result."""
     (out,) = eqn.outvars
     known, key = eqn.instance.table(plan), (p.atoms.owner, x.known_kind or x.kind, out.aval)
-    if key in known:
-        found = known[key]
-    else:
-        found = known[key] = _change(p, eqn, x)
+    if key not in known:
+        known[key] = _change(p, eqn, x)
+    found = known[key]
     if found is None:
         _plan(p, eqn, x)
         return
-    operator, form, layout, uniform, kind = found
+    operator, form, function, layout, uniform, kind = found
     if operator is not None:
         x = p.folded(x, group_of(eqn, p.atoms), operator)
     slot = x.slot if form is None else p.view(x, form[0], form[1])
+    if function is not None:
+        slot = p.call(function, slot)
     p.at[out] = Value(out.aval, layout, slot, uniform, kind)
 
 
 def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
-    """What the equation comes to, if only the description of `x` or of its sum changes."""
+    """What the equation comes to, if only blocks move, or the description of `x` or of its sum
+    changes."""
     name, params, aval = eqn.op.name, eqn.params, eqn.outvars[0].aval
     kind, reduces = _kind(eqn)
     group = collective_atoms(eqn, p.atoms)
@@ -63,6 +67,7 @@ def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
     operator: str | None = None
     form: tuple[Atoms, tuple[Atoms, ...]] | None = None
     uniform: tuple[bool, ...] = (False,) * aval.ndim
+    function: Callable[[Any], Any] | None = None
     layout = x.layout
     if reduces in FOLDED and (kind == "all-reduce" or params["tiled"]):
         operator = reduces
@@ -82,9 +87,12 @@ def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
         form = moved(x, group, params["concat_axis"])
         layout = Layout(form[0], form[1], layout.folded).without(set(group))
         layout = _in_place(layout, group, params["split_axis"])
+    elif name == "ppermute":
+        layout, function = _moves(p, x, group, params["perm"])
+        uniform = x.uniform if function is None else uniform
     else:
         return None
-    return _Change(operator, form, layout, uniform, kind_of(aval, layout, uniform))
+    return _Change(operator, form, function, layout, uniform, kind_of(aval, layout, uniform))
 
 
 def _kind(eqn: Equation) -> tuple[str, str]:
@@ -118,8 +126,6 @@ def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
     elif name == "assume_invarying":
         one = _one_copy(p, x, group)
         p.bind(eqn.outvars[0], one.layout, one.slot)
-    elif name == "ppermute":
-        permute(p, eqn, x, group, params["perm"])
     elif name == "retile":
         _retile(p, eqn, x, group)
     else:
@@ -216,3 +222,99 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
 
     slot = p.call(settle, slot)
     p.bind(out, Layout(stack, ((),) * out.aval.ndim, x.layout.folded), slot)
+
+
+# -- `ppermute`: blocks move, often by a new layout alone ------------------------------------------
+
+def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ...]
+           ) -> tuple[Layout, Callable[[Any], Any] | None]:
+    """The layout of the result, and the function that gives its array if it is another one.
+
+    The result differs over the axes along which what arrives differs. Where a block goes from
+    devices along X to devices along Y (a dimension that changes its axis), Y takes the place of X
+    in the layout, and often nothing has to be moved.
+    """
+    atoms = p.atoms
+    own, sizes = x.layout.atoms, atoms.sizes(group)
+    held = tuple([a for a in group if a in own])
+    members = list(itertools.product(*map(range, sizes)))
+    blocks = [tuple([i for i, a in zip(member, group, strict=True) if a in own])
+              for member in members]
+    arrives: list[tuple[int, ...] | None] = [None] * len(members)   # None: zeros
+    for source, target in perm:
+        arrives[target] = blocks[source]
+    places = []
+    step = len(members)
+    for d, n in enumerate(sizes):       # differs what arrives from where the place is 0?
+        step //= n
+        if any([block != arrives[i - member[d] * step]
+                for i, (member, block) in enumerate(zip(members, arrives, strict=True))]):
+            places.append(d)
+    differs = tuple([group[d] for d in places])
+    gone = [a for a in held if a not in differs]
+    new = [a for a in differs if a not in held]
+    layout = x.layout
+    if atoms.sizes(gone) == atoms.sizes(new):
+        names = dict(zip(gone, new, strict=True))
+        layout = Layout(tuple(names.get(a, a) for a in layout.stack),
+                        tuple(tuple(names.get(a, a) for a in axes) for axes in layout.split),
+                        layout.folded)
+    else:
+        names = {}
+        rest = layout.without(set(gone))
+        layout = rest._replace(stack=atoms.sort({*rest.stack, *new}))
+    pairs = []
+    for member, block in zip(members, arrives, strict=True):
+        target = tuple([member[d] for d in places])
+        if block is not None and sum(target) == sum(member):        # other places are 0
+            pairs.append((block, target))
+    complete = len(pairs) == atoms.count(differs)
+    same = len(gone) == len(new) and complete and all(
+        {names.get(a, a): i for a, i in zip(held, source, strict=True)}
+        == dict(zip(differs, target, strict=True)) for source, target in pairs)
+    if same:
+        return layout, None
+    shape = array_shape(layout, x.aval.shape, atoms.size)
+    read, source_order = _axes_first(p, x, x.layout, held)
+    write, target_order = _axes_first(p, x, layout, differs)
+    moves = _runs(pairs)
+
+    def copied(array: Any) -> Any:
+        result = (empty_like(array, shape) if array.ndim == len(shape) else
+                  empty(shape, array.dtype))
+        if not complete:
+            result[...] = 0
+        source = array.reshape(read).transpose(source_order)
+        target = result.reshape(write).transpose(target_order)
+        for s, d in moves:
+            target[d] = source[s]
+        return result
+
+    return layout, copied
+
+
+def _axes_first(p: Workspace, x: Value, layout: Layout, axes: Atoms
+                ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """All labels of a layout as dimensions: their sizes, and the order with `axes` in front.
+
+    Labels that follow the axes are in an order that does not depend on where the axes are.
+    """
+    flat = [lab for dim in layout.dims for lab in dim]
+    size = dict(p.sizes(x, layout.dims))
+    rest = sorted((lab for lab in flat if lab not in axes), key=lambda lab: (
+        isinstance(lab, int), lab if isinstance(lab, int) else p.atoms.order.index(lab)))
+    return (tuple(size[lab] for lab in flat),
+            tuple(flat.index(lab) for lab in (*axes, *rest)))
+
+
+def _runs(pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> list[tuple[Any, Any]]:
+    """(source index, target index) pairs; neighbours that stay neighbours move as one slice."""
+    if any(len(s) != 1 or len(d) != 1 for s, d in pairs):
+        return pairs
+    runs: list[list[int]] = []
+    for (s,), (d,) in sorted(pairs):
+        if runs and runs[-1][0] + runs[-1][2] == s and runs[-1][1] + runs[-1][2] == d:
+            runs[-1][2] += 1
+        else:
+            runs.append([s, d, 1])
+    return [(slice(s, s + n), slice(d, d + n)) for s, d, n in runs]

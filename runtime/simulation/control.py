@@ -20,6 +20,7 @@ from ..layout import Atoms, Layout, array_shape
 from ..masks import MASK, Guard, guard, mask_dims, outer_mask, selected
 from ..plans.plan import LoopBody, Plan
 from ..rewrites.pipeline import run_execution_passes
+from .device_sums import NONE
 from .scanning import Arrays, scan_runner, while_runner
 from .workspace import Value
 
@@ -28,20 +29,18 @@ class PlannedBody:
     """A program inside, planned for operands in given layouts.
 
     mask: the axes over which a predicate lets some devices run it and others not; its plan then has
-    the mask as first argument. trial: only to see which layouts the body prefers: what is carried
-    may count as uniform, as it is in the first iteration. sums: the axes over which each result is
-    folded. results: its values, in the layouts that they were computed in.
+    the mask as first argument. sums: the axes over which each result is folded. results: its
+    values, in the layouts that they were computed in.
     """
 
-    def __init__(self, p: Any, program: Program, operands: Sequence[Value],
-                 layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None,
-                 trial: bool = False, sums: Sequence[frozenset[str]] = ()) -> None:
+    def __init__(self, p: Any, program: Program, layouts: Sequence[Layout],
+                 uniform: Sequence[tuple[bool, ...]], mask: Atoms, predicate: Equation | None,
+                 sums: Sequence[frozenset[str]]) -> None:
         program = run_execution_passes(program)
         self.planner = q = p.nested(program)
         if mask:
             q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate
-        for var, x, layout in zip(program.invars, operands, layouts, strict=True):
-            same = x.uniform if trial or layout is x.layout else ()
+        for var, layout, same in zip(program.invars, layouts, uniform, strict=True):
             q.at[var] = Value(var.aval, layout, q.plan.input(), same)
         q.plan_equations(sums)
         self.results: list[Value] = [q.value_of(a) for a in program.outvars]
@@ -54,7 +53,10 @@ class PlannedBody:
     def of(p: Any, program: Program, operands: Sequence[Value], layouts: Sequence[Layout],
            mask: Atoms, predicate: Equation | None, trial: bool = False,
            sums: Sequence[frozenset[str]] = ()) -> PlannedBody:
-        """As made by the constructor; the one that was planned so before, if there is one.
+        """The body for these operands; the one that was planned so before, if there is one.
+
+        trial: only to see which layouts the body prefers: what is carried may count as uniform, as
+        it is in the first iteration.
 
         A loop is planned several times until the layouts of what it carries have settled, and each
         time the loops in it: without a memory loops within loops would double the work each.
@@ -62,15 +64,13 @@ class PlannedBody:
         uniform = tuple([x.uniform if trial or layout is x.layout else ()
                          for x, layout in zip(operands, layouts, strict=True)])
         key = (program, tuple(layouts), uniform, mask, predicate, tuple(sums))
-        found = p.planned_bodies.get(key)
-        if found is None:
-            found = p.planned_bodies[key] = PlannedBody(
-                p, program, operands, layouts, mask, predicate, trial, sums)
-        return found
+        if key not in p.planned_bodies:
+            p.planned_bodies[key] = PlannedBody(p, *key)
+        return p.planned_bodies[key]
 
     def finish(self, layouts: Sequence[Layout]) -> Plan:
         """The plan, giving its results in these layouts."""
-        return self.planner.plan.finish(self._outputs(layouts))
+        return self.planner.plan.finish(self.planner.in_layouts(self.results, layouts))
 
     def finish_loop(self, layouts: Sequence[Layout], fixed: int, carried: int) -> LoopBody:
         """The plan of a body. carried: how many operands, behind the `fixed` first, are results of
@@ -78,19 +78,12 @@ class PlannedBody:
         """
         plan = self.planner.plan
         first = fixed + (self.planner.mask is not None)
-        return plan.finish_loop(self._outputs(layouts), plan.inputs[first:first + carried])
-
-    def _outputs(self, layouts: Sequence[Layout]) -> list[int]:
-        q = self.planner
-        return [q.view(x, t.stack, t.split)
-                for x, t in zip(self.results, layouts, strict=True)]
+        return plan.finish_loop(self.planner.in_layouts(self.results, layouts),
+                                plan.inputs[first:first + carried])
 
 
 def plain(layout: Layout) -> Layout:
     return Layout(layout.stack, layout.split)
-
-
-NONE: frozenset[str] = frozenset()
 
 
 def common_layout(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
@@ -157,12 +150,9 @@ def plan_scan(p: Any, eqn: Equation) -> None:
               and shapes[a] == shapes[b] and dtypes[a] == dtypes[b] and not outs[a].stack]
     run = scan_runner(body, check, nc, nk, len(mask_slot), length, params["reverse"], depths,
                 list(zip(shapes, dtypes, [len(t.stack) for t in made], strict=True)), passed)
-    slots = [*mask_slot, *(x.slot for x in operands[:nc]),
-             *(p.view(x, t.stack, t.split) for x, t in
-               zip(operands[nc:nc + nk], layouts, strict=True)), *whole]
-    results = p.plan.call_several(run, slots, len(eqn.outvars), eqn)
-    for var, layout, slot in zip(eqn.outvars, (*layouts, *made), results, strict=True):
-        p.bind(var, layout, slot)
+    p.bind_several(eqn, run, [*mask_slot, *(x.slot for x in operands[:nc]),
+                              *p.in_layouts(operands[nc:nc + nk], layouts), *whole],
+                   [*layouts, *made])
 
 
 def _carries_stacked_twice(planned: PlannedBody, nc: int, nk: int) -> list[tuple[int, int, int]]:
@@ -215,14 +205,9 @@ def plan_while(p: Any, eqn: Equation) -> None:
         [mask_dims(mask, t, v.aval.ndim, atoms)
          for t, v in zip(layouts, eqn.outvars, strict=True)]) if splits else while_runner(
         ask, step, test.guard, body.guard, nt, nb, len(mask_slot))
-    if mask_slot and mask != outer:
-        mask_slot = [p.view(p.mask, mask, ())]
-    slots = [*mask_slot, *(x.slot for x in operands[:nt + nb]),
-             *(p.view(x, t.stack, t.split) for x, t in
-               zip(operands[nt + nb:], layouts, strict=True))]
-    results = p.plan.call_several(function, slots, len(eqn.outvars), eqn)
-    for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
-        p.bind(var, layout, slot)
+    mask_slot = [p.view(p.mask, mask, ()) for _ in mask_slot]
+    p.bind_several(eqn, function, [*mask_slot, *(x.slot for x in operands[:nt + nb]),
+                                   *p.in_layouts(operands[nt + nb:], layouts)], layouts)
 
 
 def _differing_while(test: Plan, body: LoopBody, test_guard: Guard | None, body_guard: Guard | None,
@@ -291,14 +276,10 @@ def plan_cond(p: Any, eqn: Equation) -> None:
             results = new if results is None else selected(mine, new, results, shapes)
         return results or []
 
-    if mask_slot and mask != outer:
-        mask_slot = [p.view(p.mask, mask, ())]
+    mask_slot = [p.view(p.mask, mask, ()) for _ in mask_slot]
     choice = p.view(index, mask, ()) if splits else index.slot
-    results = p.plan.call_several(each if splits else one,
-                                  [*mask_slot, choice, *(x.slot for x in operands)],
-                                  len(eqn.outvars), eqn)
-    for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
-        p.bind(var, layout, slot)
+    p.bind_several(eqn, each if splits else one,
+                   [*mask_slot, choice, *(x.slot for x in operands)], layouts)
 
 
 STRATEGIES = {"scan": plan_scan, "while": plan_while, "cond": plan_cond}

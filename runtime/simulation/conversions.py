@@ -50,23 +50,12 @@ class _Wanted(NamedTuple):
 def usual_lead(t: ArrayType, mesh: AbstractMesh) -> tuple[str, ...]:
     """The leading axes that arguments of this type have: those of a partial sum."""
     unreduced = t.sharding.spec.unreduced
-    if not unreduced:
-        return ()
     atoms = mesh_atoms(mesh, unreduced)
     return atoms.sort(atoms.of_all(sorted(unreduced)))
 
 
 def given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Given:
     """What an argument is, of global type `t` and local type `aval`."""
-    known = p.atoms.borders
-    key = aval, t, lead
-    found = known.get(key)
-    if found is None:
-        found = known[key] = _given(p, aval, t, lead)
-    return found
-
-
-def _given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Given:
     atoms = p.atoms
     split = tuple([atoms.of_all(axes) for axes in t.entries])
     stack = atoms.sort(atoms.of_all(lead))
@@ -83,8 +72,10 @@ def _given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -
     if named != tuple([(a,) for a in stack]):
         value = Value(aval, layout, -1)
         functions.extend(p.steps(value, value.dims, have=(*named, *Layout((), split).dims)))
-    return Given(sizes + t.shape, storage_dtype(t.dtype), layout, uniform,
-                 kind_of(aval, layout, uniform), tuple(functions))
+    found = atoms.borders[aval, t, lead] = Given(
+        sizes + t.shape, storage_dtype(t.dtype), layout, uniform, kind_of(aval, layout, uniform),
+        tuple(functions))
+    return found
 
 
 def number(atoms: MeshAtoms, key: tuple[ArrayType, type, bytes], value: Any) -> _Number:

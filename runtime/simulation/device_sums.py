@@ -34,7 +34,7 @@ LOGICAL = {"max": "or", "min": "and"}                    # what they are of bool
 
 NONE: frozenset[str] = frozenset()
 Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
-_NO_FOLDS: Folds = {}
+NO_FOLDS: Folds = {}
 
 
 @cached(1024, "the ops that tell devices apart, by sets of ops")
@@ -119,7 +119,7 @@ def _linear_set(op: Op, types: tuple[ArrayType, ...], results: tuple[ArrayType, 
     for group in op.linear_sets(len(types), types, params):
         if members <= frozenset(group):
             sources = [types[i] for i in group]
-            if len({_kind(t) for t in (*sources, *results)}) > 1:
+            if len({_kind(t.dtype) for t in (*sources, *results)}) > 1:
                 return None
             finest = min(t.dtype.itemsize for t in sources)
             coarse = all(t.dtype.itemsize <= finest for t in results)
@@ -127,12 +127,8 @@ def _linear_set(op: Op, types: tuple[ArrayType, ...], results: tuple[ArrayType, 
     return None
 
 
-def _kind(t: ArrayType) -> str:
-    return _kind_of_dtype(t.dtype)
-
-
 @cached(1024, "kinds of dtypes")
-def _kind_of_dtype(dtype: Any) -> str:
+def _kind(dtype: Any) -> str:
     name = getattr(dtype, "name", "")
     if "float" in name or "complex" in name:
         return "inexact"
@@ -163,7 +159,7 @@ def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
                 else:
                     for a in eqn.invars:
                         if type(a) is Var:
-                            found[a] = _NO_FOLDS
+                            found[a] = NO_FOLDS
                     continue
             uses = _uses(eqn, found, varies, atoms)
         for v, instance in zip(eqn.invars, uses, strict=True):
@@ -228,7 +224,7 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
     if through and eqn.op.collective is not None:
         through -= group_of(eqn, atoms)
     if not through and combines is None and not extremes:
-        return [_NO_FOLDS] * len(eqn.invars)
+        return [NO_FOLDS] * len(eqn.invars)
     out: list[Folds] = []
     for i in range(len(eqn.invars)):
         instance: Folds = {}

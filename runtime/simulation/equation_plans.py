@@ -26,7 +26,6 @@ from typing import Any
 from ...ir.facts import FRESH
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.op import Op
-from ...ir.op_instance import OpInstance
 from ...ir.rules.factor import PASS, REDUCE
 from ...ir.rules.parse import RuleError
 from ...ir.rules.rule import FactorRule
@@ -36,11 +35,8 @@ from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
 from ..layout import Atoms, Layout, Shape, array_shape, split_shape
 from ..numerics import evaluator
+from .device_sums import NONE, Folds
 from .workspace import Kind, Value, kind_of
-
-NONE: frozenset[str] = frozenset()
-Folds = Mapping[str, frozenset[str]]
-NO_FOLDS: Folds = {}
 
 
 class Form(NamedTuple):
@@ -68,34 +64,13 @@ class Decision(NamedTuple):
 POSITIONAL = frozenset({"random_gamma"})
 
 
-def decide(instance: OpInstance, operands: Sequence[Value], types: Sequence[ArrayType],
+def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Sequence[ArrayType],
            atoms: MeshAtoms, folds: Folds, done: frozenset[str]) -> Decision:
     """The decision for an equation with results of these types.
 
     folds: by operator, the axes over which results may be folded. done: those over which the
     operands are folded already, and hence the results.
     """
-    key: tuple = (*[x.known_kind or x.kind for x in operands], *types)
-    if folds or done:
-        key = (key, tuple(sorted(folds.items())), done)
-    return decided(instance, key, operands, types, atoms, folds, done)
-
-
-def decided(instance: OpInstance, key: tuple, operands: Sequence[Value], types: Sequence[ArrayType],
-            atoms: MeshAtoms, folds: Folds = NO_FOLDS, done: frozenset[str] = NONE) -> Decision:
-    """The same. key: the kinds of operands, and `types`; with it folds and done if there are any.
-    """
-    owner = atoms.owner
-    known = instance.tables[owner] if owner in instance.tables else instance.table(owner)
-    if key in known:
-        return known[key]
-    found = known[key] = _decide(instance.op, instance.params, operands, types, atoms, folds, done)
-    return found
-
-
-def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
-            types: Sequence[ArrayType], atoms: MeshAtoms, folds: Folds,
-            done: frozenset[str]) -> Decision:
     if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
             op.name not in POSITIONAL):
         shape = types[0].shape

@@ -37,6 +37,8 @@ from ..storage import Stored, new_stored
 from . import collectives, control
 from .conversions import Given, given, global_types, number, result, usual_lead
 from .device_sums import (
+    NO_FOLDS,
+    NONE,
     Folds,
     deferrable_sums,
     device_dependent_ops,
@@ -44,13 +46,10 @@ from .device_sums import (
     linear_set,
     varying_axes,
 )
-from .equation_plans import decide, decided, folds_of
+from .equation_plans import decide, folds_of
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
-
-NONE: frozenset[str] = frozenset()
-NO_FOLDS: Folds = {}
 
 FEW = 8                 # equations for which a plan has fewer objects than the collector waits for
 
@@ -199,10 +198,6 @@ class Planner(Workspace):
         if self.atoms.count(self.atoms.order) >= MANY:
             _say_what_differs(self.at, self.atoms, program)
 
-    def equation(self, eqn: Equation) -> None:
-        """Append the calls of one more equation."""
-        _strategy(eqn.op)(self, eqn)
-
     def nested(self, program: Program) -> Planner:
         """A planner for the program of a loop or branch."""
         inside = Planner(program, self.atoms)
@@ -270,15 +265,15 @@ class Planner(Workspace):
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
             operands = self.reduce_linear_operands(eqn, operands, members, done)
+            slots, kinds = [x.slot for x in operands], [x.kind for x in operands]
+        key: tuple = (*kinds, *types)
         if allowed or done:
-            slots = [x.slot for x in operands]
-            made = decide(eqn.instance, operands, types, self.atoms, allowed, done)
-        else:
-            key = (*kinds, *types)
-            try:
-                made = eqn.instance.tables[self.atoms.owner][key]
-            except KeyError:
-                made = decided(eqn.instance, key, operands, types, self.atoms)
+            key = key, tuple(sorted(allowed.items())), done
+        try:
+            made = eqn.instance.tables[self.atoms.owner][key]
+        except KeyError:
+            made = eqn.instance.table(self.atoms.owner)[key] = decide(
+                eqn.op, eqn.params, operands, types, self.atoms, allowed, done)
         if made.operands is not None:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]

@@ -49,10 +49,11 @@ class Value:
     """A per-device value in a plan.
 
     aval: its local type. layout, slot: the primary form. uniform: per dimension, whether all
-    elements along it are the same, so that it can be lengthened for nothing.
+    elements along it are the same, so that it can be lengthened for nothing. forms: others, by what
+    asked for them.
     """
 
-    __slots__ = ("_forms", "aval", "known_kind", "layout", "slot", "uniform")
+    __slots__ = ("aval", "forms", "known_kind", "layout", "slot", "uniform")
 
     def __init__(self, aval: ArrayType, layout: Layout, slot: int,
                  uniform: tuple[bool, ...] = (), kind: Kind | None = None) -> None:
@@ -60,7 +61,7 @@ class Value:
         self.layout = layout
         self.slot = slot
         self.uniform = uniform or (False,) * len(aval.shape)
-        self._forms: dict[Any, Any] | None = None
+        self.forms: dict[Any, Any] = {}
         self.known_kind = kind
 
     @property
@@ -71,17 +72,10 @@ class Value:
             kind = self.known_kind = kind_of(self.aval, self.layout, self.uniform)
         return kind
 
-    @property
-    def forms(self) -> dict[Any, Any]:
-        """Other forms, by what asked for them."""
-        if self._forms is None:
-            self._forms = {}
-        return self._forms
-
     def with_type(self, aval: ArrayType) -> Value:
         """The same arrays as a value of another type, of the same local shape."""
         new = Value(aval, self.layout, self.slot, self.uniform)
-        new._forms = self.forms
+        new.forms = self.forms
         return new
 
     @property
@@ -104,6 +98,17 @@ class Workspace:
     def bind(self, var: Var, layout: Layout, slot: int, uniform: tuple[bool, ...] = ()) -> None:
         """Let the array in `slot` be the value of a variable."""
         self.at[var] = Value(var.aval, layout, slot, uniform)
+
+    def bind_several(self, eqn: Equation, function: Function, slots: Sequence[int],
+                     layouts: Sequence[Layout]) -> None:
+        """Append a call that gives all results of an equation, in these layouts."""
+        results = self.plan.call_several(function, slots, len(layouts), eqn)
+        for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
+            self.bind(var, layout, slot)
+
+    def in_layouts(self, values: Sequence[Value], layouts: Sequence[Layout]) -> list[int]:
+        """The slots of values in these layouts."""
+        return [self.view(x, t.stack, t.split) for x, t in zip(values, layouts, strict=True)]
 
     def sizes(self, value: Value, dims: Sequence[Sequence[Any]],
               more: dict[Any, int] | None = None) -> tuple[tuple[Any, int], ...]:

@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 suite = importlib.import_module("suite")
 library = importlib.import_module("suite.library")
-mlp = importlib.import_module("suite.mlp")
-transformer = importlib.import_module("suite.transformer")
-elementwise = importlib.import_module("suite.elementwise")
+mlp = importlib.import_module("suite.programs.mlp")
+transformer = importlib.import_module("suite.programs.transformer")
+elementwise = importlib.import_module("suite.programs.elementwise")
 worker = importlib.import_module("suite.worker")
 
 pytestmark = pytest.mark.usefixtures("empty_caches")

@@ -9,8 +9,8 @@ import pytest
 
 from shardtrace.cli.main import main
 from shardtrace.ir.fingerprint import programs_equal
+from shardtrace.ir.source.prose import plain_table, wrapped
 from shardtrace.ir.text.parse import load_program, parse_program
-from shardtrace.ir.text.prose import plain_table, wrapped
 
 TEN_LINES = """
 x, w = put((8, 16), "X", "Y"), put((16, 32), "Y", None)

@@ -21,8 +21,8 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.cli.main import main
 from shardtrace.driver.execution.programs import further
-from shardtrace.ir.attributes import DONATED
 from shardtrace.ir.diagnostics.errors import VerificationError
+from shardtrace.ir.passes import DONATED
 from shardtrace.ir.text.parse import load_program, parse_program
 from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.sharding import AxisType, NamedSharding

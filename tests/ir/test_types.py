@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from shardtrace.ir.manual_state import ManualState
+from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P

@@ -10,7 +10,7 @@ from shardtrace.engines.engine import ENGINES
 from shardtrace.ir import dialect
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.dtypes import is_extended
-from shardtrace.ir.manual_state import ManualState
+from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Level, Literal, Program, Var

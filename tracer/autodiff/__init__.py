@@ -8,7 +8,8 @@
     transpose.py   a linear program backward, from cotangents of results to those of operands
     nested/        the same for equations that hold programs: calls, loops, branches, regions
     custom/        functions that come with derivatives of their own: custom_jvp, custom_vjp
-    grad.py        what users call: grad, vjp, jvp, linearize; checkpoint.py
+    grad.py        what users call: grad, vjp, jvp, linearize
+    rematerialization/ checkpoint, and what its policies keep
 
 Reverse mode is forward mode, split into what is known now and what is linear in the tangents,
 followed by transposition (Radul et al., "You Only Linearize Once", 2022); no op has a vjp.

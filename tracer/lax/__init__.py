@@ -198,16 +198,24 @@ from .slicing import (
 
 if TYPE_CHECKING:
     from . import linalg
-    from .generators import RandomAlgorithm, rng_bit_generator
-    from .special import betainc, igamma, igamma_grad_a, igammac, polygamma, random_gamma_grad, zeta
-    from .window_reductions import reduce_window, reduce_window_shape_tuple
+    from .seldom.generators import RandomAlgorithm, rng_bit_generator
+    from .seldom.special import (
+        betainc,
+        igamma,
+        igamma_grad_a,
+        igammac,
+        polygamma,
+        random_gamma_grad,
+        zeta,
+    )
+    from .seldom.window_reductions import reduce_window, reduce_window_shape_tuple
 
 __getattr__, __dir__ = lazy_names(__name__, {
-    "generators": ("RandomAlgorithm", "rng_bit_generator"),
+    ".seldom.generators": ("RandomAlgorithm", "rng_bit_generator"),
     "linalg": (),
-    "special": ("betainc", "igamma", "igamma_grad_a", "igammac", "polygamma", "random_gamma_grad",
-                "zeta"),
-    "window_reductions": ("reduce_window", "reduce_window_shape_tuple"),
+    ".seldom.special": ("betainc", "igamma", "igamma_grad_a", "igammac", "polygamma",
+                        "random_gamma_grad", "zeta"),
+    ".seldom.window_reductions": ("reduce_window", "reduce_window_shape_tuple"),
 })
 
 __all__ = [

@@ -101,13 +101,6 @@ def check_arraylike(function: str, *args: Any) -> None:
         refuse_masked(arg)
 
 
-def check_arraylike_or_none(function: str, *args: Any) -> None:
-    for position, arg in enumerate(args):
-        if arg is not None and not is_array_like(arg):
-            raise TypeError(f"{function} requires ndarray, scalar, or None arguments, got "
-                            f"{type(arg)} at position {position}.")
-
-
 # -- dtypes ----------------------------------------------------------------------------------------
 
 def convert(x: Any, dtype: Any, weak: bool = False) -> Any:

@@ -45,16 +45,6 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(out)
 
 
-def to_rank(x: Any, rank: int) -> Any:
-    """`x` with leading 1s to this rank, as an equation."""
-    shape = shape_of(x)
-    extra = rank - len(shape)
-    if extra < 0:
-        raise ValueError(f"Rank of array must be at most {rank}, got shape {shape}")
-    params = leading_ones(shape, rank)
-    return x if params is None else broadcast_in_dim_p.bind(x, **params)
-
-
 def promote_shapes(function: str, *args: Any) -> list[Any]:
     """Operands with leading 1s to the highest rank; unchanged where all but scalars agree."""
     if len(args) < 2:

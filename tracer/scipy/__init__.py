@@ -1,1 +1,1 @@
-"""The parts of `jax.scipy` that are here: iterative solvers, linalg, and special functions."""
+"""The parts of `jax.scipy` that are here; `special/` and `stats/` have rooms of their own."""

@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.source.wording import warn
 from .. import jnp, lax
 from ..operands.dtype_promotion import dtype_name, promote_dtypes_inexact
-from .special import where
+from .special.functions import where
 
 
 def cholesky(a, lower=False, overwrite_a=False, check_finite=True):

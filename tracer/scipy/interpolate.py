@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import jnp, lax
 from ..operands.dtype_promotion import check_arraylike, promote_dtypes_inexact
-from .special import where
+from .special.functions import where
 
 
 class RegularGridInterpolator:

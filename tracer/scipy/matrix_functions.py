@@ -14,7 +14,7 @@ import numpy as np
 from .. import jnp, lax
 from ..operands.dtype_promotion import promote_dtypes_inexact
 from .dense import expm, qr, schur
-from .special import where
+from .special.functions import where
 
 
 def _square(name: str, a: Any) -> Any:

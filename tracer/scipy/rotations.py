@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import jnp, random
 from ..operands.dtype_promotion import promote_dtypes_inexact
-from .special import where
+from .special.functions import where
 
 _SMALL = 1e-3               # angle below which series are used
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.builder import ProgramBuilder
-from ...ir.manual_state import NOT_MANUAL
+from ...ir.meshes.manual_state import NOT_MANUAL
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.op import OPS
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var

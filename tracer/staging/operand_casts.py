@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.inference.infer import infer
-from ...ir.manual_state import NOT_MANUAL
+from ...ir.meshes.manual_state import NOT_MANUAL
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import OPS, Op
 from ...ir.program import Atom, Literal

@@ -2,7 +2,7 @@
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.nn import logsumexp
-from shardtrace.tracer.scipy.error_functions import (
+from shardtrace.tracer.scipy.special.error_functions import (
     bernoulli,
     bessel_jn,
     dawsn,
@@ -20,9 +20,7 @@ from shardtrace.tracer.scipy.error_functions import (
     spence,
     wofz,
 )
-from shardtrace.tracer.scipy.hypergeometric import hyp1f1, hyp2f1
-from shardtrace.tracer.scipy.integrals import exp1, expi
-from shardtrace.tracer.scipy.special import (
+from shardtrace.tracer.scipy.special.functions import (
     beta,
     betainc,
     betaln,
@@ -56,6 +54,8 @@ from shardtrace.tracer.scipy.special import (
     xlogy,
     zeta,
 )
+from shardtrace.tracer.scipy.special.hypergeometric import hyp1f1, hyp2f1
+from shardtrace.tracer.scipy.special.integrals import exp1, expi
 
 __all__ = [
     "bernoulli",

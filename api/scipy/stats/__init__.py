@@ -6,7 +6,7 @@ import sys as _sys
 
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
-from shardtrace.tracer.scipy.discrete_distributions import (
+from shardtrace.tracer.scipy.stats.discrete_distributions import (
     bernoulli,
     betabinom,
     binom,
@@ -15,7 +15,7 @@ from shardtrace.tracer.scipy.discrete_distributions import (
     nbinom,
     poisson,
 )
-from shardtrace.tracer.scipy.distributions import (
+from shardtrace.tracer.scipy.stats.distributions import (
     beta,
     cauchy,
     chi2,
@@ -27,10 +27,10 @@ from shardtrace.tracer.scipy.distributions import (
     t,
     uniform,
 )
-from shardtrace.tracer.scipy.kernel_density import gaussian_kde
-from shardtrace.tracer.scipy.multivariate_distributions import dirichlet, multivariate_normal
-from shardtrace.tracer.scipy.ranks import mode, rankdata, sem
-from shardtrace.tracer.scipy.shaped_distributions import (
+from shardtrace.tracer.scipy.stats.kernel_density import gaussian_kde
+from shardtrace.tracer.scipy.stats.multivariate_distributions import dirichlet, multivariate_normal
+from shardtrace.tracer.scipy.stats.ranks import mode, rankdata, sem
+from shardtrace.tracer.scipy.stats.shaped_distributions import (
     gennorm,
     gumbel_l,
     gumbel_r,

@@ -137,7 +137,8 @@ def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence
     key1, key2 = (w.reshape(w.shape + (1,) * len(shape)) for w in split_words(keys))
     full = np.broadcast_shapes(key1.shape, first.shape)[:keys.ndim] + shape
     out = empty(full, dtype)
-    x1, x2, buffer = empty((3, min(out.size, _PIECE)), _U32)
+    own = dtype == _U32                     # the first words are where the results are to be
+    memory = empty((2 if own else 3, min(out.size, _PIECE)), _U32)
     positions = _positions((0,) * len(shape), strides)
     for block in _blocks(full, _PIECE):
         piece = out[(*block, ...)]
@@ -145,7 +146,8 @@ def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence
         if positions.shape != inner:
             positions = _positions(inner, strides)
         place = _part(first, block) + _first([b.start for b in block[keys.ndim:]], strides)
-        low, high = x2[:n].reshape(piece.shape), x1[:n].reshape(piece.shape)
+        x2, buffer, x1 = (*memory[:2, :n], piece.reshape(-1) if own else memory[2, :n])
+        low, high = x2.reshape(piece.shape), x1.reshape(piece.shape)
         np.add(positions, place, out=low, casting="same_kind")
         if strides.dtype == _U32:
             high.fill(0)
@@ -153,8 +155,8 @@ def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence
             np.right_shift(positions + place, np.uint64(32), out=high, casting="same_kind")
         k1, k2 = (x.reshape(1) if x.size == 1 else np.broadcast_to(x, piece.shape).reshape(-1)
                   for x in (_part(key1, block), _part(key2, block)))
-        _hash(k1, k2, x1[:n], x2[:n], buffer[:n])
-        write(x1[:n], x2[:n], piece.reshape(-1))
+        _hash(k1, k2, x1, x2, buffer)
+        write(x1, x2, piece.reshape(-1))
     return out
 
 

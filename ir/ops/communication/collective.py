@@ -17,7 +17,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...facts import CHEAP, GENERATED, IDENTITY, REARRANGED, VIEW
-from ...manual_state import NOT_MANUAL, ManualState
+from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...op import OPS, Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set, canonical_axes, covered
 from ...spec import parse_axis

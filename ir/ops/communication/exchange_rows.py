@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
-from ...manual_state import ManualState
+from ...meshes.manual_state import ManualState
 from ...op import Collective, Op, defop
 from ...rules.factor_axes import axis_set
 from ...rules.rule import FactorRule, make_rule

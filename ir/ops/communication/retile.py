@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
-from ...manual_state import ManualState
 from ...meshes.axes import axes_overlap
+from ...meshes.manual_state import ManualState
 from ...op import Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set
 from ...rules.rule import FactorRule, make_rule

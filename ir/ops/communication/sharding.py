@@ -14,7 +14,7 @@ from typing import Any
 from ...diagnostics.diagnostic import fail
 from ...facts import IDENTITY
 from ...inference.unreduced import is_pending, refuse_pending
-from ...manual_state import ManualState
+from ...meshes.manual_state import ManualState
 from ...meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ...op import Collective, Op, Sample, defop
 from ...settings.context import STATE

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...diagnostics.diagnostic import fail
-from ...manual_state import NOT_MANUAL, ManualState
+from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...op import Op, defop
 from ...rules.factor import PASS, REPLICATE, Factor
 from ...rules.rule import FactorRule

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...facts import IDENTITY
-from ...manual_state import ManualState
+from ...meshes.manual_state import ManualState
 from ...op import Op, Sample, defop
 from ...rules.rule import FactorRule
 from ...types import ArrayType

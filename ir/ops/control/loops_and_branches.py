@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...manual_state import ManualState
+from ...meshes.manual_state import ManualState
 from ...op import Op, defop
 from ...program import Program
 from ...rules.rule import FactorRule

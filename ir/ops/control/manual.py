@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...manual_state import NOT_MANUAL, ManualState
+from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...meshes.mesh import AbstractMesh, AxisType
 from ...op import Op, defop
 from ...rules.rule import FactorRule

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import shardtrace as st
-from shardtrace.driver.execution import progress_bars
+from shardtrace.driver import progress_bars
 from shardtrace.ir.support import progress
 
 

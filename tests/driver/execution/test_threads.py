@@ -12,7 +12,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.distributed import run_processes
-from shardtrace.ir.manual_state import ManualState
+from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.settings.context import STATE, config
 from shardtrace.ir.shardings.sharding import named_sharding_abstract

@@ -24,7 +24,7 @@ from shardtrace.ir.dialect import OPS, Op
 from shardtrace.ir.dtypes import compute_dtype
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.key_data import storage_dtype
-from shardtrace.ir.manual_state import ManualState
+from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand, Sample
 from shardtrace.ir.ops.derivatives import push_forward

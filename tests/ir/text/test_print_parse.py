@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.inference.infer import infer
-from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.meshes.device import Device
+from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, Mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var

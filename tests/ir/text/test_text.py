@@ -10,15 +10,14 @@ import pytest
 
 from shardtrace.ir.dtypes import ALL_DTYPES, KEY_FRY, float0
 from shardtrace.ir.fingerprint import programs_equal
-from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.meshes.device import AbstractDevice, Device
+from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, Mesh, empty_abstract_mesh
-from shardtrace.ir.op import OPS
-from shardtrace.ir.param_types import register_param_type
+from shardtrace.ir.op import OPS, register_param_type
 from shardtrace.ir.program import Level, Program, Var
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.ir.text.constants import MissingConstant, SeededArray
+from shardtrace.ir.text.constants import MissingConstant, SeededArray, parse_scalar, scalar_text
 from shardtrace.ir.text.parse import (
     load_program,
     parse_mesh,
@@ -28,7 +27,6 @@ from shardtrace.ir.text.parse import (
 )
 from shardtrace.ir.text.placeholders import NamedCallable, OpaqueValue
 from shardtrace.ir.text.print import save_program
-from shardtrace.ir.text.scalars import parse_scalar, scalar_text
 from shardtrace.ir.text.value_printer import Notation, mesh_text
 from shardtrace.ir.types import array_type
 

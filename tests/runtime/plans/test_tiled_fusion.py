@@ -16,7 +16,7 @@ from shardtrace.ir.settings.context import config
 from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.ir.support import threads
 from shardtrace.runtime.calls.symbolic import Kernel, record
-from shardtrace.runtime.plans import generated, tiled_fusion
+from shardtrace.runtime.plans import generated, registers, tiled_fusion
 from shardtrace.runtime.plans.tiling import forms_of
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -30,7 +30,9 @@ def _tiny(patch):
     """Everything is large, blocks are small, and two threads share the work."""
     for module, name, value in ((tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1),
                                 (tiled_fusion, "BLOCK", 50), (threads, "ENOUGH", 64),
-                                (threads, "CORES", 2), (pool, "SMALLEST", 64)):
+                                (threads, "CORES", 2), (pool, "SMALLEST", 64),
+                                (registers, "FEWEST", 1), (registers, "FEWEST_SELECTED", 1),
+                                (tiled_fusion, "WIDER", 1)):
         patch.setattr(module, name, value)
     forget_plans()           # what was made ready for other sizes
     yield

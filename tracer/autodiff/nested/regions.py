@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.diagnostics.diagnostic import fail
-from ....ir.manual_state import ManualState
+from ....ir.meshes.manual_state import ManualState
 from ....ir.op import OPS
 from ....ir.ops.control.manual import shard_map_p
 from ....ir.ops.derivatives import const, div

@@ -80,11 +80,6 @@ def isreal(x):
     return strong_array(eq_p.bind(part, literal_like(0, part)))
 
 
-def real_if_complex(x: Any) -> Any:
-    """The real part of complex x, for results that are real but for rounding."""
-    return real_p.bind(x) if _is_complex(x) else x
-
-
 def magnitude_dtype(x: Any) -> np.dtype:
     """The dtype of absolute values of x."""
     return np.zeros(0, dtype_name(x)).real.dtype

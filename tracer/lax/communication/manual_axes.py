@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.diagnostics.diagnostic import fail
-from ....ir.manual_state import ManualState, set_text
+from ....ir.meshes.manual_state import ManualState, set_text
 from ....ir.meshes.mesh import AbstractMesh
 from ....ir.ops.communication import collective as ops
 from ....ir.ops.elementwise.arithmetic import add_p, mul_p

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.diagnostics.errors import VerificationError
-from shardtrace.ir.manual_state import ManualState
+from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.communication.retile import retile_kind

@@ -1,0 +1,280 @@
+"""Registers of a block: memory for the values that it computes, used again and again.
+
+A block of fused calls (runtime/plans/tiled_fusion.py) computes a value with each numpy call. Here
+each of them writes to memory that is given: that of a result of the group where it can begin there,
+or a register, which is free again once its value has been read for the last time. The registers of
+a thread are one array of the pool that lives as long as the run, cut at cache lines; so a block
+allocates nothing, finds its memory in the cache, and threads hold no more than what is alive.
+
+    v3 = subtract(v0, v1)                   f0(v0, v1, out=r0)
+    v4 = exp(v3)                    ->      f1(r0, out=r0)
+    v5 = add.reduce(v4, 1)                  v5 = f2.reduce(r0, 1, c3)
+    ...                                     ...
+    v7 = divide(v4, v6)                     f4(r0, v6, out=o0)
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from ...ir.kernels import float16
+from ...ir.kernels.selection import FEWEST as FEWEST_SELECTED
+from ...ir.kernels.selection import by_bits, has_bits
+from ...ir.program import Equation
+from ...ir.support.buffer_pool import empty
+from ...ir.support.caches import cached
+from ...ir.support.named_tuple import NamedTuple
+from ..calls.call import Call
+from ..calls.symbolic import (
+    BITS,
+    CALL,
+    CAST,
+    REDUCE,
+    REPEAT,
+    RESHAPE,
+    VIEWS,
+    WHERE,
+    Step,
+    constant,
+    record,
+)
+from .generated import Writer, expression
+
+FEWEST = 1 << 10                # bytes of a value that is worth a register
+_LINE, _BYTES = 64, np.dtype(np.uint8)
+_WRITTEN = frozenset({CALL, CAST, REDUCE})      # kinds of calls that take memory for results
+
+_recorded = cached(4096, "numpy calls of kernels, by shapes and dtypes")(record)
+
+
+class Body(NamedTuple):
+    """run: the function of operands, memory for results, and registers. size: bytes of these.
+    places: where each begins, its shape and dtype."""
+    run: Any
+    size: int
+    places: tuple[tuple[int, tuple[int, ...], np.dtype], ...]
+
+    def registers(self) -> list[Any]:
+        """The registers, of a thread."""
+        memory = empty((self.size,), _BYTES)
+        return [np.ndarray(shape, dtype, memory, first) for first, shape, dtype in self.places]
+
+
+class _Steps:
+    """The numpy calls of a block on values that are numbered: the operands first."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.values: list[tuple[tuple[int, ...], np.dtype]] = []
+        self.roots: list[int] = []                  # values whose memory these are, or views of it
+        self.whole: list[bool] = []                 # and whether all of it, in its order
+        self.steps: list[tuple[Step, Equation | None]] = []
+        self.at: dict[int, int] = {}                # slots to values
+        self.repeated: dict[int, int] = {}          # and what they repeat
+        for call in calls:
+            recording = call.kernel.recording       # type: ignore[union-attr]
+            assert recording is not None
+            self.eqn = call.eqn
+            given = [self._slot(s, value) for s, value in
+                     zip(call.inputs, recording.values[:recording.operands], strict=False)]
+            self.at[call.outputs[0]] = self._all(recording, given)
+
+    def _slot(self, s: int, value: Any) -> int:
+        if s not in self.at:
+            self.at[s] = self._value(value)
+        return self.at[s]
+
+    def _value(self, value: Any, root: int | None = None, whole: bool = True) -> int:
+        self.values.append(value)
+        self.roots.append(len(self.roots) if root is None else root)
+        self.whole.append(whole)
+        return len(self.values) - 1
+
+    def _all(self, recording: Any, given: Sequence[Any]) -> int:
+        """Add the steps of a recording on these values and constants."""
+        at = dict(enumerate(given))
+        for step in recording.steps:
+            operands = tuple([at[v] if type(v) is int else v for v in step.operands])
+            shape, dtype = recording.values[step.result]
+            if step.kind == WHERE:          # what is repeated of a condition is looked at once
+                operands = (self.repeated.get(operands[0], operands[0]), *operands[1:])
+            inner = self._form(step, operands, shape, dtype)
+            if inner is not None:
+                at[step.result] = self._all(inner, operands)
+                continue
+            v = operands[0]
+            if step.kind in VIEWS and type(v) is int:
+                out = self._value((shape, dtype), self.roots[v],
+                                  self.whole[v] and step.kind in (BITS, RESHAPE))
+                if step.kind == REPEAT:
+                    self.repeated[out] = v
+            else:
+                out = self._value((shape, dtype))
+            self.steps.append((step._replace(operands=operands, result=out), self.eqn))
+            at[step.result] = out
+        return at[recording.result]
+
+    def _form(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
+        """The recording of what is no numpy call by itself, but a few of them."""
+        count, function = math.prod(shape), step.function
+        if step.kind == WHERE and count >= FEWEST_SELECTED and has_bits(dtype):
+            function = by_bits
+        elif step.kind == CAST and type(operands[0]) is int and count >= float16.FEWEST and (
+                self.values[operands[0]][1] == float16.F32 and dtype == float16.F16):
+            function = float16.packed
+        elif step.kind != CALL or type(function) is not FunctionType or (
+                hasattr(function, "elementwise")):
+            return None
+        kinds = [self.values[v] if type(v) is int else (v.shape, v.dtype) for v in operands]
+        return _recorded(function, (*[s for s, _ in kinds], shape), (*[t for _, t in kinds], dtype))
+
+
+def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],
+                over: Mapping[int, int]) -> Body:
+    """A function of the calls of a block, which reads so many operands.
+
+    results: slots. over: results that may be in the memory of operands, and these.
+    """
+    return _Registers(_Steps(calls), operands, results, over).body()
+
+
+class _Registers:
+    """Gives each value of a block a place: `o1` of a result, `r1` of a register."""
+
+    def __init__(self, block: _Steps, operands: int, results: Sequence[int],
+                 over: Mapping[int, int]) -> None:
+        self.block, self.operands, self.w = block, operands, Writer()
+        roots, end = block.roots, len(block.steps)
+        self.names = {block.at[s]: f"v{s}" for s in block.at if s < operands}
+        self.ends = [block.at[s] for s in results]
+        self.last: dict[int, int] = {}              # by root, the step that reads it last,
+        self.beside: dict[int, bool] = {}           # and whether beside its result alone
+        makers: dict[int, int] = {}
+        for i, (step, _) in enumerate(block.steps):
+            makers.setdefault(roots[step.result], i)
+            for v in step.operands:
+                if type(v) is int:
+                    again = self.last.get(roots[v]) == i
+                    self.last[roots[v]] = i
+                    self.beside[roots[v]] = self._is_beside(v, step) and (
+                        not again or self.beside[roots[v]])
+        self.last.update([(roots[v], end) for v in self.ends])
+        self.homes: dict[int, int] = {}             # roots to the results that they are
+        for j, v in enumerate(self.ends):
+            root = roots[v]
+            if root in makers and root not in self.homes and block.whole[v] and (
+                    block.steps[makers[root]][0].kind in _WRITTEN):
+                self.homes[root] = j
+        self.writes = {j: makers[root] for root, j in self.homes.items()}
+        self.over = {j: block.at[o] for j, o in over.items()}
+        self.busy: list[int | None] = [None] * len(results)     # roots in memory of results
+        self.sizes: list[int] = []                  # of registers
+        self.free: list[int] = []                   # the one that was used last, last
+        self.held: dict[int, int] = {}              # roots to registers
+        self.places: dict[Any, int] = {}            # registers as arrays, and their numbers
+
+    def _bytes(self, v: int) -> int:
+        shape, dtype = self.block.values[v]
+        return math.prod(shape) * dtype.itemsize
+
+    def _place(self, i: int, step: Step) -> str | None:
+        """Where the result of a step goes, if numpy can be told so."""
+        v = step.result
+        shape, dtype = self.block.values[v]
+        if step.kind not in _WRITTEN:
+            return None
+        if v in self.homes:
+            j = self.homes[v]
+            same = self.block.values[self.ends[j]][0] == shape
+            return self._result(j, dtype) if same else f"{self._result(j, dtype)}.reshape({shape})"
+        over = {self.block.roots[x] for x in step.operands if type(x) is int
+                and self.last[self.block.roots[x]] == i and self.beside[self.block.roots[x]]}
+        for j, owner in enumerate(self.busy):
+            if (owner is None or owner in over) and self._may(j, step, i):
+                self.busy[j] = v
+                return self._result(j, dtype)
+        size = -(-self._bytes(v) // _LINE) * _LINE
+        if size < FEWEST:
+            return None
+        register = next((self.held.pop(root) for root in sorted(over) if root in self.held), None)
+        if register is None:
+            register = self._register(size)
+        self.held[v] = register
+        return f"r{self.places.setdefault((register, shape, dtype), len(self.places))}"
+
+    def _is_beside(self, x: int, step: Step) -> bool:
+        """May the result of a step be written over this operand while it is read?"""
+        values, out = self.block.values, step.result
+        return step.kind == CALL and self.block.whole[x] and values[x][0] == values[out][0] and (
+            values[x][1].itemsize == values[out][1].itemsize)
+
+    def _may(self, j: int, step: Step, i: int) -> bool:
+        """May what step i makes be in the memory of result j for as long as it lives?"""
+        v = step.result
+        (shape, dtype), (given, kind) = self.block.values[v], self.block.values[self.ends[j]]
+        if shape != given or dtype.itemsize != kind.itemsize:
+            return False
+        if j in self.over:                  # whose operand is to be read before
+            root = self.over[j]
+            end = self.last[root]
+            if i < end or i == end and not all(
+                    [self._is_beside(x, step) for x in step.operands
+                     if type(x) is int and self.block.roots[x] == root]):
+                return False
+        last, end = self.last.get(v, i), self.writes.get(j)
+        return last < len(self.block.steps) if end is None else (
+            last < end or last == end and self.beside[v])
+
+    def _result(self, j: int, dtype: np.dtype) -> str:
+        same = self.block.values[self.ends[j]][1] == dtype
+        return f"o{j}" if same else f"o{j}.view({self.w.name(dtype)})"
+
+    def _register(self, size: int) -> int:
+        fits = [(self.sizes[k], -n) for n, k in enumerate(self.free) if self.sizes[k] >= size]
+        if fits:
+            return self.free.pop(-min(fits)[1])
+        self.sizes.append(size)
+        return len(self.sizes) - 1
+
+    def body(self) -> Body:
+        """The lines, and where the registers are."""
+        w, block = self.w, self.block
+        lines: list[tuple[str, Equation | None]] = []
+        for i, (step, eqn) in enumerate(block.steps):
+            args = [self.names[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
+            place = self._place(i, step)
+            name = self.names[step.result] = f"t{i}" if place is None or "." in place else place
+            text = expression(w, step, args, block.values, place)
+            if step.kind == CAST and place not in (None, name):
+                text += f"; {name} = {place}"       # to be copied to gives nothing
+            elif place != name:
+                text = f"{name} = {text}"
+            lines.append((text, eqn))
+            for v in step.operands:
+                if type(v) is int and self.last[block.roots[v]] == i:
+                    self._leave(block.roots[v])
+            if block.roots[step.result] not in self.last:
+                self._leave(step.result)
+        for count, given in ((self.operands, "arguments"), (len(self.ends), "memory"),
+                             (len(self.places), "registers")):
+            if count:
+                letter = "o" if given == "memory" else "v" if given == "arguments" else "r"
+                w.line("".join([f"{letter}{k}, " for k in range(count)]) + f"= {given}")
+        for text, eqn in lines:
+            w.line(text, eqn)
+        for j, v in enumerate(self.ends):
+            if self.homes.get(block.roots[v]) != j:
+                w.line(f"{w.name(np.copyto, 'f')}(o{j}, {self.names[v]})")
+        starts = [sum(self.sizes[:k]) for k in range(len(self.sizes) + 1)]
+        return Body(w.function("arguments, memory, registers"), starts[-1],
+                    tuple([(starts[k], shape, dtype) for k, shape, dtype in self.places]))
+
+    def _leave(self, root: int) -> None:
+        """Nobody reads this any more."""
+        if root in self.held:
+            self.free.append(self.held.pop(root))
+        elif root in self.busy:
+            self.busy[self.busy.index(root)] = None

@@ -1,0 +1,91 @@
+"""Registers of a block: one for each value that is alive, none for what a result has room for."""
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.ir.support import buffer_pool, threads
+from shardtrace.runtime.plans import tiled_fusion
+
+from ...executors import forget_plans
+
+X, Y = (np.random.default_rng(i).normal(size=(1024, 512)).astype(np.float32) for i in (1, 2))
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    forget_plans()
+    yield
+    forget_plans()
+
+
+def bodies(f, *args, monkeypatch):
+    """What is written out for the groups of a function, which gives the same as without groups."""
+    found, original = [], tiled_fusion.written_out
+    monkeypatch.setattr(tiled_fusion, "written_out",
+                        lambda *rest: (found.append(original(*rest)), found[-1])[1])
+    one = st.jit(f)(*args)
+    with st.config.override(shardtrace_skip="fuse"):
+        other = st.jit(lambda *xs: f(*xs))(*args)
+    for x, y in zip(st.tree.leaves(one), st.tree.leaves(other), strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+    return found
+
+
+BLOCK = 4 * tiled_fusion.BLOCK
+
+
+@pytest.mark.parametrize(("f", "blocks"), [
+    (lambda x, y: jnp.exp(jnp.tanh(x * 2) + 1) * 3, 0),             # all in the result's
+    (lambda x, y: jnp.exp(x) * jnp.tanh(x) + jnp.sin(x), 1),
+    (lambda x, y: [jnp.exp(x + y) * 2, jnp.tanh(x - y) * 2], 0),    # each in its own
+    (lambda x, y: jnp.tanh(x + 1) * y, 0),
+    (lambda x, y: jnp.where(x > 0.5, x * 2, 1), 1.25)])      # and a byte for each condition
+def test_a_block_has_a_register_for_each_value_that_is_alive(f, blocks, monkeypatch):
+    (body,) = bodies(f, X, Y, monkeypatch=monkeypatch)
+    assert body.size == blocks * BLOCK
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: jnp.where(x > 0.5, x * 2, 1), lambda x: x.astype(np.float16),
+    lambda x: lax.select(X > 0, x, X)])
+def test_what_is_several_numpy_calls_is_computed_in_blocks_even_alone(f, monkeypatch):
+    x = np.concatenate([X, X])
+    monkeypatch.setitem(globals(), "X", x)
+    (body,) = bodies(f, x, monkeypatch=monkeypatch)
+    assert body.size <= 4 * BLOCK
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, y: x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * y,
+    lambda x, y: (lax.bitcast_convert_type(x * y, np.int32) >> 3) * 2,
+    lambda x, y: jnp.where((y.max(-1, keepdims=True) > 3), x * 2, y + 1) * x,
+    lambda x, y: (lambda z: jnp.tanh(x * 3) * z + x)(x @ x.T @ y),      # may be written over z
+    lambda x, y: [x.astype(np.float16) * 2, (x * y).astype(jnp.bfloat16), x > y],
+    lambda x, y: (lambda z: [z, z.reshape(-1), z.reshape(-1) * 2, z + y])(jnp.tanh(x) * y)])
+def test_blocks_give_what_whole_arrays_do(f, monkeypatch):
+    assert bodies(f, X, Y, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_registers_come_from_the_pool_and_go_back_to_it(count, monkeypatch):
+    monkeypatch.setattr(threads, "ENOUGH", 1)
+    monkeypatch.setattr(threads, "CORES", count)
+    f = st.jit(lambda x: jnp.exp(x) * jnp.tanh(x) + jnp.sin(x) * jnp.cos(x))
+    f(X), f(X)
+    gc.collect()
+    buffer_pool.POOL.clear()
+    for anew in (X.nbytes + count * 2 * BLOCK, (count - 1) * 2 * BLOCK):    # one may have done all
+        tracemalloc.start()
+        try:
+            f(X)
+            assert tracemalloc.get_traced_memory()[1] <= anew + BLOCK // 4
+        finally:
+            tracemalloc.stop()
+    assert buffer_pool.POOL.kept <= X.nbytes + count * 2 * BLOCK

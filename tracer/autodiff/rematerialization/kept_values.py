@@ -1,0 +1,229 @@
+"""What a policy of `checkpoint` keeps of a program, and the program that computes the rest again.
+
+A policy is asked of each equation, those within loops and branches included: what it keeps there
+leaves a loop as one more stack of items, and branches as one more result, zeros where another
+branch was taken. The loop or branch that computes again takes these, and computes no more than
+what it is needed for.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ....ir.inference.infer import infer
+from ....ir.op import LinearOperand
+from ....ir.ops.derivatives import full_like
+from ....ir.program import Atom, Equation, Program, Var
+from ....ir.types import ArrayType
+from ..partial_eval import renamed
+from ..replay import evaluate, live_equations, operand, stage
+
+Policy = Callable[..., Any]
+
+
+class Kept(NamedTuple):
+    """A program in two parts.
+
+    first: the program, with what is kept behind its results. again: (operands of the program, what
+    is kept) -> what is wanted. values: what is kept, as variables of `first`.
+    """
+    first: Program
+    again: Program
+    values: list[Var]
+
+
+class _Parts(NamedTuple):
+    """As `Kept`, of an equation that holds programs. again: None if all that is wanted is kept."""
+    first: Equation
+    again: Equation | None
+    values: list[Var]
+
+
+def kept_values(program: Program, wanted: Sequence[Atom], policy: Policy) -> Kept:
+    """Cut a program by what a policy keeps of what `wanted`, some of its values, are made of."""
+    needed: set[Any] = set(wanted)
+    values: list[Var] = []
+    changed: dict[int, Equation] = {}
+    again: list[Equation] = []
+    for eqn in reversed(program.eqns):
+        mask = [v in needed for v in eqn.outvars]
+        if not (any(mask) or eqn.effects):
+            continue
+        # what shows values does so each time that all of them are computed
+        if _keeps(policy, eqn) and not (eqn.effects and _computed_again(eqn, program, policy)):
+            values += [v for v, m in zip(eqn.outvars, mask, strict=True) if m]
+            continue
+        rule = None if eqn.effects else _INSIDE.get(eqn.op.name)
+        parts = None if rule is None else rule(eqn, mask, policy)
+        if parts is not None:
+            changed[id(eqn)] = parts.first
+            values += parts.values
+        repeated = eqn if parts is None else parts.again
+        if repeated is not None:
+            again.append(repeated)
+            needed.update(repeated.invars)
+    values = list(dict.fromkeys(reversed(values)))
+    names = {v: Var(v.aval, v.name) for v in values}
+    return Kept(
+        program.replace(eqns=[changed.get(id(e), e) for e in program.eqns],
+                        outvars=[*program.outvars, *values], result_names=()),
+        Program(program.name, [*program.invars, *names.values()],
+                [renamed(e, names) for e in reversed(again)],
+                [names.get(a, a) for a in wanted],              # type: ignore[call-overload]
+                consts=program.consts, mesh=program.mesh, level=program.level), values)
+
+
+def _keeps(policy: Policy, eqn: Equation) -> Any:
+    return policy(eqn.op, *[a.aval for a in eqn.invars], **eqn.params)
+
+
+def _computed_again(eqn: Equation, program: Program, policy: Policy) -> bool:
+    """Whether all operands are results that are not kept."""
+    operands = {a for a in eqn.invars if isinstance(a, Var)}
+    makers = [e for e in program.eqns if not operands.isdisjoint(e.outvars)]
+    made = {v for e in makers if not _keeps(policy, e) for v in e.outvars}
+    return bool(operands) and operands <= made
+
+
+def without_calls(program: Program) -> Program:
+    """The program with `jit` equations replaced by those of the programs they call."""
+    if not any(e.op.name == "jit" for e in program.eqns):
+        return program
+    found = program.memo.get("without_calls")
+    if found is None:
+        def run(*args: Any) -> list[Any]:
+            env: dict[Any, Any] = dict(zip(program.invars, args, strict=True))
+            env.update(program.consts)
+            for eqn in live_equations(program.eqns, program.outvars):
+                if eqn.op.name == "jit":
+                    outs = evaluate(without_calls(eqn.params["jaxpr"]),
+                                    [operand(a, env) for a in eqn.invars])
+                else:
+                    single = Program(program.name, [v for v in dict.fromkeys(
+                        a for a in eqn.invars if isinstance(a, Var))], [eqn], eqn.outvars,
+                        mesh=program.mesh)
+                    outs = evaluate(single, [env[v] for v in single.invars])
+                env.update(zip(eqn.outvars, outs, strict=True))
+            return [operand(a, env) for a in program.outvars]
+
+        found = program.memo["without_calls"] = stage(run, program.in_avals, program)
+    return found
+
+
+def used(program: Program) -> set[Atom]:
+    """What its equations read, and what it gives."""
+    return {a for e in program.eqns for a in e.invars} | set(program.outvars)
+
+
+# -- loops and branches ----------------------------------------------------------------------------
+
+def _scan(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
+    """A scan that stacks what is kept, and one over these stacks.
+
+    Of the carries the second has those that it needs, whether for the result or for itself.
+    """
+    params = eqn.params
+    nc, nk = params["num_consts"], params["num_carry"]
+    body = without_calls(params["jaxpr"])
+    carries, stacks = list(mask[:nk]), [nk + i for i, m in enumerate(mask[nk:]) if m]
+    while True:
+        places = [*(i for i, c in enumerate(carries) if c), *stacks]
+        kept = kept_values(body, [body.outvars[i] for i in places], policy)
+        read = used(kept.again)
+        more = [c or v in read for c, v in zip(carries, body.invars[nc:nc + nk], strict=True)]
+        if more == carries:
+            break
+        carries = more
+    if not kept.values and all(mask):
+        return None
+    stacked = dict(zip(reversed(body.outvars[nk:]), reversed(eqn.outvars[nk:]), strict=True))
+    extra = [v for v in kept.values if v not in stacked]
+    first = _with_results(eqn, {**params, "jaxpr": kept.first.replace(
+        outvars=[*body.outvars, *extra])}, len(extra))
+    stacked.update(zip(extra, first.outvars[len(eqn.outvars):], strict=True))
+    values = [stacked[v] for v in kept.values]
+    places = [i for i in places if i < nk or body.outvars[i] not in kept.values]
+    second = kept.again.replace(outvars=[
+        a for i, a in zip([*(i for i, c in enumerate(carries) if c), *stacks], kept.again.outvars,
+                          strict=True) if i in places])
+    read = used(second)
+    given = [i for i, v in enumerate(body.invars)
+             if (carries[i - nc] if nc <= i < nc + nk else v in read)]
+    items = second.invars[len(body.invars):]
+    rows = [(v, x) for v, x in zip(items, values, strict=True) if v in read]
+    second = second.replace(invars=[*(body.invars[i] for i in given), *(v for v, _ in rows)],
+                            arg_names=())
+    if not places:
+        return _Parts(first, None, values)
+    again = Equation(eqn.op, [*(eqn.invars[i] for i in given), *(x for _, x in rows)],
+                     [eqn.outvars[i] for i in places],
+                     {**params, "jaxpr": _anew(second), "num_consts": sum(i < nc for i in given),
+                      "num_carry": sum(carries)}, eqn.location, eqn.reason)
+    return _Parts(first, again, values)
+
+
+def _cond(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
+    """A choice with more results, for what any branch keeps, and one that takes these."""
+    branches = [without_calls(b) for b in eqn.params["branches"]]
+    places = [i for i, m in enumerate(mask) if m]
+    kept = [kept_values(b, [b.outvars[i] for i in places], policy) for b in branches]
+    if len(places) == len(mask) and not any(k.values for k in kept):
+        return None
+    room: list[ArrayType] = []
+    slots = [_slots(k.values, room) for k in kept]
+    first = _with_results(eqn, {**eqn.params, "branches": tuple([
+        _with_room(k, s, room) for k, s in zip(kept, slots, strict=True)])}, len(room))
+    values = first.outvars[len(eqn.outvars):]
+    second = []
+    for k, s in zip(kept, slots, strict=True):
+        count = len(k.again.invars) - len(k.values)
+        own = dict(zip(s, k.again.invars[count:], strict=True))
+        second.append(_anew(k.again.replace(invars=[
+            *k.again.invars[:count], *(own.get(i) or Var(t) for i, t in enumerate(room))],
+            arg_names=())))
+    again = Equation(eqn.op, [*eqn.invars, *values], [eqn.outvars[i] for i in places],
+                     {**eqn.params, "branches": tuple(second)}, eqn.location, eqn.reason)
+    return _Parts(first, again, list(values))
+
+
+def _slots(values: Sequence[Var], room: list[ArrayType]) -> list[int]:
+    """A place in `room`, which grows as needed, for each of the values of one branch."""
+    free, found = list(range(len(room))), []
+    for v in values:
+        i = next((i for i in free if room[i] is v.aval), len(room))
+        if i == len(room):
+            room.append(v.aval)
+        else:
+            free.remove(i)
+        found.append(i)
+    return found
+
+
+def _with_room(kept: Kept, slots: Sequence[int], room: Sequence[ArrayType]) -> Program:
+    """A branch that gives something for every place."""
+    plain = len(kept.first.outvars) - len(slots)
+
+    def run(*args: Any) -> list[Any]:
+        results = evaluate(kept.first, args)
+        made = dict(zip(slots, results[plain:], strict=True))
+        return [*results[:plain], *(made[i] if i in made else full_like(LinearOperand(t), 0)
+                                    for i, t in enumerate(room))]
+
+    return stage(run, kept.first.in_avals, kept.first)
+
+
+def _with_results(eqn: Equation, params: dict[str, Any], count: int) -> Equation:
+    """The equation with other params, which give it so many more results, if any."""
+    if not count:
+        return eqn
+    types = infer(eqn.op, tuple([a.aval for a in eqn.invars]), params)
+    more = [Var(t) for t in types[len(eqn.outvars):]]
+    return Equation(eqn.op, eqn.invars, [*eqn.outvars, *more], params, eqn.location, eqn.reason)
+
+
+def _anew(program: Program) -> Program:
+    """The program of equations of its own."""
+    return stage(lambda *args: evaluate(program, args), program.in_avals, program)
+
+
+_INSIDE = {"scan": _scan, "cond": _cond}

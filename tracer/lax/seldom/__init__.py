@@ -1,0 +1,1 @@
+"""Functions of lax that load when first used."""

@@ -1,0 +1,1 @@
+"""Special functions, as in `jax.scipy.special`."""

@@ -1,0 +1,1 @@
+"""Distributions and statistics of samples, as in `jax.scipy.stats`."""
