@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy._core.umath import clip as _clip
+from numpy._core.umath import clip as _clip  # type: ignore  # the ufunc of numpy.clip
 
 F32, F16 = np.dtype(np.float32), np.dtype(np.float16)
 FEWEST = 1 << 10                # elements from which numpy's conversion takes longer

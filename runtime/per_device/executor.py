@@ -128,7 +128,7 @@ class PerDeviceRun(DeviceBlocks):
             late += [x for x in results if type(x) is PendingResult]
             for v in eqn.invars:
                 if last[v] == i:
-                    at.pop(v, None)
+                    at.pop(v, None)                                     # type: ignore
         for x in late:
             x.blocks()
         return [self.read(at, v) for v in program.outvars]

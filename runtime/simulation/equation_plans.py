@@ -291,7 +291,7 @@ def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, ma
             for dims in rule.results]
 
 
-def folds_of(found: Sequence[Folds]) -> Mapping[str, frozenset[str]]:
+def folds_of(found: Sequence[Folds]) -> Folds:
     """What all results of an equation, several or none, allow."""
     first, *rest = found or [{}]
     return {o: axes.intersection(*(other.get(o, NONE) for other in rest))

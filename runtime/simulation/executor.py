@@ -253,7 +253,7 @@ class Planner(Workspace):
             if x.layout.folded:
                 done |= x.layout.folded
         outs = eqn.outvars
-        allowed: Mapping[str, frozenset[str]] = NO_FOLDS
+        allowed = NO_FOLDS
         if len(outs) == 1:
             types = [outs[0].aval]
             if outs[0] in self.folds:
