@@ -49,8 +49,8 @@ def inlined(program: Program, padded: bool = True, objective: Objective | None =
     new = program
     asked = program.memo.get(Requests.KEY) or Requests(
         (None,) * len(program.invars), (None,) * len(program.outvars))
-    request = PartitionRequest(program.mesh, *[tuple([None if t is None else t.spec for t in types])
-                                               for types in asked], objective or Objective.of())
+    in_specs, out_specs = [tuple([None if t is None else t.spec for t in types]) for types in asked]
+    request = PartitionRequest(program.mesh, in_specs, out_specs, objective or Objective.of())
     for step in PREPARE:
         if step.name not in request.left_out and (padded or step.name != "pad-uneven"):
             new = step.run(new, request)
