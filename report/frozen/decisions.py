@@ -129,7 +129,8 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
         atom = same.get(place.atom, place.atom)
         if spec is None:
             continue
-        made = _decision(place.key, getattr(atom, "name", None) or "", atom.aval, spec, sizes, place.location)
+        made = _decision(place.key, getattr(atom, "name", None) or "", atom.aval, spec, sizes,
+                         place.location)
         if made is None:
             continue
         if place.key.kind != "operand":
@@ -170,7 +171,8 @@ def _layouts(program: Program) -> Iterator[tuple[int, Equation]]:
 
 def _decision(key: Key, name: str, aval: ArrayType, spec: PartitionSpec,
               sizes: Mapping[str, int], at: Location = UNKNOWN) -> Decision | None:
-    if not (aval.shape or spec.unreduced) or not all(isinstance(a, str) for axes in spec.entries for a in axes):
+    if not (aval.shape or spec.unreduced) or not all(
+            isinstance(a, str) for axes in spec.entries for a in axes):
         return None
     return Decision(key, name, aval.update(sharding=None).str_short(True), written(spec, sizes), "",
                     at)
