@@ -189,6 +189,8 @@ def _inside(eqn) -> _Sweep:
             carried = set(body.invars[eqn.params["body_nconsts"]:])
         found = _sweep(body, carried)
         own = sum(nbytes(v.aval) for v in given)
+        if eqn.op.name == "cond":           # what a branch makes for its end is the result
+            own += sum(nbytes(v.aval) for v in {*body.outvars} - given if isinstance(v, Var))
         peak = max(0, found.peak - own)
         if peak > best.peak:
             names = {v.name for v in given if v.name}

@@ -308,6 +308,11 @@ class _Resolver:
                 continue
             leading = self.type_of(leader, mesh)
             entries = leading.entries
+            if eqn.op.name == "cond" and slot.operand >= 0:
+                have = operands[slot.operand].aval
+                if all(inner[:len(axes)] == axes for axes, inner in zip(
+                        have.entries, entries, strict=True)):
+                    entries = have.entries      # each branch takes the part that it wants
             for atom in body_atoms[:len(slot.inputs)]:
                 self.set_entries(atom, entries)
             for at, atom in zip(slot.outputs, body_atoms[len(slot.inputs):], strict=True):

@@ -3,9 +3,9 @@
 Propagation gives a carried value the layout of its parameter in the body. If the body immediately
 reshards it, carrying it in that other layout moves as much per iteration but may save the exchange
 on entry or after the loop. Candidates are the layouts that the value is resharded to or from,
-inside and around the loop; each is costed over all iterations. What one loop stacks for another one
-is laid out in the same way, by what the bodies of both do with it; first, since a body that stacks
-what it carries reads it for that.
+inside and around the loop; each is costed over all iterations. So it is with what branches take and
+give. What one loop stacks for another one is laid out in the same way, by what the bodies of both
+do with it; first, since a body that stacks what it carries reads it for that.
 """
 from __future__ import annotations
 
@@ -153,19 +153,17 @@ class _Held:
             p: inside[p].source(region.programs[p][2].outvars[k]).aval for p, k in slot.outputs}
         self.reads = {p: inside[p].wanted(region.programs[p][2].invars[i]) for p, i in slot.inputs}
 
-    def cost(self, aval: ArrayType, trips: int, branches: bool, prices: Prices) -> int:
-        """In the layout of this type. branches: whether one of the programs runs, or all of them.
-        """
+    def cost(self, aval: ArrayType, trips: int, prices: Prices) -> int:
+        """In the layout of this type; of branches it counts each, as `traffic` does."""
         between = prices.between
 
         def to(targets: Iterable[ArrayType]) -> int:
             return sum(between(aval, t) for t in targets)
 
-        inside = [to(self.reads.get(p, ())) + (between(self.made[p], aval) if p in self.made else 0)
-                  for p in self.reads.keys() | self.made.keys()]
-        around = between(self.enters, aval) if self.enters is not None else 0
-        return around + to(self.leaves) + trips * (
-            max(inside, default=0) if branches else sum(inside))
+        inside = (sum([to(reads) for reads in self.reads.values()])
+                  + sum([between(made, aval) for made in self.made.values()]))
+        return to(self.leaves) + trips * inside + (
+            between(self.enters, aval) if self.enters is not None else 0)
 
     def candidates(self) -> list[Entries]:
         types = [*self.made.values(), *[self.enters] * (self.enters is not None), *self.leaves,
@@ -188,7 +186,7 @@ def _better(eqn: Equation, around: _Around, prices: Prices) -> _Better:
                 or now.mesh.empty or not all(isinstance(a, Var) for a in region.body_atoms(slot))):
             continue
         held = _Held(region, slot, eqn, around, inside)
-        costs = {entries: held.cost(typed(now, now.mesh, entries), trips, branches, prices)
+        costs = {entries: held.cost(typed(now, now.mesh, entries), trips, prices)
                  for entries in (now.entries, *held.candidates())}
         first, *others = sorted(costs, key=costs.__getitem__)
         if costs[first] < costs[now.entries]:

@@ -108,6 +108,16 @@ def embedding(m):
     return lambda table, ids: m.numpy.tanh(table[ids])
 
 
+def layer_dropped(m):
+    return lambda x, w1, w2, kept: m.lax.cond(
+        kept, lambda x: x + m.numpy.tanh(x @ w1) @ w2, lambda x: x, x)
+
+
+def layer_dropped_gradient(m):
+    f = layer_dropped(m)
+    return lambda x, w1, w2, kept: m.grad(lambda ws: (f(x, *ws, kept) ** 2).sum())((w1, w2))
+
+
 WEIGHTS = [((4096, 512), ("x",)), ((512, 2048), (None, "y")), ((2048, 512), ("y",))]
 STACK = [((4096, 512), ("x",)), ((8, 512, 512), (None,))]
 HEADS = [((8, 256, 8, 64), ("x", None, "y"))] * 3
@@ -131,5 +141,7 @@ PROGRAMS = {
     "contraction_summed": (contraction_summed, [((2048, 2048), ("x", "y")),
                                                 ((2048, 2048), ("y",))], ()),
     "transposed": (transposed, [SQUARE], ()),
+    "layer_dropped": (layer_dropped, [*WEIGHTS, ((), (), "bool")], ()),
+    "layer_dropped_gradient": (layer_dropped_gradient, [*WEIGHTS, ((), (), "bool")], ()),
     "embedding": (embedding, [((32768, 256), (None, "y")), ((4096,), ("x",), "int32")], ()),
 }

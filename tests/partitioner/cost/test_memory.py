@@ -19,9 +19,10 @@ from .memory_programs import PROGRAMS
 RECORDED = json.loads((GOLDEN / "xla_memory.json").read_text())["programs"]
 # Where the plan differs from the model by more than a tenth, and why: in layers_gradient other
 # residuals are kept; in attention scores are copied for a transposed product, and in its gradient
-# computed again; in fully_sharded both weights are copied to be gathered as one.
+# computed again; in fully_sharded both weights are copied to be gathered as one; of layer_dropped
+# the compiler copies what a branch made into the result.
 RATIOS = {"layers_gradient": 0.80, "attention": 0.90, "attention_gradient": 1.13,
-          "fully_sharded": 1.20}
+          "fully_sharded": 1.20, "layer_dropped": 0.78}
 
 
 def compiled(name):
