@@ -140,6 +140,8 @@ class PlanDifference:
                                      for d, now in self.changed])
         lines += _told("new", [f"{described(d)}, decided as {d.spec}" for d in self.new])
         before, after = self.before.exchanged, self.after.exchanged
+        if self.fits and self.before.received_bytes == self.after.received_bytes:
+            before = after      # a kept exchange may count for the line that reads what it brings
         now, then = (quantity(p.received_bytes, "B") for p in (self.after, self.before))
         lines.append(f"received per device: {now}" + (
             "" if before == after else f", when frozen {then}"))
