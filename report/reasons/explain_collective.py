@@ -118,6 +118,7 @@ class Reasons(BodyPaths):
                                        for clause, eqn in zip(clauses, spoken, strict=True)))
         text = text.replace(WRITTEN,
                             f"`reshard` to {result.aval.sharding.spec} is written here")
+        text = text.replace("keeps this value", f"keeps {self.name(operand)}")
         paths = list(self.sum_paths(operand, summed)) if summed else []
         axes = frozenset(map(str, record.mesh_axes))
         if not summed or not axes & {str(a) for a in summed}:

@@ -82,3 +82,25 @@ def test_what_is_read_twice_in_each_of_many_layers_is_followed_once() -> None:
             "down": large((4096, 1024), None, "model")}
     found = st.explain(step)([rows] * 12, large((65536, 1024), "data"))
     assert len(found.collectives) > 100 and all(c.reason for c in found.collectives)
+
+
+def test_what_is_brought_to_a_loop_comes_from_its_own_argument_and_who_reads_that_in_the_loop(
+        ) -> None:
+    def f(qs: st.Array, cache: st.Array, ws: st.Array, x: st.Array) -> st.Array:
+        def layer(h, each):
+            w, cached, out = each
+            q = jnp.einsum("bd,dhk->bhk", h, w)
+            p = nn.softmax(jnp.einsum("bhk,bshk->bhs", q, cached))
+            o = jnp.einsum("bhs,bshk->bhk", p, cached)
+            return h + jnp.einsum("bhk,hkd->bd", o, out), None
+        return lax.scan(layer, x, (qs, cache, ws))[0]
+
+    found = st.explain(f)(struct((6, 256, 16, 32), None, None, "model"),
+                          struct((6, 32, 1024, 16, 32), None, "data", "model"),
+                          struct((6, 16, 32, 256), None, "model"), struct((32, 256), "data"))
+    dearest = max(found.collectives, key=lambda c: c.total_time)
+    assert "`scan`" in dearest.reason and "keeps `cache` in one layout" in dearest.reason
+    roots = {path.root for path in dearest.paths}
+    assert any("argument `cache`" in root for root in roots)
+    assert not any("argument `ws`" in root for root in roots), dearest.reason
+    assert found.root_causes[0].text == "`cache` as P(None, 'data', 'model')"
