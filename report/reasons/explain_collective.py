@@ -106,8 +106,11 @@ class Reasons(BodyPaths):
                 return Cause(None, None, record.reason or written(record.op),
                              tuple(dict.fromkeys(self.body_paths(record))))
             axes = frozenset(map(str, record.mesh_axes))
+            alike = self.named_at[where(record.source), equation.op.name]
+            paths = {e: tuple(self.operand_paths(e, axes)) for e in alike}
+            equation = next((e for e in alike if paths[e]), equation)
             return Cause(None, equation, self.named(without_alternative(record.reason), equation),
-                         tuple(self.operand_paths(equation, axes)))
+                         paths[equation])
         operand, result = move.invars[0], move.outvars[0]
         summed = operand.aval.sharding.spec.unreduced - result.aval.sharding.spec.unreduced
         reason = move.reason or record.reason or WRITTEN

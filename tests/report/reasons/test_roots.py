@@ -104,3 +104,31 @@ def test_what_is_brought_to_a_loop_comes_from_its_own_argument_and_who_reads_tha
     assert any("argument `cache`" in root for root in roots)
     assert not any("argument `ws`" in root for root in roots), dearest.reason
     assert found.root_causes[0].text == "`cache` as P(None, 'data', 'model')"
+
+
+def test_of_many_equations_of_a_line_that_one_is_followed_which_is_split_so() -> None:
+    def f(decay: st.Array, x: st.Array) -> st.Array:
+        def step(one, other):
+            return one[0] * other[0], one[1] * other[0] + other[1]
+        return lax.associative_scan(step, (nn.sigmoid(decay), x), axis=1)[1]
+
+    found = st.explain(f)(*[struct((32, 256, 64), None, "data", "model")] * 2)
+    assert any(c.kind == "collective-permute" for c in found.collectives)
+    assert all(c.paths for c in found.collectives)
+    assert all(cause.text for cause in found.root_causes)
+
+
+def test_an_argument_along_a_dimension_that_fewer_have_than_its_other_is_named_first() -> None:
+    def f(ws: dict[str, st.Array], x: st.Array) -> st.Array:
+        def layer(h, w):
+            q, k, v = (jnp.einsum("bsd,dhk->bshk", h, w[n]) for n in "qkv")
+            p = nn.softmax(jnp.einsum("bqhk,bthk->bhqt", q, k))
+            o = jnp.einsum("bhqt,bthk->bqhk", p, v)
+            return h + jnp.einsum("bqhk,hkd->bqd", o, w["o"]), None
+        return lax.scan(layer, x, ws)[0]
+
+    w = struct((8, 1024, 16, 64), None, None, "model")
+    found = st.explain(f)({"q": struct((8, 1024, 16, 64), None, None, None, "model"), "k": w,
+                           "v": w, "o": struct((8, 16, 64, 1024), None, "model")},
+                          struct((16, 128, 1024), "data"))
+    assert found.root_causes[0].text == "`ws['q']` as P(None, None, None, 'model')"
