@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.program import Atom, Equation, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import spec_from_entries
 from ...partitioner.regions import has_region, region_of
