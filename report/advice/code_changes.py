@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.program import Equation, Program, Var
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.rewriting.unread import drop_dead
 from ...ir.source.location import UNKNOWN, Location
 from ..reasons.causes import where
 from ..reasons.value_paths import inner_programs
@@ -74,7 +75,7 @@ def sites(program: Program) -> Iterator[Site]:
             if value is not None:
                 makers = [m.maker(a) for a in m.eqn.invars]
                 for e in makers:                           # and what those look through
-                    if e is not None and e.op.name in ("pvary", "reshape"):
+                    if e is not None and e.op.name in ("pvary", "reshape", "rev"):
                         makers.append(m.maker(e.invars[0]))
                 inside = [e for _, p in inner_programs(m.eqn, 0) for e in p.eqns
                           if e.op.collective is not None]
@@ -108,7 +109,8 @@ def _rewritten(program: Program, rewrites: Rewrites) -> Program:
         eqns.append(eqn.replace(params={**eqn.params, **new}) if new else eqn)
         changed = changed or bool(new)
     within = _with_memo(program.replace(eqns=eqns), program) if changed else program
-    return _with_memo(rewrites(within), program)
+    after = rewrites(within)
+    return _with_memo(after if after is within else drop_dead(after), program)
 
 
 def _with_memo(after: Program, before: Program) -> Program:

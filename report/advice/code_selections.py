@@ -3,6 +3,7 @@
     NAME                  instead of                              written
     top first             the largest of what is gathered         the largest of each block
     place first           where the largest of it is              the same
+    top instead of sort   the first, or last, of what is sorted   top_k
     own sum               the own block of a sum over devices     a psum_scatter
     swapped               a block, along another dimension, of    an all_to_all
                           what is gathered
@@ -26,6 +27,7 @@ from .code_rewrites import (
     fit,
 )
 
+_FEW = 4        # times as many there are at least of what is chosen
 _PLACES = {"argmax": "reduce_max", "argmin": "reduce_min"}
 
 
@@ -79,6 +81,55 @@ def _place_first(m: Match) -> Atom | None:
     place = m.emit(OPS["reshape"], _places(m, at, places, 1), new_sizes=m.eqn.outvars[0].aval.shape,
                    dimensions=None, sharding=None)
     return fit(m, place)
+
+
+# -- the largest of all, without a sort -----------------------------------------------------------
+
+def _turned(m: Match, atom: Atom, d: int) -> Atom | None:
+    """What a value is the other way round of, along a dimension."""
+    eqn = m.maker(atom)
+    back = eqn is not None and eqn.op.name == "rev" and tuple(eqn.params["dimensions"]) == (d,)
+    return eqn.invars[0] if eqn is not None and back else None
+
+
+def _top_instead(m: Match) -> Atom | None:
+    """Equal where nothing is NaN, and of places where no two are equal: of such it takes the first.
+    """
+    whole, cut = m.ordered.aval.shape, m.eqn.outvars[0].aval.shape
+    dims = [d for d, (n, k) in enumerate(zip(whole, cut, strict=True)) if n != k]
+    if len(dims) != 1 or m.steps is not None and set(m.steps) != {1}:
+        return None
+    (d,) = dims
+    n, k = whole[d], cut[d]
+    turned = _turned(m, m.ordered, d)
+    source = m.ordered if turned is None else turned
+    sort = m.maker(source)
+    if (sort is None or sort.op.name != "sort" or sort.params["num_keys"] != 1
+            or sort.params["dimension"] != d or k * _FEW > n or m.starts[d] not in (0, n - k)):
+        return None
+    largest = (m.starts[d] > 0) == (turned is None)
+    key, which = sort.invars[0], sort.outvars.index(source)
+    mirrored = _turned(m, key, d)
+    if which and mirrored is not None:
+        key = mirrored
+    if which and not _counts(m, sort.invars[which], d, mirrored is not None) or (
+            key.aval.dtype.kind in "biu" and (which or not largest)):
+        return None
+    if not largest:
+        key = m.emit(OPS["neg"], key)
+    found = m.emit(OPS["top_k"], key, axis=d, k=k)[1 if which else 0]
+    if not which and not largest:
+        found = m.emit(OPS["neg"], found)
+    if largest == (turned is None):
+        found = m.emit(OPS["rev"], found, dimensions=(d,))
+    return fit(m, found)
+
+
+def _counts(m: Match, atom: Atom, d: int, mirrored: bool) -> bool:
+    """Does a value count the places along a dimension, from the last if it is mirrored?"""
+    straight = _turned(m, atom, d) if mirrored else atom
+    eqn = None if straight is None else m.maker(straight)
+    return eqn is not None and eqn.op.name == "iota" and eqn.params["dimension"] == d
 
 
 # -- own blocks -----------------------------------------------------------------------------------
@@ -159,6 +210,12 @@ SELECTIONS: tuple[CodeChange, ...] = (
         "place first", GATHERED + "out = argmax|argmin whole {axes}", _place_first,
         why="of each block only the best is exchanged, and where it is"),
         "choose from each block before the exchange instead of gathering all", lambda m: ""),
+    CodeChange(Rewrite(
+        "top instead of sort",
+        "out = slice ordered {start_indices=starts, strides=steps}", _top_instead,
+        why="of each block only what can be among those few is exchanged"),
+        "choose by `lax.top_k` instead of sorting all (of equal ones it takes the first)",
+        lambda m: ""),
     *[CodeChange(Rewrite(name, f"{total}out = dynamic_slice {read} *starts", _own_sum,
                          why=_SUM_OF_OWN[0]), _SUM_OF_OWN[1], _own_sum_code)
       for name, read, total in (
