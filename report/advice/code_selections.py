@@ -4,6 +4,7 @@
     top first             the largest of what is gathered         the largest of each block
     place first           where the largest of it is              the same
     top instead of sort   the first, or last, of what is sorted   top_k
+    product first         a product of rows that are read         the rows of the product
     own sum               the own block of a sum over devices     a psum_scatter
     swapped               a block, along another dimension, of    an all_to_all
                           what is gathered
@@ -132,6 +133,32 @@ def _counts(m: Match, atom: Atom, d: int, mirrored: bool) -> bool:
     return eqn is not None and eqn.op.name == "iota" and eqn.params["dimension"] == d
 
 
+# -- rows of a product ---------------------------------------------------------------------------
+
+def _product_first(m: Match) -> Atom | None:
+    """The rows of a matrix multiplied before they are read."""
+    rows, numbers = m.maker(m.rows), m.numbers
+    (left, right), batch = m.dims
+    ndim = m.rows.aval.ndim
+    fill = rows.params["fill_value"] if rows is not None else None
+    if (rows is None or m.x.aval.ndim != 2 or any(batch) or tuple(left) != (ndim - 1,)
+            or m.eqn.params.get("out_sharding") is not None or numbers.operand_batching_dims
+            or tuple(numbers.offset_dims) != (ndim - 1,) or fill is not None and fill == fill
+            and fill != 0 or m.eqn.outvars[0].aval.dtype.kind in "biu"
+            or tuple(numbers.start_index_map) != tuple(numbers.collapsed_slice_dims)):
+        return None
+    (row,) = numbers.collapsed_slice_dims
+    if m.sizes[1 - row] != m.x.aval.shape[1 - row]:
+        return None
+    product = m.emit(m.eqn.op, m.x, m.w, **{
+        **m.eqn.params, "dimension_numbers": (((1 - row,), right), ((), ()))})
+    inner = product.aval.shape[1:]
+    read = numbers._replace(offset_dims=tuple(range(ndim - 1, ndim - 1 + len(inner))),
+                            collapsed_slice_dims=(0,), start_index_map=(0,))
+    return fit(m, m.emit(rows.op, product, m.at, like=rows, **{
+        **rows.params, "dimension_numbers": read, "slice_sizes": (1, *inner)}))
+
+
 # -- own blocks -----------------------------------------------------------------------------------
 
 def _starts(m: Match, n: int) -> list[np.ndarray | None]:
@@ -216,6 +243,11 @@ SELECTIONS: tuple[CodeChange, ...] = (
         why="of each block only what can be among those few is exchanged"),
         "choose by `lax.top_k` instead of sorting all (of equal ones it takes the first)",
         lambda m: ""),
+    CodeChange(Rewrite(
+        "product first", "rows = gather x at {dimension_numbers=numbers, slice_sizes=sizes}\n"
+        "out = dot_general rows w {dimension_numbers=dims}", _product_first,
+        why="rows of the product are shorter, or it is made of fewer"),
+        "multiply before rows are read instead of behind it", lambda m: ""),
     *[CodeChange(Rewrite(name, f"{total}out = dynamic_slice {read} *starts", _own_sum,
                          why=_SUM_OF_OWN[0]), _SUM_OF_OWN[1], _own_sum_code)
       for name, read, total in (
