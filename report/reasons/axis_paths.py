@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Var
@@ -64,6 +65,10 @@ class AxisPaths(Values):
                         yield path
         if equation is None:
             return
+        if result not in equation.invars:       # it is brought elsewhere than the equation makes it
+            for d, (have, want) in enumerate(zip(before, after, strict=True)):
+                found = [self.path(result, d, a) for a in want if a not in have]
+                yield from [replace(path, wanted=True) for path in found if path is not None]
         moved = {a for d, axes in enumerate(before) for a in axes
                  if a not in after[d]} | {a for d, axes in enumerate(after) for a in axes
                                           if a not in before[d]}

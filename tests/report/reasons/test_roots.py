@@ -132,3 +132,21 @@ def test_an_argument_along_a_dimension_that_fewer_have_than_its_other_is_named_f
                            "v": w, "o": struct((8, 16, 64, 1024), None, "model")},
                           struct((16, 128, 1024), "data"))
     assert found.root_causes[0].text == "`ws['q']` as P(None, None, None, 'model')"
+
+
+def test_what_wants_a_result_elsewhere_than_it_is_made_is_named() -> None:
+    def f(x: st.Array, w: st.Array, v: st.Array) -> st.Array:
+        h = jnp.tanh(jnp.einsum("ecd,edf->ecf", x, w))
+        h = lax.with_sharding_constraint(h, NamedSharding(mesh, P(None, ("data", "model"))))
+        return jnp.einsum("ecf,efd->ecd", h, v)
+
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+
+    def given(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+        return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    found = st.explain(f)(given((16, 2048, 512), "model", "data"), given((16, 512, 1024), "model"),
+                          given((16, 1024, 512), "model"))
+    (moved,) = found.collectives
+    assert "comes from `with_sharding_constraint` at line" in moved.reason, moved.reason
+    assert "with_sharding_constraint" in found.root_causes[0].text
