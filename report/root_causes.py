@@ -138,8 +138,7 @@ class _Rows:
         axes = whole_axes(c.mesh_axes)
         for path in cause.paths:
             if axes & whole_axes([path.axis]):
-                written = path.wanted and path.root_location.line > 0
-                yield self.named(path.root, path.root_location), not path.steps or written
+                yield self.named(path.root, path.root_location), not path.steps or path.wanted
         for hold in cause.holds:
             yield self.named(hold.root, hold.root_location), True
 

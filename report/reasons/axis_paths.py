@@ -65,10 +65,11 @@ class AxisPaths(Values):
                         yield path
         if equation is None:
             return
-        if result not in equation.invars:       # it is brought elsewhere than the equation makes it
+        if result not in equation.invars:       # a line says that it is elsewhere than it is made
             for d, (have, want) in enumerate(zip(before, after, strict=True)):
                 found = [self.path(result, d, a) for a in want if a not in have]
-                yield from [replace(path, wanted=True) for path in found if path is not None]
+                yield from [replace(path, wanted=True) for path in found
+                            if path is not None and path.root_location.line]
         moved = {a for d, axes in enumerate(before) for a in axes
                  if a not in after[d]} | {a for d, axes in enumerate(after) for a in axes
                                           if a not in before[d]}

@@ -17,7 +17,7 @@ from .value_paths import inner_programs
 class Path:
     """How an axis came to a value. root: the annotation it comes from; steps: the equations that
     handed it on, the first one nearest to the annotation. tensors: the values on the way. planned:
-    the last step is the planner's, not propagation's; wanted: what is moved is brought there.
+    the last step is the planner's, not propagation's; wanted: a line asks for it of what is moved.
     """
     axis: str
     dim: int
