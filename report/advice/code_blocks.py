@@ -25,7 +25,7 @@ from ...ir.rules.rule import FactorRule
 from .body_changes import axis_names
 from .code_rewrites import REDUCTIONS, CodeChange, alike, called, expression, fit, over
 
-_BETWEEN = 16            # equations from a value back to the gather that it is made of
+_BETWEEN = 32            # values from a value back to the gather that it is made of
 _GATHERS = ("all_gather", "all_gather_invariant")
 _SUMS = ("psum", "psum_invariant", "pmax", "pmin")
 SPLIT = "split over"     # in the memo of a body: by parameter, the axes over which that is split
@@ -60,6 +60,7 @@ class _Blocks:
 
     def of(self, a: Atom) -> tuple[Atom, int] | None:
         if a not in self.known:
+            self.known[a] = None             # it counts while what it is made of is looked at
             eqn = None if isinstance(a, Literal) or len(self.known) > _BETWEEN else self.m.maker(a)
             self.known[a] = None if eqn is None else self.made(eqn)
         return self.known[a]
@@ -98,6 +99,8 @@ class _Blocks:
     def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
         """The rule of an equation, and the factor along which its operands are blocks."""
         op = eqn.op
+        if self.m.program.op_names.isdisjoint(_GATHERS):
+            return None
         if op.collective is not None or op.effect or op.subprograms or op.rule is None:
             return None
         parts = [self.of(a) for a in eqn.invars]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+from shardtrace.report.advice.code_changes import sites
 
 from ...user_files import user_file, user_module
 from .test_code_changes import HEAD, values_of
@@ -106,3 +107,20 @@ args = (struct((8192, 64), "d"), struct({'(512, 8)' if spec.endswith('P("d")') e
         found = st.explain(module.f)(*module.args)
         gather = next(c for c in found.collectives if c.source.text().startswith("lax.all_gather"))
         assert not any(SMALLER in s.text for s in gather.suggestions)
+
+
+def test_what_is_far_behind_a_gather_is_not_followed_to_it(tmp_path):
+    source = HEAD + """\
+def body(x, w):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    for _ in range(400):
+        whole = jnp.tanh(whole @ w)
+    return whole.sum(0)
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"))
+args = (struct((64, 16), "d"), struct((16, 16)))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        program = st.explain(module.f)(*module.args).partitioned.stages["inlined"]
+        assert not any("sum" in site.change.words for site in sites(program))
