@@ -50,9 +50,9 @@ def behind(m: Match) -> list[Equation]:
 
 @dataclass
 class _Blocks:
-    """Makes of blocks what is made of a gather, by the factor rules of what makes it. gather: that
-    gather, once it has been met; known: by value the same of the block, and the dimension along
-    which blocks lie; None of other values.
+    """Makes of blocks what is made of gathers, by the factor rules of what makes it. gather: one of
+    these, all over the same axes, once it has been met; known: by value the same of the block, and
+    the dimension along which blocks lie; None of other values.
     """
     m: Match
     gather: Equation | None = None
@@ -145,7 +145,8 @@ class _Blocks:
 
     def gathered(self, eqn: Equation) -> tuple[Atom, int] | None:
         params, x = eqn.params, eqn.invars[0]
-        if self.gather not in (None, eqn) or params["axis_index_groups"] is not None:
+        if params["axis_index_groups"] is not None or (
+                self.gather is not None and axis_names(self.gather) != axis_names(eqn)):
             return None
         self.gather, d = eqn, params["all_gather_dimension"]
         if not params["tiled"]:              # the dimension of which each device has one element

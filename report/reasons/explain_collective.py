@@ -234,6 +234,17 @@ class Reasons(BodyPaths):
             after = [v for e in reads for v in e.outvars][:_WIDE]
         return None
 
+    def following(self, move: Equation | None) -> Iterable[Equation]:
+        """The nearest equations that a moved value goes to: one may be what it is moved for."""
+        waiting = [] if move is None else [*move.outvars]
+        found: dict[Equation, None] = {}
+        while waiting and len(found) < _WIDE:
+            for eqn in self.readers.get(waiting.pop(0), ()):
+                if eqn not in found:
+                    found[eqn] = None
+                    waiting += eqn.outvars
+        return found
+
     def spoken_of(self, reason: str, location: Location) -> Equation | None:
         """The equation at a place whose op a reason begins with."""
         op = re.match(r"`([\w\-]+)`", reason)

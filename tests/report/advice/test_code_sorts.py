@@ -51,3 +51,18 @@ args = struct((16, 64)), struct((64, 16384), None, "d")
         with st.config.override(shardtrace_executor="per_device"):
             np.testing.assert_array_equal(np.asarray(best.apply()(*placed)),
                                           reference(given[1][:16]))
+
+
+def test_a_sort_further_on_is_what_a_value_is_moved_for(tmp_path):
+    source = HEAD + """\
+def f(h, w):
+    return jnp.argsort(-st.nn.log_softmax(h @ w), -1)[:, :4]
+
+
+mesh = st.sharding.AbstractMesh((8, 4), ("data", "model"))
+args = struct((512, 1024), "data"), struct((1024, 65536), None, "model")
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = found.root_causes[0].groups[0][0].suggestions[0]
+        assert WORDS in best.text and best.received_bytes < found.received_bytes / 10
