@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.op import OPS
+from ..ir.rules.rule import ELEMENTWISE
 from ..ir.source.location import Location
 from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
@@ -111,6 +113,12 @@ def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[Explaine
     return key
 
 
+def _alike(name: str) -> bool:
+    """Is what this op makes laid out as its operand is, element by element?"""
+    op = OPS.get(name)
+    return op is not None and op.rule == ELEMENTWISE
+
+
 class _Rows:
     """The annotations of one program, as its user calls them."""
 
@@ -138,7 +146,8 @@ class _Rows:
         axes = whole_axes(c.mesh_axes)
         for path in cause.paths:
             if axes & whole_axes([path.axis]):
-                yield self.named(path.root, path.root_location), not path.steps
+                own = path.wanted or all([_alike(name) for name, _ in path.steps])
+                yield self.named(path.root, path.root_location), own
         for hold in cause.holds:
             yield self.named(hold.root, hold.root_location), True
 

@@ -114,6 +114,11 @@ class Match:
         except KeyError:
             raise AttributeError(f"the pattern names no {name!r}") from None
 
+    @property
+    def program(self) -> Program:
+        """The program that the equation is in, as it was before any rewrite."""
+        return self._walk.source
+
     def maker(self, atom: Atom) -> Equation | None:
         """The equation that computes a value; None if it is a parameter or a literal."""
         return None if atom.__class__ is Literal else self._walk.made.get(atom)  # type: ignore

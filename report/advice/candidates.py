@@ -146,6 +146,8 @@ class Candidates(PlacedValues):
         """
         near = {where(at.location) for at in (cause.move, cause.equation) if at is not None}
         near.add(where(record.source))
+        near |= {where(at) for path in cause.paths for _, at in path.steps}
+        near |= {where(e.location) for e in self.reasons.following(cause.move)}
         found = [Rewritten(site.change.rewrite.name, where(site.location), site.change,
                            site.location, site.code) for site in self.sites if near & site.near]
         yield from [(c,) for c in found]

@@ -1,33 +1,40 @@
 """Rewrites of the user's code that work on each device's block before the exchange.
 
-    NAME                  instead of                              written
-    reduce first, between a reduction of what a gather is made to the same of the block, then psum
-    narrow first          fewer bits of what that is made to      the gather of the same of it
+    NAME                  instead of                            written
+    reduce first, between a reduction of what is made of a gather the same of the block, then psum
+    products first        a product along what is gathered      that of the blocks, then psum
+    smaller first         something smaller made of a gather    the gather of the same of the block
+    narrow first          fewer bits of what is made of it      the gather of the same of it
 
-What is made of a gather is followed back element by element, through reshapes that keep blocks, and
-with values that are the same for all blocks and on all devices.
+What is made of a gather is followed back through every op along whose factor blocks can be worked
+on one by one, with values that are the same on all devices.
 """
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from ...ir.op import OPS
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.rewriting.rewrite import Match, Rewrite
-from ...ir.rules.rule import ELEMENTWISE
+from ...ir.rules.factor import PASS, REDUCE
+from ...ir.rules.rule import FactorRule
 from .body_changes import axis_names
-from .code_rewrites import REDUCTIONS, CodeChange, fit, over
+from .code_rewrites import REDUCTIONS, CodeChange, alike, called, expression, fit, over
 
-_BETWEEN = 16            # equations from a value back to the gather that it is made of
+_BETWEEN = 32            # values from a value back to the gather that it is made of
 _GATHERS = ("all_gather", "all_gather_invariant")
 _SUMS = ("psum", "psum_invariant", "pmax", "pmin")
+SPLIT = "split over"     # in the memo of a body: by parameter, the axes over which that is split
 
 
 def behind(m: Match) -> list[Equation]:
     """The equations that a value is made by from a gather, as far as they are looked through."""
     found: dict[Var, Equation] = {}
-    waiting = list(m.eqn.invars[:1])
+    waiting = list(m.eqn.invars)
     while waiting and len(found) < _BETWEEN:
         a = waiting.pop()
         eqn = None if isinstance(a, Literal) or a in found else m.maker(a)
@@ -35,7 +42,7 @@ def behind(m: Match) -> list[Equation]:
             continue
         if eqn.op.name in _GATHERS:
             found[a] = eqn
-        elif eqn.op.rule == ELEMENTWISE or eqn.op.name in ("reshape", "pvary"):
+        elif eqn.op.collective is None and not eqn.op.subprograms:
             found[a] = eqn
             waiting += eqn.invars
     return list(found.values()) if any(e.op.name in _GATHERS for e in found.values()) else []
@@ -43,8 +50,9 @@ def behind(m: Match) -> list[Equation]:
 
 @dataclass
 class _Blocks:
-    """Makes of blocks what is made of a gather. gather: that gather, once it has been met; known:
-    by value the same of the block, and the dimension along which blocks lie; None of other values.
+    """Makes of blocks what is made of gathers, by the factor rules of what makes it. gather: one of
+    these, all over the same axes, once it has been met; known: by value the same of the block, and
+    the dimension along which blocks lie; None of other values.
     """
     m: Match
     gather: Equation | None = None
@@ -52,33 +60,93 @@ class _Blocks:
 
     def of(self, a: Atom) -> tuple[Atom, int] | None:
         if a not in self.known:
+            self.known[a] = None             # it counts while what it is made of is looked at
             eqn = None if isinstance(a, Literal) or len(self.known) > _BETWEEN else self.m.maker(a)
             self.known[a] = None if eqn is None else self.made(eqn)
         return self.known[a]
 
     def made(self, eqn: Equation) -> tuple[Atom, int] | None:
+        """What an equation makes of blocks, if that is a block of what it makes of the whole."""
         if eqn.op.name in _GATHERS:
             return self.gathered(eqn)
-        if eqn.op.name == "reshape":
+        if eqn.op.name == "pvary":
             block = self.of(eqn.invars[0])
-            return None if block is None else self.reshaped(eqn, *block)
-        if eqn.op.rule != ELEMENTWISE and eqn.op.name != "pvary":
+            return None if block is None else (self.m.emit(eqn.op, block[0], **eqn.params),
+                                               block[1])
+        if eqn.op.multiple_results:
+            return None
+        found = self.factor(eqn)
+        if found is None:
+            return None
+        rule, f = found
+        (dims,) = rule.results
+        to = next((d for d, own in enumerate(dims) if own[:1] == (f,)), None)
+        if rule.factors[f].kind != PASS or to is None:
+            return None
+        value = self.of_blocks(eqn, rule, f)
+        return None if value is None else (value, to)
+
+    def reduced(self, eqn: Equation) -> tuple[Atom, str] | None:
+        """What an equation makes of blocks if it reduces these, and how: sum, max or min."""
+        found = self.factor(eqn)
+        if found is None or found[0].factors[found[1]].kind != REDUCE:
+            return None
+        rule, f = found
+        how = f"reduce_{rule.factors[f].operator}"
+        value = self.of_blocks(eqn, rule, f) if how in REDUCTIONS else None
+        return None if value is None else (value, how)
+
+    def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
+        """The rule of an equation, and the factor along which its operands are blocks."""
+        op = eqn.op
+        if self.m.program.op_names.isdisjoint(_GATHERS):
+            return None
+        if op.collective is not None or op.effect or op.subprograms or op.rule is None:
             return None
         parts = [self.of(a) for a in eqn.invars]
-        found = {p[1] for p in parts if p is not None}
-        if len(found) != 1:
+        if not any(parts):
             return None
-        (d,) = found
-        shape = next(p[0].aval.shape for p in parts if p is not None)
-        operands = [self.alike(a, shape, d) if p is None else p[0]
-                    for a, p in zip(eqn.invars, parts, strict=True)]
-        given = [a for a in operands if a is not None]
-        return None if len(given) < len(operands) else (
-            self.m.emit(eqn.op, *given, **eqn.params), d)
+        rule = op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
+                              tuple([v.aval.shape for v in eqn.outvars]), eqn.params)
+        found = {rule.operands[i][p[1]][:1] for i, p in enumerate(parts) if p is not None}
+        if len(found) != 1 or found == {()}:
+            return None
+        ((f,),) = found
+        factor = rule.factors[f]
+        return None if factor.blocked or factor.size % self.count else (rule, f)
+
+    def of_blocks(self, eqn: Equation, rule: FactorRule, f: int) -> Atom | None:
+        """The equation of blocks along a factor."""
+        operands: list[Atom] = []
+        for a, dims in zip(eqn.invars, rule.operands, strict=True):
+            part = self.of(a)
+            cut = [d for d, own in enumerate(dims) if f in own]
+            if part is not None and cut == [part[1]]:
+                operands.append(part[0])
+                continue
+            own = None if part is not None or len(cut) > 1 or any(
+                dims[d][0] != f for d in cut) else self.alike(a, cut[0] if cut else None)
+            if own is None:
+                return None
+            operands.append(own)
+        shapes = [tuple([n // (self.count if f in own else 1) for n, own in zip(
+            v.aval.shape, dims, strict=True)]) for v, dims in zip(
+                eqn.outvars, rule.results, strict=True)]
+        params = eqn.params if eqn.op.resize is None else eqn.op.resize(
+            eqn.params, tuple([a.aval.shape for a in operands]), tuple(shapes))
+        value = self.m.emit(eqn.op, *operands, **params)
+        return value if value.aval.shape == shapes[0] else None
+
+    @property
+    def count(self) -> int:
+        """How many blocks there are."""
+        assert self.gather is not None
+        return math.prod(map(self.gather.invars[0].aval.mesh.axis_size, axis_names(self.gather)))
 
     def gathered(self, eqn: Equation) -> tuple[Atom, int] | None:
         params, x = eqn.params, eqn.invars[0]
-        if self.gather not in (None, eqn) or params["axis_index_groups"] is not None:
+        if params["axis_index_groups"] is not None or (
+                self.gather is not None and axis_names(self.gather) != axis_names(eqn)):
             return None
         self.gather, d = eqn, params["all_gather_dimension"]
         if not params["tiled"]:              # the dimension of which each device has one element
@@ -86,42 +154,42 @@ class _Blocks:
             x = self.m.emit(OPS["reshape"], x, new_sizes=one, dimensions=None, sharding=None)
         return x, d
 
-    def reshaped(self, eqn: Equation, x: Atom, d: int) -> tuple[Atom, int] | None:
-        before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
-        major = math.prod(before[:d])
-        # the dimension that is gathered stays one, or is the major part of one
-        to = next((k for k, size in enumerate(after) if math.prod(after[:k]) == major
-                   and size % before[d] == 0), None)
-        if to is None or eqn.params["dimensions"] is not None:
-            return None
-        n = before[d] // x.aval.shape[d]
-        sizes = tuple([size // n if k == to else size for k, size in enumerate(after)])
-        return self.m.emit(eqn.op, x, **{**eqn.params, "new_sizes": sizes}), to
-
-    def alike(self, a: Atom, shape: tuple[int, ...], d: int) -> Atom | None:
-        """A value that is the same for all blocks, of a shape; None if it is not."""
+    def alike(self, a: Atom, d: int | None) -> Atom | None:
+        """The block along a dimension (None: all) of a value that is the same on all devices; None
+        if it is not.
+        """
         eqn = None if isinstance(a, Literal) else self.m.maker(a)
-        if not a.aval.shape:
-            return a if self.same(a) else None
-        if eqn is None:
-            return None
-        if eqn.op.name == "pvary":
-            x = self.alike(eqn.invars[0], shape, d)
+        if d is not None and eqn is not None and eqn.op.name == "pvary":
+            x = self.alike(eqn.invars[0], d)
             return None if x is None else self.m.emit(eqn.op, x, **eqn.params)
-        if eqn.op.name != "broadcast_in_dim" or eqn.params.get("sharding") is not None:
+        if not self.same(a):
             return None
-        x, at = eqn.invars[0], eqn.params["broadcast_dimensions"]
-        if d in at and x.aval.shape[at.index(d)] != 1 or not self.same(x):
-            return None
-        return self.m.emit(eqn.op, x, **{**eqn.params, "shape": shape})
+        if d is None:
+            return a
+        shape = tuple([n // self.count if k == d else n for k, n in enumerate(a.aval.shape)])
+        if eqn is not None and eqn.op.name == "broadcast_in_dim":
+            x, at = eqn.invars[0], eqn.params["broadcast_dimensions"]
+            if d not in at or x.aval.shape[at.index(d)] == 1:
+                return self.m.emit(eqn.op, x, **{**eqn.params, "shape": shape})
+        return self.own(a, d, shape)
 
+    def own(self, a: Atom, d: int, shape: tuple[int, ...]) -> Atom:
+        """Each device's block along a dimension of a value that all have."""
+        assert self.gather is not None
+        index = self.m.emit(OPS["axis_index"], axis_name=axis_names(self.gather),
+                            varying=bool(a.aval.manual.varying))
+        start = self.m.emit(OPS["mul"], index, alike(self.m, np.int32(shape[d]), index))
+        first = alike(self.m, np.int32(0), index)
+        return self.m.emit(OPS["dynamic_slice"], a, *[start if k == d else first for k in range(
+            a.aval.ndim)], slice_sizes=shape)
 
     def same(self, atom: Atom) -> bool:
-        """Is a value the same on all devices of the gather: a result of exchanges among these, or
-        computed from such and numbers?
+        """Is a value the same on all devices of the gather: a result of exchanges among these, what
+        the body is given whole, or computed from such and numbers?
         """
         assert self.gather is not None
         axes, waiting = {*axis_names(self.gather)}, [atom]
+        split = self.m.program.memo.get(SPLIT, {})
         for _ in range(_BETWEEN):
             if not waiting:
                 break
@@ -129,6 +197,8 @@ class _Blocks:
             if isinstance(a, Literal):
                 continue
             eqn = self.m.maker(a)
+            if eqn is None and a in split and not axes & split[a]:
+                continue
             if eqn is None or eqn.op.effect or eqn.op.subprograms or not eqn.invars:
                 return False
             if eqn.op.name not in (*_GATHERS, *_SUMS):
@@ -141,32 +211,63 @@ class _Blocks:
 def _reduced_first_between(m: Match) -> Atom | None:
     """The same made of the block, reduced, and only that exchanged."""
     blocks = _Blocks(m)
-    found = blocks.of(m.eqn.invars[0])
-    if found is None or blocks.gather is None or found[1] not in m.axes:
+    found = blocks.reduced(m.eqn)
+    if found is None or blocks.gather is None:
         return None
-    part = m.emit(m.eqn.op, found[0], **m.eqn.params)
-    return fit(m, over(m, REDUCTIONS[m.eqn.op.name], part, blocks.gather.params["axis_name"]))
+    part, how = found
+    return fit(m, over(m, REDUCTIONS[how], part, axis_names(blocks.gather)))
 
 
-def _narrow_first(m: Match) -> Atom | None:
+def _smaller_first(m: Match) -> Atom | None:
+    """The same made of the block, and only that gathered."""
     blocks = _Blocks(m)
-    found = blocks.of(m.eqn.invars[0])
+    found = blocks.made(m.eqn)
     gather = blocks.gather
-    if found is None or gather is None or found[1] != gather.params["all_gather_dimension"] or (
-            m.eqn.outvars[0].aval.dtype.itemsize >= gather.invars[0].aval.dtype.itemsize):
+    if found is None or gather is None or _size(m.eqn.outvars[0]) >= _size(gather.outvars[0]):
         return None
-    narrow = m.emit(m.eqn.op, found[0], **m.eqn.params)
-    return fit(m, m.emit(gather.op, narrow, like=gather, **{**gather.params, "tiled": True}))
+    value, d = found
+    return fit(m, m.emit(gather.op, value, like=gather, **{
+        **gather.params, "all_gather_dimension": d, "tiled": True}))
 
 
+def _smaller_first_code(m: Match) -> str:
+    gather = next((e for a in m.eqn.invars if (e := m.maker(a)) is not None
+                   and e.op.name in _GATHERS and e.params["tiled"]), None)
+    blocks = _Blocks(m)
+    found = None if gather is None else blocks.made(m.eqn)
+    if found is None or gather is None:
+        return ""
+    text, whole, part = expression(m.eqn), called(m, gather.outvars[0]), called(m, gather.invars[0])
+    word = re.compile(rf"(?<![\w.]){re.escape(whole)}(?!\w)")
+    if not (whole and part) or len(word.findall(text)) != 1:
+        return ""
+    names = repr(axis_names(gather)[0] if len(axis_names(gather)) == 1 else axis_names(gather))
+    return (f"lax.all_gather({word.sub(lambda _: part, text)}, {names}, axis={found[1]}, "
+            "tiled=True)").replace("'", '"')
+
+
+def _size(v: Var) -> int:
+    return math.prod(v.aval.shape) * v.aval.dtype.itemsize
+
+
+_REDUCES = ("parts are reduced where they are, and only their results exchanged",
+            "reduce before the exchange instead of gathering")
 BLOCKS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "reduce first, between", "out = reduce_sum|reduce_max|reduce_min value {axes}",
-        _reduced_first_between,
-        why="parts are reduced where they are, and only their results exchanged"),
-        "reduce before the exchange instead of gathering", lambda m: ""),
+        _reduced_first_between, why=_REDUCES[0]), _REDUCES[1], lambda m: ""),
     CodeChange(Rewrite(
-        "narrow first", "out = convert_element_type value", _narrow_first,
+        "products first", "out = dot_general x y", _reduced_first_between,
+        why="products of blocks are summed over devices, and no block is gathered"),
+        "sum the products of each device's blocks instead of gathering", lambda m: ""),
+    CodeChange(Rewrite(
+        "narrow first", "out = convert_element_type value", _smaller_first,
         why="what is kept in fewer bits is exchanged in these"),
-        "convert to fewer bits before the exchange instead of behind it", lambda m: ""),
+        "convert to fewer bits before the exchange instead of behind it", _smaller_first_code),
+    CodeChange(Rewrite(
+        "smaller first", "out = dot_general|conv_general_dilated|reduce_sum|reduce_max|reduce_min|"
+        "slice|dynamic_slice|gather *operands", _smaller_first,
+        why="what is smaller is exchanged"),
+        "compute what is smaller of each block before the exchange instead of behind it",
+        _smaller_first_code),
 )

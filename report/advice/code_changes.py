@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.program import Equation, Program, Var
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.rewriting.unread import drop_dead
 from ...ir.source.location import UNKNOWN, Location
 from ..reasons.causes import where
 from ..reasons.value_paths import inner_programs
-from .code_blocks import BLOCKS, behind
+from .code_blocks import BLOCKS, SPLIT, behind
 from .code_loops import LOOPS, with_numbers
 from .code_rewrites import CHANGES, CodeChange
 from .code_selections import SELECTIONS
@@ -74,7 +75,7 @@ def sites(program: Program) -> Iterator[Site]:
             if value is not None:
                 makers = [m.maker(a) for a in m.eqn.invars]
                 for e in makers:                           # and what those look through
-                    if e is not None and e.op.name in ("pvary", "reshape"):
+                    if e is not None and e.op.name in ("pvary", "reshape", "rev"):
                         makers.append(m.maker(e.invars[0]))
                 inside = [e for _, p in inner_programs(m.eqn, 0) for e in p.eqns
                           if e.op.collective is not None]
@@ -97,13 +98,24 @@ def _rewritten(program: Program, rewrites: Rewrites) -> Program:
         new = {}
         for (_, name, j), inner in inner_programs(eqn, n):
             inner = with_numbers(eqn, inner, makers) if eqn.op.name == "scan" else inner
+            if "in_specs" in eqn.params:
+                inner.memo[SPLIT] = {v: {str(a) for e in s.padded(v.aval.ndim).entries for a in e}
+                                     for v, s in zip(inner.invars, eqn.params["in_specs"],
+                                                     strict=True)}
             made = _rewritten(inner, rewrites)
             if made is not inner:
                 held = new.get(name, eqn.params[name])
                 new[name] = made if j < 0 else (*held[:j], made, *held[j + 1:])
         eqns.append(eqn.replace(params={**eqn.params, **new}) if new else eqn)
         changed = changed or bool(new)
-    after = rewrites(program.replace(eqns=eqns) if changed else program)
-    if after is not program and "meshes" in program.memo:
-        after.memo["meshes"] = program.memo["meshes"]
+    within = _with_memo(program.replace(eqns=eqns), program) if changed else program
+    after = rewrites(within)
+    return _with_memo(after if after is within else drop_dead(after), program)
+
+
+def _with_memo(after: Program, before: Program) -> Program:
+    """What holds of a program that was rewritten, too."""
+    if after is not before:
+        kept = [key for key in ("meshes", SPLIT) if key in before.memo]
+        after.memo.update({key: before.memo[key] for key in kept})
     return after

@@ -3,6 +3,8 @@
     NAME                  instead of                              written
     top first             the largest of what is gathered         the largest of each block
     place first           where the largest of it is              the same
+    top instead of sort   the first, or last, of what is sorted   top_k
+    product first         a product of rows that are read         the rows of the product
     own sum               the own block of a sum over devices     a psum_scatter
     swapped               a block, along another dimension, of    an all_to_all
                           what is gathered
@@ -26,6 +28,7 @@ from .code_rewrites import (
     fit,
 )
 
+_FEW = 4        # times as many there are at least of what is chosen
 _PLACES = {"argmax": "reduce_max", "argmin": "reduce_min"}
 
 
@@ -79,6 +82,81 @@ def _place_first(m: Match) -> Atom | None:
     place = m.emit(OPS["reshape"], _places(m, at, places, 1), new_sizes=m.eqn.outvars[0].aval.shape,
                    dimensions=None, sharding=None)
     return fit(m, place)
+
+
+# -- the largest of all, without a sort -----------------------------------------------------------
+
+def _turned(m: Match, atom: Atom, d: int) -> Atom | None:
+    """What a value is the other way round of, along a dimension."""
+    eqn = m.maker(atom)
+    back = eqn is not None and eqn.op.name == "rev" and tuple(eqn.params["dimensions"]) == (d,)
+    return eqn.invars[0] if eqn is not None and back else None
+
+
+def _top_instead(m: Match) -> Atom | None:
+    """Equal where nothing is NaN, and of places where no two are equal: of such it takes the first.
+    """
+    whole, cut = m.ordered.aval.shape, m.eqn.outvars[0].aval.shape
+    dims = [d for d, (n, k) in enumerate(zip(whole, cut, strict=True)) if n != k]
+    if len(dims) != 1 or m.steps is not None and set(m.steps) != {1}:
+        return None
+    (d,) = dims
+    n, k = whole[d], cut[d]
+    turned = _turned(m, m.ordered, d)
+    source = m.ordered if turned is None else turned
+    sort = m.maker(source)
+    if (sort is None or sort.op.name != "sort" or sort.params["num_keys"] != 1
+            or sort.params["dimension"] != d or k * _FEW > n or m.starts[d] not in (0, n - k)):
+        return None
+    largest = (m.starts[d] > 0) == (turned is None)
+    key, which = sort.invars[0], sort.outvars.index(source)
+    mirrored = _turned(m, key, d)
+    if which and mirrored is not None:
+        key = mirrored
+    if which and not _counts(m, sort.invars[which], d, mirrored is not None) or (
+            key.aval.dtype.kind in "biu" and (which or not largest)):
+        return None
+    if not largest:
+        key = m.emit(OPS["neg"], key)
+    found = m.emit(OPS["top_k"], key, axis=d, k=k)[1 if which else 0]
+    if not which and not largest:
+        found = m.emit(OPS["neg"], found)
+    if largest == (turned is None):
+        found = m.emit(OPS["rev"], found, dimensions=(d,))
+    return fit(m, found)
+
+
+def _counts(m: Match, atom: Atom, d: int, mirrored: bool) -> bool:
+    """Does a value count the places along a dimension, from the last if it is mirrored?"""
+    straight = _turned(m, atom, d) if mirrored else atom
+    eqn = None if straight is None else m.maker(straight)
+    return eqn is not None and eqn.op.name == "iota" and eqn.params["dimension"] == d
+
+
+# -- rows of a product ---------------------------------------------------------------------------
+
+def _product_first(m: Match) -> Atom | None:
+    """The rows of a matrix multiplied before they are read."""
+    rows, numbers = m.maker(m.rows), m.numbers
+    (left, right), batch = m.dims
+    ndim = m.rows.aval.ndim
+    fill = rows.params["fill_value"] if rows is not None else None
+    if (rows is None or m.x.aval.ndim != 2 or any(batch) or tuple(left) != (ndim - 1,)
+            or m.eqn.params.get("out_sharding") is not None or numbers.operand_batching_dims
+            or tuple(numbers.offset_dims) != (ndim - 1,) or fill is not None and fill == fill
+            and fill != 0 or m.eqn.outvars[0].aval.dtype.kind in "biu"
+            or tuple(numbers.start_index_map) != tuple(numbers.collapsed_slice_dims)):
+        return None
+    (row,) = numbers.collapsed_slice_dims
+    if m.sizes[1 - row] != m.x.aval.shape[1 - row]:
+        return None
+    product = m.emit(m.eqn.op, m.x, m.w, **{
+        **m.eqn.params, "dimension_numbers": (((1 - row,), right), ((), ()))})
+    inner = product.aval.shape[1:]
+    read = numbers._replace(offset_dims=tuple(range(ndim - 1, ndim - 1 + len(inner))),
+                            collapsed_slice_dims=(0,), start_index_map=(0,))
+    return fit(m, m.emit(rows.op, product, m.at, like=rows, **{
+        **rows.params, "dimension_numbers": read, "slice_sizes": (1, *inner)}))
 
 
 # -- own blocks -----------------------------------------------------------------------------------
@@ -159,6 +237,17 @@ SELECTIONS: tuple[CodeChange, ...] = (
         "place first", GATHERED + "out = argmax|argmin whole {axes}", _place_first,
         why="of each block only the best is exchanged, and where it is"),
         "choose from each block before the exchange instead of gathering all", lambda m: ""),
+    CodeChange(Rewrite(
+        "top instead of sort",
+        "out = slice ordered {start_indices=starts, strides=steps}", _top_instead,
+        why="of each block only what can be among those few is exchanged"),
+        "choose by `lax.top_k` instead of sorting all (of equal ones it takes the first)",
+        lambda m: ""),
+    CodeChange(Rewrite(
+        "product first", "rows = gather x at {dimension_numbers=numbers, slice_sizes=sizes}\n"
+        "out = dot_general rows w {dimension_numbers=dims}", _product_first,
+        why="rows of the product are shorter, or it is made of fewer"),
+        "multiply before rows are read instead of behind it", lambda m: ""),
     *[CodeChange(Rewrite(name, f"{total}out = dynamic_slice {read} *starts", _own_sum,
                          why=_SUM_OF_OWN[0]), _SUM_OF_OWN[1], _own_sum_code)
       for name, read, total in (

@@ -88,9 +88,13 @@ class Freedoms:
 
     @functools.cached_property
     def unlike(self) -> frozenset[int]:
-        """The arguments that an axis splits along a freedom along which it splits few others."""
-        return frozenset([i for (i, d), parts in self.parts.items()
-                          if any(parts[a] < _MOST for a in self.given[i].entries[d])])
+        """The arguments that an axis splits along a freedom along which it splits few others, or
+        fewer than along another of theirs.
+        """
+        return frozenset([
+            i for (i, d), parts in self.parts.items() for a in self.given[i].entries[d]
+            if parts[a] < max(_MOST, *[self.parts.get((i, other), {}).get(a, 0.0)
+                                       for other in range(len(self.given[i].shape))])])
 
 
 def _largest(place: tuple[float, bool, int, int]) -> tuple[float, bool, int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.program import Atom, Equation, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import spec_from_entries
+from ...partitioner.regions import has_region, region_of
 from ..words import spec_text
 from .causes import Hold, Path, Step
 from .value_names import Values
@@ -63,18 +65,41 @@ class AxisPaths(Values):
                         yield path
         if equation is None:
             return
+        if result not in equation.invars:       # a line says that it is elsewhere than it is made
+            for d, (have, want) in enumerate(zip(before, after, strict=True)):
+                found = [self.path(result, d, a) for a in want if a not in have]
+                yield from [replace(path, wanted=True) for path in found
+                            if path is not None and path.root_location.line]
         moved = {a for d, axes in enumerate(before) for a in axes
                  if a not in after[d]} | {a for d, axes in enumerate(after) for a in axes
                                           if a not in before[d]}
-        for v in (*equation.invars, *equation.outvars):
-            if isinstance(v, Literal) or v is result:
-                continue
+        for v in self.read_with(result, equation):
             for d, axes in enumerate(v.aval.entries):
                 for a in axes:
                     if a in moved:
                         path = self.path(v, d, a)
                         if path is not None:
                             yield path
+
+    def read_with(self, var: Var, equation: Equation) -> Iterator[Var]:
+        """The other operands and the results of an equation that reads a value; of one that holds
+        programs, those of the equations in these that read what it is there.
+        """
+        if not has_region(equation) or var not in equation.invars:
+            yield from [v for v in (*equation.invars, *equation.outvars)
+                        if isinstance(v, Var) and v is not var]
+            return
+        region = region_of(equation)
+        waiting = [region.programs[p][2].invars[i] for slot in region.slots
+                   if slot.operand >= 0 and equation.invars[slot.operand] is var
+                   for p, i in slot.inputs]
+        while waiting:
+            parameter = waiting.pop()
+            for reader in self.readers.get(parameter, ()):
+                if reader.op is reshard_p:
+                    waiting += reader.outvars
+                else:
+                    yield from self.read_with(parameter, reader)
 
     def nearby_paths(self, operand: Atom, result: Var, equation: Equation | None,
                      axes: frozenset[str]) -> Iterator[Path]:

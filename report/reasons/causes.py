@@ -17,7 +17,7 @@ from .value_paths import inner_programs
 class Path:
     """How an axis came to a value. root: the annotation it comes from; steps: the equations that
     handed it on, the first one nearest to the annotation. tensors: the values on the way. planned:
-    the last step is the planner's, not propagation's.
+    the last step is the planner's, not propagation's; wanted: a line asks for it of what is moved.
     """
     axis: str
     dim: int
@@ -27,6 +27,7 @@ class Path:
     steps: tuple[tuple[str, Location], ...]
     tensors: tuple[int, ...] = field(default=(), compare=False)
     planned: bool = field(default=False, compare=False)
+    wanted: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         on = f" on dimension {self.dim} of {self.value}" if self.dim >= 0 else f" in {self.value}"

@@ -106,8 +106,11 @@ class Reasons(BodyPaths):
                 return Cause(None, None, record.reason or written(record.op),
                              tuple(dict.fromkeys(self.body_paths(record))))
             axes = frozenset(map(str, record.mesh_axes))
+            alike = self.named_at[where(record.source), equation.op.name]
+            paths = {e: tuple(self.operand_paths(e, axes)) for e in alike}
+            equation = next((e for e in alike if paths[e]), equation)
             return Cause(None, equation, self.named(without_alternative(record.reason), equation),
-                         tuple(self.operand_paths(equation, axes)))
+                         paths[equation])
         operand, result = move.invars[0], move.outvars[0]
         summed = operand.aval.sharding.spec.unreduced - result.aval.sharding.spec.unreduced
         reason = move.reason or record.reason or WRITTEN
@@ -118,6 +121,7 @@ class Reasons(BodyPaths):
                                        for clause, eqn in zip(clauses, spoken, strict=True)))
         text = text.replace(WRITTEN,
                             f"`reshard` to {result.aval.sharding.spec} is written here")
+        text = text.replace("keeps this value", f"keeps {self.name(operand)}")
         paths = list(self.sum_paths(operand, summed)) if summed else []
         axes = frozenset(map(str, record.mesh_axes))
         if not summed or not axes & {str(a) for a in summed}:
@@ -229,6 +233,17 @@ class Reasons(BodyPaths):
             before = [v for e in made for v in e.invars if isinstance(v, Var)][:_WIDE]
             after = [v for e in reads for v in e.outvars][:_WIDE]
         return None
+
+    def following(self, move: Equation | None) -> Iterable[Equation]:
+        """The nearest equations that a moved value goes to: one may be what it is moved for."""
+        waiting = [] if move is None else [*move.outvars]
+        found: dict[Equation, None] = {}
+        while waiting and len(found) < _WIDE:
+            for eqn in self.readers.get(waiting.pop(0), ()):
+                if eqn not in found:
+                    found[eqn] = None
+                    waiting += eqn.outvars
+        return found
 
     def spoken_of(self, reason: str, location: Location) -> Equation | None:
         """The equation at a place whose op a reason begins with."""

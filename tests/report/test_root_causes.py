@@ -94,3 +94,13 @@ def test_what_is_asked_for_is_its_own_cause() -> None:
     assert [c.kind for c in found.collectives] == ["all-gather"]
     assert "with_sharding_constraint" in found.root_causes[0].text
     assert "at line" in found.root_causes[0].text
+
+
+def test_what_is_computed_element_by_element_of_an_unlike_argument_is_because_of_that() -> None:
+    def f(p: dict[str, st.Array], mu: dict[str, st.Array], g: dict[str, st.Array]):
+        mu = st.tree.map(lambda m, g: 0.9 * m + g, mu, g)
+        return st.tree.map(lambda p, m: p - 0.1 * m, p, mu), mu
+
+    right = {"a": struct((16, 512, 256), None, None, "model")}
+    found = st.explain(f)(right, {"a": struct((16, 512, 256), "model")}, right)
+    assert found.root_causes[0].text == "`mu['a']` as P('model')"

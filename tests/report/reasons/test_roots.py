@@ -82,3 +82,71 @@ def test_what_is_read_twice_in_each_of_many_layers_is_followed_once() -> None:
             "down": large((4096, 1024), None, "model")}
     found = st.explain(step)([rows] * 12, large((65536, 1024), "data"))
     assert len(found.collectives) > 100 and all(c.reason for c in found.collectives)
+
+
+def test_what_is_brought_to_a_loop_comes_from_its_own_argument_and_who_reads_that_in_the_loop(
+        ) -> None:
+    def f(qs: st.Array, cache: st.Array, ws: st.Array, x: st.Array) -> st.Array:
+        def layer(h, each):
+            w, cached, out = each
+            q = jnp.einsum("bd,dhk->bhk", h, w)
+            p = nn.softmax(jnp.einsum("bhk,bshk->bhs", q, cached))
+            o = jnp.einsum("bhs,bshk->bhk", p, cached)
+            return h + jnp.einsum("bhk,hkd->bd", o, out), None
+        return lax.scan(layer, x, (qs, cache, ws))[0]
+
+    found = st.explain(f)(struct((6, 256, 16, 32), None, None, "model"),
+                          struct((6, 32, 1024, 16, 32), None, "data", "model"),
+                          struct((6, 16, 32, 256), None, "model"), struct((32, 256), "data"))
+    dearest = max(found.collectives, key=lambda c: c.total_time)
+    assert "`scan`" in dearest.reason and "keeps `cache` in one layout" in dearest.reason
+    roots = {path.root for path in dearest.paths}
+    assert any("argument `cache`" in root for root in roots)
+    assert not any("argument `ws`" in root for root in roots), dearest.reason
+    assert found.root_causes[0].text == "`cache` as P(None, 'data', 'model')"
+
+
+def test_of_many_equations_of_a_line_that_one_is_followed_which_is_split_so() -> None:
+    def f(decay: st.Array, x: st.Array) -> st.Array:
+        def step(one, other):
+            return one[0] * other[0], one[1] * other[0] + other[1]
+        return lax.associative_scan(step, (nn.sigmoid(decay), x), axis=1)[1]
+
+    found = st.explain(f)(*[struct((32, 256, 64), None, "data", "model")] * 2)
+    assert any(c.kind == "collective-permute" for c in found.collectives)
+    assert all(c.paths for c in found.collectives)
+    assert all(cause.text for cause in found.root_causes)
+
+
+def test_an_argument_along_a_dimension_that_fewer_have_than_its_other_is_named_first() -> None:
+    def f(ws: dict[str, st.Array], x: st.Array) -> st.Array:
+        def layer(h, w):
+            q, k, v = (jnp.einsum("bsd,dhk->bshk", h, w[n]) for n in "qkv")
+            p = nn.softmax(jnp.einsum("bqhk,bthk->bhqt", q, k))
+            o = jnp.einsum("bhqt,bthk->bqhk", p, v)
+            return h + jnp.einsum("bqhk,hkd->bqd", o, w["o"]), None
+        return lax.scan(layer, x, ws)[0]
+
+    w = struct((8, 1024, 16, 64), None, None, "model")
+    found = st.explain(f)({"q": struct((8, 1024, 16, 64), None, None, None, "model"), "k": w,
+                           "v": w, "o": struct((8, 16, 64, 1024), None, "model")},
+                          struct((16, 128, 1024), "data"))
+    assert found.root_causes[0].text == "`ws['q']` as P(None, None, None, 'model')"
+
+
+def test_what_wants_a_result_elsewhere_than_it_is_made_is_named() -> None:
+    def f(x: st.Array, w: st.Array, v: st.Array) -> st.Array:
+        h = jnp.tanh(jnp.einsum("ecd,edf->ecf", x, w))
+        h = lax.with_sharding_constraint(h, NamedSharding(mesh, P(None, ("data", "model"))))
+        return jnp.einsum("ecf,efd->ecd", h, v)
+
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+
+    def given(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+        return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    found = st.explain(f)(given((16, 2048, 512), "model", "data"), given((16, 512, 1024), "model"),
+                          given((16, 1024, 512), "model"))
+    (moved,) = found.collectives
+    assert "comes from `with_sharding_constraint` at line" in moved.reason, moved.reason
+    assert "with_sharding_constraint" in found.root_causes[0].text

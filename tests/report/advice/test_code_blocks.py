@@ -1,0 +1,149 @@
+"""What is made of gathered blocks with values that all devices have is made of each block first."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+from shardtrace.report.advice.code_changes import sites
+
+from ...user_files import user_file, user_module
+from .test_code_changes import HEAD, values_of
+
+SMALLER, PRODUCTS, REDUCED = ("compute what is smaller of each block", "sum the products of each",
+                              "reduce before the exchange")
+# what is made of it; the same in numpy; the words of the change; what is typed in
+CASES = {
+    "a product": ("whole @ w", lambda x, w: x @ w, SMALLER,
+                  'lax.all_gather(x @ w, "d", axis=0, tiled=True)'),
+    "a product, behind another": ("(jnp.tanh(whole) @ w) @ w[:8]",
+                                  lambda x, w: np.tanh(x) @ w @ w[:8], SMALLER, ""),
+    "the other operand of a product": ('jnp.einsum("dk,nd->kn", w, whole)',
+                                       lambda x, w: w.T @ x.T, SMALLER, 'axis=1, tiled=True)'),
+    "a mean of other rows": ("whole.mean(1)", lambda x, w: x.mean(1), SMALLER, ""),
+    "some columns": ("whole[:, :8]", lambda x, w: x[:, :8], SMALLER,
+                     'lax.all_gather(x[:, :8], "d", axis=0, tiled=True)'),
+    "flattened": ("whole.reshape(-1, 32, 2) @ w[:2]",
+                  lambda x, w: x.reshape(-1, 32, 2) @ w[:2], "", ""),
+    "a product over its rows": ("whole.T @ whole", lambda x, w: x.T @ x, PRODUCTS, ""),
+    "a product with its transpose": ("(whole @ w).T @ whole", lambda x, w: (x @ w).T @ x,
+                                     PRODUCTS, ""),
+    "a mean of products": ("(whole @ w).mean(0)", lambda x, w: (x @ w).mean(0), REDUCED, "")}
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_made_of_blocks_is_made_before_they_are_gathered(name, checked, tmp_path):
+    code, reference, words, typed = CASES[name]
+    source = HEAD + f"""\
+def body(x, w):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return {code}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P()), out_specs={
+        'P("d")' if checked else 'P(), check_vma=False'})
+args = (struct((8192, 64), "d"), struct((64, 8)))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        (gather,) = found.collectives
+        best = next((s for s in gather.suggestions if words and words in s.text), None)
+        if not words:
+            assert not any(s.text.startswith(SMALLER) for s in gather.suggestions)
+            return
+        assert best is not None and best.received_bytes < 0.6 * found.received_bytes
+        assert best.time < found.time
+        given = [v / 64 for v in values_of(module.args)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(best.apply()(*placed))
+    wanted = reference(*given)
+    np.testing.assert_allclose(changed, np.concatenate([wanted] * 8) if checked else wanted,
+                               rtol=2e-3, atol=2e-3)
+    if typed:
+        ((old, new),) = best.diff
+        assert typed in new
+        with user_module(user_file(tmp_path, source.replace(old, new))) as module:
+            np.testing.assert_allclose(np.asarray(st.jit(module.f)(*placed)), changed, rtol=1e-3)
+            assert st.explain(module.f)(*module.args).received_bytes == best.received_bytes
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_rows_of_a_whole_weight_are_taken_by_the_device_that_has_their_columns(checked, tmp_path):
+    source = HEAD + f"""\
+def body(h, w):
+    return lax.all_gather(h, "d", axis=1, tiled=True) @ w
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P(None, "d"), P()), out_specs={
+        'P("d")' if checked else 'P(), check_vma=False'})
+args = (struct((256, 4096), None, "d"), struct((4096, 128)))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = found.collectives[0].suggestions[0]
+        assert PRODUCTS in best.text and best.flops < found.flops / 4
+        given = [v / 64 for v in values_of(module.args)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(best.apply()(*placed))
+    wanted = given[0] @ given[1]
+    np.testing.assert_allclose(changed, np.concatenate([wanted] * 8) if checked else wanted,
+                               rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("spec", ['P("d"), P("d")', 'P("d"), P(None, "d")'])
+def test_what_devices_hold_different_blocks_of_is_no_whole_weight(spec, tmp_path):
+    source = HEAD + f"""\
+def body(x, w):
+    return lax.all_gather(x, "d", axis=0, tiled=True) @ w
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=({spec}), out_specs=P("d"), check_vma=False)
+args = (struct((8192, 64), "d"), struct({'(512, 8)' if spec.endswith('P("d")') else '(64, 64)'}))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        gather = next(c for c in found.collectives if c.source.text().startswith("lax.all_gather"))
+        assert not any(SMALLER in s.text for s in gather.suggestions)
+
+
+def test_what_is_far_behind_a_gather_is_not_followed_to_it(tmp_path):
+    source = HEAD + """\
+def body(x, w):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    for _ in range(400):
+        whole = jnp.tanh(whole @ w)
+    return whole.sum(0)
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"))
+args = (struct((64, 16), "d"), struct((16, 16)))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        program = st.explain(module.f)(*module.args).partitioned.stages["inlined"]
+        assert not any("sum" in site.change.words for site in sites(program))
+
+
+def test_products_of_what_two_gathers_gather_are_those_of_the_blocks(tmp_path):
+    source = HEAD + """\
+def body(x, c):
+    a = jnp.tanh(x @ c)
+    every, whole = (lax.all_gather(v, "d", axis=0, tiled=True) for v in (a, x))
+    return every.T @ whole
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P()), out_specs=P(), check_vma=False)
+args = (struct((8192, 64), "d"), struct((64, 16)))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = found.root_causes[0].groups[0][0].suggestions[0]
+        assert PRODUCTS in best.text and best.received_bytes < found.received_bytes / 10
+        given = [v / 64 for v in values_of(module.args)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(best.apply()(*placed))
+    np.testing.assert_allclose(changed, np.tanh(given[0] @ given[1]).T @ given[0], rtol=2e-3,
+                               atol=2e-3)

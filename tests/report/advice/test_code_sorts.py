@@ -1,0 +1,68 @@
+"""A few of what is sorted are chosen by top_k, with the same values and places."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+
+from ...user_files import user_file, user_module
+from .test_code_changes import HEAD
+
+WORDS = "`lax.top_k` instead of sorting"
+CASES = {
+    "places of the largest, last": ("jnp.argsort(x, -1)[:, -8:]", lambda x: np.argsort(x)[:, -8:]),
+    "places of the largest, negated": ("jnp.argsort(-x)[:, :8]", lambda x: np.argsort(-x)[:, :8]),
+    "places of the largest, descending": ("jnp.argsort(x, descending=True)[:, :8]",
+                                          lambda x: np.argsort(-x)[:, :8]),
+    "places of the smallest": ("jnp.argsort(x)[:, :8]", lambda x: np.argsort(x)[:, :8]),
+    "the largest": ("jnp.sort(x)[:, -8:]", lambda x: np.sort(x)[:, -8:]),
+    "the largest first": ("jnp.sort(x)[:, ::-1][:, :8]", lambda x: np.sort(x)[:, ::-1][:, :8]),
+    "the smallest, last first": ("jnp.sort(x)[:, ::-1][:, -8:]",
+                                 lambda x: np.sort(x)[:, ::-1][:, -8:]),
+    "the smallest": ("jnp.sort(x)[:, :8]", lambda x: np.sort(x)[:, :8]),
+    "the median": ("jnp.sort(x)[:, 8192:8193]", None),
+    "every second": ("jnp.sort(x)[:, -16::2]", None),
+    "other rows": ("jnp.sort(x)[:8]", None)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_few_of_what_is_sorted_are_chosen_by_top_k(name, tmp_path):
+    code, reference = CASES[name]
+    source = HEAD + f"""\
+def f(h, w):
+    x = h @ w
+    return {code}
+
+
+args = struct((16, 64)), struct((64, 16384), None, "d")
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = next((s for c in found.collectives for s in c.suggestions
+                     if WORDS in s.text and len(s.changes) == 1), None)
+        if reference is None:
+            assert best is None
+            return
+        assert best is not None and best.received_bytes < found.received_bytes / 4
+        given = [np.eye(16, 64, dtype=np.float32), np.random.default_rng(0).permutation(
+            64 * 16384).reshape(64, 16384).astype(np.float32)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        with st.config.override(shardtrace_executor="per_device"):
+            np.testing.assert_array_equal(np.asarray(best.apply()(*placed)),
+                                          reference(given[1][:16]))
+
+
+def test_a_sort_further_on_is_what_a_value_is_moved_for(tmp_path):
+    source = HEAD + """\
+def f(h, w):
+    return jnp.argsort(-st.nn.log_softmax(h @ w), -1)[:, :4]
+
+
+mesh = st.sharding.AbstractMesh((8, 4), ("data", "model"))
+args = struct((512, 1024), "data"), struct((1024, 65536), None, "model")
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = found.root_causes[0].groups[0][0].suggestions[0]
+        assert WORDS in best.text and best.received_bytes < found.received_bytes / 10
