@@ -27,10 +27,10 @@ from ..reasons.causes import Cause, sharding_key, where
 from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place
 from ..words import spec_text
-from .body_changes import Ungather, body_changes
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows
 from .charges import Charges
-from .code_changes import Rewritten, Site, sites
+from .code.changes import Rewritten, Site, sites
+from .code.shard_map_bodies import Ungather, body_changes
 from .freedoms import Freedoms
 from .other_layouts import layouts_over_others, merged, other_layouts
 from .placed_values import PlacedValues, line_of

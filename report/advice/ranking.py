@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows
-from .code_changes import Rewritten
+from .code.changes import Rewritten
 from .kinds import Kinds
 from .suggestion import Suggestion
 from .trials import MUCH, Trials

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .changes import Change
-from .code_changes import Rewritten
+from .code.changes import Rewritten
 from .trials import Subject
 
 

@@ -18,7 +18,7 @@ from ...partitioner.pipeline import Partitioned
 from ...partitioner.plans import plans_made
 from ..reasons.value_paths import Place, places
 from .changes import Argument, Change, Result
-from .code_changes import Rewritten
+from .code.changes import Rewritten
 from .repetition import KEPT, Shortened, shortened
 
 RATE = 6000        # equations that trials partition in a second of an ordinary processor

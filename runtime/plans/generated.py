@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels import float16
-from ...ir.kernels.extremes import BY_ROWS
-from ...ir.kernels.extremes import FEWEST as FEWEST_COMPARED
+from ...ir.kernels.elementwise import float16
+from ...ir.kernels.elementwise.extremes import BY_ROWS
+from ...ir.kernels.elementwise.extremes import FEWEST as FEWEST_COMPARED
+from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
+from ...ir.kernels.elementwise.selection import selected
 from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.reductions import adder_of
-from ...ir.kernels.selection import FEWEST as FEWEST_SELECTED
-from ...ir.kernels.selection import selected
 from ...ir.passes import Pass
 from ...ir.program import Equation
 from ...ir.support.caches import cached

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes.table import BF16
-from ...ir.kernels import bfloat16, float16
-from ...ir.kernels.float16 import F16, F32
+from ...ir.kernels.elementwise import bfloat16, float16
+from ...ir.kernels.elementwise.float16 import F16, F32
 from ..calls.call import Call
 from ..calls.symbolic import BITS, CALL, CAST, REDUCE, Kernel, Recording, Step
 from ..numerics import EXACT, SIGNS

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels.extremes import BY_ROWS
+from ...ir.kernels.elementwise.extremes import BY_ROWS
 from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels import float16
-from ...ir.kernels.selection import FEWEST as FEWEST_SELECTED
-from ...ir.kernels.selection import by_bits, has_bits
+from ...ir.kernels.elementwise import float16
+from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
+from ...ir.kernels.elementwise.selection import by_bits, has_bits
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import cached

@@ -15,7 +15,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...kernels.device_dimensions import lead_sizes, with_lead
-from ...kernels.selection import selected
+from ...kernels.elementwise.selection import selected
 from ...kernels.windows import (
     Padding,
     padded,

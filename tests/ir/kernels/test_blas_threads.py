@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels import blas_threads
-from shardtrace.ir.kernels.blas_threads import ALONE, SHORT, for_work
+from shardtrace.ir.kernels.matrices import blas_threads
+from shardtrace.ir.kernels.matrices.blas_threads import ALONE, SHORT, for_work
 
 
 @pytest.fixture

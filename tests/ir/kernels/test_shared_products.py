@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels import gemm
+from shardtrace.ir.kernels.matrices import gemm
 from shardtrace.ir.support import threads
 
 F32 = np.dtype(np.float32)

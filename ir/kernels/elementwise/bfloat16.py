@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes.table import BF16
+from ...dtypes.table import BF16
 
 _I32 = np.int32
 _HALF, _ONE, _ROUND, _UPPER = _I32(16), _I32(1), _I32(0x7FFF), _I32(-1 << 16)

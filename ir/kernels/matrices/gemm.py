@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from ..support.buffer_pool import SMALLEST, empty
-from ..support.caches import cached
-from ..support.named_tuple import NamedTuple
-from ..support.threads import in_parallel, share_count
+from ...support.buffer_pool import SMALLEST, empty
+from ...support.caches import cached
+from ...support.named_tuple import NamedTuple
+from ...support.threads import in_parallel, share_count
+from ..device_dimensions import mergeable
 from .blas_threads import ALONE, SHORT, VECTOR, for_work
-from .device_dimensions import mergeable
 
 Labels = Sequence[Hashable]
 Shape = tuple[int, ...]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.lazy import lazy_import
+from ...support.lazy import lazy_import
 from . import small_matrices
 
 linalg = lazy_import("scipy.linalg")

@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ...ir.op import OPS
-from ...ir.program import Atom, Equation, Literal, Var
-from ...ir.rewriting.rewrite import Match, Rewrite
-from ...ir.rules.rule import ELEMENTWISE
-from .body_changes import axis_names
-from .code_rewrites import REDUCTIONS, CodeChange, fit, over
+from ....ir.op import OPS
+from ....ir.program import Atom, Equation, Literal, Var
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.rules.rule import ELEMENTWISE
+from .rewrites import REDUCTIONS, CodeChange, fit, over
+from .shard_map_bodies import axis_names
 
 _BETWEEN = 16            # equations from a value back to the gather that it is made of
 _GATHERS = ("all_gather", "all_gather_invariant")

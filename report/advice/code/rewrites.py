@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.op import OPS
-from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
-from ...ir.program import Atom, Equation, Literal, Var
-from ...ir.rewriting.rewrite import Match, Rewrite
-from ...ir.types import array_type
+from ....ir.op import OPS
+from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ....ir.program import Atom, Equation, Literal, Var
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.types import array_type
 
 SCALARS = 60             # equations that an index may be computed by
 REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.buffer_pool import empty
+from ...support.buffer_pool import empty
 
 PIECE = 1 << 16                 # elements at a time
 FEWEST = 1 << 13                # elements from which numpy's own takes longer

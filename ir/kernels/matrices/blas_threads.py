@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..support.caches import cached
-from ..support.lazy import lazy_import
+from ...support.caches import cached
+from ...support.lazy import lazy_import
 
 ctypes = lazy_import("ctypes")
 
@@ -32,7 +32,7 @@ def for_work(multiply: Callable[..., np.ndarray], work: int, least: int = ALONE
     """A function of numpy's that takes so many multiply-adds, on the threads that pay for them.
 
     >>> import numpy as np
-    >>> from shardtrace.ir.kernels.blas_threads import for_work
+    >>> from shardtrace.ir.kernels.matrices.blas_threads import for_work
     >>> for_work(np.dot, 8) is np.dot
     True
     >>> for_work(np.dot, 64 ** 3)(np.ones((64, 64)), np.ones((64, 64)))[0, 0].item()

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...ir.op import OPS
-from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.rewriting.rewrite import Match, Rewrite
-from ..reasons.value_paths import substituted
-from .code_rewrites import SCALARS, CodeChange, alike
+from ....ir.op import OPS
+from ....ir.program import Atom, Equation, Literal, Program, Var
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ...reasons.value_paths import substituted
+from .rewrites import SCALARS, CodeChange, alike
 
 _REDUCTIONS = ("psum", "psum_invariant", "pmax", "pmin")
 

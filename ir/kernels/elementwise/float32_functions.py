@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.buffer_pool import empty
+from ...support.buffer_pool import empty
 
 _F32, _F64 = np.float32, np.dtype(np.float64)
 _PIECE = 1 << 14                   # elements at a time, so that temporaries stay in cache
