@@ -1,4 +1,4 @@
-"""On which devices a computation runs, and where each argument lies on them.
+"""Placement: on which devices a computation runs, and where each argument lies on them.
 
 Committed arguments, the shardings given to jit, the meshes named inside the function and the
 context mesh must agree on one list of devices, in one order; uncommitted arguments follow. One of

@@ -1,11 +1,11 @@
 """Combines small, independent exchanges of one kind.
 
-The bytes stay the same; what is saved is the time an exchange takes to start. The parts are
-concatenated into one vector, which is exchanged, and sliced out again, so that each is still
-visible in the program; the exchange names the lines and reasons of all. Large parts are not
-combined: copying them takes longer than starting an exchange. What only moves elements moves their
-bits: parts of other dtypes of the same width travel as integers of that width. (A pass and not a
-rewrite: independence is a property of the whole program.)
+The number of bytes stays the same; the saving is the start-up time of an exchange. The parts are
+concatenated, exchanged as one vector and sliced apart again, so that each remains visible in the
+program; the exchange lists the lines and reasons of all. Large parts are not combined, because
+copying them takes longer than starting an exchange. An exchange that only moves elements moves
+bits, so parts with different dtypes of one width travel as integers of that width. (This is a pass
+rather than a rewrite because independence is a property of the whole program.)
 """
 from __future__ import annotations
 

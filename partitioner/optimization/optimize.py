@@ -1,6 +1,7 @@
-"""Rewrites of the per-device program that save communication: equal equations, own blocks.
+"""Optimization of the per-device program: common subexpressions, and rewrites of own blocks.
 
-Equal equations are found by what they compute, in one walk; the others are shapes of two equations.
+Common subexpressions are found in one walk, by what they compute; the rest are declared rewrites of
+two equations.
 """
 from __future__ import annotations
 

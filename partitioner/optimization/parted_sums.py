@@ -1,8 +1,8 @@
-"""Splits a sum over several mesh axes into two steps where that saves an exchange.
+"""Splits an all-reduce over several mesh axes into two steps where that saves an exchange.
 
-A sum over x and y takes an exchange of its own, even if there is one over x that it could join once
-it is summed over y. So three forms are priced: the sum as it is, and in two steps in either order;
-small exchanges of one group count as one.
+An all-reduce over x and y is an exchange of its own, even if there is one over x that it could be
+combined with after a sum over y. So three forms are priced: one step, and two steps in either
+order. Small exchanges over one group count as one.
 """
 from __future__ import annotations
 

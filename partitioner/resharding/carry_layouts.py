@@ -1,11 +1,11 @@
-"""The layout in which a loop carries or stacks a value, by its cost before, in and behind the loop.
+"""Chooses the layout in which a loop carries or stacks a value, by its cost in and around the loop.
 
-Propagation gives a carried value the layout of its parameter in the body. If the body immediately
-reshards it, carrying it in that other layout moves as much per iteration but may save the exchange
-on entry or after the loop. Candidates are the layouts that the value is resharded to or from,
-inside and around the loop; each is costed over all iterations. What one loop stacks for another one
-is laid out in the same way, by what the bodies of both do with it; first, since a body that stacks
-what it carries reads it for that.
+Propagation gives a carried value the layout of its parameter in the body. If the body reshards it
+at once, carrying it in the other layout moves as much per iteration, but may save the exchange on
+entry or after the loop. Candidates are the layouts that the value is resharded to or from, inside
+and around the loop; each is costed over all iterations. Values that one loop stacks for another are
+treated the same way, with the uses in both bodies. They come first, because a body that stacks what
+it carries thereby reads it.
 """
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Loops, branches and calls of host functions in the per-device executor: each device goes its way.
+"""Loops, branches and host callbacks in the per-device executor.
 
-The devices run in step; those that are not at work hold no values (None). A collective that only a
-part of its group comes to is an error, since the part would wait for ever.
+Devices run in lockstep, and may take different branches; those that are inactive hold no values
+(None). A collective that only part of its group reaches is an error, since that part would wait for
+ever.
 """
 from __future__ import annotations
 

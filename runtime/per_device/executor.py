@@ -1,13 +1,13 @@
-"""The per-device executor: every device alone, with buffers of its own.
+"""The per-device executor: every device runs the program with buffers of its own.
 
-It exists to check the others. Devices run the program in step, one equation at a time, each calling
-the op's evaluator on its own blocks; what comes from elsewhere comes over a wire (wire.py), by
-the algorithms that hardware uses (exchanges.py). It shares evaluators and nothing else with the
-simulated executor, and must agree with it up to the order of sums. Its time grows with the number
-of devices.
+It exists to check the simulated executor. Devices run the program in lockstep, one equation at a
+time, each calling the op's evaluator on its own blocks; data from other devices arrives over a wire
+(wire.py), by the algorithms that hardware uses (exchanges.py). The two executors share evaluators
+and nothing else, and must agree up to the order of sums. Its running time grows with the number of
+devices.
 
-One of several processes runs the devices that it owns, and is given the wire to the others. There
-an exchange is on its way while equations run that do not read its result.
+A process among several runs the devices that it owns, over a wire to the others. An exchange is
+then in flight while equations run that do not read its result.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports which processes are blocked, and on which collectives."""
+"""The text of a deadlock error: which processes are blocked, and at which collectives."""
 from __future__ import annotations
 
 import enum

@@ -1,10 +1,13 @@
 """Which values to save for later and which to recompute: a minimum cut.
 
-A derivative reads many values of the forward pass: of a gelu its operand, the square, a tanh, one
-minus its square and so on, each as large as the activations. Most of them are a few additions and
+A derivative reads many values of the forward pass. For a gelu these are its operand, the square, a
+tanh, one minus its square and so on, each as large as the activations. Most are a few additions and
 products apart, and recomputing them takes less time than writing them to memory and reading them
 back. The cheapest set of values from which all others follow by such cheap equations is a minimum
 cut between what is expensive to compute (products, exponentials, sums) and what is read later.
+
+Input: the wanted values, the equations that make values, and a price for saving each. Output: a
+`Choice` of what to save and what to recompute.
 """
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The passes that a per-device program goes through before the simulated executor plans it.
+"""The passes over a per-device program before the simulated executor plans it.
 
-Each gives a program with equal results that takes less time or memory on numpy; what is planned,
-and dumped (`SHARDTRACE_DUMP`), is the last. `inline-calls` is needed: the executor knows no calls.
+Each returns a program with equal results that takes less time or memory on numpy. The last one is
+planned, and dumped (`SHARDTRACE_DUMP`). `inline-calls` is required, since the executor has no
+calls; the others may be skipped.
 """
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Runs scans and while loops: the plan of the body for each iteration.
+"""Runs scans and while loops: one run of the body's plan per iteration.
 
-Items are views that numpy's iteration gives; results of iterations are written into preallocated
-arrays.
+Items are views, from numpy's iteration; results of iterations are written into preallocated arrays.
 """
 from __future__ import annotations
 

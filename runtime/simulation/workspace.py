@@ -1,7 +1,7 @@
-"""Values of the planner: the slot and layout of each, and its conversions to other layouts.
+"""The planner's values: the slot and layout of each, and its conversions to other layouts.
 
-A value has one primary form, in which it was computed. Other forms are calls of the plan, made when
-an equation asks for them and then reused: most are views, and a copy is made at most once.
+A value has one primary form, in which it was computed. Conversions are calls of the plan, made when
+an equation first needs them and then reused: most are views, and a copy is made at most once.
 """
 from __future__ import annotations
 
