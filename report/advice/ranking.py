@@ -1,19 +1,19 @@
-"""Which of the suggestions for a collective comes first: what each saves, less what that costs.
+"""Ranks the suggestions for a collective: what each saves, less what it costs.
 
-A suggestion is worth the seconds of exchange that it saves, and next to nothing of what is computed
-less: over further axes all is, whatever the mistake. (Without such, it is worth half of the seconds
-of a step that it saves, if that is more.) It is worth less where whoever passes the arguments
-exchanges instead, or memory or operations rise, and for whatever is beside the point:
+A suggestion is worth the seconds of exchange that it saves. Saved computation counts for next to
+nothing, because splitting over more axes always saves some, whatever the mistake. (If no exchange
+time is saved, half of the saved step time counts instead, if that is more.) It is worth less if the
+caller has to exchange instead, if memory or operations rise, and for anything beside the point:
 
-- values are split over further axes: others than those of the collective, into more parts, or so
+- values are split further: over axes other than those of the collective, into more parts, or so
   that less is computed;
-- the collective stays, or a part of it, which counts for more;
-- no change is of what the collective comes from, or, where the user asked for it, of what asked,
-  which counts for less, as does each further change; that of a further row of the table of
-  arguments for next to nothing: several may be wrong.
+- the collective, or part of it, remains, which weighs more;
+- none of the changes concerns what the collective comes from or, where the user requested it, what
+  requested it, which weighs less; so does each further change. A further row of the table of
+  arguments weighs next to nothing, since several may be wrong.
 
-Of what is worth nearly as much the least effort comes first, then the least arguments. Where the
-best does without further axes, those that do not are left out.
+Among suggestions of nearly equal worth the one with least effort comes first, then the one with
+fewest arguments. If the best one needs no further axes, those that do are left out.
 """
 from __future__ import annotations
 

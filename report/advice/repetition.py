@@ -1,11 +1,11 @@
-"""Programs that repeat a block, unrolled layers for example, shortened to a few repetitions.
+"""Shortens programs that repeat a block, such as unrolled layers, to a few repetitions.
 
-Equations are alike if op, types and the user's expression are. A run is a stretch in which each
-equation is like the one a period before it: the forward layers, the backward ones, the updates of
-their parameters. `shortened` takes the same number of periods out of all runs; what is read behind
-a gap is the like value of the last period before it. Such a program computes something else, but
-lays out its values, and moves them, as the long one does: good enough to tell which of many changes
-are worth trying on the long one, at a fraction of the work.
+Equations are equal here if op, types and the user's expression are. A run is a stretch in which
+each equation equals the one a period before it: the forward layers, the backward ones, the updates
+of their parameters. `shortened` removes the same number of periods from all runs; a value read from
+a removed period is replaced by its counterpart in the last remaining one. Such a program computes
+something else, but lays out and moves its values as the long one does. At a fraction of the work,
+it tells which of many changes are worth trying on the long one.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A suggestion as data, and what a search for those of one collective gave."""
+"""A suggestion, and the result of a search for suggestions, as data."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field

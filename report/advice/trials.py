@@ -1,4 +1,4 @@
-"""Trials: a program partitioned with changes made, and what that moves and costs."""
+"""Trials: partitions a program with changes applied, and says what that moves and costs."""
 from __future__ import annotations
 
 import functools

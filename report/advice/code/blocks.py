@@ -4,8 +4,8 @@
     reduce first, between a reduction of what a gather is made to the same of the block, then psum
     narrow first          fewer bits of what that is made to      the gather of the same of it
 
-What is made of a gather is followed back element by element, through reshapes that keep blocks, and
-with values that are the same for all blocks and on all devices.
+What is computed from a gather is traced back element by element, through reshapes that preserve
+blocks, and with values that are equal for all blocks and on all devices.
 """
 from __future__ import annotations
 

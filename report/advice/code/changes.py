@@ -1,9 +1,9 @@
-"""Changes of the user's code that exchange less and compute the same: declared rewrites.
+"""Changes to the user's code that exchange less and compute the same: declared rewrites.
 
-Each is a `Rewrite` (ir/rewriting/rewrite.py) of rewrites.py, blocks.py,
-selections.py or loops.py: pattern, replacement, and when they are equal; with a
-description, and the user's expression as it would read. They are tried like changes of specs, at
-one line at a time, where a collective is among the equations that they replace or feeds them.
+Each is a `Rewrite` (ir/rewriting/rewrite.py) from rewrites.py, blocks.py, selections.py or
+loops.py: a pattern, a replacement and the condition under which they are equal, with a description
+and the user's expression as it would read. Like changes of specs they are tried at one line at a
+time, where a collective is among the replaced equations or feeds them.
 """
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     stack behind          a psum, pmax or pmin of what each step  one of what all steps stack
                           of a scan stacks
 
-Scalars that a loop is given and that hang on the number of the device alone are computed within it
+Scalars that enter a loop and depend only on the device's index are computed inside it
 (`with_numbers`), where the other rewrites see them.
 """
 from __future__ import annotations

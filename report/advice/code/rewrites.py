@@ -1,4 +1,4 @@
-"""Rewrites of the user's code that exchange less: what they replace, by what, when it is equal.
+"""General rewrites of the user's code that exchange less: what each replaces, and by what.
 
     NAME                  instead of                              written
     reduce first          a reduction of what is gathered         the reduction, then psum or pmax
