@@ -1,8 +1,8 @@
-"""When programs are the same: fingerprints, and equality whatever the names.
+"""Equality of programs: fingerprints, and comparison up to names.
 
-Fingerprints are keys that are equal only for programs that cannot be distinguished: unlike in
-`programs_equal`, names, reasons and source locations count, so that a program found by its
-fingerprint prints and reports exactly what the one it replaces would.
+Fingerprints are equal only for programs that cannot be distinguished. Unlike in `programs_equal`,
+names, reasons and source locations count, so that a program found by its fingerprint prints and
+reports exactly what the one it replaces would.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Reductions of rows: sums as products with ones, and positions of the largest and smallest.
 
 BLAS adds up a row in a third of numpy's time. `numpy.vecdot` calls BLAS for each row, so that a
-row's sum does not depend on which rows are beside it. Long rows are cut into pieces whose sums
-numpy adds up pairwise: no sum adds more than `LONGEST` numbers one after the other, and errors stay
-what they are with numpy's.
+row's sum does not depend on the rows next to it. Long rows are cut into parts whose sums numpy adds
+up pairwise: no sum adds more than `LONGEST` numbers in sequence, and rounding errors stay what they
+are with numpy's sum.
 """
 from __future__ import annotations
 

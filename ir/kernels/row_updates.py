@@ -1,4 +1,4 @@
-"""Scatter of rows: rows of updates overwrite, or are combined with, the rows of an array."""
+"""Scatter of rows: rows of updates overwrite the rows of an array, or are combined with them."""
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Operators and methods of arrays, installed on the common base of arrays and tracers.
 
-Each is the jnp function of the same name with the array as its first operand. Operators give way
-(`NotImplemented`) to operands that they do not know, so that other classes can define theirs.
+Each is the jnp function of the same name with the array as its first operand. Operators return
+`NotImplemented` for operands that they do not know, so that other classes can define theirs.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A cache of gradients, for programs that were differentiated before.
 
 A function that is jitted in a loop, or a notebook cell that is run again, is traced anew each time,
-to the same program, perhaps with other numbers in it, or from other lines. The equations of its
-gradient are then recorded again, with these; the program is neither linearized nor transposed
-again. A number that a rule has looked at has to be the same.
+to the same program except perhaps for numeric constants and source lines. The equations of its
+gradient are then recorded again with the new ones, without linearizing or transposing the program.
+Numbers that a rule has looked at must be equal.
 
 Users' own derivative rules run each time, and so do rules that use anything besides the program's
 equations (constants, other captured values).

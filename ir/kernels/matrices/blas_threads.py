@@ -1,9 +1,8 @@
-"""Products that are too short to be shared run on one thread of BLAS.
+"""Runs products too short to be shared on a single thread of BLAS.
 
-The threads of a BLAS wait for their next work by spinning, and a product waits for all of them.
-Where another process has the other core, one of them waits for its slice of time: longer than a
-product of a few milliseconds takes on one thread. What the user has set is in force again behind
-each product.
+BLAS threads wait for work by spinning, and a product waits for all of them. If another process
+occupies a core, one of them waits for its time slice, which takes longer than a product of a few
+milliseconds on one thread. The user's setting is restored after each product.
 """
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Contractions of numpy arrays by as few matrix products as possible.
 
-Dimensions carry labels, as in an einsum: a label of both operands and the result is a batch
-dimension, of both operands alone a contracting one, of one operand a free one. A device dimension
-that only one operand has is a free dimension like any other, so the products of all devices with a
-common operand are one product. Operands are copied only where no order of their dimensions makes
-the groups (batch, free, contracting) mergeable.
+Dimensions carry labels, as in an einsum. A label of both operands and the result is a batch
+dimension; a label of both operands alone is contracting; a label of one operand is free. A device
+dimension that only one operand has is free like any other, so the products of all devices with a
+common operand are one product. Operands are copied only if no order of their dimensions makes the
+groups (batch, free, contracting) mergeable.
 """
 from __future__ import annotations
 

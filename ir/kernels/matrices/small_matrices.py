@@ -1,8 +1,8 @@
-"""Stacks of many small matrices [count, m, n], all of them at once, a column after the other.
+"""Decompositions of stacks of many small matrices [count, m, n], column by column for all at once.
 
-LAPACK takes one matrix at a time, and to call it takes longer than a small one's arithmetic. Here
-the stack is the last dimension, along which numpy computes; as many matrices at a time as stay in
-the cache.
+LAPACK takes one matrix at a time, and calling it takes longer than the arithmetic of a small one.
+Here the stack is the last dimension, along which numpy vectorises, in batches that fit in the
+cache.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What collectives do to the shapes of blocks, and their factor rules along mesh axes that are not
+"""The effect of collectives on block shapes, and their factor rules along mesh axes that are not
 Manual.
 """
 from __future__ import annotations

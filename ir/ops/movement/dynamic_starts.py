@@ -1,4 +1,4 @@
-"""Starts that are values: what dynamic_slice and dynamic_update_slice share."""
+"""Dynamic starts: what dynamic_slice and dynamic_update_slice share."""
 from __future__ import annotations
 
 import math
