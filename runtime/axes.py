@@ -25,7 +25,7 @@ def _owner(sizes: tuple[tuple[str, int], ...]) -> object:
 
 
 _BORDERS = tables("runtime.axes.MeshAtoms.borders",
-                 "how arguments, results and numbers are stored on a mesh", 4096)
+                  "how arguments, results and numbers are stored on a mesh", 4096)
 _GROUPS = tables("runtime.axes.MeshAtoms.groups", "axes of the collectives on a mesh", 4096)
 
 

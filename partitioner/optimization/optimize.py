@@ -90,7 +90,7 @@ CUT_FIRST = Rewrites(
         turned = transpose x {permutation}
         out = all_slice turned {axes, dimension}
         """, _turned_block, single_use=("turned",),
-    why="a block is transposed instead of the whole"))
+            why="a block is transposed instead of the whole"))
 
 
 def _scattered(m: Match) -> Atom:

@@ -76,8 +76,8 @@ class OpenReasons:
             waiting.pop()
         return produced[var]                                              # type: ignore[return-value]
 
-    def cause(self, planned: PlannedEquation, k: int, operands: Sequence[Atom]) -> tuple[Location,
-                                                                                         str]:
+    def cause(self, planned: PlannedEquation, k: int, operands: Sequence[Atom]
+              ) -> tuple[Location, str]:
         """Where and why result k is not as its type says: here, or where its sums come from."""
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         before: list[tuple[Location, str]] = []

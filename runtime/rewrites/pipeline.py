@@ -74,7 +74,7 @@ def run_execution_passes(program: Program, tell: PassObserver | None = None) -> 
 
 
 def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],
-                   numbers: Iterator[int] | None = None) -> None:
+                numbers: Iterator[int] | None = None) -> None:
     """Tell of each pass that changes the program of a loop or branch, which the executor plans by
     itself: with its name, such as "scan1", after what it is of and its number.
 

@@ -136,8 +136,8 @@ def _kind(dtype: Any) -> str:
 
 
 def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
-          varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
-          sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
+                    varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
+                    sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
     """For each value that has uses: over which axes it may be held folded, by operator.
 
     sums: for each result of the program, if it is a loop's body, the axes over which its sum is

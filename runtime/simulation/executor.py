@@ -181,7 +181,7 @@ class Planner(Workspace):
             known = {v: x.kind.atoms for v, x in self.at.items()}
             varies = varying_axes(program, known, self.atoms)
             self.folds = deferrable_sums(program.eqns, program.outvars, varies, self.atoms, sums,
-                               self.mask is None)
+                                         self.mask is None)
         for eqn in program.eqns:
             self.eqn = eqn
             _strategy(eqn.op)(self, eqn)
@@ -282,7 +282,7 @@ class Planner(Workspace):
         at[outs[0]] = Value(types[0], layout, slot, same, kind)
 
     def reduce_linear_operands(self, eqn: Equation, operands: list[Value], members: frozenset[int],
-                   axes: frozenset[str]) -> list[Value]:
+                               axes: frozenset[str]) -> list[Value]:
         """The operands in which the equation is linear together with `members`, summed."""
         group = linear_set(eqn.op, eqn, members)
         assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"

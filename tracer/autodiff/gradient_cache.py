@@ -89,7 +89,7 @@ _ATOMS = (Var, Literal)
 
 
 def cached_gradient(kind: Hashable, program: Program, given: Sequence[Any],
-              derive: Callable[[], list[Any]]) -> list[Any]:
+                    derive: Callable[[], list[Any]]) -> list[Any]:
     """`derive()`, which records what follows from `kind` and from a program of these values."""
     builder: Any = STATE.interpreter
     if type(builder) is not Builder or STATE.on_equation or program.consts or not all(

@@ -295,7 +295,7 @@ class _MatrixView(NamedTuple):
 
 
 def _matrix_view(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
-         batch: int) -> _MatrixView:
+                 batch: int) -> _MatrixView:
     orders = ((second, summed), (first, free))
     if not right:
         orders = orders[::-1]

@@ -259,7 +259,7 @@ def _samples(unique: bool = False) -> list[Sample]:
         sample(x, [[2], [0], [3]], few, rows, distinct=True),
         sample(x, [[2], [9], [-1]], few, rows, distinct=True),
         sample(x, [[1], [0], [5], [3]], few[0, :4], ScatterDimensionNumbers((), (1,), (1,), (0,),
-                                                                          (0,)), distinct=True),
+                                                                            (0,)), distinct=True),
         sample(x, [[0, 0], [9, 9]], boxes, box, GatherScatterMode.CLIP, distinct=True),
     ]
     if not unique:
