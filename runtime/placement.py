@@ -15,7 +15,7 @@ from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..ir.shardings.gspmd import (
     GSPMDSharding,
     from_named,
-    is_device_alone,
+    is_single_device,
     is_unnamed,
     named_on,
 )
@@ -166,7 +166,7 @@ def _named(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Me
         yield (lambda: "explicit output sharding"), tuple(s.device_assignment), mesh  # type: ignore
     for mesh in meshes:
         yield (lambda m=mesh: f"{who_named(m) if who_named else 'sharding_constraint'} inside jit",
-               tuple(mesh.device_tuple), None if is_device_alone(mesh) else mesh)
+               tuple(mesh.device_tuple), None if is_single_device(mesh) else mesh)
 
 
 def _argument(a: ArgumentPlacement, function: str) -> str:

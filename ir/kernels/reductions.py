@@ -17,7 +17,7 @@ from ..support.caches import cached
 
 SHORTEST = 32                   # elements of a row from which it pays
 LONGEST = 4096                  # and in one piece
-_PIECES = (4096, 2048, 1024, 512, 256)
+_PART_SIZES = (4096, 2048, 1024, 512, 256)
 
 
 @cached(8)
@@ -42,7 +42,7 @@ def row_adder(row: tuple[int, ...], dtype: np.dtype) -> Callable[..., Any] | Non
     count = math.prod(row)
     if dtype.char not in "fd" or count < SHORTEST:
         return None
-    piece = count if count <= LONGEST else next((n for n in _PIECES if not count % n), None)
+    piece = count if count <= LONGEST else next((n for n in _PART_SIZES if not count % n), None)
     if piece is None:
         return None
     rank, pieces, size = len(row), count // piece, dtype.itemsize

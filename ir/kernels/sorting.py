@@ -83,9 +83,9 @@ def _ascending(x: np.ndarray) -> np.ndarray:
     if x.dtype.kind in "iu":
         return x
     key = ordered_bits(x.view(f"i{x.dtype.itemsize}"))
-    for alike, value in ((x == 0, 0), (np.isnan(x), np.iinfo(key.dtype).max)):
-        if alike.any():
-            key[alike] = value
+    for same, value in ((x == 0, 0), (np.isnan(x), np.iinfo(key.dtype).max)):
+        if same.any():
+            key[same] = value
     return key
 
 

@@ -34,7 +34,7 @@ _PRICE = 4         # power by which more memory or operations count
 LITTLE = 0.05     # what counts of seconds that are computed less; of a step: what much more memory
 #                    or operations have to save at least
 SAME = 1e-9        # differences of time below this part are none
-ALIKE = 0.02       # of two that are worth as much within this part the simpler comes first
+EQUAL_WORTH = 0.02       # of two that are worth as much within this part the simpler comes first
 SOME = 1.01        # times the memory or operations that count as raising them
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective
@@ -58,7 +58,7 @@ class Ranking:
         left.sort(key=lambda pair: (-pair[0], self.effort(pair[1])))
         best: list[Suggestion] = []
         while left:
-            near = [pair for pair in left if pair[0] >= left[0][0] - abs(left[0][0]) * ALIKE]
+            near = [pair for pair in left if pair[0] >= left[0][0] - abs(left[0][0]) * EQUAL_WORTH]
             first = min(near, key=lambda pair: self.effort(pair[1]))
             best.append(first[1])
             left.remove(first)
@@ -139,13 +139,13 @@ def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
     for s in found:
         if not any(set(k.changes) < set(s.changes) or _dearer(s, k) or _same_values(s, k)
                    or s.text == k.text for k in (*kept, *again)):
-            (again if any(alike(s, k) for k in kept) else kept).append(s)
+            (again if any(is_equal(s, k) for k in kept) else kept).append(s)
     return [*kept, *again][:_KEPT]
 
 
-def alike(s: Suggestion, other: Suggestion) -> bool:
+def is_equal(s: Suggestion, other: Suggestion) -> bool:
     """Do two save and cost the same, but for a little?"""
-    return all(math.isclose(a, b, rel_tol=ALIKE) for a, b in (
+    return all(math.isclose(a, b, rel_tol=EQUAL_WORTH) for a, b in (
         (s.time, other.time), (s.received_bytes, other.received_bytes),
         (s.peak_bytes, other.peak_bytes), (s.flops, other.flops)))
 

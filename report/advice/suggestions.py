@@ -34,8 +34,8 @@ from ..reasons.causes import Cause, whole_axes
 from .candidates import Candidates
 from .changes import Argument, Change, Result, text_of
 from .kinds import Kinds
-from .ranking import ALIKE, LITTLE, SAME, SOME, Ranking, target, without_repeats
-from .repetition import KEPT
+from .ranking import EQUAL_WORTH, LITTLE, SAME, SOME, Ranking, target, without_repeats
+from .repetition import PERIODS
 from .suggestion import Found, Suggestion
 from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
 
@@ -147,7 +147,7 @@ class Search:
     @functools.cached_property
     def longer(self) -> Trials | None:
         """The same with one repetition more, to see what each takes."""
-        return short_trials(self.whole, self.topology, KEPT + 1)
+        return short_trials(self.whole, self.topology, PERIODS + 1)
 
     def in_proportion(self, s: Suggestion, short: Trials) -> Suggestion:
         """A suggestion for a short program with figures for the whole one: as much more for each
@@ -269,7 +269,7 @@ class _One(Ranking):
             more = (*best.changes, *changes)
             tried = self.trials.attempt(more)
             good = None if tried is None else self.judged(more, tried)
-            if good is not None and good.time < best.time * (1 - ALIKE) and (
+            if good is not None and good.time < best.time * (1 - EQUAL_WORTH) and (
                     self.price(good) <= max(SOME, self.price(best))):
                 self.found.append(good)
                 best = good

@@ -112,24 +112,24 @@ class PerDeviceRun(DeviceBlocks):
     def run(self, program: Program, arguments: Sequence[Buffers]) -> list[Buffers]:
         """Results of a program for these blocks, one equation after the other."""
         at: dict[Var, Buffers | PendingResult] = dict(zip(program.invars, arguments, strict=True))
-        late: list[PendingResult] = []
+        in_flight: list[PendingResult] = []
         for var, value in program.consts:
             data = np.asarray(getattr(value, "value", value), storage_dtype(var.aval.dtype))
             at[var] = [np.array(data) for _ in self.coordinates]
         last = {v: i for i, eqn in enumerate(program.eqns) for v in eqn.invars}
         last.update(dict.fromkeys(program.outvars, len(program.eqns)))
         for i, eqn in enumerate(program.eqns):
-            if late:
-                late = [x for x in late if not x.flight.advance(False)]
+            if in_flight:
+                in_flight = [x for x in in_flight if not x.flight.advance(False)]
             operands = [self.read(at, v) for v in eqn.invars]
             with _noting(eqn), self.timing((eqn,)):
                 results = self.equation(eqn, operands)
             at.update(zip(eqn.outvars, results, strict=True))
-            late += [x for x in results if type(x) is PendingResult]
+            in_flight += [x for x in results if type(x) is PendingResult]
             for v in eqn.invars:
                 if last[v] == i:
                     at.pop(v, None)                                     # type: ignore
-        for x in late:
+        for x in in_flight:
             x.blocks()
         return [self.read(at, v) for v in program.outvars]
 

@@ -29,7 +29,7 @@ from .generated import inlined
 _KINDS = {F16: (float16.rounded, float16.rounded), BF16: (bfloat16.rounded, bfloat16.renewed)}
 
 
-def kept_wide(calls: Sequence[Call], results: Sequence[int]) -> tuple[Sequence[Call], list[int]]:
+def in_float32(calls: Sequence[Call], results: Sequence[int]) -> tuple[Sequence[Call], list[int]]:
     """The calls of a group with such floats held as float32, and the slots of its results then; the
     same where no call reads what another one rounded, or something looks at their bits."""
     kernels = [call.kernel for call in calls if call.kernel is not None]

@@ -111,7 +111,7 @@ class LoopBody(NamedTuple):
     plan: Plan
     own: tuple[int, ...] = ()
 
-    def owning(self, carry: Sequence[Any]) -> Sequence[Any]:
+    def with_copies(self, carry: Sequence[Any]) -> Sequence[Any]:
         """What is carried into the first iteration."""
         if not self.own:
             return carry

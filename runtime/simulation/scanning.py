@@ -79,7 +79,7 @@ def scan_runner(body: LoopBody, check: Guard | None, operands: ScanOperands,
             return [*carry, *ys]
         if check is not None:
             check(arrays[0])
-        carry = body.owning(carry)
+        carry = body.with_copies(carry)
         items = [_items(x, depth, reverse)
                  for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
         places = [np.moveaxis(y, depth, 0) if depth else y
@@ -124,12 +124,12 @@ def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
                 check(mask[0])
         carry: Sequence[Any] = rest[nt + nb:]
         asked, head = [*mask, *rest[:nt]], [*mask, *rest[nt:nt + nb]]
-        owned = False
+        is_copied = False
         ask = test.step if iterations > plans.FEW * plans.ROUNDS else test.call_by_call
         step = body.plan.call_by_call
         while ask([*asked, *carry])[0]:
-            if not owned:
-                owned, carry = True, body.owning(carry)
+            if not is_copied:
+                is_copied, carry = True, body.with_copies(carry)
             iterations += 1
             if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
                 if not loops:

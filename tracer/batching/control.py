@@ -169,7 +169,7 @@ def _while_any(axis: MappedAxis, programs: tuple[Program, Program],
     test, captured, _ = cached_trace(cond, key, any_going, _types([*test_values, *carry]), None)
     test.memo[ANY_INDEX] = True
     run, run_captured, _ = cached_trace(body, (*key, cond), step,
-                                       _types([*test_values, *values, *carry]), None)
+                                        _types([*test_values, *values, *carry]), None)
     return while_p.bind(
         *captured, *test_values, *run_captured, *test_values, *values, *carry, cond_jaxpr=test,
         body_jaxpr=run, cond_nconsts=n + len(captured), body_nconsts=n + m + len(run_captured))

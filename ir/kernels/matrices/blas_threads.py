@@ -19,14 +19,14 @@ from ...support.lazy import lazy_import
 ctypes = lazy_import("ctypes")
 
 SHORT = 1 << 27         # multiply-adds in float32: about 3 ms, a slice of time, on one thread
-ALONE = 1 << 18         # BLAS itself takes one thread for fewer,
+SINGLE_THREAD = 1 << 18         # BLAS itself takes one thread for fewer,
 VECTOR = 1 << 13        # and here where one operand is a vector
 
 _lock = threading.Lock()
 _running, _count = 0, 0         # products on one thread now, and the threads to be restored behind
 
 
-def for_work(multiply: Callable[..., np.ndarray], work: int, least: int = ALONE
+def for_work(multiply: Callable[..., np.ndarray], work: int, least: int = SINGLE_THREAD
              ) -> Callable[..., np.ndarray]:
     """A function of numpy's that takes so many multiply-adds, on the threads that pay for them.
 
