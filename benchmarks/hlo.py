@@ -39,6 +39,17 @@ class Found:
     products: Counter[tuple[int, int]] = field(default_factory=Counter)
     repeated: int = 0
 
+    def add(self, other: Found) -> None:
+        """What is called besides."""
+        self.exchanges += other.exchanges
+        self.products += other.products
+        self.repeated += other.repeated
+
+    def moved(self) -> tuple[int, int]:
+        """By which branches compare: bytes exchanged, and operations."""
+        return (sum(times * size for times, _, _, _, size in self.exchanges),
+                sum(times * flops for (flops, _), times in self.products.items()))
+
 
 @dataclass(frozen=True)
 class _Instruction:
@@ -142,11 +153,14 @@ def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int]
             body = re.search(r"body=%?([\w.\-]+)", i.text)
             if body:
                 _walk(bodies, body[1], mesh, found, times * (int(trips[1]) if trips else 1))
-        elif i.kind in ("call", "conditional"):
-            inside = r"(?:to_apply|calls|branch_computations|(?:true|false)_computation)" \
-                r"=\{?%?([\w.\-]+)"
-            for inner in re.findall(inside, i.text):
-                _walk(bodies, inner, mesh, found, times)
+        elif i.kind in ("call", "conditional"):     # of branches the one that exchanges most
+            branches: list[Found] = []
+            for inner in re.findall(r"(?:to_apply|calls|branch_computations|(?:true|false)"
+                                    r"_computation)=(\{.*?\}|%?[\w.\-]+)", i.text):
+                for called in re.findall(r"[\w.\-]+", inner):
+                    branches.append(Found())
+                    _walk(bodies, called, mesh, branches[-1], times)
+            found.add(max(branches, key=Found.moved, default=Found()))
         elif i.kind in _OPS:
             found.exchanges += _exchange(i, lines, mesh, times)
         elif i.kind not in _FREE and not i.kind.endswith("-done"):

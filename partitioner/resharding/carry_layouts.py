@@ -1,4 +1,4 @@
-"""Chooses the layout in which a loop carries or stacks a value, by its cost in and around the loop.
+"""Chooses the layout in which loops carry or stack a value, or branches pass one, by its cost.
 
 Propagation gives a carried value the layout of its parameter in the body. If the body reshards it
 at once, carrying it in the other layout moves as much per iteration, but may save the exchange on
@@ -18,7 +18,7 @@ from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import Alternative, spelled
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
-from ..regions import Region, Slot, region_of, trips_of, with_programs
+from ..regions import Region, Slot, has_region, region_of, trips_of, with_programs
 from .folding import fold_reshards
 from .loop_values import stacks_between_loops
 
@@ -32,25 +32,15 @@ def lay_out_loops(program: Program, prices: Prices) -> Program:
 
 def _lay_out_stacks(program: Program, prices: Prices) -> Program:
     """The same of what one loop stacks for another one alone."""
-    makers: dict[Atom, tuple[Equation, Slot]] = {}
     better: dict[Equation, _Better] = {}
     new: dict[Atom, Var] = {}
-    stacks = stacks_between_loops(program)
-    if not stacks:
-        return program
-    for eqn in program.eqns:
-        for slot in region_of(eqn).slots if eqn.op.name == "scan" else ():
-            if slot.stacked and slot.result >= 0:
-                makers[eqn.outvars[slot.result]] = eqn, slot
-            elif slot.stacked and eqn.invars[slot.operand] in stacks:
-                stack = eqn.invars[slot.operand]
-                maker, made = makers[stack]
-                entries = _cheapest_slices(maker, made, eqn, slot, prices)
-                if entries is not None:
-                    new[stack] = Var(typed(stack.aval, stack.aval.mesh, ((), *entries[0])),
-                                     getattr(stack, "name", None))
-                    better.setdefault(maker, {})[made] = entries
-                    better.setdefault(eqn, {})[slot] = entries
+    for stack, ends in stacks_between_loops(program).items():
+        entries = _cheapest_slices(*ends, prices)
+        if entries is not None:
+            new[stack] = Var(typed(stack.aval, stack.aval.mesh, ((), *entries[0])),
+                             getattr(stack, "name", None))
+            better.setdefault(ends.maker, {})[ends.made] = entries
+            better.setdefault(ends.reader, {})[ends.read] = entries
     if not better:
         return program
     eqns = [_with_bodies(eqn.with_operands([new.get(a, a) for a in eqn.invars],
@@ -94,16 +84,16 @@ def _with_bodies(eqn: Equation, better: _Better) -> Equation:
 
 
 def _lay_out_carries(program: Program, prices: Prices) -> Program:
-    loops = [eqn for eqn in program.eqns if eqn.op.name in ("scan", "while")]
-    if not loops:
+    holding = [eqn for eqn in program.eqns if has_region(eqn)]
+    if not holding:
         return program
-    around = _Around(program, [v for eqn in loops for v in eqn.outvars])
+    around = _Around(program, [v for eqn in holding for v in eqn.outvars])
     eqns: list[Equation] = []
     changed = False
     replaced: dict[Equation, Equation] = {}
     for eqn in program.eqns:
         eqn = replaced.pop(eqn, eqn)
-        better = _better(eqn, around, prices) if eqn.op.name in ("scan", "while") else {}
+        better = _better(eqn, around, prices) if has_region(eqn) else {}
         if not better:
             eqns.append(eqn)
             continue
@@ -149,97 +139,96 @@ class _Around:
 _Better = dict[Slot, tuple[Entries, Alternative]]
 
 
-class _Carry:
-    """One carried value. enters: its type before the loop; leaves, reads: types wanted after it
-    and in its programs; made: its type where the body makes it.
+class _Held:
+    """A value that a loop carries, or that branches take or give. enters: its type before, if it
+    does; made, reads: by program the types in which that makes it, and in which it is wanted there;
+    leaves: types wanted after it.
     """
 
-    def __init__(self, slot: Slot, enters: ArrayType, made: ArrayType,
-                 leaves: list[ArrayType]) -> None:
-        self.slot, self.enters, self.made, self.leaves = slot, enters, made, leaves
-        self.reads: list[ArrayType] = []
+    def __init__(self, region: Region, slot: Slot, eqn: Equation, around: _Around,
+                 inside: Sequence[_Around]) -> None:
+        self.enters = around.source(eqn.invars[slot.operand]).aval if slot.operand >= 0 else None
+        self.leaves = around.wanted(eqn.outvars[slot.result]) if slot.result >= 0 else []
+        self.made: dict[int, ArrayType] = {
+            p: inside[p].source(region.programs[p][2].outvars[k]).aval for p, k in slot.outputs}
+        self.reads = {p: inside[p].wanted(region.programs[p][2].invars[i]) for p, i in slot.inputs}
 
-    def cost(self, entries: Entries, trips: int, prices: Prices) -> int:
+    def cost(self, aval: ArrayType, trips: int, branches: bool, prices: Prices) -> int:
+        """In the layout of this type. branches: whether one of the programs runs, or all of them.
+        """
         between = prices.between
 
-        def to(source: ArrayType, targets: Iterable[ArrayType]) -> int:
-            return sum(between(source, t) for t in targets)
-        held = typed(self.reads[0] if self.reads else self.made, self.made.mesh, entries)
-        return (between(self.enters, held) + to(held, self.leaves)
-                + trips * (to(held, self.reads) + between(self.made, held)))
+        def to(targets: Iterable[ArrayType]) -> int:
+            return sum(between(aval, t) for t in targets)
+
+        inside = [to(self.reads.get(p, ())) + (between(self.made[p], aval) if p in self.made else 0)
+                  for p in self.reads.keys() | self.made.keys()]
+        around = between(self.enters, aval) if self.enters is not None else 0
+        return around + to(self.leaves) + trips * (
+            max(inside, default=0) if branches else sum(inside))
 
     def candidates(self) -> list[Entries]:
-        types = [self.made, self.enters, *self.leaves, *self.reads]
+        types = [*self.made.values(), *[self.enters] * (self.enters is not None), *self.leaves,
+                 *[t for reads in self.reads.values() for t in reads]]
         return list(dict.fromkeys(t.entries for t in types if not t.sharding.spec.unreduced))
 
 
 def _better(eqn: Equation, around: _Around, prices: Prices) -> _Better:
-    """Carried values that had better be laid out otherwise."""
-    region, trips = region_of(eqn), trips_of(eqn)
+    """Values of a loop or conditional that had better be laid out otherwise."""
+    region, trips, branches = region_of(eqn), trips_of(eqn), eqn.op.name == "cond"
     if not around.made and not any([reshard_p in p.ops for _, _, p in region.programs]):
         return {}                           # nothing is brought elsewhere
     inside = [_Around(p, p.invars) for _, _, p in region.programs]
-    body = len(inside) - 1
     found: dict[Slot, tuple[Entries, Alternative]] = {}
     for slot in region.slots:
-        if slot.operand < 0 or slot.result < 0 or slot.stacked or not slot.inputs:
+        if slot.stacked or not (branches or slot.operand >= 0 <= slot.result and slot.inputs):
             continue
-        now = eqn.outvars[slot.result].aval
-        if now.sharding.spec.unreduced or not now.shape or now.sharding.spec.reduced:
+        now = (eqn.outvars[slot.result] if slot.result >= 0 else eqn.invars[slot.operand]).aval
+        if (now.sharding.spec.unreduced or now.sharding.spec.reduced or not now.shape
+                or now.mesh.empty or not all(isinstance(a, Var) for a in region.body_atoms(slot))):
             continue
-        result = region.programs[body][2].outvars[_output(slot)]
-        if not isinstance(result, Var):
-            continue
-        carry = _Carry(slot, around.source(eqn.invars[slot.operand]).aval,
-                       inside[body].source(result).aval,
-                       around.wanted(eqn.outvars[slot.result]))
-        for p, i in slot.inputs:
-            carry.reads += inside[p].wanted(region.programs[p][2].invars[i])
-        if carry.enters.mesh.empty:
-            continue
-        costs = {entries: carry.cost(entries, trips, prices)
-                 for entries in (now.entries, *carry.candidates())}
+        held = _Held(region, slot, eqn, around, inside)
+        costs = {entries: held.cost(typed(now, now.mesh, entries), trips, branches, prices)
+                 for entries in (now.entries, *held.candidates())}
         first, *others = sorted(costs, key=costs.__getitem__)
         if costs[first] < costs[now.entries]:
-            second = f"carrying it as {spelled(others[0])}"
+            second = f"{'giving' if branches else 'carrying'} it as {spelled(others[0])}"
             found[slot] = first, Alternative.of(second, costs[others[0]], costs[first], prices)
     return found
 
 
-def _output(slot: Slot) -> int:
-    return slot.outputs[0][1]
-
-
 def _rewritten(eqn: Equation, better: _Better, around: _Around,
                replaced: dict[Equation, Equation]) -> list[Equation]:
-    """The loop with these layouts, and the reshards before and after it."""
+    """The loop or conditional with these layouts, and the reshards before and after it."""
     operands, results = list(eqn.invars), list(eqn.outvars)
     before: list[Equation] = []
     after: list[Equation] = []
     for slot, (entries, second) in better.items():
-        loop = _reason(eqn, second)
-        outer = eqn.outvars[slot.result]
-        held = typed(outer.aval, outer.aval.mesh, entries)
-        first = around.made.get(operands[slot.operand])
-        source = around.source(operands[slot.operand])
-        why = first.reason if first is not None else loop
-        move = reshard_equation(source, typed(source.aval, held.mesh, entries), eqn.location, why,
-                                getattr(operands[slot.operand], "name", None))
-        before.append(move)
-        operands[slot.operand] = move.outvars[0]
-        new = Var(held, outer.name)
-        results[slot.result] = new
-        after.append(reshard_equation(new, outer.aval, eqn.location, loop, outer.name).replace(
-            outvars=(outer,)))
-        for reader in around.readers.get(outer, ()):       # straight from the new layout
-            if reader is not None and reader.op is reshard_p:
-                replaced[reader] = reader.replace(invars=(new,))
+        reason = _reason(eqn, second)
+        if slot.operand >= 0:
+            operand = operands[slot.operand]
+            first, source = around.made.get(operand), around.source(operand)
+            move = reshard_equation(source, typed(source.aval, operand.aval.mesh, entries),
+                                    eqn.location, first.reason if first is not None else reason,
+                                    getattr(operand, "name", None))
+            before.append(move)
+            operands[slot.operand] = move.outvars[0]
+        if slot.result >= 0:
+            outer = eqn.outvars[slot.result]
+            new = results[slot.result] = Var(typed(outer.aval, outer.aval.mesh, entries),
+                                             outer.name)
+            after.append(reshard_equation(new, outer.aval, eqn.location, reason, outer.name
+                                          ).replace(outvars=(outer,)))
+            for reader in around.readers.get(outer, ()):       # straight from the new layout
+                if reader is not None and reader.op is reshard_p:
+                    replaced[reader] = reader.replace(invars=(new,))
     whole = _with_bodies(eqn.replace(invars=operands, outvars=results), better)
     return [*before, whole, *after]
 
 
 def _reason(eqn: Equation, second: Alternative) -> str:
-    return f"`{eqn.op.name}` holds this value as its body needs it, {second}"
+    inside = "branches need" if eqn.op.name == "cond" else "body needs"
+    return f"`{eqn.op.name}` holds this value as its {inside} it, {second}"
 
 
 def _program(region: Region, p: int, better: _Better, eqn: Equation) -> Program:
