@@ -166,7 +166,8 @@ def _of_package(names: dict[str, Any]) -> bool:
 
 
 def process_exception(error: BaseException, f: Any = None, args: tuple[Any, ...] = (),
-            kwargs: dict[str, Any] | None = None, before: dict[str, Any] | None = None) -> None:
+                      kwargs: dict[str, Any] | None = None,
+                      before: dict[str, Any] | None = None) -> None:
     """Told by a public function (whose caller is two frames up) what it is about to raise.
 
     f, args, kwargs: what was called, to be shown. before: what `STATE` held where nothing was being

@@ -1,4 +1,4 @@
-"""All ops: importing this module enters every op into `OPS`."""
+"""All ops: importing this module registers every op in `OPS`."""
 from __future__ import annotations
 
 from .op import OPS, Op

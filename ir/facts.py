@@ -1,6 +1,6 @@
-"""Facts about ops that passes, executors and costs ask for: `CHEAP in op.facts`.
+"""Facts about ops that passes, executors and cost models query: `CHEAP in op.facts`.
 
-An op's declaration names them (`facts=` of `defop`), so no stage keeps a list of names.
+An op's declaration lists them (`facts=` of `defop`), so no stage keeps a list of op names.
 """
 from __future__ import annotations
 

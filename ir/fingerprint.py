@@ -1,8 +1,8 @@
-"""When programs are the same: fingerprints, and equality whatever the names.
+"""Equality of programs: fingerprints, and comparison up to names.
 
-Fingerprints are keys that are equal only for programs that cannot be distinguished: unlike in
-`programs_equal`, names, reasons and source locations count, so that a program found by its
-fingerprint prints and reports exactly what the one it replaces would.
+Fingerprints are equal only for programs that cannot be distinguished. Unlike in `programs_equal`,
+names, reasons and source locations count, so that a program found by its fingerprint prints and
+reports exactly what the one it replaces would.
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Unkeyed(Exception):
     """Something in the program can change, cannot be compared, or is too large to be kept."""
 
 
-class Lifted(NamedTuple):
+class Abstracted(NamedTuple):
     """What a program's key leaves out: the places of its equations, by number, with the first
     location at each, and the numbers in it.
     """
@@ -32,25 +32,25 @@ class Lifted(NamedTuple):
     numbers: list[Literal]
 
 
-def fingerprint(program: Program, lifted: Lifted | None = None) -> tuple | None:
+def fingerprint(program: Program, abstracted: Abstracted | None = None) -> tuple | None:
     """A key, valid as long as the program lives; None for programs that should not be kept.
 
     These are the ones that capture large arrays, or arrays that may change. It is made in a bulk
-    stage, with the collector paused. lifted: takes the places and the numbers of the program's own
-    equations, which are no part of the key then, only which places are one.
+    stage, with the collector paused. abstracted: takes the places and the numbers of the program's
+    own equations, which are no part of the key then, only which places are one.
     """
     try:
         if program.consts and sum(
                 getattr(x, "nbytes", 0) for _, x in program.consts) > MOST_BYTES:
             return None
-        key = _program(program, lifted)
+        key = _program(program, abstracted)
         hash(key)
     except (_Unkeyed, TypeError):
         return None
     return key
 
 
-def _program(program: Program, lifted: Lifted | None = None) -> tuple:
+def _program(program: Program, abstracted: Abstracted | None = None) -> tuple:
     numbers: dict[Any, int] = {v: n for n, v in enumerate(program.invars)}
     consts = []
     for v, value in program.consts:
@@ -64,11 +64,11 @@ def _program(program: Program, lifted: Lifted | None = None) -> tuple:
         if eqn.location is not last:            # equations made of one have one location
             last = eqn.location
             place, transform = last.place, last.transform
-            if lifted is not None:
-                if place not in lifted.places:
-                    lifted.places[place] = len(lifted.places)
-                    lifted.locations.append(last)
-                place = lifted.places[place]
+            if abstracted is not None:
+                if place not in abstracted.places:
+                    abstracted.places[place] = len(abstracted.places)
+                    abstracted.locations.append(last)
+                place = abstracted.places[place]
         instance: Any = eqn.instance
         rows += (instance if instance.identity is instance else _params(eqn), place, transform,
                  eqn.reason)
@@ -77,8 +77,8 @@ def _program(program: Program, lifted: Lifted | None = None) -> tuple:
                 rows += (numbers[a],)
             else:
                 x: Any = a.val                                          # type: ignore[union-attr]
-                if lifted is not None:
-                    lifted.numbers.append(a)                            # type: ignore[arg-type]
+                if abstracted is not None:
+                    abstracted.numbers.append(a)                            # type: ignore[arg-type]
                     rows += ((a.aval, x.__class__),)
                 else:
                     rows += ((a.aval, x.dtype, x.tobytes()) if x.__class__ in _SCALARS

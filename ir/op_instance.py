@@ -1,12 +1,11 @@
-"""Op instances: an op with its params, one object for each distinct pair.
+"""Op instances: an op with its params, one object per distinct pair.
 
-Every stage keeps what it finds out about equations by (op, params, types). A program of thousands
-of equations has a handful of these, but looking one up by its params means building and hashing a
-key, once per stage and equation. An equation finds its instance once (`Equation.instance`) and
-passes it on to the equations made from it; tables kept on the instance are then keyed by types
-alone, which are interned and hash by identity: those of its operands and results together are its
-signature, one object for each such pair, where a pair of tuples would be hashed type by type each
-time.
+Every stage memoises facts about equations by (op, params, types). A program of thousands of
+equations has only a handful of distinct keys, but building and hashing one takes time, once per
+stage and equation. So an equation looks up its instance once (`Equation.instance`) and passes it on
+to equations derived from it. Tables on the instance are keyed by types alone, which are interned
+and hash by identity. The types of operands and results together are interned as the *signature*, so
+that a lookup does not hash type by type.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the reasons of equations say of padding, where dimensions are padded to be split evenly.
+"""Notes on padding in the reasons of equations: written by one pass, read back by later ones.
 
-An equation that pads says what it pads to, one that masks or cuts padding, or moves it, how many
-rows count. Both are read back by the passes that follow, and by reports.
+An equation that pads says to what size; one that masks, cuts or moves padding says how many rows
+are real. Later passes and reports parse these notes.
 """
 from __future__ import annotations
 

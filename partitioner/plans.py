@@ -1,18 +1,20 @@
-"""Whole plans: where something must be judged by all of a program, several are made and compared.
+"""Whole plans: where a property can only be judged on the whole program, several are compared.
 
-The search for strategies (choice/) compares equations by their prices. What devices hold at once,
-and what they repeat, is known of whole per-device programs only:
+The search for strategies (choice/) prices equations one by one. Peak memory and repeated
+computation are properties of a whole per-device program. So in these cases several plans are made,
+each complete, and one is taken:
 
-    a limit of memory       the first plan that needs no more, of some in which blocks count ever
-                            more beside time; MemoryLimitError tells the least of them
-    "memory"                of all of these the one that needs the least
-    repeated computation    plans without it are made too, in one of which blocks count more
-    exchanges               where a device receives much, blocks go to other dimensions or to
-                            neighbours, or a sum waits alone that was much larger before, XLA's
-                            plan is made too, and one in which blocks count more; where the plan
-                            needs too much memory beside XLA's, another one of these
+    memory limit          the first plan that fits, from a series in which memory weighs more and
+                          more against time; MemoryLimitError reports the smallest of them
+    objective "memory"    the smallest plan of that series
+    repeated computation  also plans without it, one of them with more weight on memory
+    large exchanges       if a device receives much, if blocks go to other dimensions or to
+                          neighbours, or if a sum waits alone that used to be much larger: also
+                          XLA's plan, and one with more weight on memory; if the plan needs much
+                          more memory than XLA's, another of these
 
-Of two plans the one is taken whose step is shorter; it may need as much more memory, and a tenth.
+The plan with the shorter step wins; its memory may be larger by as large a factor as its step is
+shorter, plus a tenth.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reasons of merged exchanges: each stated once, joined by semicolons."""
+"""Reasons of merged exchanges: each distinct reason once, joined by semicolons."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

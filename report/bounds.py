@@ -1,4 +1,4 @@
-"""Lower bounds: for every change of layout, the elements that a device lacks.
+"""Lower bounds: for every change of layout, the number of elements that a device lacks.
 
 A device that holds block A of a value and needs block B receives at least the elements of B that
 are not in A. They are counted exactly, as intersections of boxes, for all devices over the axes

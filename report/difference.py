@@ -1,4 +1,4 @@
-"""The difference of two explanations: what changed in collectives, bytes, memory and time."""
+"""Compares two explanations: what changed in collectives, bytes, memory and time."""
 from __future__ import annotations
 
 from collections import Counter

@@ -1,8 +1,8 @@
-"""Lower bounds beside what a program moves: by change of layout, by operation, and as a whole.
+"""Lower bounds compared with what a program moves: by change of layout, by operation, in total.
 
-A change of layout receives at least the elements that a device lacks (bounds.py). An operation that
-works along a dimension need not have it whole on a device: a running sum needs the total of what
-lies before a block, one slice of it, not the blocks themselves.
+A change of layout receives at least the elements that a device lacks (bounds.py). An operation
+along a dimension need not have all of it on a device: a running sum needs the total of what
+precedes a block, which is one slice of it, not the blocks themselves.
 """
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Root causes: the argument or line that brought the axes of many collectives.
+"""Root causes: the arguments or lines that brought the axes of many collectives.
 
-Each collective has roots: the annotations from which its axes come, and what asked for it. The root
-that most bytes have is named first, with all collectives that have it (of several that have nearly
-as many, the one whose own value is moved, or wanted); then that of most of the others, and so on.
-The bytes of what no way of running its operation does without count half. All that is written at a
-line is one root.
-Arguments of one row of a table of specs, such as the `wo` of all layers, are one root; those that
-are laid out unlike others (advice/freedoms.py) are suspect, and count for more.
+Each collective has roots: the annotations from which its axes come, and what requested it. The root
+with most bytes is named first, with all its collectives (of several with nearly as many bytes, the
+one whose own value is moved or wanted); then the root of most of the remaining ones, and so on.
+Bytes that no way of running the operation avoids count half. Everything written on one line is one
+root. Arguments in one row of a table of specs, such as the `wo` of all layers, are one root; those
+laid out unlike others (advice/freedoms.py) are suspect, and count for more.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers with units, specs and source lines, as text."""
+"""Formats numbers with units, specs and source lines."""
 from __future__ import annotations
 
 from ..ir.diagnostics.diagnostic import shown_part

@@ -1,9 +1,9 @@
 """Mesh axes cut into atoms, so that axes and sub-axes are the same kind of thing.
 
-A program may name an axis `X` here and a part of it, `X:(2)4`, there. The atoms are the coarsest
-parts such that every name in use is a run of them: on X=8 with `X:(2)4` in use they are `X:(1)2`
-and `X:(2)4`. All layouts of the runtime are in atoms; atoms of size 1 do not exist, since nothing
-can vary over them.
+A program may name an axis `X` in one place and a part of it, `X:(2)4`, in another. Atoms are the
+coarsest parts such that every name in use is a run of them: on X=8 with `X:(2)4` in use they are
+`X:(1)2` and `X:(2)4`. All layouts of the runtime are in atoms. There are no atoms of size 1, since
+nothing can vary over them.
 """
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _owner(sizes: tuple[tuple[str, int], ...]) -> object:
 
 
 _BORDERS = tables("runtime.axes.MeshAtoms.borders",
-                 "how arguments, results and numbers are stored on a mesh", 4096)
+                  "how arguments, results and numbers are stored on a mesh", 4096)
 _GROUPS = tables("runtime.axes.MeshAtoms.groups", "axes of the collectives on a mesh", 4096)
 
 

@@ -1,9 +1,9 @@
-"""Calls of host functions. Those of the per-device executor: runtime/per_device/control.py.
+"""Host callbacks of the simulated executor (for the per-device one: runtime/per_device/control.py).
 
-The function is called with arrays on one device, copies that it may keep, outside of whatever trace
-and mesh the thread is in. In a manual region every place along its axes calls with its own blocks,
-in mesh order; places that a predicate excludes do not call. What is returned must have the declared
-shapes and dtypes.
+The function gets arrays on one device, copies that it may keep, and runs outside of the thread's
+current trace and mesh. In a manual region every place along the region's axes makes a call with its
+own blocks, in mesh order; places that a predicate excludes do not call. Results must have the
+declared shapes and dtypes.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Converts between whole values, as they are stored, and the blocks of devices.
 
-The per-device executor uses it at both ends, and so does every engine that is given blocks.
+Used at both ends of the per-device executor, and by every engine that works on blocks.
 """
 from __future__ import annotations
 

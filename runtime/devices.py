@@ -1,9 +1,9 @@
 """The simulated devices, and meshes of them.
 
-There are `config.jax_num_cpu_devices` devices, and one process that owns them; inside of
-`as_process` (runtime/processes/simulated.py) they are dealt to several. The number may be changed
-at any time (JAX raises once devices exist): devices are names, and arrays that live on other
-devices keep them. Names and messages are those of `jax` 0.10.2.
+There are `config.jax_num_cpu_devices` devices, owned by one process, or dealt to several inside
+`as_process` (runtime/processes/simulated.py). Unlike in JAX, the number may be changed at any time:
+a device is only a name, and arrays keep the devices that they live on. Names and messages are those
+of `jax` 0.10.2.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Measured traffic: runs a program device by device and counts every message.
 
-What `compiled.collectives()` says is computed from types; what `measure` says comes from the
-per-device executor, in which a device sees another's data only through the wire
-(per_device/wire.py). The two list the same exchanges in the same order, and must agree.
+`compiled.collectives()` computes traffic from types; `measure` counts it in the per-device
+executor, in which a device sees another's data only through the wire (per_device/wire.py). The two
+list the same exchanges in the same order, and must agree.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The precision in which evaluators compute, and the check of what they return.
+"""The precision in which evaluators compute, and checks of what they return.
 
 bfloat16, float16 and the 8-bit floats are storage formats: an op that does arithmetic gets them as
 float32, and its result is rounded once to the declared dtype. Both executors call evaluators

@@ -1,4 +1,4 @@
-"""On which devices a computation runs, and where each argument lies on them.
+"""Placement: on which devices a computation runs, and where each argument lies on them.
 
 Committed arguments, the shardings given to jit, the meshes named inside the function and the
 context mesh must agree on one list of devices, in one order; uncommitted arguments follow. One of
@@ -15,7 +15,7 @@ from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..ir.shardings.gspmd import (
     GSPMDSharding,
     from_named,
-    is_device_alone,
+    is_single_device,
     is_unnamed,
     named_on,
 )
@@ -166,7 +166,7 @@ def _named(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Me
         yield (lambda: "explicit output sharding"), tuple(s.device_assignment), mesh  # type: ignore
     for mesh in meshes:
         yield (lambda m=mesh: f"{who_named(m) if who_named else 'sharding_constraint'} inside jit",
-               tuple(mesh.device_tuple), None if is_device_alone(mesh) else mesh)
+               tuple(mesh.device_tuple), None if is_single_device(mesh) else mesh)
 
 
 def _argument(a: ArgumentPlacement, function: str) -> str:

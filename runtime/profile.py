@@ -1,10 +1,10 @@
 """Where the time of a run goes: wall time by equation, bytes by collective, and a trace of it.
 
-`profile` runs a compiled program some times on simulated devices and keeps the fastest run;
-`profiling` records whatever runs in a block. Time is that of this machine, which computes all
-devices: it says where the simulation spends it, not what hardware would take. What hardware would
-take, by the cost model, stands beside it in the Chrome trace (opens in Perfetto), as a process of
-its own. What one call of a fused group of equations takes is shared out among them.
+`profile` runs a compiled program a few times on simulated devices and keeps the fastest run;
+`profiling` records everything that runs in a block. Times are those of this machine, which computes
+all devices: they say where the simulation spends time, not what hardware would take. The Chrome
+trace (for Perfetto) shows the cost model's times for hardware beside them, as a process of its own.
+The time of a fused group is divided among its equations.
 
 Format: "Trace Event Format", Google, 2016 (complete events "X", metadata "M").
 """

@@ -1,4 +1,4 @@
-"""Evaluating a traced program: at once outside of a trace, as further equations inside one."""
+"""Evaluates a traced program: eagerly outside a trace, as further equations inside one."""
 from __future__ import annotations
 
 import operator

@@ -1,4 +1,4 @@
-"""A pytree of arrays as one vector, and back."""
+"""Converts a pytree of arrays to one vector, and back."""
 from __future__ import annotations
 
 import math

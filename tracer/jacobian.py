@@ -1,8 +1,8 @@
 """Jacobians and Hessians: derivatives in every direction of a basis, by vmap.
 
-`jacfwd` pushes a basis of the arguments forward, `jacrev` pulls one of the results back; the basis
-is unsharded along the new dimension. A Jacobian's leaf has the result's dimensions first, then the
-argument's, each with its own sharding.
+`jacfwd` pushes a basis of the arguments forward, `jacrev` pulls a basis of the results back; the
+basis is unsharded along the new dimension. A leaf of a Jacobian has the result's dimensions first,
+then the argument's, each with its own sharding.
 """
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def _first_size(slope: Callable[[Any, Any], Any], t0: Any, y0: Any, f0: Any, rto
     bend = jnp.linalg.norm((slope(y0 + h0.astype(y0.dtype) * f0, (t0 + h0).astype(t0.dtype)) - f0)
                            / scale) / h0
     h1: Any = jnp.where((steep <= 1e-15) & (bend <= 1e-15), jnp.maximum(1e-6, h0 * 1e-3),
-                   (0.01 / jnp.maximum(steep, bend)) ** (1 / _ORDER))
+                        (0.01 / jnp.maximum(steep, bend)) ** (1 / _ORDER))
     return jnp.minimum(100.0 * h0, h1).astype(t0.dtype)
 
 

@@ -24,7 +24,7 @@ def received_bytes(program: Program) -> int:
     """
     specs = [v.aval.spec if v.aval.has_explicit_mesh() else None for v in program.invars]
     return _kinds.total_received(partition(program, mesh=program.mesh, in_shardings=specs,
-                                    options=_QUIET).local)
+                                           options=_QUIET).local)
 
 
 def install() -> None:

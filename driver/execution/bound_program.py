@@ -18,7 +18,7 @@ from ...ir.passes import run_passes
 from ...ir.program import Program
 from ...ir.settings.context import STATE, config
 from ...ir.settings.phases import phase
-from ...ir.shardings.gspmd import is_device_alone
+from ...ir.shardings.gspmd import is_single_device
 from ...ir.shardings.refinement import Refinement
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
@@ -98,7 +98,7 @@ class BoundProgram:
         if "debug" in self.partitioned.stages["traced"].effects:
             self._tell_shardings()
         self.committed = bool(mesh is not None or self.asked
-                              or any(map(is_device_alone, as_traced.memo.get("meshes", ())))
+                              or any(map(is_single_device, as_traced.memo.get("meshes", ())))
                               or any([a.sharding is not None and a.used for a in args]))
         model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
         self.shardings = self._result_shardings(out_shardings, program, model)

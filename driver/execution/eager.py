@@ -11,7 +11,7 @@ from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.ops.elementwise.identity import copy_p, device_put_p
 from ...ir.program import Program, subprograms_in
 from ...ir.settings.context import STATE, config, put_back, trace_settings
-from ...ir.shardings.gspmd import is_device_alone
+from ...ir.shardings.gspmd import is_single_device
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
@@ -99,7 +99,7 @@ def _eager_meshes(operands: Sequence[Any], params: dict[str, Any]) -> Sequence[M
     for x in operands:
         if isinstance(x, ArrayImpl) and x.committed:
             devices = x.sharding.device_set
-            return [m for m in meshes if m.device_set == devices and not is_device_alone(m)]
+            return [m for m in meshes if m.device_set == devices and not is_single_device(m)]
     named = {p.mesh if isinstance(p, NamedSharding) else p for p in params.values()
              if isinstance(p, (NamedSharding, AbstractMesh))}
     if STATE.abstract_mesh.explicit_axes:

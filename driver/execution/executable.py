@@ -95,8 +95,8 @@ class Executable(BoundProgram):
                        self.is_operation)
         return out
 
-    def fast_path(self, leaves: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], list[ArrayImpl]
-                                                         ] | None:
+    def fast_path(self, leaves: Sequence[Any]
+                  ) -> Callable[[Sequence[np.ndarray]], list[ArrayImpl]] | None:
         """What a call is for arguments like `leaves`, as a function of their data, if all that
         there is to do is run. Each argument, and each result, must be one array for all devices;
         None where results are not, or nothing ran yet.

@@ -23,7 +23,7 @@ def sharding_as_result(x: ArrayImpl) -> Sharding:
 
 @cached(4096)
 def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
-                    like: NamedSharding | None) -> Any:
+                   like: NamedSharding | None) -> Any:
     """The sharding of a result for which none was asked.
 
     like: that of the first argument on a mesh; a result that is laid out alike says it alike, if

@@ -17,7 +17,7 @@ from ...ir.ops.elementwise.identity import device_put_p
 from ...ir.settings.context import STATE
 from ...ir.settings.managers import transfer_guarded
 from ...ir.shardings.formats import Format, Layout
-from ...ir.shardings.gspmd import GSPMDSharding, device_alone, named_on
+from ...ir.shardings.gspmd import GSPMDSharding, named_on, single_device_mesh
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
 from ...runtime.arrays import transfer
@@ -118,7 +118,7 @@ def _traced(x: Any, target: Any) -> Any:
 def _mesh_of(target: Device | Sharding) -> Mesh:
     if isinstance(target, NamedSharding):
         return target.mesh              # type: ignore[return-value]
-    return device_alone(target if isinstance(target, Device) else target.device_assignment[0])
+    return single_device_mesh(target if isinstance(target, Device) else target.device_assignment[0])
 
 
 def _goes_elsewhere(source: Sharding | None, target: Any) -> bool:

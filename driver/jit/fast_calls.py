@@ -33,7 +33,7 @@ Leaves = Sequence[Any]
 Run = Callable[[Sequence[np.ndarray]], list[ArrayImpl]]
 
 _CALLS = tables("driver.jit.fast_calls.CallCache", "what runs for calls that look alike",
-               1024)
+                1024)
 MISS = object()
 """What a call has to go the long way for."""
 
@@ -115,7 +115,7 @@ class CallCache:
         return keys
 
     def insert(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Leaves,
-              run: Run, gone: Sequence[int], rebuild: Callable[[list[ArrayImpl]], Any]) -> None:
+               run: Run, gone: Sequence[int], rebuild: Callable[[list[ArrayImpl]], Any]) -> None:
         """Let calls that look like this one go the quick way.
 
         args, kwargs: of the call. leaves: of those that are not static, as they were flattened.

@@ -190,7 +190,7 @@ def check_one_process(aval: ArrayType) -> None:
 
 
 def checked_device(device: Device | None, backend: str | None, in_shardings: Any,
-                    out_shardings: Any) -> Device:
+                   out_shardings: Any) -> Device:
     """The device that the deprecated arguments of jit name; they go with no other placement."""
     warn("backend and device argument on jit is deprecated. You can use "
          "`jax.device_put(..., jax.local_devices(backend=\"cpu\")[0])` on the inputs to "

@@ -184,7 +184,7 @@ def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], told: 
     found = [_path(told, path) for is_array, (path, _) in zip(arrays, paths, strict=True)
              if is_array]
     source = _Jaxpr(closed, leaves, found, _Form(tree, arrays, others, told, static),
-                     jax.tree_util.tree_structure(shape), again, inspect.unwrap(fun))
+                    jax.tree_util.tree_structure(shape), again, inspect.unwrap(fun))
     source.name = getattr(fun, "__name__", source.name)
     return source
 

@@ -115,7 +115,7 @@ def _location(text: str, folder: str) -> Location | None:
     first = None
     for function, file, line, column, end_line, end_column in _FRAME.findall(text):
         found = ParsedLocation.at(file, int(line), int(column), int(end_line or line),
-                                int(end_column or column), function or "<module>")
+                                  int(end_column or column), function or "<module>")
         found.folder = folder
         if not is_library(file):
             return found

@@ -1,4 +1,4 @@
-"""Packages that are extras: what needs one says so where it is missing."""
+"""Optional dependencies: code that needs one says how to install it where it is missing."""
 from __future__ import annotations
 
 import importlib.util

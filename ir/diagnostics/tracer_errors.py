@@ -1,4 +1,4 @@
-"""The base of all errors, and errors about tracers: values that have a type and no number yet."""
+"""The base class of all errors, and errors about tracers: values with a type and no number yet."""
 
 from __future__ import annotations
 

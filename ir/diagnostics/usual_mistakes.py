@@ -1,7 +1,7 @@
 """Common mistakes, looked up by error message: why they fail, and what to write instead.
 
 They serve exceptions that have no diagnostic of their own. Texts can use the named groups of their
-pattern. They contain no code, which is shown only if a `Remedy` was tried on the user's own.
+pattern. They contain no code: code is only shown if a `Remedy` was tried on the user's own program.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Kinds of dtypes, canonical dtypes, and the dtypes of values.
 
-Whether 64-bit types are on is an argument (`x64`), never read from a configuration: without it
+Whether 64-bit types are enabled is an argument (`x64`), never read from a configuration: without it
 int64, uint64, float64 and complex128 become their 32-bit counterparts, as in JAX.
 """
 

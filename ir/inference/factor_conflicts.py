@@ -1,4 +1,4 @@
-"""Which factor two operands disagree about: a note for errors of explicit typing.
+"""The factor on which two operands disagree: a note for errors of explicit typing.
 
 A factor is a dimension of an equation's rule, such as `i` in `i k, k j -> i j`; operands that carry
 it must be split alike there, and an axis may split one factor only.

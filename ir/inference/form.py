@@ -1,8 +1,8 @@
 """Checks the form of an equation against its op: number of operands, names and classes of params.
 
 The form follows from the signatures of `infer`, `evaluate` and `rule`: a param annotated with
-`axis: int` is an integer. Anything else, which a hand-written program may contain, is refused here,
-so that rules and evaluators need not check.
+`axis: int` must be an integer. Malformed equations, which a hand-written program may contain, are
+refused here, so that rules and evaluators need not check.
 """
 from __future__ import annotations
 

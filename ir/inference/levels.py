@@ -1,4 +1,4 @@
-"""What each level demands of an equation: from operand types and params, what its results must be.
+"""What each level requires of an equation: the types of its results, given operands and params.
 
 TRACED compares with Explicit typing (ir/inference/infer.py), RESOLVED with shapes alone, RESHARDED
 with the op's factor rule, LOCAL with typing on blocks. The walk over programs is in ir/verify.py.

@@ -1,9 +1,9 @@
 """How ops type pending sums (`{U:X}`, unreduced) and their duals (`{R:X}`, reduced).
 
 Functions for the `pending` field of an op: (op, types, params, unreduced, reduced) -> the unreduced
-and reduced axes of the result. A sum may wait only where the op is linear in it, and JAX accepts
-fewer ops than that; each function raises what JAX raises. The two built-in rules, "none" and
-"keep", are in ir/inference/infer.py.
+and reduced axes of the result. A sum may stay pending only where the op is linear in it, and JAX
+accepts fewer ops than that; each function raises what JAX raises. The two built-in rules, "none"
+and "keep", are in ir/inference/infer.py.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unreduced and reduced axes of results: which ops take a pending sum, and what becomes of it."""
+"""Unreduced and reduced axes of results: which ops accept a pending sum, and what becomes of it."""
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -39,10 +39,10 @@ def lead_indices(x: np.ndarray, lead: int, sizes: tuple[int, ...], ndim: int) ->
 
 def without_common(x: np.ndarray, lead: int) -> tuple[np.ndarray, list[int]]:
     """`x` without the device dimensions of size 1, and those that are left."""
-    kept = [d for d in range(lead) if x.shape[d] != 1]
-    if len(kept) == lead:
-        return x, kept
-    return x.squeeze(tuple(d for d in range(lead) if x.shape[d] == 1)), kept
+    differing = [d for d in range(lead) if x.shape[d] != 1]
+    if len(differing) == lead:
+        return x, differing
+    return x.squeeze(tuple(d for d in range(lead) if x.shape[d] == 1)), differing
 
 
 def is_common(x: np.ndarray, lead: int) -> bool:

@@ -1,6 +1,6 @@
-"""Reading and writing slices whose starts are run-time values; indexing is planned from shapes.
+"""Reads and writes slices whose starts are run-time values; indexing is planned from shapes.
 
-In a loop, a slice is often all that an iteration touches, and finding it must not cost more than
+In a loop, a slice is often all that an iteration touches, so locating it must not cost more than
 that. If starts differ between devices, all slices are read by indexing the array once, as rows.
 """
 from __future__ import annotations

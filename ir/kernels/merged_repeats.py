@@ -1,4 +1,4 @@
-"""Merging dimensions of an array whose last dimension is a broadcast: `jnp.repeat` of elements.
+"""Reshapes an array whose last dimension is a broadcast: `jnp.repeat` of elements.
 
 numpy's own reshape copies such an array element by element, in short loops.
 """

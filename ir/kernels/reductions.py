@@ -1,9 +1,9 @@
 """Reductions of rows: sums as products with ones, and positions of the largest and smallest.
 
 BLAS adds up a row in a third of numpy's time. `numpy.vecdot` calls BLAS for each row, so that a
-row's sum does not depend on which rows are beside it. Long rows are cut into pieces whose sums
-numpy adds up pairwise: no sum adds more than `LONGEST` numbers one after the other, and errors stay
-what they are with numpy's.
+row's sum does not depend on the rows next to it. Long rows are cut into parts whose sums numpy adds
+up pairwise: no sum adds more than `LONGEST` numbers in sequence, and rounding errors stay what they
+are with numpy's sum.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..support.caches import cached
 
 SHORTEST = 32                   # elements of a row from which it pays
 LONGEST = 4096                  # and in one piece
-_PIECES = (4096, 2048, 1024, 512, 256)
+_PART_SIZES = (4096, 2048, 1024, 512, 256)
 
 
 @cached(8)
@@ -42,7 +42,7 @@ def row_adder(row: tuple[int, ...], dtype: np.dtype) -> Callable[..., Any] | Non
     count = math.prod(row)
     if dtype.char not in "fd" or count < SHORTEST:
         return None
-    piece = count if count <= LONGEST else next((n for n in _PIECES if not count % n), None)
+    piece = count if count <= LONGEST else next((n for n in _PART_SIZES if not count % n), None)
     if piece is None:
         return None
     rank, pieces, size = len(row), count // piece, dtype.itemsize

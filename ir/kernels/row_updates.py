@@ -1,4 +1,4 @@
-"""Scatter of rows: rows of updates overwrite, or are combined with, the rows of an array."""
+"""Scatter of rows: rows of updates overwrite the rows of an array, or are combined with them."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def accumulate_rows(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.nda
 
 
 def combine_few(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None], out: np.ndarray,
-                 sizes: tuple[int, ...], positions: np.ndarray, values: np.ndarray) -> None:
+                sizes: tuple[int, ...], positions: np.ndarray, values: np.ndarray) -> None:
     """Change few of the rows of an array whose rows do not lie one behind the other: their copies,
     which are put back. sizes: of the dimensions that `positions` count rows in."""
     touched, at = np.unique(positions, return_inverse=True)

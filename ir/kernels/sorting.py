@@ -2,10 +2,10 @@
 
 The total order of floats is that of their bits: -NaN < -inf < ... < -0.0 < 0.0 < ... < inf < NaN.
 
-`stable_order` is `numpy.argsort(kind="stable")`, several times as fast for keys of at most 32 bits:
-numpy sorts numbers of 64 bits with vector instructions where it need not keep equal ones in order,
-and a number that has the key above and the position below has no equals. Keys of at most 16 bits
-are counted (a radix sort), once they are integers.
+`stable_order` equals `numpy.argsort(kind="stable")`, and is several times as fast for keys of at
+most 32 bits. numpy sorts 64-bit numbers with vector instructions when the sort need not be stable,
+and a number with the key in its upper half and the position in its lower half has no equals. Keys
+of at most 16 bits are counted (a radix sort) after conversion to integers.
 """
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def _ascending(x: np.ndarray) -> np.ndarray:
     if x.dtype.kind in "iu":
         return x
     key = ordered_bits(x.view(f"i{x.dtype.itemsize}"))
-    for alike, value in ((x == 0, 0), (np.isnan(x), np.iinfo(key.dtype).max)):
-        if alike.any():
-            key[alike] = value
+    for same, value in ((x == 0, 0), (np.isnan(x), np.iinfo(key.dtype).max)):
+        if same.any():
+            key[same] = value
     return key
 
 

@@ -36,9 +36,9 @@ def pad_array(lead: int, x: np.ndarray, value: np.ndarray, *,
         target.append(slice(start, start + (last - first - 1) * step + 1, step) if last > first
                       else slice(0, 0, 1))
         shape.append(size)
-    kept = x[(slice(None),) * lead + tuple(source)]
-    if kept.shape[lead:] == tuple(shape):
-        return kept if lead == 0 else with_lead(kept, lead, lead_sizes(lead, (x, value)))
+    cropped = x[(slice(None),) * lead + tuple(source)]
+    if cropped.shape[lead:] == tuple(shape):
+        return cropped if lead == 0 else with_lead(cropped, lead, lead_sizes(lead, (x, value)))
     sizes = lead_sizes(lead, (x, value))
     out = empty(sizes + tuple(shape), x.dtype)
     fill = value.reshape(value.shape[:lead] + (1,) * len(shape))
@@ -50,7 +50,7 @@ def pad_array(lead: int, x: np.ndarray, value: np.ndarray, *,
         for beside in (slice(0, part.start), slice(part.stop, None)):
             out[(*where[:d], beside, *where[d + 1:])] = fill
         where[d] = part                         # what is beside it is filled
-    out[(slice(None),) * lead + tuple(target)] = kept
+    out[(slice(None),) * lead + tuple(target)] = cropped
     return out
 
 

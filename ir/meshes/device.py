@@ -1,7 +1,7 @@
-"""Devices, of which meshes are grids, and the processes that own them.
+"""Devices, the elements of meshes, and the processes that own them.
 
-A device is a name with a number: the runtime makes devices and knows what they can do. They are
-interned, so a device is the same object everywhere, after pickling too. Which process owns a device
+A device is a name with a number; the runtime makes devices and knows what they can do. Devices are
+interned, so one is the same object everywhere, even after pickling. Which process owns a device
 depends on the calling thread's process (ir/meshes/process.py), unless the device states it itself.
 """
 

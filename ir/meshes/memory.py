@@ -1,8 +1,8 @@
 """Memory spaces: whether a value's type says device or host memory.
 
 A sharding names a kind of memory that devices have (`device`, `pinned_host`, `unpinned_host`); a
-type knows only which of two spaces that is. In simulation both are the same memory: what a space
-changes is types, what may be mixed, and where results are said to be.
+type only knows which of two spaces that is. In simulation both are the same memory: a space affects
+types, what may be combined, and where results are reported to be.
 """
 
 from __future__ import annotations

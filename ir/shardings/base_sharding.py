@@ -165,14 +165,14 @@ def indivisible(sharding: Sharding, dim: int, shape: Shape, factors: Sequence[in
     size, factor = shape[dim], factors[dim]
     advice = (f"pad dimension {dim} to {-(-size // factor) * factor} elements, or leave it whole "
               "in the spec")
-    raised = error(
+    problem = error(
         IndivisibleError,
         f"Sharding {sharding} implies that array axis {dim} is partitioned {factor} times, but "
         f"the dimension size is {size} (full shape: {shape}, per-dimension tiling factors: "
         f"{list(factors)} should evenly divide the shape)", code="indivisible",
         label=f"{size} elements cannot be cut into {factor} equal blocks", notes=tuple(notes),
         help=advice)
-    assert isinstance(raised, IndivisibleError)
-    raised.dimension, raised.size, raised.parts, raised.advice = dim, size, factor, advice
-    raised.factors = tuple(factors)
-    raise raised
+    assert isinstance(problem, IndivisibleError)
+    problem.dimension, problem.size, problem.parts, problem.advice = dim, size, factor, advice
+    problem.factors = tuple(factors)
+    raise problem

@@ -257,13 +257,13 @@ def is_unnamed(mesh: Mesh) -> bool:
     return names[:1] == ("_axis_0",) and names == tuple([f"_axis_{i}" for i in range(len(names))])
 
 
-def device_alone(device: Device) -> Mesh:
+def single_device_mesh(device: Device) -> Mesh:
     """What stands among the meshes that a program names where it names a device."""
     return Mesh(np.array([device], dtype=object), ("_device",))
 
 
-def is_device_alone(mesh: Mesh) -> bool:
-    """Whether the mesh was made by `device_alone`."""
+def is_single_device(mesh: Mesh) -> bool:
+    """Whether the mesh was made by `single_device_mesh`."""
     return mesh.axis_names == ("_device",)
 
 

@@ -332,16 +332,16 @@ def _tiled(tiles: TileAssignment, groups: tuple[OpShardingType, ...]) -> HloShar
     order = sorted(range(len(groups)), key=lambda i: _GROUPS.index(groups[i]))
     if order != list(range(len(order))):
         tiles = tiles.transposed([*range(cut), *(cut + i for i in order)])
-    kept = tuple([g for g in _GROUPS if sizes.get(g, 1) > 1])
+    nontrivial = tuple([g for g in _GROUPS if sizes.get(g, 1) > 1])
     dims = tiles.dims[:cut]
-    if len(kept) == 1 and math.prod(dims) == 1:
-        return HloSharding(kept[0])
-    if groups and not kept and math.prod(dims) == 1:
+    if len(nontrivial) == 1 and math.prod(dims) == 1:
+        return HloSharding(nontrivial[0])
+    if groups and not nontrivial and math.prod(dims) == 1:
         return HloSharding(_REPLICATED)
-    tiles = tiles.reshaped((*dims, *(sizes[g] for g in kept)))
-    if kept and kept[-1] is _REPLICATED and not tiles.is_iota:
+    tiles = tiles.reshaped((*dims, *(sizes[g] for g in nontrivial)))
+    if nontrivial and nontrivial[-1] is _REPLICATED and not tiles.is_iota:
         tiles = TileAssignment.listed(tiles.dims, np.sort(tiles.devices, axis=-1).flat)
-    return HloSharding(_TILED, tiles, kept)
+    return HloSharding(_TILED, tiles, nontrivial)
 
 
 def is_hlo_sharding_replicated(sharding: HloSharding) -> bool:

@@ -37,15 +37,15 @@ def normalized_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
         entries = entries + ((),) * (ndim - len(entries))
     unreduced, reduced = spec.unreduced, spec.reduced
     if mesh.are_all_axes_explicit:
-        kept = entries
+        remaining = entries
     else:
         explicit = frozenset(mesh.explicit_axes)
-        kept = tuple(tuple(a for a in dim if parse_axis(a)[0] in explicit)
+        remaining = tuple(tuple(a for a in dim if parse_axis(a)[0] in explicit)
                      if isinstance(dim, tuple) else () for dim in entries)
         unreduced, reduced = unreduced & explicit, reduced & explicit
-    if kept == spec.entries and mesh is sharding.mesh and sharding.memory_kind is None:
+    if remaining == spec.entries and mesh is sharding.mesh and sharding.memory_kind is None:
         return sharding
-    return named_sharding_abstract(mesh, spec_from_entries(kept, unreduced, reduced))
+    return named_sharding_abstract(mesh, spec_from_entries(remaining, unreduced, reduced))
 
 
 def insert_dim(sharding: NamedSharding, ndim: int, dim: int, entry: Any) -> NamedSharding:

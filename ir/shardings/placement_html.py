@@ -36,19 +36,19 @@ def spec_html(entries: Sequence[Sequence[Any]], unreduced: Any = (), reduced: An
     """
     rows = []
     for d, axes in enumerate(entries):
-        pieces = 1
+        parts = 1
         if not isinstance(axes, tuple):
             row = [str(d), "unconstrained"]
         else:
             row = [str(d), ", ".join(map(str, axes)) or "whole"]
             for a in axes:
-                pieces *= (sizes or {}).get(a, 1)
+                parts *= (sizes or {}).get(a, 1)
         if sizes is not None:
-            row.append(f"{pieces:,}")
+            row.append(f"{parts:,}")
         if shape:
-            row += [f"{shape[d]:,}", f"{-(-shape[d] // pieces):,}"]
+            row += [f"{shape[d]:,}", f"{-(-shape[d] // parts):,}"]
         rows.append(row)
-    heads = ["dimension", "mesh axes", *(["pieces"] if sizes is not None else []),
+    heads = ["dimension", "mesh axes", *(["parts"] if sizes is not None else []),
              *(["size", "of a piece"] if shape else [])]
     notes = [f"{word} over {', '.join(sorted(map(str, axes)))}"
              for word, axes in (("unreduced", unreduced), ("reduced", reduced)) if axes]

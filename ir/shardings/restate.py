@@ -34,14 +34,14 @@ def spec_for_tiling(
     """
     if not tiling:
         return PartitionSpec() if not mesh.manual_axes else None
-    pieces = _axis_parts(mesh, tiling)
-    if pieces is None:
+    parts = _axis_parts(mesh, tiling)
+    if parts is None:
         return PartitionSpec() if loose and not _manual_or_pending(tiling) else None
     entries: dict[int, dict[int, list[AxisName]]] = {}
     unreduced: set[AxisName] = set()
     dropped: set[int] = set()
     types = mesh.name_to_type
-    for name, kind, place, whole in pieces:
+    for name, kind, place, whole in parts:
         if not whole and kind[0] == "tile" and loose:
             dropped.add(kind[1])
             continue
@@ -56,10 +56,10 @@ def spec_for_tiling(
             if types[name] is not AxisType.Explicit:
                 return None
             unreduced.add(name)
-    kept = {dim: entry for dim, entry in entries.items() if dim not in dropped}
+    remaining = {dim: entry for dim, entry in entries.items() if dim not in dropped}
     partitions = []
-    for dim in range(max(kept, default=-1) + 1):
-        axes = [a for _, named in sorted(kept.get(dim, {}).items()) for a in named]
+    for dim in range(max(remaining, default=-1) + 1):
+        axes = [a for _, named in sorted(remaining.get(dim, {}).items()) for a in named]
         partitions.append(tuple(axes) if axes else None)
     return PartitionSpec(*partitions, unreduced=unreduced)
 

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _SHAPES = tables("ir.shardings.sharding.NamedSharding.shard_shape", "shapes of blocks",
-                1024)
+                 1024)
 
 
 _NAMED: InternTable[Any] = InternTable()

@@ -176,7 +176,7 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
             if a not in used[:i] and any(axes_overlap(a, b) for b in used[:i] + used[i + 1:])
         ]
         if repeated:
-            raised = error(
+            problem = error(
                 DuplicateSpecError,
                 "A single NamedSharding spec specification can map every mesh axis to at most one "
                 f"positional dimension, but {spec} has duplicate entries for "
@@ -184,8 +184,8 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
                 notes=("a device has one coordinate along an axis, so the axis can split one "
                        "dimension",),
                 help="split one of the dimensions over another axis, or leave it whole (None)")
-            raised.mesh, raised.pspec = mesh, spec  # type: ignore[attr-defined]
-            raise raised
+            problem.mesh, problem.pspec = mesh, spec  # type: ignore[attr-defined]
+            raise problem
     for name in used:
         if name not in mesh.shape:
             _check_axis(name, mesh, spec)

@@ -47,7 +47,7 @@ class _Group(list):
 _SPACE, _NOTHING = _Break(" "), _Break("")
 
 
-def _joined(separator: Any, docs: Sequence[Any]) -> list[Any]:
+def _separated(separator: Any, docs: Sequence[Any]) -> list[Any]:
     out: list[Any] = []
     for i, doc in enumerate(docs):
         out += [separator, doc] if i else [doc]
@@ -130,28 +130,28 @@ class _Printer:
         eqns = [self.equation(eqn) for eqn in program.eqns]
         results = ", ".join([self.atom(v) for v in program.outvars])
         comma = "," if len(program.outvars) == 1 else ""
-        return _Group([_Nest([head, _Nest([_SPACE, *_joined(_Break("; "), eqns)]), _SPACE,
+        return _Group([_Nest([head, _Nest([_SPACE, *_separated(_Break("; "), eqns)]), _SPACE,
                               f"in ({results}{comma})"]), " }"])
 
     def equation(self, eqn: Equation) -> Any:
         inner = eqn.params.get("jaxpr")
         if eqn.op is jit_p and isinstance(inner, Program) and id(inner) not in self.in_front:
             bound = [self.bound(v) for v in eqn.outvars]
-            self._call_alike(eqn, inner)
+            self._call_like(eqn, inner)
         else:
             bound = [self.bound(v) for v in eqn.outvars]
         params = [_Group([f"{name}=", self.value(value)]) for name, value in _shown(eqn)]
         doc: list[Any] = [" ".join(bound), " = " if bound else "", eqn.op.name]
         if params:
-            doc.append(_Group([_Nest(["[", _NOTHING, *_joined(_SPACE, params)]), _NOTHING, "]"]))
+            doc.append(_Group([_Nest(["[", _NOTHING, *_separated(_SPACE, params)]), _NOTHING, "]"]))
         if eqn.invars:
             operands = [self.atom(a) for a in eqn.invars]
-            doc += [" ", _Nest([_Group(_joined(_SPACE, operands))])]
+            doc += [" ", _Nest([_Group(_separated(_SPACE, operands))])]
         if self.source_info and str(eqn.location):
             doc.append(f" # {eqn.location}")
         return doc
 
-    def _call_alike(self, eqn: Equation, inner: Program) -> None:
+    def _call_like(self, eqn: Equation, inner: Program) -> None:
         """Parameters and results of a function that is printed once, called as outside of it."""
         given: set[str] = set()
         for v, a in zip(inner.invars, eqn.invars, strict=True):
@@ -184,8 +184,8 @@ class _Printer:
         if isinstance(value, Program):
             return self.in_front.get(id(value)) or self.program(value)
         if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
-            return _Group([_Nest(["(", _NOTHING, *_joined(_SPACE, [self.value(v) for v in value])]),
-                           _NOTHING, ")"])
+            items = _separated(_SPACE, [self.value(v) for v in value])
+            return _Group([_Nest(["(", _NOTHING, *items]), _NOTHING, ")"])
         return str(value)
 
 

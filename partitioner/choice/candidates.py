@@ -1,10 +1,10 @@
-"""Candidates: factor shardings that are worth trying for a rule, given the layouts in play.
+"""Candidates: the factor shardings worth trying for a rule, given the layouts of its tensors.
 
-The layouts of an equation's operands and results assign mesh axes to the factors of its rule. A
-candidate gives each of these axes to one of the factors that some tensor gives it to, or to none.
-Which candidates there are depends on few facts about the layouts, so they are looked up by these
-alone, kept as bit sets of (axis, factor) pairs, and shared by all rules with the same dimension
-maps, whatever their sizes and number of operands.
+The layouts of operands and results assign mesh axes to the factors of a rule. A candidate gives
+each of these axes to one of the factors that some tensor gives it to, or to none. The set of
+candidates depends on few facts about the layouts, so it is memoised on these, as bit sets of (axis,
+factor) pairs, and shared by all rules with the same dimension maps, whatever their sizes and number
+of operands.
 """
 from __future__ import annotations
 

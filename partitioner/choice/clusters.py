@@ -171,9 +171,8 @@ def _expected_costs(values: Sequence[ExpectedCost], rows: Iterable[Row]) -> list
 
 
 def _settled(layouts: LayoutTable, places: Sequence[tuple[int, int]],
-             values: Sequence[ExpectedCost], found: dict[Row,
-                                                         tuple[int, tuple[int, ...],
-                                                               Strategy | None]],
+             values: Sequence[ExpectedCost],
+             found: dict[Row, tuple[int, tuple[int, ...], Strategy | None]],
              budget: SearchBudget) -> Step:
     """The rows to go on with, and the values on which all of them agree."""
     ranked = _promising(layouts.gaps, values, found, budget)

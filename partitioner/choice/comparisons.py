@@ -1,9 +1,9 @@
-"""Comparisons: was an exchange asked for, needed or chosen, and what was the alternative?
+"""Comparisons: was an exchange requested, needed or chosen, and what was the alternative?
 
-*Asked* for: the equation has a strategy without any exchange, and only the sharding that
-the user wrote for its result needs one. *Needed*: no strategy does without it.
-*Chosen*: some strategy does without it but costs more; the cheapest is named
-in the reason with its cost, in the unit by which plans are judged (cost/prices.py).
+*Requested*: the equation has a strategy without an exchange, and only the sharding that the user
+wrote for its result needs one. *Needed*: no strategy avoids it. *Chosen*: some strategy avoids it
+but costs more; the reason names the cheapest of these with its cost, in the unit by which plans are
+judged (cost/prices.py).
 """
 from __future__ import annotations
 

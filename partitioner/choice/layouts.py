@@ -36,7 +36,7 @@ _LOCK = threading.RLock()        # while a number is given
 # What is found out about programs is kept for the next one on the same mesh, but not for ever:
 # while there are not more answers than this, and of no longer program.
 _TABLES = Cache("partitioner.choice.layouts.LayoutTable.memo",
-              "answers about the equations of programs on one mesh", 8192)
+                "answers about the equations of programs on one mesh", 8192)
 
 
 def layouts_for(program: Program, prices: Prices) -> LayoutTable:

@@ -1,10 +1,10 @@
-"""The local rule: each equation in the layout of its result, as XLA's partitioner has it.
+"""The local rule: each equation in the layout of its result, as XLA's partitioner does it.
 
-Propagation (Shardy's, as here) decides the layout of every value; XLA then takes one equation after
-the other. Most run in the layout of their result, and operands are brought to it. What is summed
-runs as its operands are laid out; the sum is finished at once. Products weigh their three arrays
-against each other, axis by axis: an axis goes where two of them have it, else where the result has
-it. Nothing is planned ahead, and no cost is looked at.
+Propagation (Shardy's, as here) decides the layout of every value; XLA then takes the equations one
+by one. Most run in the layout of their result, with operands resharded to it. Reductions run in the
+layout of their operands, and the sum is finished at once. Contractions weigh their three arrays
+against each other, axis by axis: an axis goes where two of them have it, or else where the result
+has it. There is no look-ahead and no cost.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reasons: the sentence that says why an operand or a result is moved.
 
-An equation *needs* what its factor rule allows no other layout for, and *takes* what the search
-preferred or the user requested. comparisons.py finds out which of these it is.
+An equation *needs* a layout if its factor rule allows no other, and *takes* one if the search
+preferred it or the user requested it. comparisons.py finds out which.
 """
 from __future__ import annotations
 

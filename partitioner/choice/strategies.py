@@ -1,8 +1,8 @@
 """Strategies: the legal candidates of a rule for values of given kinds, with their costs.
 
-Legal is to split factors that pass through, factors whose emitter exchanges little (halos, scans),
-and reductions that a collective can finish; all others are gathered. A split reduction leaves a
-partial sum.
+Pass-through factors may be split, as may factors whose emitter exchanges little (halos, scans) and
+reductions that a collective can finish; all others are gathered. Splitting a sum leaves a partial
+sum.
 """
 from __future__ import annotations
 

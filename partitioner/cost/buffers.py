@@ -1,4 +1,4 @@
-"""Which values of a per-device program are buffers in memory; the others are aliases or fused.
+"""Which values of a per-device program are buffers in memory, and which are aliases or fused.
 
 A compiler fuses elementwise operations: a value that only one of them, or a reduction, reads is
 computed where it is needed. Reshapes, casts of varying sets and the like alias a buffer. Both are

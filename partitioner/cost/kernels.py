@@ -1,10 +1,10 @@
-"""What goes through memory when equations run as kernels, as a compiler forms them.
+"""Memory traffic of equations grouped into kernels, as a compiler would fuse them.
 
-Elementwise equations and reductions that wait for the same things run in one kernel: what one of
-them makes the others need not read again, and what several read is read once. A value is written
-where something outside of its kernel reads it. Switched devices (GPUs) keep rows at hand: a row
-that is read once more with what it was reduced to (softmax, normalisations) stays where it is, as
-in XLA's kernels for these. Measured on an H100; docs/cost-model.md has the figures.
+Elementwise equations and reductions with the same dependencies run in one kernel: intermediate
+values are not read back, and an operand of several is read once. A value is written if something
+outside its kernel reads it. GPUs also keep rows in fast memory: a row that is read once more
+together with its own reduction (softmax, normalisations) is not read again, as in XLA's kernels.
+Measured on an H100; docs/cost-model.md has the figures.
 """
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """Floating-point operations of an equation on the blocks of one device, counted as XLA counts them.
 
-By the factors of the equation: a product of arrays is two for each index of all its factors, but
-for those of a convolution that meet padding or the zeros between rows; everything else is one for
-each element that is met. Ops that combine in several steps count those: a scatter one for each
-update, windows one for each further element, running sums the blocks in which they are summed,
-argmax the comparisons of values and of positions, sorts the usual n log n; the few ops of linear
-algebra are cubic.
+The count follows from the factors of the equation: a contraction does two operations for each index
+of all its factors (except, in a convolution, where it meets padding or the zeros between rows); any
+other op does one per element. Ops that combine in several steps count those: a scatter one per
+update, a window one per further element, a running sum its blocks, argmax the comparisons of values
+and of positions, a sort the usual n log n. The few ops of linear algebra are cubic.
 """
 from __future__ import annotations
 

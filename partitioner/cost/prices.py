@@ -1,11 +1,12 @@
-"""Prices: what the partitioner chooses by, exchanges and computation in one unit.
+"""Prices: exchanges and computation in one unit, by which the partitioner chooses.
 
 A plan is judged by one objective. For "time" the unit is an attosecond on the chosen hardware: an
-exchange costs its latency and its bytes over the links that it uses (links.py), an equation the
-longer of its operations and its bytes through memory. For "bytes" it is a part of a byte received:
-an exchange counts little by itself, and computation as FLOPS_PER_BYTE and TRAFFIC say, so that none
-is repeated for a few bytes. For "memory" it is a part of a byte of a block, exchanges hardly count.
-Prices are integers: their sums are exact, and equal programs cost the same.
+exchange costs its latency plus its bytes over the links that it uses (links.py), an equation the
+longer of its arithmetic and its memory traffic. For "bytes" the unit is a fraction of a byte
+received: starting an exchange costs little, and computation costs what FLOPS_PER_BYTE and TRAFFIC
+say, so that none is repeated to save a few bytes. For "memory" it is a fraction of a byte of a
+block, and exchanges hardly count. Prices are integers, so sums are exact and equal programs cost
+the same.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The builder of a per-device program: equations on blocks, and what each value is there.
+"""Builds a per-device program: equations on blocks, and what each global value has become.
 
-An equation whose tensors agree runs on blocks as it is, with its params resized; where a shard
-needs more (an iota must count from where its block starts) the op's own emitter is asked, and a
+An equation whose tensors agree runs on blocks as it is, with its params resized. Where a shard
+needs more (an iota must count from where its block starts) the op's own emitter is called. A
 reduction over a split factor that is not a sum is finished at once (recipes.py).
 """
 from __future__ import annotations

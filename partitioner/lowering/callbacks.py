@@ -1,8 +1,8 @@
 """Lowering calls of host functions: which devices call, and which axes results vary over.
 
-Outside of manual regions a function is called once, with whole values, or for every device with its
+Outside manual regions a function is called once, with whole values, or once per device with its
 block if the user asks for that (`partitioned`). Nothing is known about what a function returns, so
-in a manual region its results vary over all of the region's axes.
+inside a manual region its results vary over all of the region's axes.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The pass from RESHARDED to LOCAL: the program that every device runs on its blocks.
 
-Shapes become local, all axes Manual. Equations run on blocks (builder.py), reshards become
-collectives, and the body of a shard_map is put in place. What a value varies over is found by data
-flow from the parameters' blocks, own-block slices and collectives, not taken from types.
+Shapes become local and all axes Manual. Equations run on blocks (builder.py), reshards become
+collectives, and shard_map bodies are inlined. Varying axes are found by data flow, from the
+parameters' blocks, own-block slices and collectives; they are not taken from types.
 """
 from __future__ import annotations
 

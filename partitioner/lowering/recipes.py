@@ -82,7 +82,7 @@ def recipe_of(instance: OpInstance, types: tuple[ArrayType, ...], declared: tupl
     local = None
     if axes_of and not emitter and op.resize is not None:
         local = instance_of(op, op.resize(params, tuple([t.local_shape() for t in types]),
-                                     tuple([t.local_shape() for t in declared])))
+                                          tuple([t.local_shape() for t in declared])))
     split = [(f, axes_of[f], info.factors[f]) for f in sorted(axes_of)
              if info.factors[f].kind != PASS]
     if not split:

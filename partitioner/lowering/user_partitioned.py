@@ -36,7 +36,7 @@ def localize_user_function(out: Lowering, eqn: Equation) -> None:
     out.manual, out.location = was, eqn.location
     around = eqn.outvars[0].aval.mesh.manual_axes if eqn.outvars else ()
     for i, (var, body_result, made) in enumerate(zip(eqn.outvars, body.outvars, blocks.results,
-                                               strict=True)):
+                                                     strict=True)):
         atom, aval = out.atom(body_result), var.aval
         want = tuple([n // math.prod(map(out.mesh.axis_size, axes))
                       for n, axes in zip(aval.shape, made, strict=True)])

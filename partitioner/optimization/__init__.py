@@ -1,1 +1,1 @@
-"""Rewrites of the per-device program that save communication; `optimize.py` has their order."""
+"""Passes over the per-device program that save communication; `optimize.py` has their order."""

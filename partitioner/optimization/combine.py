@@ -1,11 +1,11 @@
 """Combines small, independent exchanges of one kind.
 
-The bytes stay the same; what is saved is the time an exchange takes to start. The parts are
-concatenated into one vector, which is exchanged, and sliced out again, so that each is still
-visible in the program; the exchange names the lines and reasons of all. Large parts are not
-combined: copying them takes longer than starting an exchange. What only moves elements moves their
-bits: parts of other dtypes of the same width travel as integers of that width. (A pass and not a
-rewrite: independence is a property of the whole program.)
+The number of bytes stays the same; the saving is the start-up time of an exchange. The parts are
+concatenated, exchanged as one vector and sliced apart again, so that each remains visible in the
+program; the exchange lists the lines and reasons of all. Large parts are not combined, because
+copying them takes longer than starting an exchange. An exchange that only moves elements moves
+bits, so parts with different dtypes of one width travel as integers of that width. (This is a pass
+rather than a rewrite because independence is a property of the whole program.)
 """
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def combine(program: Program, prices: Prices, every: bool = False, parted: bool 
     """
     if _COMBINED.isdisjoint(program.ops):
         return program
-    joint = _joined(program, prices, every)
+    joint = _priced_groups(program, prices, every)
     if parted:
         program, joint = with_parted_sums(program, prices, joint,
-                                          lambda p: _joined(p, prices, every))
+                                          lambda p: _priced_groups(p, prices, every))
     _, groups = joint
     return _Combining(program, groups).run() if groups else program
 
 
-def _joined(program: Program, prices: Prices, every: bool
-            ) -> tuple[dict[Equation, tuple], dict[Equation, _Group]]:
+def _priced_groups(program: Program, prices: Prices, every: bool
+                   ) -> tuple[dict[Equation, tuple], dict[Equation, _Group]]:
     """The exchanges that could be joined, with what they must have in common for that, and the
     group of each that has company."""
     keys = {eqn: key for eqn in program.eqns
@@ -154,8 +154,8 @@ def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
             for a in eqn.invars:
                 if height.get(a, 0) < level:
                     height[a] = level
-    joined = _with_earlier_ones(made.values())
-    found = {eqn: joined.get(group, group) for eqn, group in found.items()}
+    merged_into = _with_earlier_ones(made.values())
+    found = {eqn: merged_into.get(group, group) for eqn, group in found.items()}
     return {eqn: group for eqn, group in found.items() if group.size > 1}
 
 
@@ -170,7 +170,7 @@ def _waiting(program: Program, keys: Mapping[Equation, tuple]) -> set[Atom]:
 
 def _with_earlier_ones(made: Iterable[list[_Group]]) -> dict[_Group, _Group]:
     """What groups become that wait for no exchange: parts of the next ones before them."""
-    joined: dict[_Group, _Group] = {}
+    merged_into: dict[_Group, _Group] = {}
     for groups in made:
         for i, group in enumerate(groups):
             if group.waits:
@@ -181,11 +181,11 @@ def _with_earlier_ones(made: Iterable[list[_Group]]) -> dict[_Group, _Group]:
                 if other.level > group.level:
                     other.size += group.size
                     other.first = group.first
-                    joined[group] = other
+                    merged_into[group] = other
                     break
-    for group in reversed(joined):                  # those of the last ones are known
-        joined[group] = joined.get(joined[group], joined[group])
-    return joined
+    for group in reversed(merged_into):                  # those of the last ones are known
+        merged_into[group] = merged_into.get(merged_into[group], merged_into[group])
+    return merged_into
 
 
 def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:

@@ -1,7 +1,8 @@
-"""What leaves loops: exchanges that each iteration repeats, and work that needs no more memory.
+"""Hoists loop-invariant work out of loops: exchanges, and arithmetic that needs no more memory.
 
-Exchanges of invariant values are done once, before the loop, and so is arithmetic on them whose
-results take no more memory than its operands (the loop holds them from then on), as XLA does it.
+An exchange of an invariant value runs once, before the loop. So does arithmetic on invariants, as
+in XLA, provided its results take no more memory than its operands: the loop holds the results from
+then on.
 """
 from __future__ import annotations
 

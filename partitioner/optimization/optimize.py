@@ -1,6 +1,7 @@
-"""Rewrites of the per-device program that save communication: equal equations, own blocks.
+"""Optimization of the per-device program: common subexpressions, and rewrites of own blocks.
 
-Equal equations are found by what they compute, in one walk; the others are shapes of two equations.
+Common subexpressions are found in one walk, by what they compute; the rest are declared rewrites of
+two equations.
 """
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ CUT_FIRST = Rewrites(
         turned = transpose x {permutation}
         out = all_slice turned {axes, dimension}
         """, _turned_block, single_use=("turned",),
-    why="a block is transposed instead of the whole"))
+            why="a block is transposed instead of the whole"))
 
 
 def _scattered(m: Match) -> Atom:

@@ -1,8 +1,8 @@
-"""Splits a sum over several mesh axes into two steps where that saves an exchange.
+"""Splits an all-reduce over several mesh axes into two steps where that saves an exchange.
 
-A sum over x and y takes an exchange of its own, even if there is one over x that it could join once
-it is summed over y. So three forms are priced: the sum as it is, and in two steps in either order;
-small exchanges of one group count as one.
+An all-reduce over x and y is an exchange of its own, even if there is one over x that it could be
+combined with after a sum over y. So three forms are priced: one step, and two steps in either
+order. Small exchanges over one group count as one.
 """
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _TRIES = 4
 
 
 def with_parted_sums(program: Program, prices: Prices, joint: Joint,
-                     joined: Callable[[Program], Joint]) -> tuple[Program, Any]:
+                     regroup: Callable[[Program], Joint]) -> tuple[Program, Any]:
     """The LOCAL program (not those in it) with sums in as many steps as is cheapest, and its
-    exchanges. joint: those of the program as it is. joined: gives those of another.
+    exchanges. joint: those of the program as it is. regroup: gives those of another.
     """
     small = [eqn for eqn in joint[0] if eqn.op is psum_invariant_p]
     known = {eqn.params["axes"]: None for eqn in small}
@@ -37,7 +37,7 @@ def with_parted_sums(program: Program, prices: Prices, joint: Joint,
         rest = tuple([a for a in axes if a not in part])
         for steps in ((rest, part), (part, rest)):
             tried = _parted(program, axes, steps, {*small})
-            joint = joined(tried)
+            joint = regroup(tried)
             cost = _price(joint, prices)
             if cost < least:
                 best, least = (tried, joint), cost

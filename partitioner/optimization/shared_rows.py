@@ -1,9 +1,9 @@
-"""Fetches several slices of one value in one exchange.
+"""Fetches several slices of one value in a single exchange.
 
-Thirds of a fused projection are three slices of it. The busiest device differs from slice to slice:
-one has all it needs of the first third, another of the second. Fetched together, they cost what the
-busiest device lacks of all of them, instead of the sum of the busiest of each. (A pass and not a
-rewrite: it weighs all readers of a value.)
+The thirds of a fused projection are three slices of it. Which device lacks most differs from slice
+to slice. Fetched separately, the slices cost the sum of the three maxima; fetched together, the
+maximum of the sums. (This is a pass rather than a rewrite because it weighs all readers of a
+value.)
 """
 from __future__ import annotations
 

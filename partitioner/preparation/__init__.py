@@ -1,3 +1,3 @@
-"""Before propagation: calls are inlined, constraints are brought to one mesh, and equations are
+"""Preparation for propagation: calls are inlined, constraints restated on one mesh, and equations
 rewritten in forms that partition better.
 """

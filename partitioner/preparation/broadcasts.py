@@ -1,8 +1,8 @@
-"""Broadcasts of elementwise operands, as equations of their own.
+"""Broadcasts of elementwise operands as equations of their own, for the plan that XLA makes.
 
 `x[:, None] - x[None]` repeats both operands along a dimension of size one. JAX lowers it to two
-broadcasts and a difference of whole arrays; each of these has a layout and may be moved, which
-shows in the plan that XLA makes.
+broadcasts and a subtraction of whole arrays. Each of these has a layout and may be moved, which
+affects XLA's plan.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that `checkify` has not made values of the program."""
+"""Runtime checks that `checkify` did not turn into values: refused, or dropped if for debugging."""
 from __future__ import annotations
 
 from ...ir.diagnostics.diagnostic import fail

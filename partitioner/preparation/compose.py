@@ -1,9 +1,10 @@
-"""Before propagation: a slice of a pad or of a concatenate is simplified to one of its operands.
+"""Simplifies a slice of a pad or of a concatenation to an operation on the operands.
 
-`pad(x, 1)[2:]` has the rows of x, one further on, and as many as x has; by way of the padding it
-has two more, which no mesh may divide. So a slice of a padding is a padding (that cuts off too),
-and a slice of a concatenation is one of parts of its pieces; what is in between is not computed
-unless something else reads it. A padding between elements is one within blocks and one of edges.
+`pad(x, 1)[2:]` has as many rows as x, shifted by one. Computed step by step it passes through two
+more rows, a size that no mesh may divide. So a slice of a pad becomes one pad (whose amounts may be
+negative), and a slice of a concatenation becomes a concatenation of slices; the intermediate value
+is computed only if something else reads it. Interior padding is split into padding inside blocks
+and padding at edges.
 """
 from __future__ import annotations
 

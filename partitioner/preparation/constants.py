@@ -1,7 +1,7 @@
 """Constant splitting: each reader of a cheap constant gets its own copy, as in Shardy.
 
-A mask computed from positions costs nothing to make. One for each reader can be laid out as that
-reader needs; copies that turn out equal on blocks are merged in the end.
+A mask computed from positions costs nothing to make. With one copy per reader, each can be laid out
+as its reader needs. Copies that turn out equal on blocks are merged again at the end.
 """
 from __future__ import annotations
 

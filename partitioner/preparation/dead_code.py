@@ -1,4 +1,4 @@
-"""Dead code elimination, of equations and of what loops carry or stack for nobody.
+"""Dead code elimination: unread equations, and loop carries and stacks that nothing reads.
 
 It runs before propagation, so that dead equations do not influence layouts.
 """

@@ -1,8 +1,8 @@
-"""Bringing constraints that name other meshes of the same devices to the mesh of the computation.
+"""Restates constraints that name other meshes of the same devices on the mesh of the computation.
 
 Over Auto axes a mesh is only a way to say which device holds what, and a function may use several.
-Each constraint is restated with the axes of one of them (what needs a part of an axis is left
-open), and the types of the values follow.
+Each constraint is restated with the axes of one mesh, and the types of values follow. A dimension
+whose constraint would need part of an axis is left open.
 """
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Equations on padded operands: how each runs where rows have been appended to its dimensions.
+"""Equations on padded operands: how to run an op whose dimensions have rows appended.
 
-`equation_on` runs an op by its factor rule. A factor that passes through takes padding along; one
-that is summed, or otherwise reduced, gets padding that does not count (zeros of a sum); along any
-other the padding is cut off first, unless the op says better (`Op.padded`, see ir/padded.py).
+`equation_on` runs an op by its factor rule. Along a pass-through factor the padding is simply
+carried. Along a reduction factor it is first filled with the identity of the reduction (zeros for a
+sum). Along any other factor it is cut off first, unless the op knows better (`Op.padded`, see
+ir/padded.py).
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Before propagation: an FFT over several dimensions is split into one per dimension.
+"""Splits an FFT over several dimensions into one FFT per dimension.
 
-An FFT of rows and columns needs both whole. One dimension at a time, the other may be split
-meanwhile, and its axes move between the two instead of being gathered.
+An FFT over rows and columns needs both whole at the same time. Taken one dimension at a time, the
+other may stay split, and its axes move between the two steps instead of being gathered.
 """
 from __future__ import annotations
 

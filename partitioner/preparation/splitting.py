@@ -1,4 +1,4 @@
-"""Which sizes of mesh axes may shard a dimension, before propagation says which does."""
+"""Which mesh axes could shard a dimension, by size alone, before propagation decides."""
 from __future__ import annotations
 
 from ...ir.meshes.mesh import AbstractMesh

@@ -1,10 +1,10 @@
-"""Before propagation: concatenations and static updates become `place` equations.
+"""Rewrites concatenations and static updates as `place` equations, which can be split.
 
-`concatenate([zeros, x[:-1]])` moves each row of x by one. As a concatenation, whose operands are
-split at other rows than the result, it can only be computed whole; written as "the rows of x, one
-further on, over zeros", it is split as x is. A `split` becomes slices, each with a place of its
-own, an update of rows at a known place is one, too; and a transform over several dimensions one
-after another (separate.py).
+`concatenate([zeros, x[:-1]])` shifts every row of x by one. The operands of a concatenation are
+split at other rows than its result, so it can only be computed whole. Written as "the rows of x,
+shifted by one, over zeros", it is split as x is. Likewise a `split` becomes slices, each with a
+place of its own; an update of rows at a static position becomes a `place`; and a transform over
+several dimensions becomes one transform per dimension (separate.py).
 """
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Before propagation: dimensions that mesh axes do not divide are padded so that they do.
+"""Pads dimensions that mesh axes do not divide, so that they can be split.
 
-`x[1:] @ w` of 64 rows over 8 devices has 63. Left so, every device would have to hold and compute
-them all. So it is found out first which axes would split which dimensions if sizes did not matter
-(`propagation.solve` with `uneven=True`), and the program is written with these dimensions rounded
-up: 64 rows, of which the last is padding, in blocks of 8. Rows that an op would see are given a
-value that does not count (padded_equations.py); where nothing can be done about them, and where
-the program ends, they are cut off. All that follows, propagation included, knows only sizes that
-divide.
+`x[1:] @ w` with 64 rows over 8 devices has 63 rows; unsplit, every device would hold and compute
+all of them. So the pass first asks which axes would split which dimensions if sizes did not matter
+(`propagation.solve` with `uneven=True`), and then rounds these dimensions up: 64 rows in blocks of
+8, the last of which is padding. Where an op would see the padding, it is given a value without
+effect (padded_equations.py); where there is none, and at the end of the program, it is cut off.
+Everything that follows, propagation included, sees only sizes that divide.
 """
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Before propagation: a static window update becomes `select(mask, pad(update), x)`.
+"""Rewrites a static window update as `select(mask, pad(update), x)`.
 
-`u.at[1:-1, 1:-1].set(new)` is a scatter of one window. Where a dimension of the window is split,
-each of its rows would be a window of its own, and all devices would need all of them. Padded to the
-size of the whole, the update is split as the whole is, and each device chooses between its own
+`u.at[1:-1, 1:-1].set(new)` is a scatter of one window. If a dimension of the window is split, each
+of its rows would become a window of its own, and every device would need all of them. Padded to the
+size of the whole, the update is split as the whole is, and each device selects between its own
 elements of both:
 
     inside = (rows from 1 to n - 2) and (columns from 1 to m - 2)
     out = select_n inside u pad(new, 1)
 
-What is computed of slices for it is then padded to be split alike (uneven.py).
+The slices from which the update is computed are then padded too, so that they are split in the same
+way (uneven.py).
 """
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Axes and the sizes that they divide: a constraint whose axes do not is cut, with a warning."""
+"""Divisibility of dimensions by mesh axes: a constraint that does not divide is cut, with a
+warning.
+"""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""Fully sharded programs skip propagation: their types say every sharding already.
+"""Fully specified programs skip propagation: their types already give every sharding.
 
 Over Explicit axes, and without a mesh, tracing has decided the sharding of each value, including in
 loops, branches and shard_map bodies. The RESOLVED program is then the traced one, with the same

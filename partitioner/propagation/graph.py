@@ -354,7 +354,7 @@ class Graph:
         inside = manual | frozenset(eqn.params["manual_axes"])
         self.add_program(body, inside)
         for outer, body_atoms, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
-                                      strict=True):
+                                           strict=True):
             # the operand as the region takes it: led by the manual axes
             if outer.aval.shape:
                 prefix = boundary_entries(spec, outer.aval.ndim)
@@ -363,7 +363,7 @@ class Graph:
                 self.edge((self.of(outer), t), eqn)
                 self.cross(t, self.of(body_atoms), prefix, eqn)
         for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
-                                      strict=True):
+                                           strict=True):
             t = self.of(outer)
             if t >= 0:
                 prefix = boundary_entries(spec, outer.aval.ndim)

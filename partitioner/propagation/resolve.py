@@ -277,7 +277,7 @@ class _Resolver:
             operands.append(new)
         targets: list[ArrayType | None] = []
         for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
-                                      strict=True):
+                                           strict=True):
             if not outer.aval.shape or isinstance(body_atoms, Literal):
                 targets.append(None)
                 continue

@@ -1,10 +1,10 @@
-"""Parts of mesh axes: where a reshape cuts a dimension at a size that an axis does not fit.
+"""Sub-axes: splits a mesh axis where a reshape cuts a dimension at a size the axis does not fit.
 
-64 rows over an axis of 8 become 4 x 16: the first dimension takes the part `X:(1)4` of the axis,
-the second `X:(2)2`, and no data moves. Propagation works with axes as they are; where it leaves
-some of them over at the border of two factors, these axes are cut there, everywhere in the program,
-and it runs once more on the parts. So an axis is never met both whole and in parts. Arguments and
-results that nobody asked to be laid out so have whole axes, as in Shardy.
+64 rows over an axis of 8 become 4 x 16: the first dimension takes the sub-axis `X:(1)4`, the second
+`X:(2)2`, and no data moves. Propagation works with whole axes. Where it leaves some over at the
+border between two factors, these axes are split there, everywhere in the program, and propagation
+runs once more on the sub-axes; so an axis never occurs both whole and split. Arguments and results
+that nobody asked to lay out that way have whole axes, as in Shardy.
 """
 from __future__ import annotations
 

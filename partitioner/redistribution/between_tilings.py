@@ -1,7 +1,7 @@
-"""Moves between two layouts without partial sums, and the least that any way between them moves.
+"""Moves between two layouts without partial sums, and the lower bound on what they move.
 
-Axes that a dimension begins with in both layouts stay. The axes behind them are moved by the
-shortest sequence of named collectives (shortest.py) if there is one, else by one `retile` exchange.
+Axes that lead a dimension in both layouts stay. The others are moved by the shortest sequence of
+named collectives (shortest.py) if there is one, else by a single `retile` exchange.
 """
 from __future__ import annotations
 

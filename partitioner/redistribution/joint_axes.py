@@ -1,8 +1,8 @@
-"""Joint axes: mesh axes that a program always uses together are one axis to it.
+"""Joint axes: mesh axes that a program always uses together are treated as one axis.
 
-A batch over ("data", "fsdp") everywhere is a batch over one axis of as many devices. The number of
-candidate strategies is exponential in the axes, so strategies are searched on a mesh on which such
-axes are one.
+If a batch is over ("data", "fsdp") everywhere, these are one axis of as many devices. The number of
+candidate strategies is exponential in the number of axes, so strategies are searched on a mesh
+whose joint axes are merged.
 """
 from __future__ import annotations
 

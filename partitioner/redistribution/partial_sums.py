@@ -29,7 +29,7 @@ _Way = tuple[tuple[Move, Entries], ...]         # moves, each with the layout af
 
 
 def finished(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries, finish: Pending,
-              start: Pending) -> list[Move]:
+             start: Pending) -> list[Move]:
     """The moves where sums are finished or started on the way: those of the search, whose changes
     of tilings are planned by themselves.
     """

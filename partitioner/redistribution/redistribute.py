@@ -73,7 +73,7 @@ def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
         moves = retiled(mesh, shape, source, target)
     else:
         moves = finished(mesh, shape, source, target, source_pending - target_pending,
-                          target_pending - source_pending)
+                         target_pending - source_pending)
     local = local_shape(mesh, shape, source)
     total = exchanges = 0
     peak = largest = math.prod(local)
@@ -91,7 +91,7 @@ def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
 
 
 def _in_one_move(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: Pending,
-             target_pending: Pending) -> list[Move] | None:
+                 target_pending: Pending) -> list[Move] | None:
     """The one move that does it, where it is plain to see that one does; None elsewhere."""
     differ = [d for d, (a, b) in enumerate(zip(source, target, strict=True)) if a != b]
     finish = source_pending - target_pending

@@ -1,4 +1,4 @@
-"""Reshards as XLA makes them: by the local rule, each in the steps that XLA takes."""
+"""Reshards as XLA inserts them: by the local rule, each in XLA's steps."""
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,11 +1,11 @@
-"""The layout in which a loop carries or stacks a value, or branches take or give one, by its cost.
+"""Chooses the layout in which loops carry or stack a value, or branches pass one, by its cost.
 
-Propagation gives a carried value the layout of its parameter in the body. If the body immediately
-reshards it, carrying it in that other layout moves as much per iteration but may save the exchange
-on entry or after the loop. Candidates are the layouts that the value is resharded to or from,
-inside and around the loop; each is costed over all iterations. So it is with what branches take and
-give. What one loop stacks for another one is laid out in the same way, by what the bodies of both
-do with it; first, since a body that stacks what it carries reads it for that.
+Propagation gives a carried value the layout of its parameter in the body. If the body reshards it
+at once, carrying it in the other layout moves as much per iteration, but may save the exchange on
+entry or after the loop. Candidates are the layouts that the value is resharded to or from, inside
+and around the loop; each is costed over all iterations. Operands and results of branches are
+treated the same way, and values that one loop stacks for another, with the uses in both bodies.
+Stacks come first, because a body that stacks what it carries thereby reads it.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Shares one reshard between several layouts of a value, where one layout gives another.
+"""Derives one layout of a value from another, instead of resharding twice.
 
-After `a = reshard x` to whole, the block that `b = reshard x` needs is a slice of a; after a gather
-along one axis the gather along two needs only the other axis. Each reshard starts from the value or
-from a layout it was brought to before, whichever is cheaper.
+After `a = reshard x` to the whole value, the block that `b = reshard x` needs is a slice of a;
+after a gather along one axis, a gather along two needs only the other. Each reshard starts from the
+value or from a layout already available, whichever is cheaper.
 """
 from __future__ import annotations
 

@@ -149,11 +149,11 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
 
     before = _scaled(body_traffic(body, prices, constant), trips)
     best = tried(wanted)                                # one may wait for another
-    kept, least = dict[Slot, ArrayType](), before
+    cheapest, least = dict[Slot, ArrayType](), before
     for more in _separately(wanted):
-        trial = tried({**kept, **more})
+        trial = tried({**cheapest, **more})
         if trial.cost < least:
-            kept, least = trial.forms, trial.cost
+            cheapest, least = trial.forms, trial.cost
             best = min(best, trial, key=lambda t: t.cost)
     if best.cost >= before:
         return [eqn]

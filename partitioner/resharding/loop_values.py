@@ -1,4 +1,4 @@
-"""Loop carries, loop invariants and what loops stack for each other, for resharding."""
+"""Which values loops carry, read unchanged, or stack for each other; for resharding."""
 from __future__ import annotations
 
 from collections import Counter

@@ -1,8 +1,8 @@
-"""Reasons that are given when all is known: why each reshard is there.
+"""Deferred reasons: why each reshard is there, told once all reshards have been inserted.
 
-While a program is resharded, a reason is an open one, a mark in its place; which of them can be
-told follows from all that was inserted. What was produced otherwise than its type says passes its
-cause on to what is computed from it.
+While a program is being resharded, each reason is a placeholder. Which of them can be told follows
+from everything that was inserted: a value that was produced in another layout than its type says
+passes the cause on to what is computed from it.
 """
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class OpenReasons:
             waiting.pop()
         return produced[var]                                              # type: ignore[return-value]
 
-    def cause(self, planned: PlannedEquation, k: int, operands: Sequence[Atom]) -> tuple[Location,
-                                                                                         str]:
+    def cause(self, planned: PlannedEquation, k: int, operands: Sequence[Atom]
+              ) -> tuple[Location, str]:
         """Where and why result k is not as its type says: here, or where its sums come from."""
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         before: list[tuple[Location, str]] = []

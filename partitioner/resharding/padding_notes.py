@@ -1,8 +1,8 @@
-"""Notes on reshards of padded values: how many of their rows count.
+"""Notes on reshards of padded values: how many of their rows are real.
 
-Where dimensions were padded (preparation/uneven.py) the equations that pad have a reason of one
-form. From there the number of rows that count is followed along factors that pass through, into
-loops too, and said of every `reshard` of such a value: "63 of 64 rows of dimension 0 count".
+Equations that pad (preparation/uneven.py) have reasons of a fixed form. Starting there, the number
+of real rows is followed along pass-through factors, into loops too, and noted on every `reshard` of
+such a value: "63 of 64 rows of dimension 0 count".
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Why an exchange is there: asked for by the user, needed by the op, or chosen for its cost.
+"""Whether an exchange was requested by the user, needed by the op, or chosen for its cost.
 
-`comparisons.py` compares the strategies that an equation had. Here the state before the equation is
-looked up: in which layouts its operands were available, and whether the user fixed the sharding of
-its results, or of what is computed from them.
+`comparisons.py` compares the strategies that an equation had. This module looks up the state before
+the equation: the layouts in which its operands were available, and whether the user fixed the
+sharding of its results or of what is computed from them.
 """
 from __future__ import annotations
 

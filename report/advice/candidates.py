@@ -1,13 +1,13 @@
-"""Candidate changes that might avoid a collective: specs of values near it, the likeliest first.
+"""Candidate changes that might avoid a collective: other specs of nearby values, likeliest first.
 
-The values around a collective are the one that it moves, what reads and makes that, and everything
-on the paths of its axes back to their annotations. For each, the candidates are other specs: the
-axes left out, on another dimension, others in their place, or as the other side wants it. A value
-is changed where it is decided: an argument in its sharding, a constraint in its spec, a result in
-out_shardings, any other value by a constraint after its equation. Those come first whose value is
-behind collectives that take long (charges.py); a first candidate of a value counts more than its
-second. Before them come changes after which arguments agree along what can only be split together
-(freedoms.py). Whether a candidate helps is not judged here.
+The values near a collective are the one that it moves, its producer and readers, and everything on
+the paths of its axes back to their annotations. For each, the candidates are other specs: with the
+axes left out, on another dimension, replaced by others, or as the other side wants it. A value is
+changed where it is decided: an argument in its sharding, a constraint in its spec, a result in
+out_shardings, any other value by a constraint after its equation. Values behind collectives that
+take long come first (charges.py), and the first candidate of a value counts more than its second.
+Before all these come changes after which arguments agree along dimensions that can only be split
+together (freedoms.py). Whether a candidate helps is not judged here.
 """
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from ..reasons.causes import Cause, sharding_key, where
 from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place
 from ..words import spec_text
-from .body_changes import Ungather, body_changes
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows
 from .charges import Charges
-from .code_changes import Rewritten, Site, sites
+from .code.changes import Rewritten, Site, sites
+from .code.shard_map_bodies import Ungather, body_changes
 from .freedoms import Freedoms
 from .other_layouts import layouts_over_others, merged, other_layouts
 from .placed_values import PlacedValues, line_of

@@ -21,8 +21,8 @@ from ...ir.spec import PartitionSpec
 from ..reasons.causes import sharding_key
 from ..reasons.value_paths import Place, rewritten, substituted
 from ..words import spec_text
-from .body_changes import Ungather, Unsum
-from .code_changes import Rewritten
+from .code.changes import Rewritten
+from .code.shard_map_bodies import Ungather, Unsum
 
 
 @dataclass(frozen=True)

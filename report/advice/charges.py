@@ -1,9 +1,9 @@
-"""What the collectives of a program cost by the values that are behind them.
+"""Charges the cost of a program's collectives to the values responsible for them.
 
-Each collective is charged, in seconds, to the annotated values from which its axes come, and to
-what holds a value in its layout. A wrong row of a table of specs stands behind exchanges in every
-layer, a right one behind the sums that its products need: these count less, since any layout has
-some. So a change is promising without having been tried.
+Each collective's seconds are charged to the annotated values from which its axes come, and to
+whatever pins a value's layout. A wrong row in a table of specs causes exchanges in every layer; a
+right one causes the sums that its products need, which count less because any layout has some. So a
+promising change can be told without trying it.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Dimensions that can only be split together, and layouts in which those of arguments agree.
+"""Dimensions that can only be split together, and layouts on which several arguments agree.
 
-Several rows of a table of specs may be wrong at once, such that to put one of them right saves
-little: all parameters of a hidden dimension are to be split along it, and the slots of an optimizer
-as its parameters. So arguments that have dimensions of one freedom are changed together, and one
-that is laid out unlike most of these is suspect.
+Several rows of a table of specs may be wrong at once, so that correcting one of them saves little:
+all parameters of a hidden dimension should be split along it, and optimizer state like its
+parameters. So arguments whose dimensions belong to one freedom are changed together, and one that
+is laid out unlike most of them is suspect.
 """
 from __future__ import annotations
 

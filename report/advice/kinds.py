@@ -1,5 +1,5 @@
-"""What kind of change it is, seen from one collective: of what is behind it, over other axes, of
-how much.
+"""The kind of a change, as seen from one collective: what it changes, over which axes, and how
+much.
 """
 from __future__ import annotations
 

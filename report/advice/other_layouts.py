@@ -1,4 +1,4 @@
-"""Layouts that a value might have instead of the one that it has."""
+"""Alternative layouts of a value."""
 from __future__ import annotations
 
 import itertools

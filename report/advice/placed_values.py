@@ -1,4 +1,4 @@
-"""The values of a program as changes are made to them: where each is made, laid out and read."""
+"""The values of a program as targets of changes: where each is made, laid out and read."""
 from __future__ import annotations
 
 import functools

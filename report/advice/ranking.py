@@ -1,19 +1,19 @@
-"""Which of the suggestions for a collective comes first: what each saves, less what that costs.
+"""Ranks the suggestions for a collective: what each saves, less what it costs.
 
-A suggestion is worth the seconds of exchange that it saves, and next to nothing of what is computed
-less: over further axes all is, whatever the mistake. (Without such, it is worth half of the seconds
-of a step that it saves, if that is more.) It is worth less where whoever passes the arguments
-exchanges instead, or memory or operations rise, and for whatever is beside the point:
+A suggestion is worth the seconds of exchange that it saves. Saved computation counts for next to
+nothing, because splitting over more axes always saves some, whatever the mistake. (If no exchange
+time is saved, half of the saved step time counts instead, if that is more.) It is worth less if the
+caller has to exchange instead, if memory or operations rise, and for anything beside the point:
 
-- values are split over further axes: others than those of the collective, into more parts, or so
+- values are split further: over axes other than those of the collective, into more parts, or so
   that less is computed;
-- the collective stays, or a part of it, which counts for more;
-- no change is of what the collective comes from, or, where the user asked for it, of what asked,
-  which counts for less, as does each further change; that of a further row of the table of
-  arguments for next to nothing: several may be wrong.
+- the collective, or part of it, remains, which weighs more;
+- none of the changes concerns what the collective comes from or, where the user requested it, what
+  requested it, which weighs less; so does each further change. A further row of the table of
+  arguments weighs next to nothing, since several may be wrong.
 
-Of what is worth nearly as much the least effort comes first, then the least arguments. Where the
-best does without further axes, those that do not are left out.
+Among suggestions of nearly equal worth the one with least effort comes first, then the one with
+fewest arguments. If the best one needs no further axes, those that do are left out.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows
-from .code_changes import Rewritten
+from .code.changes import Rewritten
 from .kinds import Kinds
 from .suggestion import Suggestion
 from .trials import MUCH, Trials
@@ -34,7 +34,7 @@ _PRICE = 4         # power by which more memory or operations count
 LITTLE = 0.05     # what counts of seconds that are computed less; of a step: what much more memory
 #                    or operations have to save at least
 SAME = 1e-9        # differences of time below this part are none
-ALIKE = 0.02       # of two that are worth as much within this part the simpler comes first
+EQUAL_WORTH = 0.02       # of two that are worth as much within this part the simpler comes first
 SOME = 1.01        # times the memory or operations that count as raising them
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective
@@ -58,7 +58,7 @@ class Ranking:
         left.sort(key=lambda pair: (-pair[0], self.effort(pair[1])))
         best: list[Suggestion] = []
         while left:
-            near = [pair for pair in left if pair[0] >= left[0][0] - abs(left[0][0]) * ALIKE]
+            near = [pair for pair in left if pair[0] >= left[0][0] - abs(left[0][0]) * EQUAL_WORTH]
             first = min(near, key=lambda pair: self.effort(pair[1]))
             best.append(first[1])
             left.remove(first)
@@ -139,13 +139,13 @@ def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
     for s in found:
         if not any(set(k.changes) < set(s.changes) or _dearer(s, k) or _same_values(s, k)
                    or s.text == k.text for k in (*kept, *again)):
-            (again if any(alike(s, k) for k in kept) else kept).append(s)
+            (again if any(is_equal(s, k) for k in kept) else kept).append(s)
     return [*kept, *again][:_KEPT]
 
 
-def alike(s: Suggestion, other: Suggestion) -> bool:
+def is_equal(s: Suggestion, other: Suggestion) -> bool:
     """Do two save and cost the same, but for a little?"""
-    return all(math.isclose(a, b, rel_tol=ALIKE) for a, b in (
+    return all(math.isclose(a, b, rel_tol=EQUAL_WORTH) for a, b in (
         (s.time, other.time), (s.received_bytes, other.received_bytes),
         (s.peak_bytes, other.peak_bytes), (s.flops, other.flops)))
 

@@ -1,11 +1,11 @@
-"""Programs that repeat a block, unrolled layers for example, shortened to a few repetitions.
+"""Shortens programs that repeat a block, such as unrolled layers, to a few repetitions.
 
-Equations are alike if op, types and the user's expression are. A run is a stretch in which each
-equation is like the one a period before it: the forward layers, the backward ones, the updates of
-their parameters. `shortened` takes the same number of periods out of all runs; what is read behind
-a gap is the like value of the last period before it. Such a program computes something else, but
-lays out its values, and moves them, as the long one does: good enough to tell which of many changes
-are worth trying on the long one, at a fraction of the work.
+Equations are equal here if op, types and the user's expression are. A run is a stretch in which
+each equation equals the one a period before it: the forward layers, the backward ones, the updates
+of their parameters. `shortened` removes the same number of periods from all runs; a value read from
+a removed period is replaced by its counterpart in the last remaining one. Such a program computes
+something else, but lays out and moves its values as the long one does. At a fraction of the work,
+it tells which of many changes are worth trying on the long one.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ...ir.program import Equation, Program, Var
 
-KEPT = 3            # periods that are left: of a first, inner and last one layouts may differ
+PERIODS = 3            # periods that are left: of a first, inner and last one layouts may differ
 LEAST = 4           # periods below which nothing is gained
 _PERIODS = 12       # lengths of a period that are looked at
 
@@ -45,7 +45,7 @@ class Shortened:
 def runs(program: Program) -> list[Run]:
     """The runs of a program's equations, in order; none overlap."""
     numbers: dict[Hashable, int] = {}
-    keys = [numbers.setdefault(_alike(e), len(numbers)) for e in program.eqns]
+    keys = [numbers.setdefault(_key_of(e), len(numbers)) for e in program.eqns]
     votes: dict[int, int] = {}
     last: dict[int, tuple[int, int]] = {}            # key -> where it was, and how far behind
     for i, key in enumerate(keys):
@@ -76,18 +76,18 @@ def runs(program: Program) -> list[Run]:
     return sorted(found, key=lambda r: r.start)
 
 
-def _alike(eqn: Equation) -> Hashable:
+def _key_of(eqn: Equation) -> Hashable:
     at = eqn.location
     return (eqn.op, tuple([a.aval for a in eqn.invars]), tuple([v.aval for v in eqn.outvars]),
             at.file, at.line, at.column, at.transform)
 
 
-def shortened(program: Program, kept: int = KEPT) -> Shortened | None:
+def shortened(program: Program, periods: int = PERIODS) -> Shortened | None:
     """The program with so many periods of what it repeats most; None if it repeats little."""
     found = runs(program)
     most = max((r.count for r in found), default=0)
     found = [r for r in found if 2 * r.count > most]
-    gone = min((r.count for r in found), default=0) - kept
+    gone = min((r.count for r in found), default=0) - periods
     if gone <= 0:
         return None
     made = {v: (n, k) for n, e in enumerate(program.eqns) for k, v in enumerate(e.outvars)}
@@ -127,8 +127,8 @@ def _within(n: int, cuts: Sequence[tuple[int, int, int]]) -> tuple[int, int, int
 
 def _with(program: Program, eqns: Sequence[Equation], arguments: Sequence[int],
           results: Sequence[int]) -> Program:
-    def of(names: Sequence[str], kept: Sequence[int]) -> tuple[str, ...]:
-        return tuple([names[i] for i in kept]) if names else ()
+    def of(names: Sequence[str], periods: Sequence[int]) -> tuple[str, ...]:
+        return tuple([names[i] for i in periods]) if names else ()
 
     return program.replace(
         invars=[program.invars[i] for i in arguments], eqns=eqns,

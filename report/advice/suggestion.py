@@ -1,11 +1,11 @@
-"""A suggestion as data, and what a search for those of one collective gave."""
+"""A suggestion, and the result of a search for suggestions, as data."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from .changes import Change
-from .code_changes import Rewritten
+from .code.changes import Rewritten
 from .trials import Subject
 
 

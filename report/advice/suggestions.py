@@ -1,19 +1,20 @@
-"""Suggestions that avoid a collective: each candidate change is partitioned and costed as a whole.
+"""Searches for changes that avoid a collective: each candidate is partitioned and costed as a
+whole.
 
-A change counts if the collective goes, moves less or takes less time, and the modelled time of the
-program is lower (or its communication time, if the collective was hidden behind computation), or if
-it saves half of the time of the collective elsewhere; and if no more bytes are received, or a
-twentieth of the step is saved. Which is first says ranking.py. A change that would also alter the
+A change counts if the collective disappears, moves less or takes less time, and the modelled time
+of the program falls (or its communication time, if the collective was hidden behind computation);
+or if it saves half of the time of the collective elsewhere. It must not receive more bytes, unless
+it saves a twentieth of the step. ranking.py orders them. A change that would also alter the
 sharding of results is tried with results pinned, too; changes that split values over other axes of
-the mesh are tried after those that do not. Then changes are tried together: the best one with
-others, one on top of the other, and pairs of the fastest and of those that exchange least.
+the mesh are tried after those that do not. Then changes are combined: the best with others, one on
+top of the other, and pairs of the fastest and of those that exchange least.
 
-What repeats a block, as unrolled layers do, is tried on a few repetitions first (repetition.py),
-and only the best of it on the whole program. The search is bounded by a budget in seconds for all
-that is asked of one explanation: each collective gets half of what is left, and what is good for
-one is tried for the others, too. The budget is counted in equations that are partitioned, so what
-is found does not depend on the machine; how many candidates were left untried is said. Ctrl-C ends
-it with what has been found.
+A program with repeated blocks, such as unrolled layers, is first tried with a few repetitions
+(repetition.py), and only the best change on the whole program. The search is bounded by a budget in
+seconds per explanation: each collective gets half of what remains, and a change that helps one is
+tried for the others, too. The budget is counted in partitioned equations, so results do not depend
+on the machine; the number of candidates left untried is reported. Ctrl-C ends the search with what
+it has found.
 """
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ from ..reasons.causes import Cause, whole_axes
 from .candidates import Candidates
 from .changes import Argument, Change, Result, text_of
 from .kinds import Kinds
-from .ranking import ALIKE, LITTLE, SAME, SOME, Ranking, target, without_repeats
-from .repetition import KEPT
+from .ranking import EQUAL_WORTH, LITTLE, SAME, SOME, Ranking, target, without_repeats
+from .repetition import PERIODS
 from .suggestion import Found, Suggestion
 from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
 
@@ -146,7 +147,7 @@ class Search:
     @functools.cached_property
     def longer(self) -> Trials | None:
         """The same with one repetition more, to see what each takes."""
-        return short_trials(self.whole, self.topology, KEPT + 1)
+        return short_trials(self.whole, self.topology, PERIODS + 1)
 
     def in_proportion(self, s: Suggestion, short: Trials) -> Suggestion:
         """A suggestion for a short program with figures for the whole one: as much more for each
@@ -268,7 +269,7 @@ class _One(Ranking):
             more = (*best.changes, *changes)
             tried = self.trials.attempt(more)
             good = None if tried is None else self.judged(more, tried)
-            if good is not None and good.time < best.time * (1 - ALIKE) and (
+            if good is not None and good.time < best.time * (1 - EQUAL_WORTH) and (
                     self.price(good) <= max(SOME, self.price(best))):
                 self.found.append(good)
                 best = good

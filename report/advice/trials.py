@@ -1,4 +1,4 @@
-"""Trials: a program partitioned with changes made, and what that moves and costs."""
+"""Trials: partitions a program with changes applied, and says what that moves and costs."""
 from __future__ import annotations
 
 import functools
@@ -18,8 +18,8 @@ from ...partitioner.pipeline import Partitioned
 from ...partitioner.plans import plans_made
 from ..reasons.value_paths import Place, places
 from .changes import Argument, Change, Result
-from .code_changes import Rewritten
-from .repetition import KEPT, Shortened, shortened
+from .code.changes import Rewritten
+from .repetition import PERIODS, Shortened, shortened
 
 RATE = 6000        # equations that trials partition in a second of an ordinary processor
 _TRIAL = 50        # equations that take as long as what a trial takes besides
@@ -158,11 +158,11 @@ class Trials:
         return result
 
 
-def short_trials(whole: Trials, topology: Topology, kept: int = KEPT) -> Trials | None:
+def short_trials(whole: Trials, topology: Topology, periods: int = PERIODS) -> Trials | None:
     """Trials of the program with so many repetitions of what it repeats; None if it repeats little.
     """
     inlined = whole.partitioned.stages["inlined"]
-    short = shortened(inlined, kept)
+    short = shortened(inlined, periods)
     if short is None or len(short.program.eqns) * _WORTH > len(inlined.eqns):
         return None
     for compared in (False, True):

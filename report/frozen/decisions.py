@@ -1,9 +1,9 @@
 """The decisions of a partition: how each value is laid out, and where it is brought elsewhere.
 
-A decision is found again by the user's source: the function, the text of the line, the op, and its
-number among those that are equal in these (`Key`). So it holds while lines move, come and go around
-it. It is read off the RESHARDED program, whose layouts are final, and belongs to the place in the
-inlined program that became this equation.
+A decision is identified by the user's source: the function, the text of the line, the op, and its
+number among equations equal in these (`Key`). So it stays valid while lines around it move, come
+and go. Decisions are read from the RESHARDED program, whose layouts are final; each belongs to the
+place in the inlined program that its equation comes from.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A program with the decisions of a plan written into it, as constraints.
+"""Writes the decisions of a plan into a program, as constraints.
 
-Each value that a decision is about is followed by a `sharding_constraint`, and each operand that is
-brought elsewhere stands behind one. Their reason is `THE_PLAN`, so that reports name it.
+A `sharding_constraint` follows each value that a decision is about, and precedes each read that
+takes it in another layout. Their reason is `THE_PLAN`, so that reports name it.
 """
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The steps of propagation: what each decided, from where, and what disagreed in the end.
 
-Propagation starts from annotations and gives axes to open dimensions, equation by equation. Of each
-step is known which equation it was, which value got which axes, and from which dimension of which
-other value. Where two values of an equation disagree when all is done, that is a conflict: one
-wanted an axis that something kept from the other. Each is priced: the bytes that a device receives
-to run the equation in the layout that won, and in that of the other. The lesser is the cost.
+Propagation starts from annotations and gives axes to open dimensions, equation by equation. Each
+step records the equation, the value that got axes, and the dimension of the other value from which
+they came. If two values of an equation still disagree at the end, that is a conflict: one wanted an
+axis that something kept from the other. Each conflict is priced as the bytes that a device receives
+to run the equation in the layout that won, or in the other one; the lesser of the two is its cost.
 """
 from __future__ import annotations
 

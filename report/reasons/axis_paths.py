@@ -1,4 +1,4 @@
-"""Trace a mesh axis on a value back, through the equations that propagated it, to an annotation."""
+"""Traces a mesh axis on a value back to an annotation, through the equations that propagated it."""
 from __future__ import annotations
 
 import functools

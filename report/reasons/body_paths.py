@@ -1,8 +1,8 @@
-"""Why devices hold different values inside a `shard_map`: the entries of in_specs that split them.
+"""Why devices hold different values inside a `shard_map`: traces them to entries of in_specs.
 
-A collective that is written in a body works over what varies from device to device. Its operand is
-followed back to the parameters of the body that are split over its axes, and these through what the
-`shard_map` is given to the annotation behind it.
+A collective written in a body works over what varies between devices. Its operand is traced back to
+the parameters of the body that are split over its axes, and these, through the operands of the
+`shard_map`, to annotations.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Why a collective exists: from its equation back to what the user wrote.
 
 A collective comes from a reshard that the partitioner inserted with a reason. Here the equation and
-the values of that reason get the user's names and lines (value_names.py), and every axis in it is
+the values in that reason get the user's names and lines (value_names.py), and every axis in it is
 traced back, op by op, to the annotation that introduced it (axis_paths.py).
 """
 from __future__ import annotations

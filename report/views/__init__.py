@@ -1,6 +1,6 @@
-"""An explanation to look at: as plain data, and as one page of HTML.
+"""Views of an explanation: plain data, and one page of HTML.
 
-`data.py` gathers what `sources.py` (values at the user's lines), `costs.py` (collectives, times,
-memory) and `stages.py` (the programs) say; `page.py` makes the page. Editors and notebooks read the
+`data.py` assembles what `sources.py` (values at the user's lines), `costs.py` (collectives, times,
+memory) and `stages.py` (programs) give; `page.py` makes the page. Editors and notebooks read the
 same data.
 """

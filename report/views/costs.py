@@ -9,7 +9,7 @@ from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.cost.kernels import moved_bytes
 from ...partitioner.cost.schedule import COMPUTATION
 from ...partitioner.cost.work import equation_seconds
-from ..advice.code_changes import Rewritten
+from ..advice.code.changes import Rewritten
 from ..advice.suggestion import Suggestion
 from ..analysis import Analysis
 from ..equal_collectives import causes

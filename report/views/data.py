@@ -1,8 +1,8 @@
 """An explanation as plain data, for all that show it: pages, editors, notebooks.
 
 Whatever recurs has a number: files, places (`[file, line, column, end line, end column, function,
-transformation]`, lines from 1, columns from 0), types, values, equations, collectives. -1 is none.
-Everything can be written as JSON.
+transformation]`, lines from 1, columns from 0), types, values, equations, collectives. -1 means
+none. Everything can be written as JSON.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations as one page of HTML that needs nothing else: no network, no server, no library."""
+"""An explanation as one self-contained page of HTML: no network, no server, no library."""
 from __future__ import annotations
 
 import base64

@@ -1,8 +1,8 @@
 """The values of a program at the user's lines: their types, and where their axes come from.
 
 Values and equations are those of the resolved program, in which every sharding is decided and
-shapes are whole. Of an axis on a dimension one step back is kept, to the value that it was taken
-from; whoever shows the way follows the steps, so that the data grows with the program alone.
+shapes are global. For an axis on a dimension only one step back is stored, to the value that it was
+taken from; viewers follow the steps, so the data grows linearly with the program.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that the parts of a view share: files with their lines, places, types and texts."""
+"""Tables shared by the parts of a view: files with their lines, places, types and texts."""
 from __future__ import annotations
 
 import linecache

@@ -1,1 +1,1 @@
-"""Waste in a partitioned program: more held, computed or moved than necessary, and why."""
+"""Warnings about waste: more held, computed or moved than necessary, and why."""

@@ -1,4 +1,4 @@
-"""Warnings about equations: what all devices compute, and exchanges that are not needed."""
+"""Warnings about equations: redundant computation, and unnecessary exchanges."""
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Warnings about arguments, dimensions and mesh axes: whole copies, padding, axes without use."""
+"""Warnings about arguments, dimensions and mesh axes: replication, padding, idle axes."""
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,5 @@
-"""Blocks: arrays made of them, whole values put together from them and laid out as them, and one
-device's block.
+"""Blocks of arrays: arrays made from blocks, whole values put together from them, and the block of
+one device.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arrays of other libraries, by the DLPack protocol.
+"""Imports arrays of other libraries through the DLPack protocol.
 
-The other way, `__dlpack__` of our arrays, is in runtime/arrays/host_view.py.
+The export, `__dlpack__`, is in runtime/arrays/host_view.py.
 """
 from __future__ import annotations
 

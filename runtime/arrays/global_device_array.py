@@ -1,8 +1,8 @@
-"""GlobalDeviceArray: an array under the interface that it had before there was one array type.
+"""GlobalDeviceArray: an array under the interface that JAX had before `jax.Array`.
 
-It *is* an array (`Array`), so every function takes it, made from a mesh and the axes of each
-dimension instead of a sharding, and with the older names of its parts. Behaviour is that of JAX's
-class of this name (0.3 and 0.4.1), but that `==` compares elements, as for every array.
+It *is* an `Array`, so every function takes it; it is made from a mesh and the axes of each
+dimension instead of a sharding, and its parts have their older names. It behaves like JAX's class
+of this name (0.3 and 0.4.1), except that `==` compares elements, as for every array.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What an array is to Python and to other libraries: numbers, numpy arrays, DLPack, buffers, text.
+"""An array as seen by Python and other libraries: numbers, numpy arrays, DLPack, buffers, text.
 
-All of it is taken from `value`, the global value as a read-only numpy array, and none of it copies
-where it need not. Placement and data are the subclass's (runtime/arrays/array.py). Errors are those
-of `jax.Array` (0.10.2).
+Everything is derived from `value`, the global value as a read-only numpy array, and nothing copies
+where it need not. Placement and data belong to the subclass (runtime/arrays/array.py). Errors are
+those of `jax.Array` (0.10.2).
 """
 from __future__ import annotations
 

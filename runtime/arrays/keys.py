@@ -1,4 +1,4 @@
-"""Cache keys of arrays: everything about an array that the choice of an executable depends on."""
+"""Cache keys of arrays: everything about an array that selects an executable."""
 from __future__ import annotations
 
 from ...ir.shardings.formats import Layout

@@ -1,4 +1,4 @@
-"""Lists the arrays that exist, by weak references.
+"""Lists the live arrays, by weak references.
 
 The garbage collector could list all objects instead, but it would also hand out tuples that other
 threads are still filling, which then fail with a SystemError.

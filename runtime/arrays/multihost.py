@@ -1,8 +1,8 @@
 """Communication between processes, as in `jax.experimental.multihost_utils`.
 
-Values of the host go to all processes and come back as numpy arrays; what each process has of an
-array becomes a global array, and back. The first kind waits for all processes, the second does not
-wait. With a single process, each returns what it would with several. Results, types and messages
+Values of the host go to all processes and come back as numpy arrays; a process's part of an array
+becomes a global array, and back. The former wait for all processes, the latter do not. With a
+single process, each function returns what it would return with several. Results, types and messages
 are those of JAX 0.10.2.
 """
 from __future__ import annotations

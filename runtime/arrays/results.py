@@ -1,4 +1,4 @@
-"""Arrays that computations return, made many at a time."""
+"""Result arrays of a computation, constructed in bulk."""
 from __future__ import annotations
 
 import collections

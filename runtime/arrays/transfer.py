@@ -1,8 +1,8 @@
 """Moving values between the host and devices, and between shardings.
 
-Data is held once for all devices (runtime/storage.py), so that moving an array to another sharding
-moves no data: the same numpy array gets another description. A numpy array that the caller passes
-is copied, since it may be changed later. Behaviour and messages are JAX's (0.10.2).
+Data is held once for all devices (runtime/storage.py), so moving an array to another sharding moves
+no data: the same numpy array gets another description. A numpy array from the caller is copied,
+since the caller may change it later. Behaviour and messages are JAX's (0.10.2).
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls: what plans are made of."""
+"""Calls: the elements of a plan, each with the slots that it reads and writes."""
 from __future__ import annotations
 
 import functools

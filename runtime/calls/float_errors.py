@@ -1,7 +1,7 @@
 """Silences numpy's warnings of overflow, division by zero and invalid operations.
 
 `numpy.errstate` does the same but takes longer than a small computation. numpy keeps the setting in
-a context variable, which is found here by looking at what `errstate` changes.
+a context variable; the value to put there is found by observing what `errstate` changes.
 """
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | 
     part = [sizes.get(d, n) for d, n in enumerate(kernel.shapes[-1]) if not drops or d not in sizes]
     shape = (*given[:window.lead], *part[window.lead:])
     function = UpdateAt(window.places, drops, window.clips, window.ufunc,
-                       None if shape == given else shape, not part)
+                        None if shape == given else shape, not part)
     return call._replace(function=function, inputs=(call.inputs[0], *starts, values))
 
 

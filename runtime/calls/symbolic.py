@@ -1,12 +1,13 @@
 """Symbolic traces of evaluators: the numpy calls that one makes, found by running it on symbols.
 
-The executor evaluates large arrays block by block (runtime/plans/tiled_fusion.py). For this it must
-know of which element-by-element calls and reductions an op consists, and that without a table of
-ops: the function that would compute the result is called with `Symbol`s, which note the ufuncs that
-they are given to, selections, casts and reshapes, in their order. Whatever else is done to a symbol
+The executor evaluates large arrays in blocks (runtime/plans/tiled_fusion.py) and writes plans out
+as source (runtime/plans/generated.py). For both it must know which elementwise calls and reductions
+an op consists of, without a table of ops. So the evaluator is called with `Symbol`s, which record
+the ufuncs applied to them, selections, casts and reshapes, in order. Anything else done to a symbol
 ends the recording, and the op is evaluated as a whole.
 
-So a blocked evaluation makes the same calls on the same numbers as the whole one.
+Input: a function, and shapes and dtypes of its operands. Output: a `Recording`, whose steps make
+the same calls on the same numbers as the function itself.
 """
 from __future__ import annotations
 

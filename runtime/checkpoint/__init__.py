@@ -1,6 +1,5 @@
-"""Arrays in files: every block once, an index, and an atomic commit.
+"""Checkpoints: each distinct block stored once, an index, and an atomic commit.
 
-`record` is what the index says, `folder` how a folder goes from one checkpoint to the next, and
-`blocks` reads and writes the parts of arrays. Pytrees are flattened above
-(driver/checkpoints/save_restore.py).
+`record` is the content of the index, `folder` replaces one checkpoint by the next, and `blocks`
+reads and writes parts of arrays. Pytrees are flattened above (driver/checkpoints/save_restore.py).
 """

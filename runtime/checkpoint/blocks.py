@@ -1,4 +1,4 @@
-"""The parts of arrays that go into files, and arrays made of parts of files.
+"""Reads and writes the parts of arrays that checkpoint files hold.
 
 Files are safetensors: a header of names, dtypes and shapes, then the data. Each distinct block of
 an array is written once, by the process of the first device that holds it; a reader takes of the

@@ -1,7 +1,7 @@
-"""What the index of a checkpoint says, and checks of it: leaves, types, shardings, and blocks.
+"""The index of a checkpoint, and checks of it: leaves, types, shardings, and blocks.
 
-Everything here turns into plain JSON and back. A sharding is written by its meaning (names and
-sizes of axes, device ids, axes of each dimension), so that another run can make it again or say
+Everything here converts to plain JSON and back. A sharding is stored by its meaning (names and
+sizes of axes, device ids, axes of each dimension), so that another run can build it again or say
 what it lacks.
 """
 from __future__ import annotations

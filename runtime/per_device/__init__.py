@@ -1,5 +1,5 @@
-"""The per-device executor: every device runs the program alone and sends messages to the others.
+"""The per-device executor: every device runs the program by itself and exchanges messages.
 
-`executor.py` runs a program, `control.py` its loops and branches, `exchanges.py` its
-collectives. It is slow and plain: what the simulated executor gives is held against it.
+`executor.py` runs a program, `control.py` its loops and branches, `exchanges.py` its collectives.
+It is slow and simple: a reference for the simulated executor.
 """

@@ -1,7 +1,8 @@
-"""Loops, branches and calls of host functions in the per-device executor: each device goes its way.
+"""Loops, branches and host callbacks in the per-device executor.
 
-The devices run in step; those that are not at work hold no values (None). A collective that only a
-part of its group comes to is an error, since the part would wait for ever.
+Devices run in lockstep, and may take different branches; those that are inactive hold no values
+(None). A collective that only part of its group reaches is an error, since that part would wait for
+ever.
 """
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ def run_scan(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[
     params = eqn.params
     nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
     consts, carry, xs = operands[:nc], list(operands[nc:nc + nk]), operands[nc + nk:]
-    kept: list[list[Buffers]] = [[] for _ in eqn.outvars[nk:]]
+    stacks: list[list[Buffers]] = [[] for _ in eqn.outvars[nk:]]
     for i in range(length - 1, -1, -1) if params["reverse"] else range(length):
         items = [[None if b is None else np.array(b[i]) for b in x] for x in xs]
         results = executor.run(params["jaxpr"], [*consts, *carry, *items])
         carry = results[:nk]
-        for held, y in zip(kept, results[nk:], strict=True):
+        for held, y in zip(stacks, results[nk:], strict=True):
             held.append(y)
     ys = []
-    for held, var in zip(kept, eqn.outvars[nk:], strict=True):
+    for held, var in zip(stacks, eqn.outvars[nk:], strict=True):
         if params["reverse"]:
             held.reverse()
         ys.append([_stacked([y[d] for y in held], var.aval) if d in executor.active else None

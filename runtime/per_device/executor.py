@@ -1,13 +1,13 @@
-"""The per-device executor: every device alone, with buffers of its own.
+"""The per-device executor: every device runs the program with buffers of its own.
 
-It exists to check the others. Devices run the program in step, one equation at a time, each calling
-the op's evaluator on its own blocks; what comes from elsewhere comes over a wire (wire.py), by
-the algorithms that hardware uses (exchanges.py). It shares evaluators and nothing else with the
-simulated executor, and must agree with it up to the order of sums. Its time grows with the number
-of devices.
+It exists to check the simulated executor. Devices run the program in lockstep, one equation at a
+time, each calling the op's evaluator on its own blocks; data from other devices arrives over a wire
+(wire.py), by the algorithms that hardware uses (exchanges.py). The two executors share evaluators
+and nothing else, and must agree up to the order of sums. Its running time grows with the number of
+devices.
 
-One of several processes runs the devices that it owns, and is given the wire to the others. There
-an exchange is on its way while equations run that do not read its result.
+A process among several runs the devices that it owns, over a wire to the others. An exchange is
+then in flight while equations run that do not read its result.
 """
 from __future__ import annotations
 
@@ -112,24 +112,24 @@ class PerDeviceRun(DeviceBlocks):
     def run(self, program: Program, arguments: Sequence[Buffers]) -> list[Buffers]:
         """Results of a program for these blocks, one equation after the other."""
         at: dict[Var, Buffers | PendingResult] = dict(zip(program.invars, arguments, strict=True))
-        late: list[PendingResult] = []
+        in_flight: list[PendingResult] = []
         for var, value in program.consts:
             data = np.asarray(getattr(value, "value", value), storage_dtype(var.aval.dtype))
             at[var] = [np.array(data) for _ in self.coordinates]
         last = {v: i for i, eqn in enumerate(program.eqns) for v in eqn.invars}
         last.update(dict.fromkeys(program.outvars, len(program.eqns)))
         for i, eqn in enumerate(program.eqns):
-            if late:
-                late = [x for x in late if not x.flight.advance(False)]
+            if in_flight:
+                in_flight = [x for x in in_flight if not x.flight.advance(False)]
             operands = [self.read(at, v) for v in eqn.invars]
             with _noting(eqn), self.timing((eqn,)):
                 results = self.equation(eqn, operands)
             at.update(zip(eqn.outvars, results, strict=True))
-            late += [x for x in results if type(x) is PendingResult]
+            in_flight += [x for x in results if type(x) is PendingResult]
             for v in eqn.invars:
                 if last[v] == i:
                     at.pop(v, None)                                     # type: ignore
-        for x in late:
+        for x in in_flight:
             x.blocks()
         return [self.read(at, v) for v in program.outvars]
 

@@ -1,9 +1,9 @@
-"""What carries messages between devices, and what they received, counted where it happens.
+"""Wires: carry messages between devices, and count the bytes that each receives.
 
-In the per-device executor a device reads another's buffer only as what arrives in a round
-(exchanges.py). A wire carries rounds; the one here copies, since all devices are in this process,
-and counts the bytes at the width of the declared dtype. So the meter is measured, and the formulas
-that the cost report uses can be checked against it.
+In the per-device executor a device sees another's buffer only as a message that arrives in a round
+(exchanges.py). A wire carries rounds. The one here copies, since all devices are in this process,
+and counts bytes at the width of the declared dtype. So the count is measured, and the formulas of
+the cost report can be checked against it.
 """
 from __future__ import annotations
 

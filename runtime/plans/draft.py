@@ -1,7 +1,7 @@
-"""A plan under optimisation: what passes over calls take and give.
+"""A plan under optimisation: the input and output of passes over calls.
 
-The planner appends calls to a draft; the passes of plans/passes.py take it from draft to draft when
-it is planned, those of plans/generated.py when it is written out as a function.
+The planner appends calls to a draft. The passes of plans/passes.py run on it when it is planned,
+those of plans/generated.py when it is written out as a function.
 """
 from __future__ import annotations
 

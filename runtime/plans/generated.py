@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels import float16
-from ...ir.kernels.extremes import BY_ROWS
-from ...ir.kernels.extremes import FEWEST as FEWEST_COMPARED
+from ...ir.kernels.elementwise import float16
+from ...ir.kernels.elementwise.extremes import BY_ROWS
+from ...ir.kernels.elementwise.extremes import FEWEST as FEWEST_COMPARED
+from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
+from ...ir.kernels.elementwise.selection import selected
 from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.reductions import adder_of
-from ...ir.kernels.selection import FEWEST as FEWEST_SELECTED
-from ...ir.kernels.selection import selected
 from ...ir.passes import Pass
 from ...ir.program import Equation
 from ...ir.support.caches import cached
@@ -53,7 +53,7 @@ from ..layout import Reshaped
 from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
 from .draft import Draft, Traits, run_passes
-from .in_place import FEWEST, WRITE_OVER
+from .in_place import WRITE_OVER
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -222,42 +222,15 @@ def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str
            eqn: Equation | None) -> None:
     """The numpy calls of an op, one a line.
 
-    Values in between have the same names in each op, so that they end with the next one's, and
-    lend their memory to what is computed of them last.
+    Values in between have the same names in each op, so that they end with the next one's.
     """
     at: dict[int, str] = dict(enumerate(operands))
-    own = _lent(recording)
     for i, step in enumerate(recording.steps):
         out = at[step.result] = target if step.result == recording.result else f"s{i}"
         args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
-        memory = at[own[i]] if i in own else None
-        w.line(f"{out} = {expression(w, step, args, recording.values, memory)}", eqn)
+        w.line(f"{out} = {expression(w, step, args, recording.values, None)}", eqn)
     if recording.result < recording.operands:
         w.line(f"{target} = {at[recording.result]}", eqn)
-
-
-def _lent(recording: Recording) -> dict[int, int]:
-    """Steps of an op by number, each a ufunc, and the value in whose memory its result can be.
-
-    That was computed in the op, is read for the last time, and nobody has a view of it.
-    """
-    if len(recording.steps) < 3:
-        return {}
-    found: dict[int, int] = {}
-    last = {v: i for i, step in enumerate(recording.steps) for v in step.operands if type(v) is int}
-    own: set[int] = set()
-    for i, step in enumerate(recording.steps):
-        values = [v for v in step.operands if type(v) is int]
-        if step.kind in VIEWS:
-            own.difference_update(values)
-            continue
-        if step.kind == CALL:
-            shape, dtype = kind = recording.values[step.result]
-            lent = [v for v in values if v in own and last[v] == i and recording.values[v] == kind]
-            if lent and math.prod(shape) * dtype.itemsize >= FEWEST:
-                found[i] = lent[0]
-        own.add(step.result)
-    return found
 
 
 _CASTS = {(float16.F32, float16.F16): float16.to_half,

@@ -1,9 +1,9 @@
-"""In-place results: calls write over operands that are read for the last time.
+"""In-place results: calls write over operands at the end of their live ranges.
 
 An operand that is read for the last time lends its memory to the result, if it was computed in this
-plan and no view of it is left. So an array that is updated in part is updated in place, and a chain
-of small calls stays in the cache. What a loop carries may be overwritten from the first iteration
-on, before which it is copied.
+plan and no view of it is live. So a partial update happens in place, and a chain of small calls
+stays in the cache. What a loop carries may be overwritten from the first iteration on; it is copied
+before.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels.extremes import BY_ROWS
+from ...ir.kernels.elementwise.extremes import BY_ROWS
 from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call

@@ -1,8 +1,8 @@
-"""Loops written out as source: the calls of the body stand in a `for` or `while` of Python.
+"""Loops written out as source: the body's calls inside a Python `for` or `while`.
 
-So an iteration on small arrays costs the numpy calls of its body, and neither a call of a function
-nor lists of what goes in and comes out. A loop is written out after a few iterations, for which
-its body is followed call by call.
+An iteration on small arrays then costs the numpy calls of its body, with no function call and no
+lists of operands and results. A loop is written out after a few iterations, which are run call by
+call.
 
     def run(head, carry, order, each, places):
         try:

@@ -1,7 +1,7 @@
 """The passes over the calls of a plan, in order.
 
-Large calls are fused before results are assigned to the memory of operands. None of the passes is
-needed for correct results.
+Fusion comes first, then results are assigned to the memory of operands. No pass is needed for
+correct results.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Straight-line plans: what is left of a program once every decision is made.
+"""Straight-line plans: a program after every decision has been made.
 
 A plan is a list of calls over numbered slots. Each call reads slots, writes one or several, and
-names the slots that nobody reads after it, so that buffers are given back as early as possible.
-Nothing else happens when a plan runs: no look-up by name, no type, no shape rule. What may be
-evaluated block by block becomes one call first (runtime/plans/tiled_fusion.py).
+names the slots whose live range ends there, so that buffers are freed as early as possible. Running
+a plan does nothing else: no lookup by name, no type, no shape rule. A plan that runs often is
+written out as a Python function (generated.py).
 """
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class LoopBody(NamedTuple):
     plan: Plan
     own: tuple[int, ...] = ()
 
-    def owning(self, carry: Sequence[Any]) -> Sequence[Any]:
+    def with_copies(self, carry: Sequence[Any]) -> Sequence[Any]:
         """What is carried into the first iteration."""
         if not self.own:
             return carry

@@ -1,10 +1,10 @@
-"""Registers of a block: memory for the values that it computes, used again and again.
+"""Registers of a block: memory that the values of a fused group share, by live range.
 
-A block of fused calls (runtime/plans/tiled_fusion.py) computes a value with each numpy call. Here
-each of them writes to memory that is given: that of a result of the group where it can begin there,
-or a register, which is free again once its value has been read for the last time. The registers of
-a thread are one array of the pool that lives as long as the run, cut at cache lines; so a block
-allocates nothing, finds its memory in the cache, and threads hold no more than what is alive.
+A block of fused calls (runtime/plans/tiled_fusion.py) computes one value per numpy call. Here each
+call writes to memory that is given to it: the memory of one of the group's results where that is
+free, or a register, which is free again after the last read of its value. A thread's registers are
+one array from the pool, cut at cache lines, that lives as long as the run. So a block allocates
+nothing, finds its memory in the cache, and threads hold no more than what is live.
 
     v3 = subtract(v0, v1)                   f0(v0, v1, out=r0)
     v4 = exp(v3)                    ->      f1(r0, out=r0)
@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels import float16
-from ...ir.kernels.selection import FEWEST as FEWEST_SELECTED
-from ...ir.kernels.selection import by_bits, has_bits
+from ...ir.kernels.elementwise import float16
+from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
+from ...ir.kernels.elementwise.selection import by_bits, has_bits
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import cached

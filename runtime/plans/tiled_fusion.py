@@ -32,7 +32,7 @@ from ...ir.support.caches import module_table
 from ...ir.support.threads import in_parallel, share_count
 from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import CAST, REDUCE, VIEWS, WHERE, Kernel
-from .half_floats import kept_wide
+from .half_floats import in_float32
 from .registers import Body, written_out
 from .tiling import Form, Forms, cuts
 
@@ -143,6 +143,8 @@ class Blocked:
                    for j, kernel in enumerate(made)]
         memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
         starts = iter(range(0, rows, size))
+        # Before threads would make the same ones.
+        bodies = {n: self._body(n) for n in {size, rows % size or size}}
 
         def work() -> None:
             before = np.setbufsize(self._buffer) if self._buffer else 0    # of this thread
@@ -150,7 +152,7 @@ class Blocked:
             try:
                 for start in starts:
                     end = min(start + size, rows)
-                    body = self._body(end - start)
+                    body = bodies[end - start]
                     registers = held.get(end - start)
                     if registers is None:
                         registers = held[end - start] = body.registers()
@@ -181,7 +183,7 @@ class Blocked:
                 calls = [call._replace(kernel=_in_block(kernel, forms, rows))
                          for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                         strict=True)]
-                wide, results = kept_wide(calls, self._results)
+                wide, results = in_float32(calls, self._results)
                 body = _BODIES[key] = written_out(wide, len(self._operands), results,
                                                   self._overwritten)
             self._bodies[rows] = body
@@ -255,7 +257,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
     out: list[Call] = []
     group = _Group()
     behind: list[Call] = []
-    late: set[int] = set()              # what these give
+    deferred: set[int] = set()              # what these give
     known = set(constants)
 
     def end() -> None:
@@ -263,11 +265,11 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
         out.extend((*group.fused(readers), *behind))
         group = _Group()
         behind.clear()
-        late.clear()
+        deferred.clear()
 
     for call in calls:
         kernel = call.kernel
-        waits = not late.isdisjoint(call.inputs)
+        waits = not deferred.isdisjoint(call.inputs)
         reads = waits or not group.made.isdisjoint(call.inputs)
         if kernel is None or call.several or call.changes:
             # A group goes on behind what is made of constants, which is done before.
@@ -286,7 +288,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
             known.update(call.outputs if known.issuperset(call.inputs) else ())
         elif reads and kernel.recording is not None and math.prod(kernel.shapes[-1]) < LARGE:
             behind.append(call)
-            late.update(call.outputs)
+            deferred.update(call.outputs)
         else:
             end()
             if not large or not group.join(call, kernel):
@@ -298,7 +300,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
     """The call of a group, and behind it the views of its results that others read."""
     inside = read_counts(calls)
-    calls = _once(calls, readers - inside)
+    calls = _deduplicated(calls, readers - inside)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
     views: list[Call] = []
     needed_calls: list[Call] = []
@@ -323,7 +325,7 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     return [_fused(needed_calls, needed, _best(rows, computed)), *views]
 
 
-def _once(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
+def _deduplicated(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
     """The calls but those that compute again what one before them has: within a block that is
     still there. outside: slots that others read."""
     first: dict[Any, int] = {}

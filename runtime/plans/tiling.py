@@ -1,8 +1,8 @@
-"""How a call can be tiled: which rows of its operands and result it treats independently.
+"""Tiling of a call: which rows of its operands and result are independent of each other.
 
-Of `x.sum(-1)` for x [4096, 1024] a block holds `Form(True, (1024,))` of the operand and `Form(True,
-())` of the result: so many rows, each of that shape. An operand that is the same for all rows, such
-as a bias, is passed whole.
+For `x.sum(-1)` with x [4096, 1024], a block holds `Form(True, (1024,))` of the operand and
+`Form(True, ())` of the result: some number of rows, each of that shape. An operand that is the same
+for all rows, such as a bias, is passed whole.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """Several processes: how they communicate, and how threads simulate them.
 
-`coordinator.py` is the seam; `simulated.py` and `rendezvous.py` are what stands behind it here.
+`coordinator.py` is the interface; `simulated.py` and `rendezvous.py` implement it with threads.
 """

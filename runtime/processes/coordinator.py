@@ -1,18 +1,17 @@
-"""Coordination: the interface between a program of several processes and what carries it.
+"""Coordination: the interface through which the processes of one program communicate.
 
-Every process runs the same Python program (SPMD, one controller each). It shares nothing with the
-others but three calls, each of which all processes of a group make at the same place:
+Every process runs the same Python program (SPMD, one controller each). Processes share nothing but
+three calls, each of which all processes of a group make at the same point:
 
     all_gather(call, value)              the values that the processes give, at every process
     whole(call, values)                  the whole values of global arrays, at every process
     run(call, program, arguments)        a program of all devices; what each process owns of it
 
 `Coordinator` declares them. Simulated processes are threads that meet
-(runtime/processes/rendezvous.py): the last to come lets the program run once, on the storage that
-the processes have together. Ranks of MPI implement the same calls over their wire (engines/mpi/):
-`all_gather` of bytes, `whole` as one of blocks, and `run` as the per-device program on the devices
-that the process owns, with its collectives carried by the wire; `Call.digest` is what they compare
-first.
+(runtime/processes/rendezvous.py): the last one to arrive runs the program once, on the storage that
+all share. MPI ranks implement the same calls over their wire (engines/mpi/): `all_gather` of bytes,
+`whole` as a gather of blocks, and `run` as the per-device program on the devices that the process
+owns, with its collectives carried by the wire. They compare `Call.digest` first.
 """
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Simulated processes: threads that meet at the calls they make together.
 
-A `World` knows what each of its processes does: computes, waits at a call, or has ended. A process
-that makes a call waits until all of its group wait at the same one; then the lowest of them does
-what the call asks for, once, with what all of them gave, and all go on. So a program of all devices
-runs once, in a thread that is always the same, and results do not depend on who came first.
+A `World` knows the state of each of its processes: computing, waiting at a call, or ended. A
+process that makes a call waits until its whole group waits at the same one. Then the lowest of them
+does what the call asks for, once, with the values of all, and all continue. So a program of all
+devices runs once, always in the same thread, and results do not depend on the order of arrival.
 
-A meeting that cannot come about is found by state, not by the clock: when nobody computes, and
-those who wait do not match, all of them end with an error that says who waits where. Only for a
-process that never started is there a time to wait (`config.shardtrace_process_timeout`).
+Deadlock is detected by state, not by a clock: when nobody computes and the waiting calls do not
+match, all of them end with an error that says who waits where. Only a process that never started is
+waited for by time (`config.shardtrace_process_timeout`).
 """
 from __future__ import annotations
 

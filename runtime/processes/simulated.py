@@ -1,14 +1,14 @@
 """Several processes in one: `as_process` and `run_processes`.
 
-A program for many hosts runs once on each: the same program, but each process owns a part of the
-devices and sees the blocks of arrays that lie there. Here a process is a thread that says so, so
-that such a program can be tried where there is one machine:
+A program for many hosts runs once on each: the same program, but each process owns some of the
+devices and sees the blocks of arrays on them. Here each process is a thread, so that such a program
+can be tried on one machine:
 
     def program():
         x = make_array_from_process_local_data(sharding, load(process_index()))
         return float(loss(x))            # all processes compute it together
 
-    losses = run_processes(program, 4)
+Processes work together through a coordinator (runtime/processes/coordinator.py).
 
 What processes do together goes through a coordinator (runtime/processes/coordinator.py).
 """

@@ -1,4 +1,4 @@
-"""Reports which processes are blocked, and on which collectives."""
+"""The text of a deadlock error: which processes are blocked, and at which collectives."""
 from __future__ import annotations
 
 import enum
@@ -70,9 +70,9 @@ def reason(standings: Sequence[Standing]) -> str:
                 a, b = _apart(mine, its)
                 return (f"{first.what} is called with different {word}, {a} by process {i} and "
                         f"{b} by process {j}")
-    late = [i for i in sorted(groups) if standings[i].state is State.RUNNING]
-    if late:
-        return f"{named(late)} did not come in time, and others wait for {_it(late)}"
+    running = [i for i in sorted(groups) if standings[i].state is State.RUNNING]
+    if running:
+        return f"{named(running)} did not come in time, and others wait for {_it(running)}"
     return "the processes wait for each other"
 
 

@@ -1,4 +1,5 @@
-"""Rewrites of a per-device program for the simulated executor, a pass each, in `pipeline.py`.
+"""Passes over a per-device program for the simulated executor; `pipeline.py` has their order.
 
-All preserve results. Patterns of a few equations are declared as rewrites, the others are passes.
+All preserve results. Patterns of a few equations are declared as rewrites; what needs a view of the
+whole program is a pass.
 """

@@ -1,9 +1,8 @@
-"""Induction variables: what a scan computes of its counter alone is computed before its first
-iteration.
+"""Induction variables: what a scan computes from its counter alone is computed before the scan.
 
 The row that an iteration reads or writes, or its phase in a cycle, is a scalar that follows from
-the counter, scalar items and loop invariants. Computed for all iterations at once, as arrays that
-the scan iterates over, such scalars take about the time of one iteration. A loop of 200 iterations:
+the counter, scalar items and loop invariants. Computing such scalars for all iterations at once, as
+arrays that the scan iterates over, takes about the time of one iteration. A loop of 200 iterations:
 
     body(i, x):                         is = 0 + iota(200)
         j = rem i 64                    js = rem is 64

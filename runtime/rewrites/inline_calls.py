@@ -1,4 +1,4 @@
-"""Inlines calls: equations of called programs stand where the call stood."""
+"""Inlines calls: the equations of a called program replace the call."""
 from __future__ import annotations
 
 from collections.abc import Sequence

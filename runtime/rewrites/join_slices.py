@@ -1,8 +1,8 @@
 """Replaces a chain of slice writes, each of which copies the whole array, by one concatenation.
 
-The gradient of `w[i]` for many i is a sum of arrays that are zero but for one row each, and a
+The gradient of `w[i]` for many i is a sum of arrays that are zero except for one row each, and a
 concatenation of slices is a chain of ops that each write some rows over a copy of the rest
-(ir/ops/movement/placing.py). One after the other, n slices take n times as long as all together.
+(ir/ops/movement/placing.py). Run one after the other, each of n slices copies the whole array.
 """
 from __future__ import annotations
 

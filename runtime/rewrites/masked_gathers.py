@@ -1,8 +1,9 @@
 """Gathers by masked lookup: each device looks up the rows it holds, and the results are summed.
 
-So `embedding[tokens]` is partitioned over the vocabulary (ir/ops/indexing/gather.py), and so is a
-dynamic slice of a split dimension. Here all blocks lie side by side in one array, so gathering it
-costs nothing, and one lookup in it replaces the lookups of all devices.
+This is how `embedding[tokens]` is partitioned over the vocabulary (ir/ops/indexing/gather.py), and
+a dynamic slice of a split dimension likewise. The simulated executor holds all blocks side by side
+in one array, where the gather of the blocks costs nothing, so one lookup in the whole array
+replaces the lookups of all devices.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peephole rewrites: a few equations for which numpy has one.
+"""Peephole rewrites: a few equations replaced by a cheaper form, or by one numpy function.
 
 `where(here, dynamic_update_slice(x, part, i), x)`, as stages of a pipeline write it, copies all of
 `x` twice. It is `dynamic_update_slice(x, where(here, part, x[i]), i)`, which updates `x` in place.

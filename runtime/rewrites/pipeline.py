@@ -1,7 +1,8 @@
-"""The passes that a per-device program goes through before the simulated executor plans it.
+"""The passes over a per-device program before the simulated executor plans it.
 
-Each gives a program with equal results that takes less time or memory on numpy; what is planned,
-and dumped (`SHARDTRACE_DUMP`), is the last. `inline-calls` is needed: the executor knows no calls.
+Each returns a program with equal results that takes less time or memory on numpy. The last one is
+planned, and dumped (`SHARDTRACE_DUMP`). `inline-calls` is required, since the executor has no
+calls; the others may be skipped.
 """
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def run_execution_passes(program: Program, tell: PassObserver | None = None) -> 
 
 
 def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],
-                   numbers: Iterator[int] | None = None) -> None:
+                numbers: Iterator[int] | None = None) -> None:
     """Tell of each pass that changes the program of a loop or branch, which the executor plans by
     itself: with its name, such as "scan1", after what it is of and its number.
 

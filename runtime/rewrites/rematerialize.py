@@ -1,11 +1,12 @@
-"""Rematerialisation: values with long live ranges are recomputed where they are read.
+"""Rematerialisation: recomputes values with long live ranges where they are read.
 
-Only by equations that cost next to nothing, on the same operands, so results do not change. Values
-are held long in two places: where a program holds the most (`rematerialize`; between the way
-forward and the way back, usually), and between two scans, of which the second one, that of a
-derivative, iterates over what the first one stacked (`rematerialize_scans`). For both a minimum cut
-(min_cut.py) decides which values are saved, and which are recomputed from these: they are left out
-before the cut (`_without`), and computed behind it where they are read (`_recomputing`).
+Only equations that cost next to nothing are run twice, on the same operands, so results do not
+change. There are two places with long live ranges. In a straight program it is the point where most
+is live, usually between the forward and the backward pass (`rematerialize`). Between two scans it
+is what the first stacks for the second, usually its derivative (`rematerialize_scans`). In both,
+`choose` (saved_values.py) decides which values are saved and which are recomputed from them: the
+latter are left out of the first part (`_without`) and computed in the second, where they are read
+(`_recomputing`).
 """
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from ...ir.facts import VIEW
 from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Atom, Equation, Program, Var
 from .inline_calls import inline_calls
-from .min_cut import (
+from .saved_values import (
     INFINITE_PRICE,
     MIN_SAVED_BYTES,
     NEGLIGIBLE_BYTES,

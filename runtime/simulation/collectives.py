@@ -1,9 +1,9 @@
 """Collectives of the simulated executor: mostly a change of layout.
 
-With every axis in place, an all-gather drops an axis, "take my own block" adds one, an all-to-all
-moves it to another dimension: the array stays as it is. What remains is to bring the axis to the
-right place first, and, in a reduction, to sum over its dimension. Collectives without a strategy
-here go through the exchange that the op declares, on a stacked array.
+With every axis in place, an all-gather drops an axis, taking the own block adds one, an all-to-all
+moves it to another dimension, and the array stays as it is. What remains is to bring the axis to
+the right place first and, for a reduction, to sum over its dimension. Collectives without a
+strategy here run the exchange that the op declares, on a stacked array.
 """
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from ..masks import MASK, Guard, guard, mask_dims, outer_mask, selected
 from ..plans.plan import LoopBody, Plan
 from ..rewrites.pipeline import run_execution_passes
 from .device_sums import NONE
-from .scanning import Arrays, scan_runner, while_runner
+from .scanning import Arrays, ScanOperands, Stack, WhileOperands, scan_runner, while_runner
 from .workspace import Value
 
 
@@ -143,13 +143,12 @@ def plan_scan(p: Any, eqn: Equation) -> None:
     outs = [r.layout for r in planned.results[nk:]]
     body, check = planned.finish_loop([*layouts, *outs], nc, nk), planned.guard
     made = [Layout(t.stack, ((), *t.split), t.folded) for t in outs]
-    types = [v.aval for v in eqn.outvars[nk:]]
-    shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
-    dtypes = [storage_dtype(v.dtype) for v in types]
-    passed = [(c, a, b) for c, a, b in _carries_stacked_twice(planned, nc, nk) if outs[a] == outs[b]
-              and shapes[a] == shapes[b] and dtypes[a] == dtypes[b] and not outs[a].stack]
-    run = scan_runner(body, check, nc, nk, len(mask_slot), length, params["reverse"], depths,
-                list(zip(shapes, dtypes, [len(t.stack) for t in made], strict=True)), passed)
+    stacks = [Stack(array_shape(t, v.aval.shape, atoms.size), storage_dtype(v.aval.dtype),
+                    len(t.stack)) for t, v in zip(made, eqn.outvars[nk:], strict=True)]
+    shifted = [(c, a, b) for c, a, b in _carries_stacked_twice(planned, nc, nk)
+               if outs[a] == outs[b] and stacks[a] == stacks[b] and not outs[a].stack]
+    run = scan_runner(body, check, ScanOperands(
+        len(mask_slot), nc, nk, depths, length, params["reverse"]), stacks, shifted)
     p.bind_several(eqn, run, [*mask_slot, *(x.slot for x in operands[:nc]),
                               *p.in_layouts(operands[nc:nc + nk], layouts), *whole],
                    [*layouts, *made])
@@ -184,9 +183,9 @@ def plan_while(p: Any, eqn: Equation) -> None:
     while True:
         blamed = eqn if splits else predicate
         test = PlannedBody.of(p, params["cond_jaxpr"], [*operands[:nt], *operands[nt + nb:]],
-                        [*fixed[:nt], *layouts], mask, blamed)
+                              [*fixed[:nt], *layouts], mask, blamed)
         body = PlannedBody.of(p, params["body_jaxpr"], operands[nt:], [*fixed[nt:], *layouts], mask,
-                        blamed)
+                              blamed)
         grown = _settled(layouts, [r.layout for r in body.results], atoms, first)
         deciding = test.results[0].layout.atoms
         if deciding:
@@ -200,20 +199,25 @@ def plan_while(p: Any, eqn: Equation) -> None:
         layouts, mask, first = grown, more, False
     ask = test.finish([Layout(mask, ()) if splits else Layout((), ())])
     step = body.finish_loop(layouts, nb, 0 if splits else len(layouts))
-    function = _differing_while(
-        ask, step, test.guard, body.guard, nt, nb, len(mask_slot), atoms.sizes(mask),
-        [mask_dims(mask, t, v.aval.ndim, atoms)
-         for t, v in zip(layouts, eqn.outvars, strict=True)]) if splits else while_runner(
-        ask, step, test.guard, body.guard, nt, nb, len(mask_slot))
+    guards, counts = (test.guard, body.guard), WhileOperands(len(mask_slot), nt, nb)
+    function = while_runner(ask, step, guards, counts)
+    if splits:
+        function = _differing_while(ask, step, guards, counts, atoms.sizes(mask), [
+            mask_dims(mask, t, v.aval.ndim, atoms)
+            for t, v in zip(layouts, eqn.outvars, strict=True)])
     mask_slot = [p.view(p.mask, mask, ()) for _ in mask_slot]
     p.bind_several(eqn, function, [*mask_slot, *(x.slot for x in operands[:nt + nb]),
                                    *p.in_layouts(operands[nt + nb:], layouts)], layouts)
 
 
-def _differing_while(test: Plan, body: LoopBody, test_guard: Guard | None, body_guard: Guard | None,
-                     nt: int, nb: int, masks: int, sizes: tuple[int, ...],
+def _differing_while(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
+                     operands: WhileOperands, sizes: tuple[int, ...],
                      shapes: Sequence[tuple[int, ...]]) -> Callable[..., Arrays]:
-    """Until no device is left; those that are done keep their carry."""
+    """Until no device is left; those that are done keep their carry. sizes: of the mask. shapes:
+    of the mask beside each part of the carry."""
+    masks, nt, nb = operands
+    test_guard, body_guard = guards
+
     def run(*arrays: Any) -> Arrays:
         rest = arrays[masks:]
         active = arrays[0] if masks else np.ones(sizes, np.bool_)
@@ -242,7 +246,7 @@ def plan_cond(p: Any, eqn: Equation) -> None:
     splits = bool(index.layout.atoms)
     mask = atoms.sort({*outer, *index.layout.atoms}) if splits else outer
     planned_bodies = [PlannedBody.of(p, b, operands, [x.layout for x in operands], mask,
-                       eqn if splits else predicate) for b in eqn.params["branches"]]
+                                     eqn if splits else predicate) for b in eqn.params["branches"]]
     layouts = [plain(r.layout) for r in planned_bodies[0].results]
     for planned in planned_bodies[1:]:
         layouts = [common_layout(a, r.layout, atoms)

@@ -1,9 +1,9 @@
-"""Converts arguments, results and literals to the layouts of a plan.
+"""Converts arguments, results and literals between their stored form and the layouts of a plan.
 
-Outside of a plan a value is one whole array, with leading dimensions for stacked axes.
+Outside a plan a value is one whole array, with leading dimensions for stacked axes.
 
-How an argument or result is converted depends on its type alone and is cached with the mesh; so are
-literals.
+The conversion of an argument or result depends on its type alone, and is cached with the mesh; so
+are literals.
 """
 from __future__ import annotations
 

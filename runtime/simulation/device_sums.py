@@ -1,4 +1,4 @@
-"""Deferred device sums: a value of which only the sum over devices is read is stored as that sum.
+"""Deferred device sums: a value that is only read summed over devices is stored as that sum.
 
 Two sweeps over the program, before a plan is made:
 
@@ -9,9 +9,9 @@ Two sweeps over the program, before a plan is made:
   with a result that is folded too. A value that is a result of the program, or that anything
   else reads, is not folded.
 
-A contraction whose contracted dimension is in place over a folded axis is then one product over the
-whole dimension, and the N partial results are never made. Nothing is folded unless the program
-contains the collective: where it was forgotten, devices keep their own wrong values.
+A contraction whose contracted dimension is in place over a folded axis is then a single product
+over the whole dimension, and the N partial results are never computed. Folding requires that the
+program contains the collective; where it was forgotten, devices keep their own, wrong values.
 """
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def _kind(dtype: Any) -> str:
 
 
 def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
-          varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
-          sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
+                    varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
+                    sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
     """For each value that has uses: over which axes it may be held folded, by operator.
 
     sums: for each result of the program, if it is a loop's body, the axes over which its sum is

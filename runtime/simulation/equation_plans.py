@@ -166,7 +166,7 @@ def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
 
 
 def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
-           atoms: MeshAtoms, layout: Layout) -> Decision:
+                      atoms: MeshAtoms, layout: Layout) -> Decision:
     """What the general rules come to where operands are given as they are, in the layout of the
     result or as scalars."""
     whole = array_shape(layout, aval.shape, atoms.size)

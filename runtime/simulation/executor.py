@@ -25,7 +25,6 @@ from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.source.wording import warn
 from ...ir.support.caches import cached
-from ...ir.support.collector import collector_paused
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
@@ -51,19 +50,13 @@ from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
 
-FEW = 8                 # equations for which a plan has fewer objects than the collector waits for
-
-
 def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
     """A function from the stored arguments of a LOCAL program to its stored results.
 
     mesh: the mesh of all device axes (empty for a single device). Arguments and results are the
     whole values whose types are `local.global_in` and `local.global_out`.
     """
-    if len(local.eqns) < FEW and not local.holds_programs:
-        return Simulated(run_execution_passes(local), mesh)
-    with collector_paused():
-        return Simulated(run_execution_passes(local), mesh)
+    return Simulated(run_execution_passes(local), mesh)
 
 
 class Simulated:
@@ -83,9 +76,7 @@ class Simulated:
         leads = tuple([x.lead for x in arguments])
         executable = self._executables.get(leads)
         if executable is None:
-            with collector_paused():
-                executable = Executable(self._program, self._mesh, leads)
-            self._executables[leads] = executable
+            executable = self._executables[leads] = Executable(self._program, self._mesh, leads)
         return executable([x.data for x in arguments])
 
 
@@ -190,7 +181,7 @@ class Planner(Workspace):
             known = {v: x.kind.atoms for v, x in self.at.items()}
             varies = varying_axes(program, known, self.atoms)
             self.folds = deferrable_sums(program.eqns, program.outvars, varies, self.atoms, sums,
-                               self.mask is None)
+                                         self.mask is None)
         for eqn in program.eqns:
             self.eqn = eqn
             _strategy(eqn.op)(self, eqn)
@@ -291,7 +282,7 @@ class Planner(Workspace):
         at[outs[0]] = Value(types[0], layout, slot, same, kind)
 
     def reduce_linear_operands(self, eqn: Equation, operands: list[Value], members: frozenset[int],
-                   axes: frozenset[str]) -> list[Value]:
+                               axes: frozenset[str]) -> list[Value]:
         """The operands in which the equation is linear together with `members`, summed."""
         group = linear_set(eqn.op, eqn, members)
         assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"

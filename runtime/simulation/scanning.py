@@ -1,7 +1,6 @@
-"""Runs scans and while loops: the plan of the body for each iteration.
+"""Runs scans and while loops: one run of the body's plan per iteration.
 
-Items are views that numpy's iteration gives; results of iterations are written into preallocated
-arrays.
+Items are views, from numpy's iteration; results of iterations are written into preallocated arrays.
 """
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.support.buffer_pool import empty
+from ...ir.support.named_tuple import NamedTuple
 from ..masks import Guard
 from ..plans import plan as plans
 from ..plans.loops import scan_function, while_function
@@ -20,18 +20,47 @@ from ..plans.plan import TIMED, LoopBody, Plan
 Arrays = list[Any]
 
 
-def scan_runner(body: LoopBody, check: Guard | None, nc: int, nk: int, masks: int, length: int,
-          reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]],
-          passed: Sequence[tuple[int, int, int]] = ()) -> Callable[..., Arrays]:
-    """The function of mask, constants, carry and items. depths: where the items' dimension is.
+class ScanOperands(NamedTuple):
+    """The operands of a scan, in this order, and how it iterates.
 
-    results: of what iterations give, shape and dtype of all together, and where the dimension is.
-    passed: (carry, result, result), where the one result is the carry that an iteration is given
-    and the other one that which it gives: all but one of their items are the same memory.
+    masks, consts, carries: how many there are of each; the rest are items. depths: which dimension
+    of each of these is iterated over. reverse: from the last item to the first.
     """
-    twice = {a for _, a, _ in passed}
-    pairs = {k for _, *both in passed for k in both}
-    numbers = [i for i in range(len(results)) if i not in twice]
+    masks: int
+    consts: int
+    carries: int
+    depths: Sequence[int]
+    length: int
+    reverse: bool
+
+
+class Stack(NamedTuple):
+    """What the iterations of a scan give, as one array. depth: the dimension of iterations."""
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    depth: int
+
+
+class WhileOperands(NamedTuple):
+    """How many operands of a while are masks, constants of the test, and constants of the body,
+    in this order; the rest is the carry."""
+    masks: int
+    test_consts: int
+    body_consts: int
+
+
+def scan_runner(body: LoopBody, check: Guard | None, operands: ScanOperands,
+                stacks: Sequence[Stack], shifted: Sequence[tuple[int, int, int]] = ()
+                ) -> Callable[..., Arrays]:
+    """The function of mask, constants, carry and items.
+
+    shifted: (carry, stack, stack), where the first stack is the carry that each iteration is given
+    and the second one that which it gives: all but one of their items are the same memory.
+    """
+    masks, nc, nk, depths, length, reverse = operands
+    before = {a for _, a, _ in shifted}
+    pairs = {k for _, *both in shifted for k in both}
+    numbers = [i for i in range(len(stacks)) if i not in before]
     iterations = 0
     loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
 
@@ -40,9 +69,9 @@ def scan_runner(body: LoopBody, check: Guard | None, nc: int, nk: int, masks: in
         head = arrays[:masks + nc]
         carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
         ys: Arrays = [None if k in pairs else empty(shape, dtype)
-                      for k, (shape, dtype, _) in enumerate(results)]
-        for c, a, b in passed:
-            shape, dtype, _ = results[b]
+                      for k, (shape, dtype, _) in enumerate(stacks)]
+        for c, a, b in shifted:
+            shape, dtype, _ = stacks[b]
             both = empty((length + 1, *shape[1:]), dtype)
             ys[a], ys[b] = (both[1:], both[:-1]) if reverse else (both[:-1], both[1:])
             both[-1 if reverse else 0] = carry[c]
@@ -50,11 +79,11 @@ def scan_runner(body: LoopBody, check: Guard | None, nc: int, nk: int, masks: in
             return [*carry, *ys]
         if check is not None:
             check(arrays[0])
-        carry = body.owning(carry)
+        carry = body.with_copies(carry)
         items = [_items(x, depth, reverse)
                  for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
         places = [np.moveaxis(y, depth, 0) if depth else y
-                  for y, (_, _, depth) in zip(ys, results, strict=True)]
+                  for y, (_, _, depth) in zip(ys, stacks, strict=True)]
         rest = [(places[i], nk + i) for i in numbers]
         order = range(length - 1, -1, -1) if reverse else range(length)
         each = zip(*items, strict=True) if items else itertools.repeat(())
@@ -77,26 +106,30 @@ def scan_runner(body: LoopBody, check: Guard | None, nc: int, nk: int, masks: in
     return run
 
 
-def while_runner(test: Plan, body: LoopBody, test_guard: Guard | None, body_guard: Guard | None,
-                 nt: int, nb: int, masks: int) -> Callable[..., Arrays]:
-    """The function of mask, constants of test and body, and carry: all devices go on, or none."""
+def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
+                 operands: WhileOperands) -> Callable[..., Arrays]:
+    """The function of mask, constants of test and body, and carry: all devices go on, or none.
+
+    guards: checks of the mask, for the test and the body.
+    """
+    masks, nt, nb = operands
     iterations = 0
     loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
 
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
         mask, rest = arrays[:masks], arrays[masks:]
-        for check in (test_guard, body_guard):
+        for check in guards:
             if check is not None:
                 check(mask[0])
         carry: Sequence[Any] = rest[nt + nb:]
         asked, head = [*mask, *rest[:nt]], [*mask, *rest[nt:nt + nb]]
-        owned = False
+        is_copied = False
         ask = test.step if iterations > plans.FEW * plans.ROUNDS else test.call_by_call
         step = body.plan.call_by_call
         while ask([*asked, *carry])[0]:
-            if not owned:
-                owned, carry = True, body.owning(carry)
+            if not is_copied:
+                is_copied, carry = True, body.with_copies(carry)
             iterations += 1
             if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
                 if not loops:

@@ -1,7 +1,7 @@
-"""Values of the planner: the slot and layout of each, and its conversions to other layouts.
+"""The planner's values: the slot and layout of each, and its conversions to other layouts.
 
-A value has one primary form, in which it was computed. Other forms are calls of the plan, made when
-an equation asks for them and then reused: most are views, and a copy is made at most once.
+A value has one primary form, in which it was computed. Conversions are calls of the plan, made when
+an equation first needs them and then reused: most are views, and a copy is made at most once.
 """
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ class Kind:
     """What decisions ask of a value; one object per aval, layout and uniform dimensions.
 
     dtype: of its arrays. atoms: over which it differs. steps: to other forms, the functions that
-    lead there. folds: by what is folded, the function that does it, and layout and kind then.
+    lead there.
     """
 
-    __slots__ = ("atoms", "dtype", "folds", "steps")
+    __slots__ = ("atoms", "dtype", "steps")
 
     def __init__(self, dtype: np.dtype, atoms: frozenset[str]) -> None:
         self.dtype = dtype
         self.atoms = atoms
         self.steps: dict[tuple, tuple[Function, ...]] = {}
-        self.folds: dict[tuple, tuple[Function | None, Layout, Kind]] = {}
 
 
 @cached(4096, "storage dtypes and leading axes of values")
@@ -177,17 +176,10 @@ class Workspace:
         key = ("folded", axes, operator)
         found = value.forms.get(key)
         if found is None:
-            place = self.atoms.owner, axes, operator
-            made = value.kind.folds.get(place)
-            if made is None:
-                made = value.kind.folds[place] = self._fold(value, axes, operator)
-            function, layout, kind = made
-            slot = value.slot if function is None else self.call(function, value.slot)
-            found = value.forms[key] = Value(value.aval, layout, slot, value.uniform, kind)
+            found = value.forms[key] = self._fold(value, axes, operator)
         return found
 
-    def _fold(self, value: Value, axes: frozenset[str], operator: str
-              ) -> tuple[Function | None, Layout, Kind]:
+    def _fold(self, value: Value, axes: frozenset[str], operator: str) -> Value:
         layout = value.layout
         left = axes - layout.folded
         there = layout.atoms & left
@@ -201,8 +193,9 @@ class Workspace:
         gone = tuple(i for i, x in enumerate(flat) if x in there)
         final = tuple(math.prod([size[x] for x in d]) for d in remaining)
         function = _reduction(operator, storage_dtype(value.aval.dtype), full, gone, final, times)
-        layout = layout.without(there)._replace(folded=layout.folded | left)
-        return function, layout, kind_of(value.aval, layout, value.uniform)
+        slot = value.slot if function is None else self.call(function, value.slot)
+        return Value(value.aval, layout.without(there)._replace(folded=layout.folded | left), slot,
+                     value.uniform)
 
 
 _UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum}

@@ -38,7 +38,7 @@ command = importlib.import_module("shardtrace.cli.main")
 SECONDS = 10                      # of processor time
 MEMORY = 1 << 30
 MOST = 1e6                        # elements of a parameter that are still made
-ALONE = 1e5                       # of all parameters, on all devices: those run one by one
+SINGLE_THREAD = 1e5                       # of all parameters, on all devices: those run one by one
 
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[A-Za-z_%@][\w%]*|-?\d+(?:\.\d+)?|\S|\n')
 _PARAM = re.compile(r"\w+=(?:\((?:[^()]|\([^()]*\))*\)|[\w'.-]+)")
@@ -230,7 +230,7 @@ def outcome(text: str) -> str:
         try:
             run_program(local, values)
             stage = "ran"
-            if sum(v.size for v in values) * local.mesh.size > ALONE:
+            if sum(v.size for v in values) * local.mesh.size > SINGLE_THREAD:
                 return stage
             run_program(local, values, "per_device")
         except TooSlow:

@@ -1,11 +1,11 @@
-"""What a sharding error adds to its message: the paths of the axes, and changes that help.
+"""Advice for a sharding error: the paths of the axes involved, and changes that help.
 
 A change is found by search and proved by trial: the user's failing expression is edited (an operand
-brought to another spec with `reshard`, or `out_sharding=` given), and the edited text is traced, at
-the types that the frame has, and so is the whole function with it where that can run again
-(rerun.py). Only what then type-checks is suggested, with the type that it gives, cheapest first by
-the bytes that each device would receive. Expressions whose evaluation might have an effect are left
-alone. The search is bounded, so that an error costs milliseconds.
+resharded with `reshard`, or `out_sharding=` added), and the edited text is traced at the types in
+the frame, together with the whole function where that can run again (rerun.py). Only changes that
+then type-check are suggested, with the resulting type, ordered by the bytes that each device would
+receive. Expressions whose evaluation might have an effect are left alone. The search is bounded, so
+an error costs milliseconds.
 """
 from __future__ import annotations
 

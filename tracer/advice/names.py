@@ -1,7 +1,7 @@
-"""Names that a suggested change needs, as the user's code has them: functions, specs, the mesh.
+"""How the user's code refers to what a suggested change needs: functions, specs, the mesh.
 
-A name is taken from the scope of the changed text. If the scope has none, an import is added, under
-a name that the file does not use.
+A name is taken from the scope of the changed text. If there is none, an import is added, under a
+name that the file does not use.
 """
 from __future__ import annotations
 

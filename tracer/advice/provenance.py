@@ -1,9 +1,9 @@
-"""The path by which a mesh axis came to a dimension of a traced value.
+"""How a mesh axis came to shard a dimension of a traced value.
 
-While a function is traced, its equations so far and their factor rules tell where the axis of a
-dimension comes from: step by step back through the operand that carries the same factor, up to an
-argument, a constant, or the equation that placed it (`reshard`, `out_sharding=`). For errors, which
-happen before there is a partitioned program; that has partitioner/propagation/origins.py.
+The equations traced so far and their factor rules tell where the axis of a dimension comes from:
+step by step back through the operand that carries the same factor, up to an argument, a constant,
+or the equation that introduced it (`reshard`, `out_sharding=`). This serves errors during tracing,
+before there is a partitioned program; for that one see partitioner/propagation/origins.py.
 """
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Remedies that an error names: written into the user's code, tried there, and shown if they work.
 
-A loop whose carry changes its type, branches that differ, a list where an array belongs: what would
-help is known where the error is raised (`Remedy`, ir/diagnostics/diagnostic.py), and here is found
-what code it changes: an argument of the failing call or an item of it, or what a function passed to
-it returns. The change is tried by tracing the user's function, or the call alone where that runs at
-once. Where nothing was found or it did not work, the remedy's words are all that is said.
+For a loop whose carry changes its type, branches that differ, or a list where an array belongs, the
+place that raises the error knows what would help (`Remedy`, ir/diagnostics/diagnostic.py). This
+module finds the code to change: an argument of the failing call, an item of it, or what a function
+passed to it returns. The change is tried by tracing the user's function, or only the call if that
+runs eagerly. If no such code is found or the change does not work, only the remedy's words are
+shown.
 """
 from __future__ import annotations
 

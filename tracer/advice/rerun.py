@@ -1,10 +1,10 @@
-"""Running the user's function again with a change in its source, to show that the change helps.
+"""Runs the user's function again with a change in its source, to show that the change helps.
 
-While a function is traced its code runs to see its equations, and may run again at any time (a
-transformation does so too). So the file is compiled with the change made, the function is taken
-out of it, with the names and the closure that it has, and traced on the arguments that it was
-called with. Functions that run at once, those whose parameters have been given new values, and
-those whose source is not at hand are not run again.
+A function under trace runs only to record its equations, so it may run again, as it does under any
+transformation. The file is compiled with the change, the function is extracted from it with the
+names and closure that it has, and traced on the arguments of the original call. Functions that run
+eagerly, functions that have assigned to their parameters, and functions without available source
+are not run again.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Remedies that rewrite the whole of the user's expression.
+"""Remedies that rewrite the user's whole expression.
 
-A spec without a mesh becomes a NamedSharding, an assignment to an item an update, a call of numpy's
-one of ours; an argument that is no array becomes static where the function is jitted.
+A spec without a mesh becomes a NamedSharding, an item assignment becomes an update, a call of numpy
+becomes one of this library; a non-array argument becomes static where the function is jitted.
 """
 from __future__ import annotations
 

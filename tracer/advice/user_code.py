@@ -1,9 +1,9 @@
 """The user's expression that is being evaluated, as a syntax tree that can be edited.
 
-An error wants to say what the user could have written instead. `current_place()` finds the
-innermost frame outside the package and the expression under its instruction pointer; `operands()`
-are the parts of it that may be arrays, and `Place.edited()` is its text with some parts replaced.
-`is_pure` says which expressions may be evaluated a second time: those that can have no effect.
+An error should say what the user could have written instead. `current_place()` finds the innermost
+frame outside the package and the expression under its instruction pointer; `operands()` are its
+subexpressions that may be arrays, and `Place.edited()` is its text with some of them replaced.
+`is_pure` tells which expressions have no effects and may therefore be evaluated a second time.
 """
 from __future__ import annotations
 

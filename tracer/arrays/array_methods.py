@@ -1,7 +1,7 @@
 """Operators and methods of arrays, installed on the common base of arrays and tracers.
 
-Each is the jnp function of the same name with the array as its first operand. Operators give way
-(`NotImplemented`) to operands that they do not know, so that other classes can define theirs.
+Each is the jnp function of the same name with the array as its first operand. Operators return
+`NotImplemented` for operands that they do not know, so that other classes can define theirs.
 """
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _squeeze(self, axis=None):
 def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
          correction=None):
     return moments.std(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
-                          where=where, correction=correction)
+                       where=where, correction=correction)
 
 
 def _sum(self, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
@@ -228,7 +228,7 @@ def _transpose(self, *args):
 def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
          correction=None):
     return moments.var(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
-                          where=where, correction=correction)
+                       where=where, correction=correction)
 
 
 def _view(self, dtype=None, type=None):

@@ -96,7 +96,7 @@ def _held(eqn: Equation, given: Mask, told: Callable[[Program, Mask], Mask]) -> 
     if name == "while":
         tests = params["cond_nconsts"]
         carried = iterated(params["body_jaxpr"], given[tests:], params["body_nconsts"],
-                            len(eqn.outvars), told)
+                           len(eqn.outvars), told)
         if told is reached_results and told(params["cond_jaxpr"], (*given[:tests], *carried))[0]:
             return (True,) * len(eqn.outvars)
         return carried
@@ -108,7 +108,7 @@ def _nothing(eqn: Equation) -> Mask:
 
 
 def iterated(body: Program, given: Mask, first: int, carries: int,
-              told: Callable[[Program, Mask], Mask]) -> Mask:
+             told: Callable[[Program, Mask], Mask]) -> Mask:
     """What is told of a loop over a body: for its carries, what holds in every iteration.
 
     The carries are the operands from `first` on, and the first results of the body.

@@ -1,4 +1,4 @@
-"""A function and its derivative at a point, on flat values: shared by grad, vjp and their kin."""
+"""Differentiates a function at a point, on flat values: shared by grad, vjp and the like."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

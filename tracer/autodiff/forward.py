@@ -59,7 +59,7 @@ def _with_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
 
 
 def _push_memoized(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any],
-                     rules: RuleMemo, location: Location) -> tuple[Sequence[Any], Sequence[Any]]:
+                   rules: RuleMemo, location: Location) -> tuple[Sequence[Any], Sequence[Any]]:
     """As `push`, which is called once for equations of one kind."""
     operands = [Scalar(a) if isinstance(a, Literal) else env[a] for a in eqn.invars]
 

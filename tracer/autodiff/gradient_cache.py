@@ -1,9 +1,9 @@
 """A cache of gradients, for programs that were differentiated before.
 
 A function that is jitted in a loop, or a notebook cell that is run again, is traced anew each time,
-to the same program, perhaps with other numbers in it, or from other lines. The equations of its
-gradient are then recorded again, with these; the program is neither linearized nor transposed
-again. A number that a rule has looked at has to be the same.
+to the same program except perhaps for numeric constants and source lines. The equations of its
+gradient are then recorded again with the new ones, without linearizing or transposing the program.
+Numbers that a rule has looked at must be equal.
 
 Users' own derivative rules run each time, and so do rules that use anything besides the program's
 equations (constants, other captured values).
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from ...ir.fingerprint import Lifted, fingerprint, literal_key
+from ...ir.fingerprint import Abstracted, fingerprint, literal_key
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.source.location import Location, is_ours
@@ -40,31 +40,31 @@ class _Recorded:
     __slots__ = ("eqns", "first", "given", "last", "names", "numbers", "program",
                  "results")
 
-    def __init__(self, program: Program, given: list[Any], lifted: Lifted, eqns: list[Equation],
-                 results: list[Any]) -> None:
-        self.program, self.given, self.results = program, [*given, *lifted.numbers], results
+    def __init__(self, program: Program, given: list[Any], abstracted: Abstracted,
+                 eqns: list[Equation], results: list[Any]) -> None:
+        self.program, self.given, self.results = program, [*given, *abstracted.numbers], results
         found: dict[Location, int] = {}
         for e in eqns:
             if e.location not in found:
                 found[e.location] = len(found)
         self.eqns = [(e, found[e.location]) for e in eqns]
         self.numbers: list[int | None] = []
-        self.first = self.last = tuple(lifted.places), list(found)
+        self.first = self.last = tuple(abstracted.places), list(found)
         # Of the program's values: what the user binds the results to is no part of it.
         self.names = {v: v.name for e in eqns for v in e.outvars if v.name is not None}
 
-    def repeat(self, builder: Builder, given: Sequence[Var], lifted: Lifted) -> list[Any]:
+    def repeat(self, builder: Builder, given: Sequence[Var], abstracted: Abstracted) -> list[Any]:
         """The results for other values of the same types, other numbers and places."""
-        env: dict[Any, Any] = dict(zip(self.given, [*given, *lifted.numbers], strict=True))
+        env: dict[Any, Any] = dict(zip(self.given, [*given, *abstracted.numbers], strict=True))
         at, eqns, watch = env.get, builder.eqns, builder.watch
-        places, (last, where) = tuple(lifted.places), self.last
+        places, (last, where) = tuple(abstracted.places), self.last
         if last != places:
             first, locations = self.first
             if not self.numbers:
                 known = {place: n for n, place in enumerate(first)}
                 self.numbers = [known.get(x.place) for x in locations]
             where = [x if n is None or places[n] == first[n] else
-                     lifted.locations[n].made_by(x.transform)
+                     abstracted.locations[n].made_by(x.transform)
                      for x, n in zip(locations, self.numbers, strict=True)]
             self.last = places, where
         for eqn, n in self.eqns:
@@ -89,15 +89,15 @@ _ATOMS = (Var, Literal)
 
 
 def cached_gradient(kind: Hashable, program: Program, given: Sequence[Any],
-              derive: Callable[[], list[Any]]) -> list[Any]:
+                    derive: Callable[[], list[Any]]) -> list[Any]:
     """`derive()`, which records what follows from `kind` and from a program of these values."""
     builder: Any = STATE.interpreter
     if type(builder) is not Builder or STATE.on_equation or program.consts or not all(
             [type(x) is Tracer and x.builder is builder for x in given]):
         return derive()
     here = builder.location or builder.watch.place()
-    lifted = Lifted({here.place: 0}, [here], [])
-    own = fingerprint(program, lifted) if _is_settled(program) else None
+    abstracted = Abstracted({here.place: 0}, [here], [])
+    own = fingerprint(program, abstracted) if _is_settled(program) else None
     if own is None:
         return derive()
     variables: list[Any] = [x.variable for x in given]
@@ -107,28 +107,28 @@ def cached_gradient(kind: Hashable, program: Program, given: Sequence[Any],
     found, fixed = _kept.get(outline), set()
     if type(found) is set:            # of the numbers that have to be the same; -1: so do places
         fixed = found
-        found = _kept.get(_key(outline, fixed, lifted))
+        found = _kept.get(_key(outline, fixed, abstracted))
     if found is not None:
-        return found.repeat(builder, variables, lifted)
-    if len({*lifted.numbers}) < len(lifted.numbers):
-        _tell_apart(program, lifted.numbers)
+        return found.repeat(builder, variables, abstracted)
+    if len({*abstracted.numbers}) < len(abstracted.numbers):
+        _tell_apart(program, abstracted.numbers)
     before = marks((builder,))
     with reads() as read:
         results = derive()
-    found = _recorded(program, builder, before[0], variables, lifted, results)
+    found = _recorded(program, builder, before[0], variables, abstracted, results)
     if found is not None:
-        fixed |= _fixed(found, lifted, {*read})
+        fixed |= _fixed(found, abstracted, {*read})
         if fixed:
             _kept.keep(outline, fixed, 0)
-            outline = _key(outline, fixed, lifted)
+            outline = _key(outline, fixed, abstracted)
         _kept.keep(outline, found, len(found.eqns) + len(program.eqns))
     return results
 
 
-def _key(outline: tuple, fixed: set[int], lifted: Lifted) -> tuple:
+def _key(outline: tuple, fixed: set[int], abstracted: Abstracted) -> tuple:
     key: list[Any] = [outline]
     for n in sorted(fixed):
-        key.append(literal_key(lifted.numbers[n]) if n >= 0 else tuple(lifted.places))
+        key.append(literal_key(abstracted.numbers[n]) if n >= 0 else tuple(abstracted.places))
     return tuple(key)
 
 
@@ -146,13 +146,13 @@ def _tell_apart(program: Program, numbers: list[Literal]) -> None:
                 numbers.append(a)
 
 
-def _fixed(found: _Recorded, lifted: Lifted, read: set[Any]) -> set[int]:
+def _fixed(found: _Recorded, abstracted: Abstracted, read: set[Any]) -> set[int]:
     """What a gradient depends on: the numbers that were read, and what programs within it know."""
     within = [e for eqn in (*found.program.eqns, *[e for e, _ in found.eqns])
               if eqn.op.subprograms for _, program in eqn.subprograms() for e in program.walk()]
     read.update([a for e in within for a in e.invars])
-    fixed = {n for n, a in enumerate(lifted.numbers) if a in read}
-    return fixed | {-1} if any([e.location.place in lifted.places for e in within]) else fixed
+    fixed = {n for n, a in enumerate(abstracted.numbers) if a in read}
+    return fixed | {-1} if any([e.location.place in abstracted.places for e in within]) else fixed
 
 
 def _is_settled(program: Program) -> bool:
@@ -172,7 +172,7 @@ def _is_settled(program: Program) -> bool:
 
 
 def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given: list[Var],
-              lifted: Lifted, results: Sequence[Any]) -> _Recorded | None:
+              abstracted: Abstracted, results: Sequence[Any]) -> _Recorded | None:
     """What the builder recorded since it was `before`; None where more happened."""
     (after,) = marks((builder,))
     eqns = builder.eqns[before[0]:]
@@ -194,4 +194,4 @@ def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given
             found.append(x)
         else:
             return None
-    return _Recorded(program, given, lifted, eqns, found)
+    return _Recorded(program, given, abstracted, eqns, found)

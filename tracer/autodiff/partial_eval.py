@@ -1,4 +1,4 @@
-"""Partial evaluation: a program split in two by what depends on unknown operands.
+"""Partial evaluation: splits a program in two by which values depend on unknown operands.
 
 Most programs are split by inspection: an equation belongs to the second part if one of its operands
 depends on an unknown one, and both parts are made of the program's own equations. Where such an

@@ -1,4 +1,4 @@
-"""Binding the equations of a program again, in whatever interpreter is current.
+"""Replays the equations of a program in the current interpreter.
 
 A replayed equation keeps the location of the user's expression, with the transformation named, and
 the mesh that its types live on: a program may switch axes to Auto and back (`auto_axes`).

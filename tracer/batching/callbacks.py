@@ -1,8 +1,8 @@
 """Callbacks under vmap: one call for each index, or one for all of them.
 
-Debug callbacks are called for each index in turn, which is one equation for each. Pure callbacks do
-what their `vmap_method` says; "sequential" ones, and io callbacks, are called in a loop.
-Source: the batching rules of JAX's callbacks.
+Debug callbacks are called for each index in turn, with one equation for each. Pure callbacks follow
+their `vmap_method`; "sequential" ones, and io callbacks, are called in a loop. Source: the batching
+rules of JAX's callbacks.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives over a vmapped axis: what devices would exchange is a dimension of one array.
+"""Collectives over a vmapped axis: the exchange between indices is an op along a dimension.
 
 `psum(x, 'i')` under `vmap(..., axis_name='i')` is a sum over the mapped dimension, `all_gather` is
 the array itself, `ppermute` an indexing. Axes besides the mapped one are left to whoever binds

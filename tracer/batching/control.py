@@ -82,8 +82,8 @@ def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
           for x, d in zip(operands[split:], dims[split:], strict=True)]
     item_dims: Mapped = [None if d is None else 0 for d in dims[split:]]
     items = [item_type(typeof(x)) for x in xs]
-    carry_dims = _grown(axis, jaxpr, const_dims, _mapped_in_either(dims[num_consts:split],
-                                                         dims[num_consts:split]), item_dims)
+    carried = dims[num_consts:split]
+    carry_dims = _grown(axis, jaxpr, const_dims, _mapped_in_either(carried, carried), item_dims)
     while True:
         carry = _carried(operands[num_consts:split], dims[num_consts:split], carry_dims,
                          jaxpr.in_avals[num_consts:split], axis)
@@ -169,7 +169,7 @@ def _while_any(axis: MappedAxis, programs: tuple[Program, Program],
     test, captured, _ = cached_trace(cond, key, any_going, _types([*test_values, *carry]), None)
     test.memo[ANY_INDEX] = True
     run, run_captured, _ = cached_trace(body, (*key, cond), step,
-                                       _types([*test_values, *values, *carry]), None)
+                                        _types([*test_values, *values, *carry]), None)
     return while_p.bind(
         *captured, *test_values, *run_captured, *test_values, *values, *carry, cond_jaxpr=test,
         body_jaxpr=run, cond_nconsts=n + len(captured), body_nconsts=n + m + len(run_captured))

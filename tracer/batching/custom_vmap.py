@@ -1,4 +1,4 @@
-"""custom_vmap: a function whose batching is given by hand.
+"""custom_vmap: a function with a batching rule written by the user.
 
     @custom_vmap
     def f(x, y): ...

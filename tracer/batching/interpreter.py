@@ -1,4 +1,4 @@
-"""The interpreter of a vmapped function's body: one example outside, all of them inside.
+"""The interpreter of a vmapped function's body: tracers show one example and hold all of them.
 
 A tracer of it has the type of one example; its variable holds the value for all of them, and along
 which dimension. Each op that touches a mapped value is bound at once, batched (rules.py), in the

@@ -63,9 +63,9 @@ def batch_program(axis: MappedAxis, program: Program, types: Sequence[ArrayType]
 
 
 def cached_trace(program: Program, key: tuple[Any, ...], f: Callable[..., list[Any]],
-                types: Sequence[ArrayType], details: Any, *, mesh: AbstractMesh | None = None,
-                capture_type: Callable[[ArrayType], ArrayType] = lambda t: t
-                ) -> tuple[Program, list[Any], Any]:
+                 types: Sequence[ArrayType], details: Any, *, mesh: AbstractMesh | None = None,
+                 capture_type: Callable[[ArrayType], ArrayType] = lambda t: t
+                 ) -> tuple[Program, list[Any], Any]:
     """The program of f, which is made out of `program`: (program, captured values, details).
 
     Made once for the key, the types and the context; `details` is what f tells besides.

@@ -1,4 +1,4 @@
-"""checkify: errors as values of the program that may meet them.
+"""checkify: errors as values of the program in which they occur.
 
     errors        what an error is: kinds, causes, and the value `Error`
     check         what users write, `check` and its kin

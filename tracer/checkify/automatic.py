@@ -1,6 +1,6 @@
 """Checks that checkify adds by itself: NaN, division by zero, positions out of bounds.
 
-A rule binds the equation and adds to the error; the ops that are checked are those of JAX.
+A rule binds the equation and adds to the error; the checked ops are those that JAX checks.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users write to check values: `check`, `debug_check`, and `check_error`."""
+"""The user's checks: `check`, `debug_check`, and `check_error`."""
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""checkify: makes a function into one that also returns the error it would raise."""
+"""checkify: turns a function into one that also returns the error it would raise."""
 from __future__ import annotations
 
 import functools

@@ -1,6 +1,6 @@
-"""Errors in loops, branches, calls and regions: their programs return them as further results.
+"""Errors in loops, branches, calls and regions: their programs return them as extra results.
 
-A program with checks (`Checked`) returns only its own errors, in front of its results; earlier ones
+A program with checks (`Checked`) returns only its own errors, before its results; earlier errors
 are merged outside. Loops carry the errors of the iterations so far.
 """
 from __future__ import annotations

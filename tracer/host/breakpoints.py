@@ -1,9 +1,8 @@
-"""debug.breakpoint: stop a running program and look at the values around.
+"""debug.breakpoint: stops a running program and inspects the values in scope.
 
 Arrays in the local variables of the user's frames are arguments of a debug callback; when the
-program comes there, a prompt on the terminal shows them. In a shard_map every device stops, with
-its own blocks.
-Source: JAX's `jax.debug.breakpoint`, whose commands these are.
+program reaches it, a prompt on the terminal shows them. In a shard_map every device stops, with its
+own blocks. Source: JAX's `jax.debug.breakpoint`, whose commands these are.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print the type of every value while a function is traced.
+"""Prints the type of every value while a function is traced.
 
     with st.debug.show_types():
         layer(x, w)

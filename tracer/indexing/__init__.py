@@ -1,4 +1,5 @@
-"""x[index]: what can stand in the brackets, and the slice or gather that it becomes.
+"""x[index]: the forms of an index, and the slice or gather that it becomes.
 
-Changes of elements (`x.at[index].set`) are made of jnp's functions: jnp/indexing/indexed_update.py.
+Updates of elements (`x.at[index].set`) are written with jnp functions:
+jnp/indexing/indexed_update.py.
 """

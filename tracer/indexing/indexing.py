@@ -52,7 +52,7 @@ def read(x: Array, index: Any, *, indices_are_sorted: bool = False, unique_indic
     if mode in (None, "promise_in_bounds", lax.GatherScatterMode.PROMISE_IN_BOUNDS):
         _check_static(plain, x.aval.shape)
     return gather_at(x, plain, indices_are_sorted, unique_indices, mode, fill_value,
-                   wrap_negative_indices)
+                     wrap_negative_indices)
 
 
 _read_composed = memoized(lambda x, index: read(x, index))

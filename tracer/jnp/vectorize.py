@@ -139,5 +139,5 @@ def _over(f: Callable[..., Any], values: Sequence[Any], loops: Sequence[tuple[in
         if len({n for n in sizes if n != 1}) > 1:
             raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(loops)}")
         f = batching.vmap(f, tuple(None if n == 1 else 0 for n in sizes),
-                 axis_size=next((n for n in sizes if n != 1), 1))
+                          axis_size=next((n for n in sizes if n != 1), 1))
     return tree.map(as_array, f(*squeezed)) if not rank else f(*squeezed)

@@ -9,7 +9,7 @@ from ...ir.ops.communication.sharding import check_constraint, sharding_constrai
 from ...ir.ops.elementwise.identity import shard_alike_p
 from ...ir.settings.context import STATE
 from ...ir.shardings.formats import Format, Layout
-from ...ir.shardings.gspmd import GSPMDSharding, device_alone, named_on
+from ...ir.shardings.gspmd import GSPMDSharding, named_on, single_device_mesh
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.source.wording import warn
 from ...ir.spec import PartitionSpec
@@ -110,7 +110,7 @@ def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
         if current_builder() is None:
             return _moved(x, sharding)
         _refuse_spmd(sharding)
-        record_mesh(device_alone(sharding.device_assignment[0]))
+        record_mesh(single_device_mesh(sharding.device_assignment[0]))
         return x
     given = sharding
     mesh = sharding.mesh.abstract_mesh

@@ -1,4 +1,4 @@
-"""Kinds of dtypes, default dtypes, and Python scalars as numpy scalars of the dtype beside them."""
+"""Kinds of dtypes, default dtypes, and Python scalars converted to the other operand's dtype."""
 from __future__ import annotations
 
 from typing import Any

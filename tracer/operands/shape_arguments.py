@@ -1,4 +1,4 @@
-"""Arguments that name dimensions and shapes: checked, counted from the front, made tuples."""
+"""Normalises arguments that name dimensions and shapes: checked, non-negative, as tuples."""
 from __future__ import annotations
 
 import operator

@@ -1,7 +1,7 @@
-"""Tells promotion that the user wrote from promotion inside of library functions.
+"""Distinguishes promotion that the user wrote from promotion inside library functions.
 
-`numpy_rank_promotion` and `numpy_dtype_promotion` are about what users write. A function composed
-of others, such as `image.resize`, may rely on promotion inside.
+`numpy_rank_promotion` and `numpy_dtype_promotion` apply to what users write. A function composed of
+others, such as `image.resize`, may rely on promotion inside.
 """
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def _fraction_of_words(high: Array, low: Array) -> Array:
     high_zeros, low_zeros = lax.clz(high), lax.clz(low)
     no_high = lax.eq(high_zeros, u32(32))
     carried = choose_where(no_high, lax.shift_left(low, low_zeros),
-                        lax.shift_right_logical(low, u32(32) - high_zeros))
+                           lax.shift_right_logical(low, u32(32) - high_zeros))
     mantissa = lax.shift_right_logical(lax.bitwise_or(lax.shift_left(high, high_zeros), carried),
                                        u32(32 - info.nmant - 1))
     mantissa = lax.bitwise_and(mantissa, u32((1 << info.nmant) - 1))

@@ -1,7 +1,7 @@
 """Mutable references: arrays that are read and written in place.
 
-`ref.py` is what users hold, `elements.py` which elements they read and write. `frames.py` knows
-which references a function reads and writes, and `through.py` what loops, branches and
-transformations do with a function that does: its references' values become further arguments and
-results. Programs themselves have no references.
+`ref.py` has the class that users hold, `elements.py` the elements that an index selects.
+`frames.py` tracks which references a function reads and writes. `through.py` makes loops, branches
+and transformations handle such functions: the references' values become extra arguments and
+results. Programs themselves contain no references.
 """

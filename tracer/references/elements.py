@@ -1,4 +1,4 @@
-"""The elements of a reference: which an index means, and what may be written there.
+"""The elements of a reference that an index selects, and what may be written to them.
 
 `ref[i]`, `ref[1:3]` and `ref[ds(start, size)]`, whose start may be traced.
 """

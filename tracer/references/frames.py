@@ -1,8 +1,8 @@
-"""Which references a traced function reads and writes, and what they hold meanwhile.
+"""Frames: which references a traced function reads and writes, and their values meanwhile.
 
-A reference is a box with a value. Within a frame, the extent of a function that is traced or
-transformed, references from outside can be written to, and get their own values back when the frame
-ends. The frame notes which these are.
+A reference is a box with a value. A frame is the extent of a function that is traced or
+transformed. Within it references from outside can be written to, and get their own values back when
+the frame ends; the frame records which these are.
 """
 from __future__ import annotations
 

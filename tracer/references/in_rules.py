@@ -1,10 +1,10 @@
-"""Rules of `custom_vjp` that read and write references which their function is passed.
+"""Rules of `custom_vjp` that read and write references passed to their function.
 
-The rule runs in the backward pass, which for what is traced (a jitted function, the body of a loop,
-a `checkpoint`) is a program of its own, made once. It would hold the references of that time.
-So where such a function is called within these, and a derivative is being taken, the derivative is
-taken once more of what they do in Python, as under `disable_jit`, where the rule finds the
-references themselves.
+The rule runs in the backward pass. For traced code (a jitted function, the body of a loop, a
+`checkpoint`) that is a program of its own, made once, which would capture the references of that
+time. So where such a function is called within these while a derivative is being taken, the code is
+differentiated once more in Python, as under `disable_jit`, where the rule finds the references
+themselves.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""That a reference has one name in a function: it is passed once, and not closed over as well.
+"""Checks for aliasing: a reference may be passed to a function only once, and not also closed over.
 
-A function whose references are further arguments and results would else read what it wrote by
-another name before, and one of the two values written back would be lost.
+A function whose references are extra arguments and results would otherwise not see, under one name,
+what it wrote under another, and one of the two values written back would be lost.
 """
 from __future__ import annotations
 

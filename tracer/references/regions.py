@@ -1,7 +1,7 @@
-"""Regions of `shard_map` with references among their arguments.
+"""References as arguments of `shard_map`.
 
-Each is cut as its in_spec says: in the region it is a reference to a block, and the blocks that it
-holds in the end are a further result, with that spec.
+Each is split as its in_spec says: inside the region it is a reference to a block, and the blocks
+that it holds at the end are an extra result, with that spec.
 """
 from __future__ import annotations
 

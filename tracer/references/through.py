@@ -1,8 +1,8 @@
 """Loops, branches and transformations of functions that read and write references.
 
-What a function writes becomes a further result of it, and what a loop writes a further part of its
-carry: the loop, branch or transformation itself sees functions of arrays alone. Each decorator is
-around the function that users call, and does nothing where there are no references at all.
+What a function writes becomes an extra result, and what a loop writes an extra part of its carry,
+so the loop, branch or transformation itself sees a function of arrays. Each decorator wraps the
+public function, and does nothing if there are no references.
 """
 from __future__ import annotations
 

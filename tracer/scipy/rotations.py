@@ -204,7 +204,7 @@ class Rotation(NamedTuple):
             middle = middle - math.pi / 2
         angles = jnp.stack([first, middle, third], -1)
         angles = where(angles < -math.pi, angles + 2 * math.pi,
-                           where(angles > math.pi, angles - 2 * math.pi, angles))
+                       where(angles > math.pi, angles - 2 * math.pi, angles))
         return jnp.rad2deg(angles) if degrees else angles
 
     def as_matrix(self) -> Any:

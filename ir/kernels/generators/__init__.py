@@ -1,1 +1,1 @@
-"""Generators of random bits in numpy, to the last bit those of JAX and XLA."""
+"""Generators of random bits in numpy, bit for bit those of JAX and XLA."""

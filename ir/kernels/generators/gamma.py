@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from ...support.lazy import lazy_import
-from .. import float32_functions as single
+from ..elementwise import float32_functions as single
 from . import rbg, threefry
 
 scipy_special = lazy_import("scipy.special")

@@ -1,4 +1,4 @@
-"""What collectives do to the shapes of blocks, and their factor rules along mesh axes that are not
+"""The effect of collectives on block shapes, and their factor rules along mesh axes that are not
 Manual.
 """
 from __future__ import annotations
@@ -50,7 +50,7 @@ def scattered(t: ArrayType, *, scatter_dimension: int, axis_size: int, tiled: bo
 
 
 def exchanged(t: ArrayType, *, split_axis: int, concat_axis: int, axis_size: int, tiled: bool,
-               **_: Any) -> tuple:
+              **_: Any) -> tuple:
     shape = list(t.shape)
     if tiled:
         if shape[split_axis] % axis_size:
@@ -129,7 +129,7 @@ def scatter_rule(ops: tuple, results: tuple, *, scatter_dimension: int, tiled: b
 
 
 def exchange_rule(ops: tuple, results: tuple, *, split_axis: int, concat_axis: int, tiled: bool,
-                   **_: Any) -> FactorRule:
+                  **_: Any) -> FactorRule:
     left = _names(len(ops[0]))
     right, private = list(left), [left[split_axis]]
     if tiled:

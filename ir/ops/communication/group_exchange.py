@@ -68,7 +68,7 @@ def combined_group(combine: np.ufunc) -> Callable[..., np.ndarray]:
 
 
 def gather(x: np.ndarray, lead: int, size: int, *, all_gather_dimension: int, tiled: bool,
-            **_: Any) -> np.ndarray:
+           **_: Any) -> np.ndarray:
     g = lead - 1
     x = full_group(x, lead, size)
     d = lead + all_gather_dimension
@@ -80,7 +80,7 @@ def gather(x: np.ndarray, lead: int, size: int, *, all_gather_dimension: int, ti
 
 
 def scatter(x: np.ndarray, lead: int, size: int, *, scatter_dimension: int, tiled: bool,
-             **_: Any) -> np.ndarray:
+            **_: Any) -> np.ndarray:
     g = lead - 1
     total = sum_group(x, lead, size)
     return own_blocks(total, g, lead + scatter_dimension, size, tiled)
@@ -105,7 +105,7 @@ def own_slice(x: np.ndarray, lead: int, size: int, *, dimension: int, **_: Any) 
 
 
 def all_to_all(x: np.ndarray, lead: int, size: int, *, split_axis: int, concat_axis: int,
-                tiled: bool, **_: Any) -> np.ndarray:
+               tiled: bool, **_: Any) -> np.ndarray:
     g = lead - 1
     x = full_group(x, lead, size)
     s = lead + split_axis
@@ -124,7 +124,7 @@ def all_to_all(x: np.ndarray, lead: int, size: int, *, split_axis: int, concat_a
 
 
 def permute(x: np.ndarray, lead: int, size: int, *, perm: tuple[tuple[int, int], ...],
-             **_: Any) -> np.ndarray:
+            **_: Any) -> np.ndarray:
     g = lead - 1
     x = full_group(x, lead, size)
     sources = np.full(size, -1)

@@ -71,9 +71,9 @@ def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualSta
     if any(axes_overlap(a, b) for a in target if a not in source for b in t.varying):
         fail(ValueError, f"retile cannot accept an operand that varies over axes which only its "
              f"target tiling has. Got {t.str_short(True)} and {params['target']}", code="retile")
-    kept_axes = axes_without(t.varying, source, t.mesh)
+    remaining_axes = axes_without(t.varying, source, t.mesh)
     m = t.manual
-    return [ManualState(axis_set(kept_axes.union(target), t.mesh), m.unreduced, m.reduced)]
+    return [ManualState(axis_set(remaining_axes.union(target), t.mesh), m.unreduced, m.reduced)]
 
 
 def _evaluate(x: np.ndarray, lead: int, size: int, *, axes: tuple[str, ...],

@@ -18,9 +18,9 @@ from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
 from ...inference.unreduced import is_pending, refuse_pending
-from ...kernels.conv_products import by_products
 from ...kernels.device_dimensions import lead_sizes, without_common
-from ...kernels.gemm import contract
+from ...kernels.matrices.conv_products import by_products
+from ...kernels.matrices.gemm import contract
 from ...kernels.windows import Padding, halo, output_size, pad_array, passes, spread_size, windows
 from ...op import LinearOperand, LocalizeContext, Op, Sample, defop, register_param_type
 from ...padded import Padded, PaddedContext

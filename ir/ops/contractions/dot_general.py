@@ -15,7 +15,7 @@ import numpy as np
 
 from ...dtypes import is_narrow_float
 from ...kernels.device_dimensions import lead_sizes, without_common
-from ...kernels.gemm import contract, prepared
+from ...kernels.matrices.gemm import contract, prepared
 from ...op import Evaluator, LinearOperand, Sample, defop
 from ...rules.rule import SUMMED, Pattern
 from ...shardings.sharding import NamedSharding, named_sharding_abstract

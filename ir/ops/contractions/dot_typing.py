@@ -112,7 +112,7 @@ def dot_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> np.d
 
 
 def dot_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
-              params: dict[str, Any]) -> list[Entries | NamedSharding]:
+                 params: dict[str, Any]) -> list[Entries | NamedSharding]:
     lhs, rhs = types
     (lc, rc), (lb, rb) = params["dimension_numbers"]
     wanted = params["out_sharding"]

@@ -18,7 +18,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype
 from ...kernels.device_dimensions import is_common, lead_sizes, without_common
-from ...kernels.gemm import contract
+from ...kernels.matrices.gemm import contract
 from ...op import LinearOperand, Op, Sample, defop, register_param_type
 from ...support.named_tuple import NamedTuple
 from ...types import ArrayType, Shape, short_list

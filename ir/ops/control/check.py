@@ -1,4 +1,4 @@
-"""`check`: a runtime check that the user asked for, until `checkify` turns it into a value.
+"""`check`: a runtime check requested by the user, until `checkify` turns it into a value.
 
 The operands are the leaves of an `Error` (tracer/checkify/errors.py), whose structure is `tree`.
 The equation has no results; a program in which one is left cannot be partitioned, unless it is for

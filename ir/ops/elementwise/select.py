@@ -16,7 +16,7 @@ from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
 from ...facts import CHEAP, EXACT
 from ...inference import pending
-from ...kernels.selection import selected
+from ...kernels.elementwise.selection import selected
 from ...meshes.mesh import empty_abstract_mesh
 from ...op import LinearOperand, Sample, defop
 from ...shardings.sharding import NamedSharding, named_sharding_abstract

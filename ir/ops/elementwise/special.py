@@ -13,9 +13,9 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...dtypes import finfo
 from ...facts import TRANSCENDENTAL
-from ...kernels import float32_forms
-from ...kernels.float32_forms import in_float32
-from ...kernels.float32_functions import erf_inv as erf_inv_single
+from ...kernels.elementwise import float32_forms
+from ...kernels.elementwise.float32_forms import in_float32
+from ...kernels.elementwise.float32_functions import erf_inv as erf_inv_single
 from ...op import Sample
 from ...support.lazy import lazy_import
 from ..derivatives import (

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...facts import TRANSCENDENTAL
-from ...kernels import float32_forms
-from ...kernels.float32_forms import in_float32, in_float64_if_few
+from ...kernels.elementwise import float32_forms
+from ...kernels.elementwise.float32_forms import in_float32, in_float64_if_few
 from ..derivatives import add, const, div, mul, neg, rsqrt, scalar_like, square, sub
 from .arithmetic import complex_quotient
 from .declaration import INEXACT, nary, sampled, unary

@@ -1,6 +1,6 @@
-"""`floor_div` and `trunc`: single numpy functions that programs spell as several ops.
+"""`floor_div` and `trunc`: single numpy functions that programs express as several ops.
 
-The executor rewrites those to these (runtime/rewrites/peepholes.py); tracing never emits them.
+The executor rewrites those ops to these (runtime/rewrites/peepholes.py); tracing never emits them.
 """
 from __future__ import annotations
 

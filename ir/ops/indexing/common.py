@@ -193,7 +193,7 @@ class Windows(NamedTuple):
 
 
 def locate(lead: int, shape: Sequence[int], indices: np.ndarray, n: GatherDimensionNumbers,
-           slice_sizes: Sequence[int], starts_alone: bool = False) -> Windows:
+           slice_sizes: Sequence[int], starts_only: bool = False) -> Windows:
     """The windows that `indices` address in an operand of this local shape."""
     windows = window_dims(len(shape), n.collapsed_slice_dims, n.operand_batching_dims)
     whole = tuple(d for d in windows if slice_sizes[d] == shape[d])
@@ -221,7 +221,7 @@ def locate(lead: int, shape: Sequence[int], indices: np.ndarray, n: GatherDimens
             at = starts.get(d)
             at = (np.zeros((1,) * (lead + queries + len(partial)), np.int64) if at is None
                   else at.reshape(at.shape + (1,) * len(partial)))
-            if d in partial and not starts_alone:
+            if d in partial and not starts_only:
                 step = np.arange(slice_sizes[d])
                 at = at + step.reshape((-1,) + (1,) * (len(partial) - 1 - partial.index(d)))
         index.append(at)

@@ -115,7 +115,7 @@ def gather_shape(indices: Shape, n: GatherDimensionNumbers, slice_sizes: Shape) 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
           dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> str:
     operand, indices, result, kinds = factor_dims(operands[0], operands[1],
-                                                   slice_sizes, dimension_numbers)
+                                                  slice_sizes, dimension_numbers)
     # a device that owns a row has it, the others have zero
     kinds = [f"{k}(sum)" if k[0] in "ck" else k for k in kinds]
     return rule_text([operand, indices], [result], kinds)

@@ -1,8 +1,8 @@
 """Indexing of padded operands: positions are clamped to the rows that are not padding.
 
-A gather clips positions to the rows that it sees, or fills where there are none. In a padded
-operand it would see the padding too, so positions inside it are moved beforehand: to the last row
-that counts, or out of bounds.
+A gather clips positions to the rows that it sees, or fills out-of-bounds ones. In a padded operand
+it would see the padding too, so positions inside the padding are moved beforehand: to the last real
+row, or out of bounds.
 """
 from __future__ import annotations
 

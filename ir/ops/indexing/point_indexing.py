@@ -160,7 +160,7 @@ def windows_combined(shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
             values = values.transpose(order)
         values = values.reshape(len(rows), width)
         if inside is not None and not clips:
-            kept = np.broadcast_to(inside.reshape(-1, 1), full).reshape(-1)
-            rows, values = rows[kept], values[kept]
+            valid = np.broadcast_to(inside.reshape(-1, 1), full).reshape(-1)
+            rows, values = rows[valid], values[valid]
         combine(x.reshape(places.rows, width), rows, values)
     return changing(change, shape, dtype)

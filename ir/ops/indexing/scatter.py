@@ -125,7 +125,7 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         devices = lead_sizes(lead, (x, indices, updates))
         slices = slice_sizes_of(local, updates.shape[lead:], n)
         large = as_windows(local, slices, ufunc)    # each changed as such
-        at = locate(lead, local, indices, n.as_gather(), slices, starts_alone=large)
+        at = locate(lead, local, indices, n.as_gather(), slices, starts_only=large)
         queries = indices.ndim - lead - 1
         layout = (*range(lead), *(lead + d for d in (*at.addressed, *at.whole)))
         sizes = [local[d] for d in at.addressed]
@@ -135,32 +135,32 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         windows = window_dims(len(local), n.inserted_window_dims, n.operand_batching_dims)
         order = query_order(lead, queries, at.partial, at.whole, n.update_window_dims, windows)
         values = with_lead(updates, lead, devices).transpose(permutation_inverse(order))
-        kept = None
+        valid = None
         if at.inside is not None and mode is not GatherScatterMode.CLIP:
-            kept = np.broadcast_to(at.inside, devices + asked)
-        owned = over and x.shape[:lead] == devices and not np.may_share_memory(x, updates)
+            valid = np.broadcast_to(at.inside, devices + asked)
+        in_place = over and x.shape[:lead] == devices and not np.may_share_memory(x, updates)
         in_order = layout == tuple(range(x.ndim))
 
         def changed() -> np.ndarray:
-            return x if owned and in_order and x.flags.carray else np.array(
+            return x if in_place and in_order and x.flags.carray else np.array(
                 whole.transpose(layout), order="C")
 
         if large:
             out = changed()
             change_windows(out, where, [slices[d] for d in at.partial],
                            [lead + at.addressed.index(d) for d in at.partial], values,
-                           np.ones(devices + asked, bool) if kept is None else kept, ufunc)
+                           np.ones(devices + asked, bool) if valid is None else valid, ufunc)
         else:
             positions = np.broadcast_to(linear_index(where, [*devices, *sizes]),
                                         devices + asked + tuple([slices[d] for d in at.partial]))
-            if kept is not None:
-                positions, values = positions[kept], values[kept]
+            if valid is not None:
+                positions, values = positions[valid], values[valid]
             width = math.prod([local[d] for d in at.whole])
             positions = positions.reshape(-1)
             values = values.reshape(positions.size, width)
             rows = math.prod((*devices, *sizes))
             if not in_order and 2 * positions.size <= rows:
-                out = x if owned and x.flags.writeable else _copied(whole)
+                out = x if in_place and x.flags.writeable else _copied(whole)
                 combine_few(combine, out.transpose(layout), (*devices, *sizes), positions, values)
                 return out
             out = changed()
@@ -259,7 +259,7 @@ def _samples(unique: bool = False) -> list[Sample]:
         sample(x, [[2], [0], [3]], few, rows, distinct=True),
         sample(x, [[2], [9], [-1]], few, rows, distinct=True),
         sample(x, [[1], [0], [5], [3]], few[0, :4], ScatterDimensionNumbers((), (1,), (1,), (0,),
-                                                                          (0,)), distinct=True),
+                                                                            (0,)), distinct=True),
         sample(x, [[0, 0], [9, 9]], boxes, box, GatherScatterMode.CLIP, distinct=True),
     ]
     if not unique:

@@ -89,12 +89,12 @@ def _numbered(aval: ArrayType) -> Any:
 
 
 def jvp_mul_operand(g: Any, out: Any, operand: Any, indices: Any, updates: Any,
-                     **params: Any) -> Any:
+                    **params: Any) -> Any:
     return call("scatter-mul", g, indices, updates, **params)
 
 
 def jvp_mul_updates(g: Any, out: Any, operand: Any, indices: Any, updates: Any,
-                     **params: Any) -> Any:
+                    **params: Any) -> Any:
     if not params["unique_indices"]:
         fail(NotImplementedError,
              "scatter_mul gradients are only implemented if `unique_indices=True`",
@@ -123,6 +123,6 @@ def jvp_extremal(op_name: str) -> Callable[..., tuple]:
         counts = call("scatter-add", kept, indices, hit, **params)
         counts = call("max", counts, full_like(counts, 1))
         total = call("scatter-add", call("mul", kept, g_x), indices, call("mul", hit, g_updates),
-                                   **params)
+                     **params)
         return out, call("div", total, counts)
     return jvp

@@ -31,8 +31,8 @@ def query_dims(n: ScatterDimensionNumbers, rank: int) -> list[int]:
 
 
 def scatter_infer(operand: ArrayType, indices: ArrayType, updates: ArrayType, *,
-           dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
-           unique_indices: bool, mode: GatherScatterMode) -> tuple:
+                  dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+                  unique_indices: bool, mode: GatherScatterMode) -> tuple:
     n = dimension_numbers
     types = [operand, indices, updates]
     check = Checks("scatter", types)
@@ -99,7 +99,7 @@ def rule_with(query_kind: str) -> Callable[..., str]:
 
 
 def scatter_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
-              params: Params) -> list[Entries]:
+                     params: Params) -> list[Entries]:
     operand, indices, updates = types
     n = params["dimension_numbers"]
     queries = query_dims(n, updates.ndim)

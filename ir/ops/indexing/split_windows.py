@@ -1,9 +1,9 @@
-"""Windows of gathers and scatters where the dimensions that they address are split.
+"""Windows of gathers and scatters along dimensions that are split.
 
-A device has or writes the part of a window that lies in its block. A window of several rows along a
-split dimension becomes as many queries of one row each, so that each row is one device's; positions
-are moved inside, or found to be outside, in the whole operand, before the offset of the block is
-taken off.
+A device reads or writes the part of a window that lies in its block. A window of several rows along
+a split dimension becomes that many queries of one row each, so that each row belongs to one device.
+Positions are clamped, or found out of bounds, with respect to the whole operand, before the offset
+of the block is subtracted.
 """
 from __future__ import annotations
 

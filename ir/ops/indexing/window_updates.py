@@ -23,13 +23,13 @@ def as_windows(shape: Sequence[int], slices: Sequence[int], ufunc: np.ufunc | No
 
 
 def change_windows(out: np.ndarray, where: Sequence[np.ndarray], sizes: Sequence[int],
-                   partial: Sequence[int], values: np.ndarray, kept: np.ndarray,
+                   partial: Sequence[int], values: np.ndarray, valid: np.ndarray,
                    ufunc: np.ufunc | None) -> None:
     """Write windows of values, or combine them with what is there, in the order of the queries.
 
     out: of devices, addressed dimensions and whole ones. where: for each dimension but the whole
     ones where windows begin, of rank devices + queries + partial. sizes: of windows in the
-    dimensions `partial` of `out`. values: of devices, queries and windows. kept: by device and
+    dimensions `partial` of `out`. values: of devices, queries and windows. valid: by device and
     query, which windows are changed at all.
     """
     addressed = len(where)
@@ -42,8 +42,8 @@ def change_windows(out: np.ndarray, where: Sequence[np.ndarray], sizes: Sequence
               *out.shape[addressed:]],
         [*out.strides[:addressed], *[out.strides[d] for d in partial], *ends])
     last = tuple([0] * len(partial))
-    starts = tuple([np.broadcast_to(at[(..., *last)], kept.shape)[kept] for at in where])
-    given = values[kept]
+    starts = tuple([np.broadcast_to(at[(..., *last)], valid.shape)[valid] for at in where])
+    given = values[valid]
     if ufunc is None:
         windows[starts] = given
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.linalg import _each
+from ...kernels.matrices.linalg import _each
 from ...op import Sample
 from ...support.lazy import lazy_import
 from ...types import Shape

@@ -13,7 +13,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
-from ...kernels.linalg import (
+from ...kernels.matrices.linalg import (
     apply_pivots,
     cholesky,
     eig,

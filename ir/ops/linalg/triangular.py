@@ -12,7 +12,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...kernels.linalg import triangular_solve
+from ...kernels.matrices.linalg import triangular_solve
 from ...op import LinearOperand, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import batch_first

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.linalg import tridiagonal_solve
+from ...kernels.matrices.linalg import tridiagonal_solve
 from ...op import LinearOperand, Sample
 from ...types import Shape
 from ..derivatives import const, mul, neg, type_of

@@ -1,4 +1,4 @@
-"""Starts that are values: what dynamic_slice and dynamic_update_slice share."""
+"""Dynamic starts: what dynamic_slice and dynamic_update_slice share."""
 from __future__ import annotations
 
 import math
@@ -47,7 +47,7 @@ def clamped_starts(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Se
 
 
 def common_part(lead: int, starts: Sequence[np.ndarray], sizes: Sequence[int],
-                 shape: Sequence[int]) -> tuple[slice, ...] | None:
+                shape: Sequence[int]) -> tuple[slice, ...] | None:
     """The part of an array of this shape that a slice is, if it is the same on all devices."""
     part = [slice(None)] * lead
     for s, m, n in zip(starts, sizes, shape[lead:], strict=True):
@@ -83,7 +83,7 @@ def device_slices(lead: int, devices: tuple[int, ...], starts: Sequence[np.ndarr
 
 
 def device_windows(lead: int, x: np.ndarray, starts: list[np.ndarray], sizes: Sequence[int],
-            devices: tuple[int, ...]) -> tuple[np.ndarray, tuple]:
+                   devices: tuple[int, ...]) -> tuple[np.ndarray, tuple]:
     """A view of `x` and an index into it that selects the slices at these (clamped) starts.
 
     The index result has the device dimensions, then the dimensions with varying starts in the

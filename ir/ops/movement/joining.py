@@ -1,8 +1,8 @@
-"""Ops that put arrays together and take them apart: concatenate, stack, unstack, split.
+"""Ops that join arrays and take them apart: concatenate, stack, unstack, split.
 
-The dimension along which pieces meet is a `replicate` or `halo` factor: blocks of the result are
-not blocks of the operands. A concatenation exchanges the rows that devices lack; otherwise the
-dimension is gathered before the op. All other dimensions pass through.
+The dimension along which operands are joined is a `replicate` or `halo` factor: blocks of the
+result are not blocks of the operands. A concatenation exchanges the rows that devices lack; for the
+others the dimension is gathered before the op. All other dimensions pass through.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pad: put elements before, behind and between those of an array; negative padding cuts off.
+"""pad: inserts elements before, after and between those of an array; negative padding crops.
 
 A padded dimension is a halo factor: blocks of the result need elements of neighbouring blocks.
 """

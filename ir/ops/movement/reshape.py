@@ -59,8 +59,8 @@ def _infer(x: ArrayType, *, new_sizes: Shape, dimensions: tuple[int, ...] | None
 # -- the factor rule -------------------------------------------------------------------------------
 
 @cached(4096)
-def common_factors(a: Shape, b: Shape) -> tuple[list[list[tuple[int, int]]],
-                                                list[list[tuple[int, int]]]]:
+def common_factors(a: Shape, b: Shape
+                   ) -> tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
     """Factors of two shapes of equal size, per dimension, as (identity, size), major to minor.
 
     Factors of both sides with one identity are the same; private ones have identities below zero.

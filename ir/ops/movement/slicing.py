@@ -1,7 +1,7 @@
 """Static slices: `x[1:5:2]` with bounds that are known while tracing.
 
-A dimension taken whole passes through; a part is a halo factor: a block of the result is made of
-rows of one or two blocks of the operand.
+A dimension taken whole passes through; a proper part is a halo factor: a block of the result
+consists of rows from one or two blocks of the operand.
 """
 from __future__ import annotations
 

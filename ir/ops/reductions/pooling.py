@@ -37,8 +37,8 @@ Params = dict[str, Any]
 # -- what all of them share ------------------------------------------------------------------------
 
 def window_shape(types: Sequence[ArrayType], shape: Shape, window_dimensions: Ints,
-                  window_strides: Ints, padding: Padding, base_dilation: Ints,
-                  window_dilation: Ints) -> Shape:
+                 window_strides: Ints, padding: Padding, base_dilation: Ints,
+                 window_dilation: Ints) -> Shape:
     if len(shape) != len(window_dimensions):
         reject(TypeError, types, "reduce_window got the wrong number of window_dimensions for "
                f"operand: got operand shape {shape} with window_dimensions {window_dimensions}.")
@@ -95,7 +95,7 @@ def factors(shape: Shape, windows: Shape, params: Params
 
 
 def window_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
-              params: Params) -> list[Entries]:
+                    params: Params) -> list[Entries]:
     return [resized_entries("reduce_window", types[-1], shapes[0])]
 
 
@@ -152,7 +152,7 @@ def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[
         """Windows are products of intervals, so one dimension is reduced after the other."""
         dtype = x.dtype
         sizes = window_shape([], x.shape[lead:], window_dimensions, window_strides, padding,
-                              base_dilation, window_dilation)
+                             base_dilation, window_dilation)
         x = padded(lead, x, start(dtype), padding, base_dilation)
         for d, (n, w, s, step) in enumerate(zip(sizes, window_dimensions, window_strides,
                                                 window_dilation, strict=True)):
@@ -215,7 +215,7 @@ def arange(*shape: int) -> np.ndarray:
 
 
 def window_params(window: Ints, strides: Ints, padding: Padding, base: Ints | None = None,
-            dilation: Ints | None = None) -> Params:
+                  dilation: Ints | None = None) -> Params:
     ones = (1,) * len(window)
     return {"window_dimensions": window, "window_strides": strides, "padding": padding,
             "base_dilation": base or ones, "window_dilation": dilation or ones}

@@ -15,7 +15,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...kernels.device_dimensions import lead_sizes, with_lead
-from ...kernels.selection import selected
+from ...kernels.elementwise.selection import selected
 from ...kernels.windows import (
     Padding,
     padded,
@@ -93,8 +93,8 @@ def _flat_windows(views: np.ndarray, window: Ints) -> np.ndarray:
 
 
 def _selected(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, padding: Padding,
-            base_dilation: Ints, window_dilation: Ints, skip_padding: bool = False
-            ) -> tuple[np.ndarray, np.ndarray]:
+              base_dilation: Ints, window_dilation: Ints, skip_padding: bool = False
+              ) -> tuple[np.ndarray, np.ndarray]:
     """Flat position in its window of the element that each window selects; where it is a number
     that is no better than what a window starts from.
 
@@ -151,7 +151,7 @@ def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_p
                      window_dimensions: Ints, window_strides: Ints, padding: Padding,
                      base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
     at, none = _selected(lead, x, select_prim, window_dimensions, window_strides, padding,
-                       base_dilation, window_dilation, skip_padding=True)
+                         base_dilation, window_dilation, skip_padding=True)
     views = windows(padded(lead, tangents, 0, padding, base_dilation), window_dimensions,
                     window_strides, window_dilation)
     views = _flat_windows(views, window_dimensions)

@@ -13,7 +13,7 @@ from ...op import OPS, LocalizeContext, Op, Sample
 from ...types import ArrayType, Shape
 from ..elementwise.declaration import values
 from ..emitting import INT32, Emitting
-from .reduction import F32, I32, Axes, declare_reduction, kept_dims
+from .reduction import F32, I32, Axes, declare_reduction, remaining_dims
 
 FEW = 1 << 13           # bytes that are soon copied
 PIECE = 1 << 18         # bytes of an operand whose positions are found at once
@@ -29,7 +29,7 @@ def _position_infer(x: ArrayType, *, axes: Axes, index_dtype: Any) -> tuple[Shap
     if not issubdtype(index_dtype, np.integer):
         fail(TypeError, f"index_dtype must be an integer type, but got {long_name(index_dtype)}",
              code="dtype-not-accepted")
-    return kept_dims(x.shape, axes), np.dtype(index_dtype), False
+    return remaining_dims(x.shape, axes), np.dtype(index_dtype), False
 
 
 def _position(function: Callable[..., Any], extreme: np.ufunc) -> Callable[..., Any]:

@@ -104,11 +104,11 @@ def _infer(*types: ArrayType, jaxpr: Program, dimensions: Axes) -> list[tuple]:
     if not all(0 <= d < operands[0].ndim for d in dimensions):
         fail(ValueError, f"reduction axes {dimensions} contains out-of-bounds indices for "
              f"{operands[0]}.", code="axis-range")
-    return [(_kept(t.shape, dimensions), t.dtype, t.weak_type and i.weak_type)
+    return [(_without_dims(t.shape, dimensions), t.dtype, t.weak_type and i.weak_type)
             for t, i in zip(operands, inits, strict=True)]
 
 
-def _kept(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
+def _without_dims(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
     return tuple(n for d, n in enumerate(shape) if d not in axes)
 
 
@@ -120,13 +120,13 @@ def _rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *
     names = [f"k{d}" if d in dimensions else f"b{d}" for d in range(len(operand_shapes[0]))]
     count = len(operand_shapes) // 2
     left = ", ".join([" ".join(names)] * count + [""] * count)
-    right = ", ".join([" ".join(_kept(names, dimensions))] * count)
+    right = ", ".join([" ".join(_without_dims(names, dimensions))] * count)
     return f"{left} -> {right} | {' '.join(f'k{d}:{kind}' for d in dimensions)}"
 
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], params: dict[str, Any]
               ) -> list[Entries]:
-    return [_kept(t.entries, params["dimensions"]) for t in _halves(types)[0]]
+    return [_without_dims(t.entries, params["dimensions"]) for t in _halves(types)[0]]
 
 
 # -- derivatives and batching ---------------------------------------------------------------------
@@ -165,8 +165,8 @@ def _fold(operands: Sequence[Any], inits: Sequence[Any], dimensions: Axes, batch
 
 def _without(t: ArrayType, dimensions: Axes) -> ArrayType:
     sharding = named_sharding_abstract(
-        t.mesh, spec_from_entries(_kept(t.entries, dimensions)))
-    return t.update(shape=_kept(t.shape, dimensions), sharding=sharding, weak_type=False)
+        t.mesh, spec_from_entries(_without_dims(t.entries, dimensions)))
+    return t.update(shape=_without_dims(t.shape, dimensions), sharding=sharding, weak_type=False)
 
 
 def _part(x: Any, axis: int, start: int, limit: int) -> Any:
@@ -286,9 +286,9 @@ def _evaluate(lead: int, *arrays: np.ndarray, jaxpr: Program, dimensions: Axes
 
 def _columns(x: np.ndarray, places: Axes) -> np.ndarray:
     """x with the reduced dimensions first, as one."""
-    kept = [d for d in range(x.ndim) if d not in places]
+    others = [d for d in range(x.ndim) if d not in places]
     count = math.prod(x.shape[d] for d in places)
-    return x.transpose(*places, *kept).reshape(count, *(x.shape[d] for d in kept))
+    return x.transpose(*places, *others).reshape(count, *(x.shape[d] for d in others))
 
 
 def _apply_to_arrays(op: Op, cells: Sequence[np.ndarray], params: dict[str, Any],

@@ -45,7 +45,7 @@ F32, I32, C64 = np.float32, np.int32, np.complex64
 
 # -- shared by all --------------------------------------------------------------------------------
 
-def kept_dims(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
+def remaining_dims(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
     return tuple([n for d, n in enumerate(shape) if d not in axes])
 
 
@@ -78,12 +78,12 @@ def _rule(operator: str) -> Callable[..., Pattern]:
 def _pattern(ndim: int, axes: Axes, operator: str) -> Pattern:
     names = [f"k{d}" if d in axes else f"b{d}" for d in range(ndim)]
     reduced = (REDUCE, operator, False, ())
-    return Pattern([names], [kept_dims(names, axes)], {names[a]: reduced for a in axes})
+    return Pattern([names], [remaining_dims(names, axes)], {names[a]: reduced for a in axes})
 
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], params: dict[str, Any]
               ) -> list[Entries]:
-    return [kept_dims(types[0].entries, params["axes"])]
+    return [remaining_dims(types[0].entries, params["axes"])]
 
 
 def shifted(axes: Sequence[int], dim: int) -> tuple[Axes, int]:
@@ -109,14 +109,14 @@ def _positions(lead: int, axes: Axes) -> Axes:
 def _sum_infer(x: ArrayType, *, axes: Axes, out_sharding: Any = None) -> tuple[Shape, Any]:
     _check_axes(x, axes)
     check_number("reduce_sum", x)
-    return kept_dims(x.shape, axes), x.dtype
+    return remaining_dims(x.shape, axes), x.dtype
 
 
 def _sum_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                   params: dict[str, Any]) -> list[Any]:
     (x,), axes, wanted = types, params["axes"], params.get("out_sharding")
     if wanted is None:
-        return [kept_dims(x.entries, axes)]
+        return [remaining_dims(x.entries, axes)]
     spec = x.sharding.spec
     unreduced = wanted.spec.unreduced
     summed = {a for d in axes for a in x.entries[d]} | spec.unreduced
@@ -190,7 +190,7 @@ reduce_sum_p = defop(
 def _prod_infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any]:
     _check_axes(x, axes)
     check_number("reduce_prod", x)
-    return kept_dims(x.shape, axes), x.dtype
+    return remaining_dims(x.shape, axes), x.dtype
 
 
 def _prod_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axes: Axes
@@ -220,7 +220,7 @@ reduce_prod_p = declare_reduction(
 
 def _infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any]:
     _check_axes(x, axes)
-    return kept_dims(x.shape, axes), x.dtype
+    return remaining_dims(x.shape, axes), x.dtype
 
 
 def _selected_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
@@ -271,7 +271,7 @@ def _logical_infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any, bool]:
         fail(TypeError, "logical reduction requires operand dtype bool or int, got "
              f"{long_name(x.dtype)}.", code="dtype-not-accepted")
     _check_axes(x, axes)
-    return kept_dims(x.shape, axes), x.dtype, False
+    return remaining_dims(x.shape, axes), x.dtype, False
 
 
 def _logical_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],

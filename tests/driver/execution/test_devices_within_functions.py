@@ -109,21 +109,21 @@ def test_in_jit_a_value_stays_on_the_devices_of_the_computation():
 
 # -- constraints to one device ---------------------------------------------------------------------
 
-ALONE = SingleDeviceSharding(DEVICES[2])
+SINGLE_THREAD = SingleDeviceSharding(DEVICES[2])
 
 
 @pytest.mark.parametrize("around", [lambda f: f, st.jit, st.vmap],
                          ids=["at once", "nested", "mapped"])
 def test_a_constraint_to_a_device_says_where_a_computation_runs(around):
-    inner = around(lambda x: lax.with_sharding_constraint(x * 2, ALONE) + 1)
+    inner = around(lambda x: lax.with_sharding_constraint(x * 2, SINGLE_THREAD) + 1)
     for x in (ROWS, jnp.asarray(ROWS), st.device_put(ROWS, DEVICES[2])):
         out = st.jit(lambda x: inner(x))(x)
-        assert out.committed and out.sharding == ALONE
+        assert out.committed and out.sharding == SINGLE_THREAD
         np.testing.assert_array_equal(out, 2 * ROWS + 1)
 
 
 def test_a_constraint_to_another_device_than_that_of_an_argument_is_refused():
-    f = st.jit(lambda x: lax.with_sharding_constraint(x, ALONE))
+    f = st.jit(lambda x: lax.with_sharding_constraint(x, SINGLE_THREAD))
     for x, ids in ((st.device_put(ROWS, DEVICES[0]), "[0]"),
                    (st.device_put(ROWS, NamedSharding(halves()[0], P("x"))), "[0, 1, 2, 3]")):
         with pytest.raises(ValueError, match="Received incompatible devices.*" + re.escape(ids)
@@ -132,7 +132,7 @@ def test_a_constraint_to_another_device_than_that_of_an_argument_is_refused():
 
 
 def test_a_device_alone_cannot_hold_what_vmap_splits():
-    f = st.vmap(lambda x: lax.with_sharding_constraint(x, ALONE), spmd_axis_name="x")
+    f = st.vmap(lambda x: lax.with_sharding_constraint(x, SINGLE_THREAD), spmd_axis_name="x")
     with pytest.raises(ValueError, match="If you are using spmd_axis_name.*SingleDeviceSharding"):
         st.jit(f)(ROWS)
 

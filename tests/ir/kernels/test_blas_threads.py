@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels import blas_threads
-from shardtrace.ir.kernels.blas_threads import ALONE, SHORT, for_work
+from shardtrace.ir.kernels.matrices import blas_threads
+from shardtrace.ir.kernels.matrices.blas_threads import SHORT, SINGLE_THREAD, for_work
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def test_a_short_product_has_one_thread_and_the_users_are_back_behind(threads: l
     assert for_work(seen, SHORT - 1)(1.0, 2.0) == (1, (1.0, 2.0))
     assert threads == [3]
     threads[0] = 2                                      # set meanwhile
-    assert for_work(seen, ALONE)() == (1, ())
+    assert for_work(seen, SINGLE_THREAD)() == (1, ())
     assert threads == [2]
 
 
 def test_what_is_shared_or_too_small_for_threads_is_left_alone(threads: list[int]) -> None:
     assert for_work(np.dot, SHORT) is np.dot
-    assert for_work(np.dot, ALONE - 1) is np.dot
+    assert for_work(np.dot, SINGLE_THREAD - 1) is np.dot
 
 
 def test_threads_are_restored_behind_errors_and_by_the_last_of_several_products(
@@ -41,9 +41,9 @@ def test_threads_are_restored_behind_errors_and_by_the_last_of_several_products(
 
     def outer() -> list[int]:
         with pytest.raises(KeyboardInterrupt):
-            for_work(fail, ALONE)()
+            for_work(fail, SINGLE_THREAD)()
         return list(threads)
-    assert for_work(outer, ALONE)() == [1]
+    assert for_work(outer, SINGLE_THREAD)() == [1]
     assert threads == [3]
 
 

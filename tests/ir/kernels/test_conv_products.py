@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels import conv_products as module
+from shardtrace.ir.kernels.matrices import conv_products as module
 from shardtrace.ir.kernels.windows import windows
 
 RNG = np.random.default_rng(0)

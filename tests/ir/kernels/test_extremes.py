@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels.extremes import BY_ROWS, FEWEST
+from shardtrace.ir.kernels.elementwise.extremes import BY_ROWS, FEWEST
 
 
 @pytest.mark.parametrize("ufunc", BY_ROWS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels import float16
+from shardtrace.ir.kernels.elementwise import float16
 
 ALL = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 EXACT = ALL.astype(np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from shardtrace.ir.kernels import float32_forms
+from shardtrace.ir.kernels.elementwise import float32_forms
 
 TINY = np.logspace(-37, 0, 20_001).astype(np.float32)
 WIDE = np.linspace(-12, 12, 400_001).astype(np.float32)

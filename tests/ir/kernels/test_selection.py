@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels import selection
+from shardtrace.ir.kernels.elementwise import selection
 
 SHAPES = [(160, 64), (1, 64), (160, 1), ()]
 

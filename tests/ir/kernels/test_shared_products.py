@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels import gemm
+from shardtrace.ir.kernels.matrices import gemm
 from shardtrace.ir.support import threads
 
 F32 = np.dtype(np.float32)
@@ -26,7 +26,7 @@ def test_the_numbers_are_those_of_one_thread(a, b, out, sizes, monkeypatch):
     wanted = gemm.prepared(shapes[0], a, shapes[1], b, out, F32)(x, y)
     monkeypatch.setattr(threads, "CORES", 3)
     monkeypatch.setattr(threads, "ENOUGH", 1)
-    monkeypatch.setattr(gemm, "ALONE", 1)
+    monkeypatch.setattr(gemm, "SINGLE_THREAD", 1)
     product = gemm.prepared(shapes[0], a, shapes[1], b, out, F32)
     for given in (x, np.asfortranarray(x)):
         np.testing.assert_allclose(product(given, y), wanted, rtol=1e-5, atol=1e-5)
@@ -36,7 +36,7 @@ def test_the_numbers_are_those_of_one_thread(a, b, out, sizes, monkeypatch):
 def test_several_threads_multiply(monkeypatch):
     monkeypatch.setattr(threads, "CORES", 2)
     monkeypatch.setattr(threads, "ENOUGH", 1)
-    monkeypatch.setattr(gemm, "ALONE", 1)
+    monkeypatch.setattr(gemm, "SINGLE_THREAD", 1)
     both, met = threading.Barrier(2, timeout=60), []
 
     def multiply(a, b, out):

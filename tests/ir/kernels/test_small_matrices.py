@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from shardtrace.ir.kernels import linalg as stacked
-from shardtrace.ir.kernels import small_matrices
+from shardtrace.ir.kernels.matrices import linalg as stacked
+from shardtrace.ir.kernels.matrices import small_matrices
 
 RNG = np.random.default_rng(3)
 

@@ -12,7 +12,7 @@ import shardtrace as st
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
-from shardtrace.ir.kernels import conv_products, gemm
+from shardtrace.ir.kernels.matrices import conv_products, gemm
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions import convolution
 from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers

@@ -10,7 +10,7 @@ import pytest
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
-from shardtrace.ir.kernels.linalg import apply_pivots
+from shardtrace.ir.kernels.matrices.linalg import apply_pivots
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions.fft import FftType
 from shardtrace.ir.ops.derivatives import push_forward

@@ -10,7 +10,7 @@ import pytest
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.dtypes import KEY_FRY
 from shardtrace.ir.inference.infer import infer
-from shardtrace.ir.kernels import float32_functions as single
+from shardtrace.ir.kernels.elementwise import float32_functions as single
 from shardtrace.ir.kernels.generators import threefry
 from shardtrace.ir.kernels.generators.gamma import gamma_numbers, normal_numbers, uniform_numbers
 from shardtrace.ir.kernels.key_data import KEY_STORAGE, key_words, pack_keys, storage_dtype

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.report.advice.code_changes import sites
+from shardtrace.report.advice.code.changes import sites
 
 from ...user_files import user_file, user_module
 from .test_code_changes import HEAD, values_of

@@ -9,7 +9,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.report.advice.ranking import ALIKE as _ALIKE
+from shardtrace.report.advice.ranking import EQUAL_WORTH
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -90,7 +90,7 @@ def test_suggestions_come_best_first(name):
                         and s.peak_bytes <= found.peak_bytes
                         and s._arguments <= 1.25 * found.memory.argument_bytes]
             # of times that are alike, what is less effort
-            assert all(s.time <= (1 + _ALIKE) * t.time
+            assert all(s.time <= (1 + EQUAL_WORTH) * t.time
                        for i, s in enumerate(harmless) for t in harmless[i:])
 
 

@@ -10,7 +10,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.kernels.gemm import contract, prepared
+from shardtrace.ir.kernels.matrices.gemm import contract, prepared
 from shardtrace.runtime.plans import generated, plan
 from shardtrace.runtime.plans.generated import repeated
 

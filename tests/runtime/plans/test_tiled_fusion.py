@@ -387,7 +387,7 @@ def test_what_a_group_would_compute_twice_is_computed_once():
              for inputs, out, kernel in zip([(0, 1), (0, 1), (2, 1), (3, 1)], (2, 3, 4, 5),
                                             kernels, strict=True)]
     count = type(tiled_fusion.read_counts([]))
-    once = tiled_fusion._once(calls, count([5]))
+    once = tiled_fusion._deduplicated(calls, count([5]))
     assert [(call.inputs, call.outputs) for call in once] == [
         ((0, 1), (2,)), ((2, 1), (4,)), ((2, 1), (5,))]      # 5 is read by others
-    assert len(tiled_fusion._once(calls[:3], count([4]))) == 2
+    assert len(tiled_fusion._deduplicated(calls[:3], count([4]))) == 2

@@ -34,9 +34,9 @@ def carried(monkeypatch):
     found = []
     original = control.scan_runner
 
-    def noted(body, check, nc, nk, masks, length, reverse, depths, results, *more):
-        found.append([shape for shape, _, _ in results])
-        run = original(body, check, nc, nk, masks, length, reverse, depths, results, *more)
+    def noted(body, check, operands, stacks, *more):
+        found.append([stack.shape for stack in stacks])
+        run = original(body, check, operands, stacks, *more)
 
         def watched(*arrays):
             out = run(*arrays)

@@ -1,9 +1,9 @@
 """Derivatives of `cond` equations: the derivative of the branch that is taken.
 
-Branches must agree on their results, so a result has a tangent, or is unknown, if it is so in any
-of them. Split in two, each branch leaves what its second part needs; the equation leaves room for
-what any branch leaves, shared between branches where types are equal, zeros where the branch that
-was taken leaves nothing.
+Branches must agree on their results, so a result has a tangent, or is unknown, if it has one or is
+so in any of them. When a `cond` is split in two, each branch returns the residuals that its second
+part needs. The equation has room for the residuals of every branch, shared between branches where
+types are equal, and filled with zeros where the branch taken has none.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Derivatives of `jit` equations: a call stays one call.
 
-The derivative of a call is a call of the derivative; in reverse mode the called program is split in
-two, and what the second needs of the first leaves it as further results. The programs are made once
-per called program.
+The derivative of a call is a call of the derivative. In reverse mode the called program is split in
+two, and the residuals that the second part needs are further results of the first. The programs are
+made once per called program.
 """
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Derivatives of `scan` equations: a loop stays one loop.
 
-Which carries have a tangent, or are unknown, is a fixed point over the body. A scan is split in
-two scans: what the second needs of an iteration of the first is stacked by the first and iterated
-over by the second; what does not change from one iteration to the next is computed once, before.
-The transpose of a scan runs the other way round, carries the cotangents of what it carried, and
-adds up those of what it closed over.
+Which carries have a tangent, or are unknown, is a fixed point over the body. A scan is split in two
+scans: residuals are stacked by the first and iterated over by the second, and loop invariants are
+computed once, before. The transpose of a scan runs in the opposite direction, carries the
+cotangents of the carries, and accumulates those of the closed-over values.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Derivatives of `shard_map` equations.
 
-The body is differentiated as any program; what matters is the border. Tangents cross it as their
-values do, cotangents the other way with unreduced and reduced swapped. A residual leaves the region
-stacked along its first dimension over the axes it varies over, and comes back so.
+The body is differentiated as any program; the subtlety is the boundary. Tangents cross it as their
+values do, cotangents in the other direction with unreduced and reduced swapped. A residual leaves
+the region stacked along its first dimension over the axes it varies over, and returns the same way.
 
 Where varying axes are not tracked (check_vma=False), the types do not say which sums a cotangent
 needs: that of a result which is the same along an axis is divided by the axis's size, and that of

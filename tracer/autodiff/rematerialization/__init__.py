@@ -1,1 +1,1 @@
-"""checkpoint (remat): what a derivative keeps, what it computes again, and a list of the former."""
+"""checkpoint (remat): what a derivative saves, what it recomputes, and how to list the former."""

@@ -1,8 +1,8 @@
-"""checkpoint (remat): keep a function's inputs for its derivative, and compute the rest again.
+"""checkpoint (remat): saves a function's inputs for its derivative, and recomputes the rest.
 
-The derivative of a `checkpoint` equation is one, of the derivative. When it is split, the known
-part computes results only, and the linear part gets the known operands and computes again what it
-needs of the known part; a policy may name intermediate values to keep after all. Policies are
+The derivative of a `checkpoint` equation is a `checkpoint` of the derivative. When it is split, the
+known part computes results only, and the linear part gets the known operands and recomputes what it
+needs of the known part; a policy may name intermediate values to save after all. Policies are
 called as JAX's are, `policy(op, *operand_types, **params) -> bool`.
 """
 from __future__ import annotations

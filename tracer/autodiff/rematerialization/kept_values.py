@@ -1,9 +1,9 @@
-"""What a policy of `checkpoint` keeps of a program, and the program that computes the rest again.
+"""The values that a `checkpoint` policy saves, and the program that recomputes the rest.
 
-A policy is asked of each equation, those within loops and branches included: what it keeps there
-leaves a loop as one more stack of items, and branches as one more result, zeros where another
-branch was taken. The loop or branch that computes again takes these, and computes no more than
-what it is needed for.
+A policy is asked about each equation, including those within loops and branches. A value saved in a
+loop leaves it as one more stack; one saved in a branch leaves it as one more result, with zeros
+where another branch was taken. The recomputing loop or branch takes these as operands, and computes
+no more than it is needed for.
 """
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Residuals: which values of the forward pass a derivative keeps, and where they come from."""
+"""Lists the residuals of a derivative: saved values of the forward pass, and where they come from.
+"""
 from __future__ import annotations
 
 from collections.abc import Callable

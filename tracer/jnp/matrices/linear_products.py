@@ -57,14 +57,14 @@ def matmul(x1, x2, /, *, precision=None, preferred_element_type=None):
 def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
     """Sums of products along a dimension, the first operand conjugated."""
     return contraction.vecdot(x1, x2, axis=axis, precision=precision,
-                   preferred_element_type=preferred_element_type)
+                              preferred_element_type=preferred_element_type)
 
 
 def tensordot(x1, x2, /, *, axes=2, precision=None, preferred_element_type=None,
               out_sharding=None):
     """Sum of products over pairs of dimensions, see `jnp.tensordot`."""
-    return contraction.tensordot(x1, x2, axes=axes, precision=precision,
-                      preferred_element_type=preferred_element_type, out_sharding=out_sharding)
+    return contraction.tensordot(x1, x2, axes=axes, precision=precision, out_sharding=out_sharding,
+                                 preferred_element_type=preferred_element_type)
 
 
 def cross(x1, x2, /, *, axis=-1):

@@ -1,4 +1,4 @@
-"""The mesh axes that a collective speaks of, and the states that its operand has over them.
+"""The mesh axes of a collective, and the state of its operand over each of them.
 
 An axis name is bound where the context mesh has it as a Manual axis, or by a `vmap` with that
 `axis_name`. With varying axes tracked (check_vma, the default) a value is varying, invarying,

@@ -1,4 +1,4 @@
-"""Functions that become programs inside of an equation: bodies of loops, tests, branches.
+"""Traces functions to programs inside an equation: loop bodies, tests, branches.
 
 A body is traced once. Values of the enclosing trace that it uses become parameters in front of its
 own; all branches of a `cond` get the same ones. A result that is a parameter passed on unchanged

@@ -1,6 +1,7 @@
-"""Types that must agree: what enters a loop and what leaves its body, and results of branches.
+"""Checks that types agree: of a loop's carry before and after the body, and of branches' results.
 
-Classes and texts are JAX's; below them stands where the two types come from, and what to write.
+Classes and texts are JAX's; they are followed by where the two types come from, and what to write
+instead.
 """
 from __future__ import annotations
 

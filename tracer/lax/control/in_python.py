@@ -1,4 +1,4 @@
-"""Loops and branches run in Python, item by item, under `disable_jit`.
+"""Runs loops and branches in Python, item by item, under `disable_jit`.
 
 Predicates must be concrete then; where they are traced (under vmap, say) the caller stages as
 usual.

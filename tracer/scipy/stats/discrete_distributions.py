@@ -53,7 +53,7 @@ class binom:
         x = k - loc
         ways = lax.lgamma(n + 1) - lax.lgamma(x + 1) - lax.lgamma(n - x + 1)
         return within_support((x >= 0) & (x <= n),
-                       ways + special.xlogy(x, p) + special.xlog1py(n - x, -p))
+                              ways + special.xlogy(x, p) + special.xlog1py(n - x, -p))
 
     @classmethod
     def pmf(cls, k, n, p, loc=0):

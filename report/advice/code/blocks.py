@@ -6,8 +6,8 @@
     smaller first         something smaller made of a gather    the gather of the same of the block
     narrow first          fewer bits of what is made of it      the gather of the same of it
 
-What is made of a gather is followed back through every op along whose factor blocks can be worked
-on one by one, with values that are the same on all devices.
+What is computed from a gather is traced back through every op along whose factor blocks can be
+worked on one by one, with values that are equal on all devices.
 """
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...ir.op import OPS
-from ...ir.program import Atom, Equation, Literal, Var
-from ...ir.rewriting.rewrite import Match, Rewrite
-from ...ir.rules.factor import PASS, REDUCE
-from ...ir.rules.rule import FactorRule
-from .body_changes import axis_names
-from .code_rewrites import REDUCTIONS, CodeChange, alike, called, expression, fit, over
+from ....ir.op import OPS
+from ....ir.program import Atom, Equation, Literal, Var
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.rules.factor import PASS, REDUCE
+from ....ir.rules.rule import FactorRule
+from .rewrites import REDUCTIONS, CodeChange, alike, called, expression, fit, over
+from .shard_map_bodies import axis_names
 
 _BETWEEN = 32            # values from a value back to the gather that it is made of
 _GATHERS = ("all_gather", "all_gather_invariant")

@@ -1,8 +1,8 @@
-"""Stacks of many small matrices [count, m, n], all of them at once, a column after the other.
+"""Decompositions of stacks of many small matrices [count, m, n], column by column for all at once.
 
-LAPACK takes one matrix at a time, and to call it takes longer than a small one's arithmetic. Here
-the stack is the last dimension, along which numpy computes; as many matrices at a time as stay in
-the cache.
+LAPACK takes one matrix at a time, and calling it takes longer than the arithmetic of a small one.
+Here the stack is the last dimension, along which numpy vectorises, in batches that fit in the
+cache.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_small(*stacks: np.ndarray) -> bool:
     return 0 < size <= LARGEST and 2 * size <= count and all(x.size for x in stacks)
 
 
-def _pieces(a: np.ndarray) -> Iterator[slice]:
+def _batches(a: np.ndarray) -> Iterator[slice]:
     count, rows, columns = a.shape
     step = max(1, PIECE // (rows * columns))
     return (slice(i, i + step) for i in range(0, count, step))
@@ -39,7 +39,7 @@ def _stack_last(a: np.ndarray) -> np.ndarray:
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """L and U in one, and the row that each was exchanged with, as LAPACK's getrf gives them."""
     packed, pivots = np.empty_like(a, order="C"), np.empty((len(a), min(a.shape[1:])), np.int32)
-    for part in _pieces(a):
+    for part in _batches(a):
         x = _stack_last(a[part])
         whole: Any = x.base
         flat, size = whole.reshape(-1), whole[0].size
@@ -67,7 +67,7 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -> np.ndarray:
     """The solutions of a x = b, of which the upper or the lower triangle of `a` is read."""
     out = np.empty_like(b, order="C")
-    for part in _pieces(a if a.size >= b.size else b):
+    for part in _batches(a if a.size >= b.size else b):
         t, x = _stack_last(a[part]), _stack_last(b[part])
         for i in range(a.shape[1]) if lower else reversed(range(a.shape[1])):
             if not unit_diagonal:
@@ -81,7 +81,7 @@ def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: b
 def cholesky(a: np.ndarray) -> np.ndarray:
     """Lower factors, of which the lower triangles of `a` are read; NaN where there is none."""
     out = np.empty_like(a, order="C")
-    for part in _pieces(a):
+    for part in _batches(a):
         x = _stack_last(a[part])
         for i in range(len(x)):
             pivot, column = x[i, i].real, x[i:, i]

@@ -1,8 +1,8 @@
-"""`numpy.where` without a branch for each element, on the bits of numbers.
+"""`numpy.where` without a branch per element, on the bits of numbers.
 
-numpy copies one element after the other, as a condition says that no processor can foresee: ten
-times as long as to add it. Here a condition is an integer of ones or zeros, x where it is ones is
-y ^ ((x ^ y) & ones), and numpy does each of these on many elements at once.
+numpy branches on each element of the condition, which the processor cannot predict: ten times as
+long as an addition. Here the condition becomes an integer `ones` with all bits set or none, and the
+result is y ^ ((x ^ y) & ones), which numpy vectorises.
 """
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.buffer_pool import empty
+from ...support.buffer_pool import empty
 
 PIECE = 1 << 16                 # elements at a time
 FEWEST = 1 << 13                # elements from which numpy's own takes longer

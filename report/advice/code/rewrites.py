@@ -1,4 +1,4 @@
-"""Rewrites of the user's code that exchange less: what they replace, by what, when it is equal.
+"""General rewrites of the user's code that exchange less: what each replaces, and by what.
 
     NAME                  instead of                              written
     reduce first          a reduction of what is gathered         the reduction, then psum or pmax
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.op import OPS
-from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
-from ...ir.program import Atom, Equation, Literal, Var
-from ...ir.rewriting.rewrite import Match, Rewrite
-from ...ir.types import array_type
+from ....ir.op import OPS
+from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ....ir.program import Atom, Equation, Literal, Var
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.types import array_type
 
 SCALARS = 60             # equations that an index may be computed by
 REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}

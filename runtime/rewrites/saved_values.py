@@ -1,14 +1,16 @@
-"""Which values to save for later and which to recompute: a minimum cut.
+"""Which values to save for later, and which to recompute from them.
 
-A derivative reads many values of the forward pass: of a gelu its operand, the square, a tanh, one
-minus its square and so on, each as large as the activations. Most of them are a few additions and
+A derivative reads many values of the forward pass. For a gelu these are its operand, the square, a
+tanh, one minus its square and so on, each as large as the activations. Most are a few additions and
 products apart, and recomputing them takes less time than writing them to memory and reading them
-back. The cheapest set of values from which all others follow by such cheap equations is a minimum
-cut between what is expensive to compute (products, exponentials, sums) and what is read later.
+back. So instead of these the values are saved from which they follow by such cheap equations:
+those that are expensive to compute (products, exponentials, sums), or not computed at all.
+
+Input: the wanted values, the equations that make values, and a price for saving each. Output: a
+`Choice` of what to save and what to recompute.
 """
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...ir.facts import CHEAP
@@ -65,12 +67,7 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
         if dear.issuperset(mine):
             continue
         before = sum(map(price, {root(v) for v in mine}))
-        if before < least or (before - min(map(price, part)) < least   # of what is kept instead
-                              and not dear.isdisjoint(part)):
-            continue
         cut = dear & part           # those of them that are wanted are kept in any case
-        if not cut.issubset(mine):
-            cut = _minimum_cut(part, into, dear, set(mine), price)
         won = before - sum(map(price, cut))
         if won < least:
             continue
@@ -150,52 +147,3 @@ def _between(wanted: Sequence[Var], saved: set[Var], into: Mapping[Var, list[Var
             found.add(v)
             left += [a for a in into[v] if a not in saved]
     return found
-
-
-def _minimum_cut(part: set[Var], into: Mapping[Var, list[Var]], dear: set[Var], wanted: set[Var],
-                 price: Callable[[Var], int]) -> set[Var]:
-    """The cheapest values that every way from a dear value to a wanted one passes, the last such.
-    """
-    place = {v: 2 * i for i, v in enumerate(part)}
-    source, sink = 2 * len(part), 2 * len(part) + 1
-    left: list[dict[int, int]] = [{} for _ in range(sink + 1)]      # what may still flow
-
-    def edge(a: int, b: int, most: int) -> None:
-        left[a][b] = most
-        left[b].setdefault(a, 0)
-
-    for v, i in place.items():
-        edge(i, i + 1, price(v))
-        for a in into[v]:
-            edge(place[a] + 1, i, INFINITE_PRICE)
-        if v in dear:
-            edge(source, i, INFINITE_PRICE)
-        if v in wanted:
-            edge(i + 1, sink, INFINITE_PRICE)
-    while True:
-        came = {source: source}
-        queue = deque((source,))
-        while queue and sink not in came:
-            a = queue.popleft()
-            for b, most in left[a].items():
-                if most and b not in came:
-                    came[b] = a
-                    queue.append(b)
-        if sink not in came:
-            break
-        way = [sink]
-        while way[-1] != source:
-            way.append(came[way[-1]])
-        flow = min(left[a][b] for b, a in zip(way, way[1:], strict=False))
-        for b, a in zip(way, way[1:], strict=False):
-            left[a][b] -= flow
-            left[b][a] += flow
-    behind = {sink}
-    queue = deque((sink,))
-    while queue:
-        b = queue.popleft()
-        for a in left[b]:
-            if a not in behind and left[a].get(b, 0):
-                behind.add(a)
-                queue.append(a)
-    return {v for v, i in place.items() if i not in behind and i + 1 in behind}

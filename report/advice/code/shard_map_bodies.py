@@ -1,8 +1,8 @@
-"""Collectives that a `shard_map` body need not run: gathers of an operand, sums of equal values.
+"""Collectives that a `shard_map` body does not need: gathers of an operand, sums of equal values.
 
 An operand that the body gathers first may be passed whole: the axes leave its `in_specs`, and the
-gather goes. A `psum` over devices that all hold the same value is a multiplication by their number,
-without communication. Both leave every value unchanged.
+gather goes away. A `psum` over devices that all hold the same value is a multiplication by their
+number, without communication. Neither changes any value.
 """
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...ir.meshes.manual_state import ManualState
-from ...ir.op import OPS
-from ...ir.program import Equation, Literal, Program, Var
-from ...ir.source.location import UNKNOWN, Location
-from ...ir.spec import PartitionSpec, spec_from_entries
-from ...ir.types import array_type
-from ..reasons.value_paths import Place, substituted
+from ....ir.meshes.manual_state import ManualState
+from ....ir.op import OPS
+from ....ir.program import Equation, Literal, Program, Var
+from ....ir.source.location import UNKNOWN, Location
+from ....ir.spec import PartitionSpec, spec_from_entries
+from ....ir.types import array_type
+from ...reasons.value_paths import Place, substituted
 
 _GATHERS = ("all_gather", "all_gather_invariant")
 _SUMS = ("psum", "psum_invariant")

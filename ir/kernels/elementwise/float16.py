@@ -1,11 +1,11 @@
-"""float16 to float32 and back, as few numpy calls on whole arrays.
+"""Converts float16 to float32 and back, with few numpy calls on whole arrays.
 
-numpy converts one element after the other, which takes ten times as long as to add it. Here float16
-is the upper bits of a float32 that is 2^112 times as small: so their exponents agree, those of
-numbers too small for float16's usual form, too. To round to float16 is to add a number whose last
-bit is worth what the last bit of the result is, and to subtract it again.
+numpy converts element by element, which takes ten times as long as an addition. Here float16 is the
+upper bits of a float32 that is 2^112 times as small, so that their exponents agree, including those
+of subnormal numbers. Rounding to float16 adds a number whose last bit is worth the last bit of the
+result, and subtracts it again.
 
-To nearest, ties to even, with infinities, NaNs and signs of zeros as IEEE 754 has them.
+Rounds to nearest, ties to even, with infinities, NaNs and signs of zeros as in IEEE 754.
 """
 from __future__ import annotations
 

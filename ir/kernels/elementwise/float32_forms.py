@@ -1,8 +1,8 @@
-"""erf, erfc, log1p and expm1 in float32, as few numpy calls on whole arrays; exp and log of few.
+"""erf, erfc, log1p and expm1 in float32, with few numpy calls on whole arrays; exp and log of few.
 
-The C library computes these one element after the other; here each is a handful of calls of those
-functions of numpy's that take many at once. Nothing but ufuncs and selections is in them, so that
-they are computed block by block with what stands around them (runtime/calls/symbolic.py).
+The C library computes these element by element; here each is a handful of numpy's vectorised
+functions. They consist of ufuncs and selections only, so they can be fused with the ops around them
+(runtime/calls/symbolic.py).
 
 Largest errors, in units of the last place: erf 6 (JAX 6), log1p and expm1 5 (JAX 6), erfc 8 for x
 below 1; beyond, erfc is off by up to 4e-6 of its value, as in JAX: exp(-x * x) loses so much.

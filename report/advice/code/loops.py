@@ -5,7 +5,7 @@
     stack behind          a psum, pmax or pmin of what each step  one of what all steps stack
                           of a scan stacks
 
-Scalars that a loop is given and that hang on the number of the device alone are computed within it
+Scalars that enter a loop and depend only on the device's index are computed inside it
 (`with_numbers`), where the other rewrites see them.
 """
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...ir.op import OPS
-from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.rewriting.rewrite import Match, Rewrite
-from ..reasons.value_paths import substituted
-from .code_rewrites import SCALARS, CodeChange, alike
+from ....ir.op import OPS
+from ....ir.program import Atom, Equation, Literal, Program, Var
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ...reasons.value_paths import substituted
+from .rewrites import SCALARS, CodeChange, alike
 
 _REDUCTIONS = ("psum", "psum_invariant", "pmax", "pmin")
 

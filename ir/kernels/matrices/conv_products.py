@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ..support.buffer_pool import empty
+from ...support.buffer_pool import empty
 from .blas_threads import for_work
 
 WIDE = 8                         # examples that lie one behind the other, and

@@ -1,7 +1,7 @@
-"""float32 rounded to bfloat16's numbers, as few numpy calls on whole arrays.
+"""Rounds float32 to bfloat16 precision, with few numpy calls on whole arrays.
 
-bfloat16 is the upper half of a float32, so to round is to add to its bits. A NaN stays one if the
-lower half of its bits is zero, as what is computed of bfloat16 has it.
+bfloat16 is the upper half of a float32, so rounding is an addition to its bits. A NaN remains one
+if the lower half of its bits is zero, as it is in everything computed from bfloat16.
 """
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes.table import BF16
+from ...dtypes.table import BF16
 
 _I32 = np.int32
 _HALF, _ONE, _ROUND, _UPPER = _I32(16), _I32(1), _I32(0x7FFF), _I32(-1 << 16)

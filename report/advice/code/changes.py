@@ -1,26 +1,26 @@
-"""Changes of the user's code that exchange less and compute the same: declared rewrites.
+"""Changes to the user's code that exchange less and compute the same: declared rewrites.
 
-Each is a `Rewrite` (ir/rewriting/rewrite.py) of code_rewrites.py, code_blocks.py,
-code_selections.py or code_loops.py: pattern, replacement, and when they are equal; with a
-description, and the user's expression as it would read. They are tried like changes of specs, at
-one line at a time, where a collective is among the equations that they replace or feeds them.
+Each is a `Rewrite` (ir/rewriting/rewrite.py) from rewrites.py, blocks.py, selections.py or
+loops.py: a pattern, a replacement and the condition under which they are equal, with a description
+and the user's expression as it would read. Like changes of specs they are tried at one line at a
+time, where a collective is among the replaced equations or feeds them.
 """
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ...ir.diagnostics.errors import ShardtraceError
-from ...ir.program import Equation, Program, Var
-from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
-from ...ir.rewriting.unread import drop_dead
-from ...ir.source.location import UNKNOWN, Location
-from ..reasons.causes import where
-from ..reasons.value_paths import inner_programs
-from .code_blocks import BLOCKS, SPLIT, behind
-from .code_loops import LOOPS, with_numbers
-from .code_rewrites import CHANGES, CodeChange
-from .code_selections import SELECTIONS
+from ....ir.diagnostics.errors import ShardtraceError
+from ....ir.program import Equation, Program, Var
+from ....ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ....ir.rewriting.unread import drop_dead
+from ....ir.source.location import UNKNOWN, Location
+from ...reasons.causes import where
+from ...reasons.value_paths import inner_programs
+from .blocks import BLOCKS, SPLIT, behind
+from .loops import LOOPS, with_numbers
+from .rewrites import CHANGES, CodeChange
+from .selections import SELECTIONS
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-"""Products that are too short to be shared run on one thread of BLAS.
+"""Runs products too short to be shared on a single thread of BLAS.
 
-The threads of a BLAS wait for their next work by spinning, and a product waits for all of them.
-Where another process has the other core, one of them waits for its slice of time: longer than a
-product of a few milliseconds takes on one thread. What the user has set is in force again behind
-each product.
+BLAS threads wait for work by spinning, and a product waits for all of them. If another process
+occupies a core, one of them waits for its time slice, which takes longer than a product of a few
+milliseconds on one thread. The user's setting is restored after each product.
 """
 from __future__ import annotations
 
@@ -14,25 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from ..support.caches import cached
-from ..support.lazy import lazy_import
+from ...support.caches import cached
+from ...support.lazy import lazy_import
 
 ctypes = lazy_import("ctypes")
 
 SHORT = 1 << 27         # multiply-adds in float32: about 3 ms, a slice of time, on one thread
-ALONE = 1 << 18         # BLAS itself takes one thread for fewer,
+SINGLE_THREAD = 1 << 18         # BLAS itself takes one thread for fewer,
 VECTOR = 1 << 13        # and here where one operand is a vector
 
 _lock = threading.Lock()
 _running, _count = 0, 0         # products on one thread now, and the threads to be restored behind
 
 
-def for_work(multiply: Callable[..., np.ndarray], work: int, least: int = ALONE
+def for_work(multiply: Callable[..., np.ndarray], work: int, least: int = SINGLE_THREAD
              ) -> Callable[..., np.ndarray]:
     """A function of numpy's that takes so many multiply-adds, on the threads that pay for them.
 
     >>> import numpy as np
-    >>> from shardtrace.ir.kernels.blas_threads import for_work
+    >>> from shardtrace.ir.kernels.matrices.blas_threads import for_work
     >>> for_work(np.dot, 8) is np.dot
     True
     >>> for_work(np.dot, 64 ** 3)(np.ones((64, 64)), np.ones((64, 64)))[0, 0].item()

@@ -1,9 +1,9 @@
-"""log, log1p and erf_inv in float32, to the last bit as XLA computes them on CPUs with FMA.
+"""log, log1p and erf_inv in float32, bit for bit as XLA computes them on CPUs with FMA.
 
 Normal and gamma samples go through these functions, and a program ported from JAX should draw the
-same numbers. numpy's differ by an ulp or two, so the polynomials are evaluated here, each fused
-multiply-add as one float64 operation (the product of two float32 is exact in it; the second
-rounding, to float32, shows once in 2^29 or so).
+same numbers. numpy's functions differ by an ulp or two, so the polynomials are evaluated here, with
+each fused multiply-add as one float64 operation. (The product of two float32 is exact in float64;
+the second rounding, to float32, shows once in about 2^29.)
 
 Sources: log, log1p: Moshier, Cephes Mathematical Library, `logf` and `log1p`; erf_inv: Giles,
 "Approximating the erfinv function", GPU Computing Gems 2, 2011 (single precision).
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.buffer_pool import empty
+from ...support.buffer_pool import empty
 
 _F32, _F64 = np.float32, np.dtype(np.float64)
 _PIECE = 1 << 14                   # elements at a time, so that temporaries stay in cache

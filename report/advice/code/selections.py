@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.op import OPS
-from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
-from ...ir.program import Atom, Equation
-from ...ir.rewriting.rewrite import Match, Rewrite
-from .code_rewrites import (
+from ....ir.op import OPS
+from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ....ir.program import Atom, Equation
+from ....ir.rewriting.rewrite import Match, Rewrite
+from .rewrites import (
     GATHERED,
     CodeChange,
     alike,

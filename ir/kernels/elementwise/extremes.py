@@ -1,8 +1,7 @@
-"""`numpy.maximum` and `minimum` of an array and a number.
+"""`numpy.maximum` and `minimum` of an array and a number, vectorised.
 
-numpy compares many elements at once where both operands lie in memory, and one after the other,
-five times as long, where one of them is a number. So the number is repeated for a row
-of the array.
+numpy vectorises these for two arrays, but takes five times as long if one operand is a number. So
+the number is repeated for a row of the array.
 """
 from __future__ import annotations
 

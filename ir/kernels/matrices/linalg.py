@@ -1,8 +1,8 @@
 """Decompositions of stacks of numpy matrices [..., m, n]: what the evaluators of linalg call.
 
-Where numpy's routine stacks, it is used; scipy's LAPACK wrappers are looped over otherwise. A
+numpy's routine is used if it supports stacks; otherwise scipy's LAPACK wrappers are looped over. A
 problem that LAPACK refuses (not positive definite, not converged) gives NaN, as in JAX, and does
-not spoil the others of its stack.
+not affect the others of its stack.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.lazy import lazy_import
+from ...support.lazy import lazy_import
 from . import small_matrices
 
 linalg = lazy_import("scipy.linalg")

@@ -1,10 +1,10 @@
 """Contractions of numpy arrays by as few matrix products as possible.
 
-Dimensions carry labels, as in an einsum: a label of both operands and the result is a batch
-dimension, of both operands alone a contracting one, of one operand a free one. A device dimension
-that only one operand has is a free dimension like any other, so the products of all devices with a
-common operand are one product. Operands are copied only where no order of their dimensions makes
-the groups (batch, free, contracting) mergeable.
+Dimensions carry labels, as in an einsum. A label of both operands and the result is a batch
+dimension; a label of both operands alone is contracting; a label of one operand is free. A device
+dimension that only one operand has is free like any other, so the products of all devices with a
+common operand are one product. Operands are copied only if no order of their dimensions makes the
+groups (batch, free, contracting) mergeable.
 """
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from ..support.buffer_pool import SMALLEST, empty
-from ..support.caches import cached
-from ..support.named_tuple import NamedTuple
-from ..support.threads import in_parallel, share_count
-from .blas_threads import ALONE, SHORT, VECTOR, for_work
-from .device_dimensions import mergeable
+from ...support.buffer_pool import SMALLEST, empty
+from ...support.caches import cached
+from ...support.named_tuple import NamedTuple
+from ...support.threads import in_parallel, share_count
+from ..device_dimensions import mergeable
+from .blas_threads import SHORT, SINGLE_THREAD, VECTOR, for_work
 
 Labels = Sequence[Hashable]
 Shape = tuple[int, ...]
@@ -118,18 +118,18 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         return out.transpose(permutation) if permutation else out
 
     # numpy.dot scales by an operand of one number, and BLAS then takes 0 times infinity as 0.
-    alone = _product(a_shape) == 1 or _product(b_shape) == 1
+    is_scalar = _product(a_shape) == 1 or _product(b_shape) == 1
     product = apart
-    if left is not None and right is not None and not plan.batch and not alone and not (
+    if left is not None and right is not None and not plan.batch and not is_scalar and not (
             plan.a_orders[2] and plan.b_orders[2]) and 0 not in (*a_shape, *b_shape):
         product = _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart)
     elif left is not None and right is not None:
         (left_shape, left_flip), (right_shape, right_flip) = left, right
         work = _product(left_shape[-2:]) * whole[-1]
-        multiply = for_work(np.matmul if plan.batch or alone else np.dot,   # dot takes less time
-                            work)
+        faster = np.matmul if plan.batch or is_scalar else np.dot
+        multiply = for_work(faster, work)
         # For smaller ones, threads would wait for each other in BLAS.
-        if plan.batch and pooled and ALONE <= work < SHORT:
+        if plan.batch and pooled and SINGLE_THREAD <= work < SHORT:
             multiply = _shared(multiply, whole, _product(left_shape) * whole[-1])
 
         def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -295,7 +295,7 @@ class _MatrixView(NamedTuple):
 
 
 def _matrix_view(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
-         batch: int) -> _MatrixView:
+                 batch: int) -> _MatrixView:
     orders = ((second, summed), (first, free))
     if not right:
         orders = orders[::-1]
