@@ -20,7 +20,7 @@ from ...ir.source.location import Location, is_ours
 from ...ir.support.program_cache import ProgramCache
 from ..staging.bound_names import DEEP
 from ..staging.staging import Builder
-from ..staging.steps import marks, owner_of, reads
+from ..staging.steps import marks, owner_of, picker, reads
 from ..staging.tracer import Tracer
 from .replay import Scalar
 
@@ -29,34 +29,43 @@ _kept = ProgramCache("tracer.autodiff.gradient_cache", "derivatives of programs"
 
 
 class _Recorded:
-    """What was recorded of `given` (values, then the program's numbers): equations, each with the
-    number of its location, and results, which are variables or constants.
+    """What was recorded of `given` (values, then the program's numbers): equations, and results,
+    which are numbers of atoms or constants.
 
+    Atoms are numbered: `given`, then what the equations give in their order, then constants.
+    rows: of each equation the op, what picks its operands, params, types, instance, reason, and the
+    numbers of its location and of its first result. names: of atoms, by number.
     first: the places of the program, and these locations; last: of the program that was met last.
     numbers: of each location's place; None if it is none of the program's. Worked out when asked.
     program: the one that was differentiated; its parts, which keys name, live as long as this.
     """
 
-    __slots__ = ("eqns", "first", "given", "last", "names", "numbers", "program",
-                 "results")
+    __slots__ = ("atoms", "first", "last", "names", "numbers", "program", "results", "rows")
 
     def __init__(self, program: Program, given: list[Any], lifted: Lifted, eqns: list[Equation],
                  results: list[Any]) -> None:
-        self.program, self.given, self.results = program, [*given, *lifted.numbers], results
+        self.program = program
         found: dict[Location, int] = {}
-        for e in eqns:
-            if e.location not in found:
-                found[e.location] = len(found)
-        self.eqns = [(e, found[e.location]) for e in eqns]
+        numbers: dict[Any, int] = {x: n for n, x in enumerate((*given, *lifted.numbers))}
+        self.atoms: list[Any] = [None] * (len(given) + len(lifted.numbers))
+        for v in [v for e in eqns for v in e.outvars]:
+            numbers[v] = len(self.atoms)
+            self.atoms.append(None)
+        for x in [x for atoms in (*[e.invars for e in eqns], results) for x in atoms]:
+            if type(x) is Literal and x not in numbers:
+                numbers[x] = len(self.atoms)
+                self.atoms.append(x)
+        self.rows = [(e.op, picker([numbers[x] for x in e.invars]), e.params, e.types, e.instance,
+                      e.reason, found.setdefault(e.location, len(found)),
+                      numbers[e.outvars[0]] if e.outvars else 0) for e in eqns]
+        self.results = [numbers[x] if type(x) in _ATOMS else x for x in results]
         self.numbers: list[int | None] = []
         self.first = self.last = tuple(lifted.places), list(found)
         # Of the program's values: what the user binds the results to is no part of it.
-        self.names = {v: v.name for e in eqns for v in e.outvars if v.name is not None}
+        self.names = [(numbers[v], v.name) for e in eqns for v in e.outvars if v.name is not None]
 
     def repeat(self, builder: Builder, given: Sequence[Var], lifted: Lifted) -> list[Any]:
         """The results for other values of the same types, other numbers and places."""
-        env: dict[Any, Any] = dict(zip(self.given, [*given, *lifted.numbers], strict=True))
-        at, eqns, watch = env.get, builder.eqns, builder.watch
         places, (last, where) = tuple(lifted.places), self.last
         if last != places:
             first, locations = self.first
@@ -67,22 +76,24 @@ class _Recorded:
                      lifted.locations[n].made_by(x.transform)
                      for x, n in zip(locations, self.numbers, strict=True)]
             self.last = places, where
-        for eqn, n in self.eqns:
-            outs = eqn.outvars
-            if len(outs) == 1:
-                v = outs[0]
-                new = env[v] = Var(v.aval)
-                outvars: tuple[Var, ...] = (new,)
+        new, atoms, eqns = [*given, *lifted.numbers], self.atoms.copy(), builder.eqns
+        atoms[:len(new)] = new
+        for op, operands, params, known_types, instance, reason, place, n in self.rows:
+            types = known_types[1]
+            if len(types) == 1:
+                var = atoms[n] = Var(types[0])
+                outvars: tuple[Var, ...] = (var,)
             else:
-                outvars = tuple([Var(v.aval) for v in outs])
-                env.update(zip(outs, outvars, strict=True))
-            again = eqn.with_operands(tuple(map(at, eqn.invars, eqn.invars)), outvars)
-            again.known_types, again.location = eqn.known_types, where[n]
-            eqns.append(again)
-        for v, name in self.names.items():
-            new = env[v]
-            new.name, watch.depths[new] = name, DEEP
-        return [Tracer(builder, at(r, r)) if type(r) in _ATOMS else r for r in self.results]
+                outvars = tuple([Var(t) for t in types])
+                atoms[n:n + len(types)] = outvars
+            eqn = Equation(op, operands(atoms), outvars, params, where[place], reason)
+            eqn.known_types, eqn.instance = known_types, instance
+            eqns.append(eqn)
+        depths = builder.watch.depths
+        for n, name in self.names:
+            var = atoms[n]
+            var.name, depths[var] = name, DEEP
+        return [Tracer(builder, atoms[r]) if type(r) is int else r for r in self.results]
 
 
 _ATOMS = (Var, Literal)
@@ -115,13 +126,14 @@ def cached_gradient(kind: Hashable, program: Program, given: Sequence[Any],
     before = marks((builder,))
     with reads() as read:
         results = derive()
-    found = _recorded(program, builder, before[0], variables, lifted, results)
+    eqns = builder.eqns[before[0][0]:]
+    found = _recorded(program, builder, before[0], variables, lifted, eqns, results)
     if found is not None:
-        fixed |= _fixed(found, lifted, {*read})
+        fixed |= _fixed([*program.eqns, *eqns], lifted, {*read})
         if fixed:
             _kept.keep(outline, fixed, 0)
             outline = _key(outline, fixed, lifted)
-        _kept.keep(outline, found, len(found.eqns) + len(program.eqns))
+        _kept.keep(outline, found, len(eqns) + len(program.eqns))
     return results
 
 
@@ -146,9 +158,9 @@ def _tell_apart(program: Program, numbers: list[Literal]) -> None:
                 numbers.append(a)
 
 
-def _fixed(found: _Recorded, lifted: Lifted, read: set[Any]) -> set[int]:
+def _fixed(eqns: Sequence[Equation], lifted: Lifted, read: set[Any]) -> set[int]:
     """What a gradient depends on: the numbers that were read, and what programs within it know."""
-    within = [e for eqn in (*found.program.eqns, *[e for e, _ in found.eqns])
+    within = [e for eqn in eqns
               if eqn.op.subprograms for _, program in eqn.subprograms() for e in program.walk()]
     read.update([a for e in within for a in e.invars])
     fixed = {n for n, a in enumerate(lifted.numbers) if a in read}
@@ -172,10 +184,9 @@ def _is_settled(program: Program) -> bool:
 
 
 def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given: list[Var],
-              lifted: Lifted, results: Sequence[Any]) -> _Recorded | None:
+              lifted: Lifted, eqns: list[Equation], results: Sequence[Any]) -> _Recorded | None:
     """What the builder recorded since it was `before`; None where more happened."""
     (after,) = marks((builder,))
-    eqns = builder.eqns[before[0]:]
     if after[1:] != before[1:] or any(
             [e.effects for e in eqns if e.op.effect or e.op.subprograms]):
         return None
@@ -194,4 +205,7 @@ def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given
             found.append(x)
         else:
             return None
-    return _Recorded(program, given, lifted, eqns, found)
+    try:
+        return _Recorded(program, given, lifted, eqns, found)
+    except TypeError:
+        return None                                  # a param cannot be hashed
