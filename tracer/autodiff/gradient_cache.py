@@ -16,7 +16,7 @@ from typing import Any
 from ...ir.fingerprint import Lifted, fingerprint, literal_key
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
-from ...ir.source.location import Location, is_ours
+from ...ir.source.location import is_ours
 from ...ir.support.program_cache import ProgramCache
 from ..staging.bound_names import DEEP
 from ..staging.staging import Builder
@@ -30,39 +30,51 @@ _kept = ProgramCache("tracer.autodiff.gradient_cache", "derivatives of programs"
 
 class _Recorded:
     """What was recorded of `given` (values, then the program's numbers): equations, and results,
-    which are numbers of atoms or constants.
+    which are variables or constants.
 
-    Atoms are numbered: `given`, then what the equations give in their order, then constants.
-    rows: of each equation the op, what picks its operands, params, types, instance, reason, and the
-    numbers of its location and of its first result. names: of atoms, by number.
-    first: the places of the program, and these locations; last: of the program that was met last.
-    numbers: of each location's place; None if it is none of the program's. Worked out when asked.
-    program: the one that was differentiated; its parts, which keys name, live as long as this.
+    first: the places of the program, and the equations' locations; last: of the program that was
+    met last. program: the one that was differentiated; its parts, which keys name, live as long as
+    this. steps: how to record the equations again. Worked out when asked, as `numbers`: of each
+    location its place, None if it is none of the program's.
     """
 
-    __slots__ = ("atoms", "first", "last", "names", "numbers", "program", "results", "rows")
+    __slots__ = ("eqns", "first", "given", "last", "names", "numbers", "program", "results",
+                 "steps")
 
     def __init__(self, program: Program, given: list[Any], lifted: Lifted, eqns: list[Equation],
                  results: list[Any]) -> None:
-        self.program = program
-        found: dict[Location, int] = {}
-        numbers: dict[Any, int] = {x: n for n, x in enumerate((*given, *lifted.numbers))}
-        self.atoms: list[Any] = [None] * (len(given) + len(lifted.numbers))
-        for v in [v for e in eqns for v in e.outvars]:
-            numbers[v] = len(self.atoms)
-            self.atoms.append(None)
-        for x in [x for atoms in (*[e.invars for e in eqns], results) for x in atoms]:
-            if type(x) is Literal and x not in numbers:
-                numbers[x] = len(self.atoms)
-                self.atoms.append(x)
-        self.rows = [(e.op, picker([numbers[x] for x in e.invars]), e.params, e.types, e.instance,
-                      e.reason, found.setdefault(e.location, len(found)),
-                      numbers[e.outvars[0]] if e.outvars else 0) for e in eqns]
-        self.results = [numbers[x] if type(x) in _ATOMS else x for x in results]
+        self.program, self.given, self.results = program, [*given, *lifted.numbers], results
+        self.eqns, self.steps = eqns, None
         self.numbers: list[int | None] = []
-        self.first = self.last = tuple(lifted.places), list(found)
+        self.first = self.last = tuple(lifted.places), list({e.location: None for e in eqns})
         # Of the program's values: what the user binds the results to is no part of it.
-        self.names = [(numbers[v], v.name) for e in eqns for v in e.outvars if v.name is not None]
+        self.names = {v: v.name for e in eqns for v in e.outvars if v.name is not None}
+
+    def _steps(self) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """Atoms are numbered: `given`, then what the equations give, then constants.
+
+        The atoms behind `given`, as far as they are known. Of each equation the op, what picks its
+        operands, params, types, instance (None if a param cannot be hashed), reason, and the
+        numbers of its location and of its first result. The results, and the names, by numbers.
+        """
+        numbers: dict[Any, int] = {x: n for n, x in enumerate(self.given)}
+        rest: list[Any] = []
+        for x in [x for atoms in (*[e.outvars for e in self.eqns], *[e.invars for e in self.eqns],
+                                  self.results) for x in atoms]:
+            if type(x) in _ATOMS and x not in numbers:
+                numbers[x] = len(self.given) + len(rest)
+                rest.append(x if type(x) is Literal else None)
+        where = {location: n for n, location in enumerate(self.first[1])}
+        rows = []
+        for e in self.eqns:
+            try:
+                instance = e.instance
+            except TypeError:
+                instance = None
+            rows.append((e.op, picker([numbers[x] for x in e.invars]), e.params, e.types, instance,
+                         e.reason, where[e.location], numbers[e.outvars[0]] if e.outvars else 0))
+        return (rest, rows, [numbers[x] if type(x) in _ATOMS else x for x in self.results],
+                [(numbers[v], name) for v, name in self.names.items()])
 
     def repeat(self, builder: Builder, given: Sequence[Var], lifted: Lifted) -> list[Any]:
         """The results for other values of the same types, other numbers and places."""
@@ -76,9 +88,11 @@ class _Recorded:
                      lifted.locations[n].made_by(x.transform)
                      for x, n in zip(locations, self.numbers, strict=True)]
             self.last = places, where
-        new, atoms, eqns = [*given, *lifted.numbers], self.atoms.copy(), builder.eqns
-        atoms[:len(new)] = new
-        for op, operands, params, known_types, instance, reason, place, n in self.rows:
+        if self.steps is None:
+            self.steps = self._steps()
+        rest, rows, results, names = self.steps
+        atoms, eqns = [*given, *lifted.numbers, *rest], builder.eqns
+        for op, operands, params, known_types, instance, reason, place, n in rows:
             types = known_types[1]
             if len(types) == 1:
                 var = atoms[n] = Var(types[0])
@@ -87,13 +101,15 @@ class _Recorded:
                 outvars = tuple([Var(t) for t in types])
                 atoms[n:n + len(types)] = outvars
             eqn = Equation(op, operands(atoms), outvars, params, where[place], reason)
-            eqn.known_types, eqn.instance = known_types, instance
+            eqn.known_types = known_types
+            if instance is not None:
+                eqn.instance = instance
             eqns.append(eqn)
         depths = builder.watch.depths
-        for n, name in self.names:
+        for n, name in names:
             var = atoms[n]
             var.name, depths[var] = name, DEEP
-        return [Tracer(builder, atoms[r]) if type(r) is int else r for r in self.results]
+        return [Tracer(builder, atoms[r]) if type(r) is int else r for r in results]
 
 
 _ATOMS = (Var, Literal)
@@ -205,7 +221,4 @@ def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given
             found.append(x)
         else:
             return None
-    try:
-        return _Recorded(program, given, lifted, eqns, found)
-    except TypeError:
-        return None                                  # a param cannot be hashed
+    return _Recorded(program, given, lifted, eqns, found)
