@@ -17,7 +17,7 @@ _YES, _NO = ("1", "true", "on", "yes"), ("0", "", "false", "off", "no")
 
 
 OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "form-scatters",
-            "drop-dead", "share-rows", "combine")
+            "share-zeros", "drop-dead", "share-rows", "combine")
 """The passes that `optimize` stands for."""
 
 ENGINES = ("simulated", "per_device", "jax", "mpi")
