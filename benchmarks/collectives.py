@@ -249,10 +249,9 @@ def main() -> None:
             importlib.import_module("jax").config.update("jax_mock_gpu_topology", f"1x{DEVICES}x1")
         print(json.dumps({case.name: xla_record(case) for case in cases}))
         return
-    recorded = json.loads(RECORDED.read_text())
-    if options.jax and not options.gpu:
-        recorded = recorded_by(options.jax, options.k)
-    elif options.gpu:
+    recorded = (recorded_by(options.jax, options.k) if options.jax and not options.gpu
+                else json.loads(RECORDED.read_text()))
+    if options.gpu:
         found = (recorded_by(options.jax, options.k, True) if options.jax
                  else json.loads(RECORDED_ON_GPU.read_text()))
         recorded = {name: {**recorded[name], "exchanges": made["exchanges"], "peak": made["peak"]}

@@ -68,7 +68,7 @@ class PartitionRequest(NamedTuple):
         """All of these passes, by their own names, and those that the objective has no use for."""
         return self.skip.union(_OF_OTHERS["xla" if self.objective.name == "xla" else "own"],
                                OPTIMIZE if "optimize" in self.skip else (),
-                               _MOVED if self.keeps else ())
+                               _DECIDED if self.keeps else ())
 
 
 def _inside_loops(program: Program, request: PartitionRequest) -> Program:
@@ -87,7 +87,6 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
                    parted=judged_by == "time")
 
 
-_MOVED = frozenset(("move-sums",))
 _REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
 
 # XLA takes each equation by itself: nothing is planned ahead, delayed, or written in another way.
@@ -146,6 +145,9 @@ SIMPLIFY: tuple[Pass, ...] = (
          "rows of one value that devices lack come in one exchange",
          frozenset({"exchange_rows"}), plans="own"),
 )
+
+# What a frozen plan has: it is of a prepared program, and its reshards stand where they have to.
+_DECIDED = frozenset(("pad-uneven", "move-sums", *[step.name for step in PREPARE if step.plans]))
 
 PIPELINE: tuple[Pass, ...] = (
     *PREPARE,

@@ -121,7 +121,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
         source, steps = program, passes[at:]    # whose text says what later stages are made by
         if other.name == "xla" and has_strides(program):
             source, steps = given, passes       # which it does not pad
-        if other.name != objective.name:
+        if other != objective:
             source = with_attribute(source, OBJECTIVE, other.said)
         return staged(source, request._replace(objective=other, draft=draft), steps, dump)
 

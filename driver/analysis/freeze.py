@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.passes import OBJECTIVE
 from ...ir.program import Program
 from ...report.frozen.decisions import Key
 from ...report.frozen.fitting import fitted
@@ -14,7 +15,6 @@ from ..jit.boundary import Boundary
 from ..jit.jit import jit
 from ..jit.jitted import Jitted
 from ..jit.stages import Compiled, Lowered
-from .applied_changes import inlined
 
 
 def freeze_plan(fun: Callable[..., Any]) -> Callable[..., FrozenPlan]:
@@ -92,9 +92,10 @@ class Thawed(Jitted):
                 fail(ValueError, f"the plan of `{self.plan.name}` is for a function that is called "
                      "outside of any trace", code="plan-inside",
                      help="thaw the outermost jitted function")
-            placement = self._base._executable(program, leaves, in_tree, out_tree).placement
-            new, unfit = fitted(inlined(program, padded=False), self.plan.decisions,
-                                placement.mesh or placement.abstract_mesh)
+            executable = self._base._executable(program, leaves, in_tree, out_tree)
+            new, unfit = fitted(executable.partitioned.stages["inlined"], self.plan.decisions,
+                                executable.placement.mesh or executable.placement.abstract_mesh)
+            new.memo[OBJECTIVE] = self.plan.objective, "", 0
             new.arg_names, new.result_names = program.arg_names, program.result_names
             self._unfit[id(new)] = unfit
             found = self._traces[id(program)] = (new, out_tree, captured), program

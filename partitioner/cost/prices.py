@@ -17,6 +17,7 @@ from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import OPS
 from ...ir.support.caches import cached
 from ...ir.support.environment import OBJECTIVES
+from ...ir.support.lazy import lazy_pattern
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries, Shape
 from ..redistribution.effects import Move, effect, local_shape
@@ -35,7 +36,8 @@ BYTE = 10 ** 9                  # units in a received byte
 FLOPS_PER_BYTE = 1000
 TRAFFIC = 4000
 EXCHANGE = 1e-3
-_FOR = "_for_"                  # in names of objectives: "xla_for_time"
+# What plans that are tried are judged by, in texts: "xla_for_time", "time_weight_4_no_repeats".
+_NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(?:_for_([a-z]+))?")
 NEVER = 10 ** 6                # a margin that nothing is worth
 _LARGE, _SMALL = 10 ** 9, 16    # bytes with which the slope of an exchange is measured
 _DTYPES = {1: "int8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128"}
@@ -76,19 +78,21 @@ class Objective(NamedTuple):
     def of(name: str = "time", device: str | Hardware = DEFAULT_HARDWARE,
            memory_limit: float = 0) -> Objective:
         """Raises ValueError for a name or a device that is not known, and a limit that is none."""
-        name, _, tried_for = name.partition(_FOR)
-        if name not in OBJECTIVES or tried_for not in ("", *OBJECTIVES):
+        parts = _NAME.fullmatch(name)
+        if not parts or parts[1] not in OBJECTIVES or parts[4] not in (None, *OBJECTIVES):
             raise ValueError(f"objective must be one of {', '.join(map(repr, OBJECTIVES))}, got "
                              f"{name!r}")
         if not (isinstance(memory_limit, (int, float)) and 0 <= memory_limit < math.inf):
             raise ValueError("memory_limit must be the number of bytes that a device may hold, "
                              f"such as 80e9, got {memory_limit!r}")
-        return Objective(name, hardware(device), int(memory_limit), tried_for=tried_for)
+        return Objective(parts[1], hardware(device), int(memory_limit), int(parts[2] or 1),
+                         bool(parts[3]), parts[4] or "")
 
     @property
     def said(self) -> tuple[str, str, int] | None:
         """What the text of a program says of it: nothing of what is usual."""
-        name = self.name + f"{_FOR}{self.tried_for}" * bool(self.tried_for)
+        name = self.name + f"_weight_{self.weight}" * (self.weight > 1)
+        name += "_no_repeats" * self.no_repeats + f"_for_{self.tried_for}" * bool(self.tried_for)
         said = name, self.hardware.key, self.memory_limit
         return None if said == ("time", DEFAULT_HARDWARE, 0) else said
 

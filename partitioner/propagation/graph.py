@@ -231,6 +231,8 @@ class Graph:
                 self.add_region(eqn, manual)
             elif ranked:
                 self.add_whole(eqn, tensors, manual)
+            elif eqn.op is sharding_constraint_p and eqn.params.get("unreduced"):
+                self.add_pending_scalar(eqn, manual)
 
     def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
         """An equation that holds programs."""
@@ -318,6 +320,14 @@ class Graph:
             self.priority[result] = priority
         if operand >= 0 and UNCONSTRAINED not in entries:
             self.moved.append((operand, tuple(entries), root, priority, pending))
+
+    def add_pending_scalar(self, eqn: Equation, manual: frozenset[str]) -> None:
+        """A constraint on a value without dimensions, which is a tensor for this alone."""
+        atoms = [a for a in (*eqn.invars, *eqn.outvars) if isinstance(a, Var)]
+        for a in atoms:
+            if a not in self.index:
+                self.index[a] = self.tensor(a.aval, manual, eqn.location)
+        self.add_constraint(eqn, *map(self.of, (*eqn.invars, *eqn.outvars)))
 
     def move_constraints(self) -> None:
         """A constraint on a value that nothing else constrains holds for the value itself."""

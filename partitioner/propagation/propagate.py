@@ -62,8 +62,8 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
     graph.move_constraints()
     solution = Solution(graph, results)
     layouts = set(graph.layouts)
-    if any([any(layout.entries) for layout in layouts]) and any(
-            [_can_grow(layout, mesh) for layout in layouts]):
+    if any([any(layout.entries) for layout in layouts]) and (any(
+            [_can_grow(layout, mesh) for layout in layouts]) or cuts_given(graph)):
         ends = dict.fromkeys([t for t in (*map(graph.of, program.invars), *results) if t >= 0])
         _propagate(solution, ends)
     return solution

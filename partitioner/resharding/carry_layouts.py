@@ -32,25 +32,15 @@ def lay_out_loops(program: Program, prices: Prices) -> Program:
 
 def _lay_out_stacks(program: Program, prices: Prices) -> Program:
     """The same of what one loop stacks for another one alone."""
-    makers: dict[Atom, tuple[Equation, Slot]] = {}
     better: dict[Equation, _Better] = {}
     new: dict[Atom, Var] = {}
-    stacks = stacks_between_loops(program)
-    if not stacks:
-        return program
-    for eqn in program.eqns:
-        for slot in region_of(eqn).slots if eqn.op.name == "scan" else ():
-            if slot.stacked and slot.result >= 0:
-                makers[eqn.outvars[slot.result]] = eqn, slot
-            elif slot.stacked and eqn.invars[slot.operand] in stacks:
-                stack = eqn.invars[slot.operand]
-                maker, made = makers[stack]
-                entries = _cheapest_slices(maker, made, eqn, slot, prices)
-                if entries is not None:
-                    new[stack] = Var(typed(stack.aval, stack.aval.mesh, ((), *entries[0])),
-                                     getattr(stack, "name", None))
-                    better.setdefault(maker, {})[made] = entries
-                    better.setdefault(eqn, {})[slot] = entries
+    for stack, ends in stacks_between_loops(program).items():
+        entries = _cheapest_slices(*ends, prices)
+        if entries is not None:
+            new[stack] = Var(typed(stack.aval, stack.aval.mesh, ((), *entries[0])),
+                             getattr(stack, "name", None))
+            better.setdefault(ends.maker, {})[ends.made] = entries
+            better.setdefault(ends.reader, {})[ends.read] = entries
     if not better:
         return program
     eqns = [_with_bodies(eqn.with_operands([new.get(a, a) for a in eqn.invars],

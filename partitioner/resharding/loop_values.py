@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.support.named_tuple import NamedTuple
 from ..choice.lookahead import carried_sums
-from ..regions import Region, region_of, trips_of
+from ..regions import Region, Slot, region_of, trips_of
 
 
 def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
@@ -32,21 +33,31 @@ def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> d
             for p, i in slot.inputs}
 
 
-def stacks_between_loops(program: Program) -> Set[Atom]:
+class Stack(NamedTuple):
+    """What one loop stacks and another one takes slices of, and what these are to both."""
+    maker: Equation
+    made: Slot
+    reader: Equation
+    read: Slot
+
+
+def stacks_between_loops(program: Program) -> dict[Atom, Stack]:
     """What loops of a program stack that another one takes slices of, and nobody else reads."""
     loops = [eqn for eqn in program.eqns if eqn.op.name == "scan"]
     if len(loops) < 2:
-        return frozenset()
-    made, sliced = set[Atom](), set[Atom]()
+        return {}
+    made: dict[Atom, tuple[Equation, Slot]] = {}
+    found: dict[Atom, Stack] = {}
     for eqn in loops:
         for slot in region_of(eqn).slots:
-            if slot.stacked and slot.result < 0:
-                sliced.add(eqn.invars[slot.operand])
-            elif slot.stacked:
-                stack = eqn.outvars[slot.result]
+            if slot.stacked and slot.result >= 0:
+                stack: Atom = eqn.outvars[slot.result]
                 if not stack.aval.entries[0] and not stack.aval.sharding.spec.unreduced:
-                    made.add(stack)
+                    made[stack] = eqn, slot
+            elif slot.stacked and eqn.invars[slot.operand] in made:
+                stack = eqn.invars[slot.operand]
+                found[stack] = Stack(*made[stack], eqn, slot)
     read = Counter(program.outvars)
-    for eqn in program.eqns:
+    for eqn in program.eqns if found else ():
         read.update(eqn.invars)
-    return {v for v in made & sliced if read[v] == 1}
+    return {stack: ends for stack, ends in found.items() if read[stack] == 1}

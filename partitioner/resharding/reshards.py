@@ -30,7 +30,7 @@ from ..propagation.resolved_types import name_of_form, reshard_equation, typed
 from ..reasons import shown_reasons
 from ..regions import Region, has_region, region_of, with_programs
 from .folding import fold_reshards
-from .loop_values import carried_of, constants_of, stacks_between_loops
+from .loop_values import Stack, carried_of, constants_of, stacks_between_loops
 from .open_reasons import Form, OpenReasons, PendingReason, Produced
 from .reason_kinds import PlannedEquation
 
@@ -92,7 +92,7 @@ class _Chooser:
         self.reasons = OpenReasons(program, constraints, search)
         self.repeats_work = search.repeats_work     # by the planner, here or in nested programs
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
-        self.stacks: Set[Atom] | None = None        # that need not be as typed, once asked for
+        self.stacks: dict[Atom, Stack] | None = None    # that need not be as typed, once asked for
 
     def run(self, plan: Sequence[Strategy | StrategySpec | Decision | None]) -> Program:
         """plan: as of `LookaheadSearch.run`."""
@@ -289,7 +289,7 @@ class _Chooser:
         reason = f"`{eqn.op.name}` keeps this value in one layout"
         stacks, free = self.stacks, _NONE
         if stacks is None:
-            stacks = self.stacks = _NONE if self.search.types_stay else stacks_between_loops(
+            stacks = self.stacks = {} if self.search.types_stay else stacks_between_loops(
                 self.program)
         operands = [self.env[a] if a in stacks and a in self.env else
                     self.as_typed(a, eqn.location, reason) for a in eqn.invars]

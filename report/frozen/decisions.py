@@ -7,9 +7,10 @@ inlined program that became this equation.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...ir.ops.communication.retiling import merged_axes
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
@@ -28,7 +29,8 @@ class Key(NamedTuple):
     """What a decision is found again by.
 
     kind: "argument", "result" (of the whole program), "value" (a result of an equation),
-    "parameter" (of the body of a loop or branch) or "operand" (brought elsewhere for the equation).
+    "parameter" (of the body of a loop or branch) or "operand" (brought elsewhere for the equation,
+    or with the op "return" for the end of a body).
     path: the ops around it, and of a body which of its op's, such as "scan". index: which argument,
     operand or result. nth: of those that are equal otherwise.
     """
@@ -57,7 +59,7 @@ class Decision(NamedTuple):
 
 class Found(NamedTuple):
     """A place in a program that a decision may be about: an operand or result of equation `n` of
-    the program at `path`, or a parameter of it (n is -1).
+    the program at `path`, or a parameter or what is returned of it (n is -1).
     """
     key: Key
     path: tuple[tuple[int, str, int], ...]
@@ -91,6 +93,10 @@ def found_places(program: Program) -> Iterator[Found]:
                     which = f"{eqn.op.name}.{step[1]}{'' if step[2] < 0 else step[2]}"
                     yield from walk(inner, (*path, step), f"{names}/{which}".strip("/"),
                                     eqn.location)
+        where = _place(around)
+        for i, a in enumerate(p.outvars if path else ()):
+            yield Found(numbered(Key("operand", "", "return", *where, names, i)), path, -1, a,
+                        around)
 
     return walk(program, (), "", UNKNOWN)
 
@@ -101,17 +107,15 @@ def _place(at: Location) -> tuple[str, str, str]:
 
 
 def decisions(partitioned: Partitioned) -> list[Decision]:
-    """What was decided in this partition. Values with parts of mesh axes are left out.
-    """
+    """What was decided in this partition."""
+    sizes = partitioned.mesh.shape
     traced, inlined = partitioned.traced, partitioned.stages["inlined"]
     final = dict(_final_types(inlined, partitioned.resolved, partitioned.resharded))
     found = []
-    for i, (v, t) in enumerate(zip(traced.invars, partitioned.resharded.in_avals, strict=True)):
-        name = traced.arg_names[i] if i < len(traced.arg_names) else f"[{i}]"
-        found.append(_decision(Key("argument", name), name, v.aval, t.spec))
-    for i, (a, t) in enumerate(zip(traced.outvars, partitioned.resharded.out_avals, strict=True)):
-        name = traced.result_names[i] if i < len(traced.result_names) else f"[{i}]"
-        found.append(_decision(Key("result", name), name, a.aval, t.spec))
+    for (name, v), t in zip(named_arguments(traced), partitioned.resharded.in_avals, strict=True):
+        found.append(_decision(Key("argument", name), name, v.aval, t.spec, sizes))
+    for (name, a), t in zip(named_results(traced), partitioned.resharded.out_avals, strict=True):
+        found.append(_decision(Key("result", name), name, a.aval, t.spec, sizes))
     lies: dict[Atom, str] = dict(zip(inlined.invars, [d.spec if d else "" for d in found],
                                      strict=False))
     same: dict[Atom, Atom] = {}                 # what a plan that was kept has constrained
@@ -119,21 +123,36 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
         if eqn.reason == THE_PLAN:
             same[eqn.outvars[0]] = same.get(eqn.invars[0], eqn.invars[0])
         elif UNCONSTRAINED not in asked_spec(eqn):
-            lies[eqn.outvars[0]] = written(asked_spec(eqn))
+            lies[eqn.outvars[0]] = written(asked_spec(eqn), sizes)
     for place in found_places(inlined):
         spec = final.get((place.path, place.n, place.key.kind, place.key.index))
         atom = same.get(place.atom, place.atom)
-        if spec is None or not isinstance(atom, Var):
+        if spec is None:
             continue
-        made = _decision(place.key, atom.name or "", atom.aval, spec, place.location)
+        made = _decision(place.key, getattr(atom, "name", None) or "", atom.aval, spec, sizes,
+                         place.location)
         if made is None:
             continue
         if place.key.kind != "operand":
             lies[atom] = made.spec
             found.append(made)
-        elif lies.get(atom, made.spec) != made.spec:
-            found.append(made._replace(before=lies[atom]))
+        elif lies.get(atom, made.spec if isinstance(atom, Var) else "P()") != made.spec:
+            found.append(made._replace(before=lies.get(atom, "P()")))
     return [d for d in found if d is not None]
+
+
+def named_arguments(program: Program) -> list[tuple[str, Var]]:
+    """The parameters of the whole program by what decisions call them."""
+    return list(zip(_names(program.arg_names, program.invars), program.invars, strict=True))
+
+
+def named_results(program: Program) -> list[tuple[str, Atom]]:
+    """The same of its results."""
+    return list(zip(_names(program.result_names, program.outvars), program.outvars, strict=True))
+
+
+def _names(names: Sequence[str], atoms: Sequence[Atom]) -> list[str]:
+    return [names[i] if i < len(names) else f"[{i}]" for i in range(len(atoms))]
 
 
 def asked_spec(eqn: Equation) -> PartitionSpec:
@@ -150,16 +169,21 @@ def _layouts(program: Program) -> Iterator[tuple[int, Equation]]:
             yield from _layouts(inner)
 
 
-def _decision(key: Key, name: str, aval: ArrayType, spec: PartitionSpec, at: Location = UNKNOWN
-              ) -> Decision | None:
-    if not aval.shape or not all(isinstance(a, str) for axes in spec.entries for a in axes):
+def _decision(key: Key, name: str, aval: ArrayType, spec: PartitionSpec,
+              sizes: Mapping[str, int], at: Location = UNKNOWN) -> Decision | None:
+    if not (aval.shape or spec.unreduced) or not all(
+            isinstance(a, str) for axes in spec.entries for a in axes):
         return None
-    return Decision(key, name, aval.update(sharding=None).str_short(True), written(spec), "", at)
+    return Decision(key, name, aval.update(sharding=None).str_short(True), written(spec, sizes), "",
+                    at)
 
 
-def written(spec: PartitionSpec) -> str:
-    """`P('data', unreduced={'model'})`, as the user writes it."""
-    text = spec_text(spec_from_entries(spec.entries))
+def written(spec: PartitionSpec, sizes: Mapping[str, int]) -> str:
+    """`P('data', unreduced={'model'})`, as the user writes it. sizes: of the mesh axes, of which
+    parts that follow each other are written as one.
+    """
+    (entries,) = merged_axes([spec.entries], sizes)
+    text = spec_text(spec_from_entries(entries))
     if not spec.unreduced:
         return text
     axes = ", ".join(repr(str(a)) for a in sorted(spec.unreduced, key=str))
@@ -174,8 +198,10 @@ def _final_types(inlined: Program, resolved: Program, resharded: Program, path: 
         lasts, resharded = thens, resolved          # what the planner moved has no place of its own
     if [e.op for _, e in lasts] != [e.op for _, e in firsts]:
         return
-    for i, v in enumerate(resharded.invars if path else ()):
-        yield (path, -1, "parameter", i), v.aval.spec
+    if path:
+        for kind, ends in (("parameter", resharded.invars), ("operand", resharded.outvars)):
+            for i, v in enumerate(ends):
+                yield (path, -1, kind, i), v.aval.spec
     for (n, eqn), (_, then), (_, last) in zip(firsts, thens, lasts, strict=True):
         for kind, atoms in (("operand", last.invars), ("value", last.outvars)):
             for i, a in enumerate(atoms):

@@ -9,6 +9,7 @@ import ast
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...ir.meshes.axes import axis_size
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
@@ -17,7 +18,7 @@ from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
 from ...partitioner.propagation.graph import THE_PLAN
-from .decisions import Decision, Key, found_places
+from .decisions import Decision, Key, found_places, named_arguments, named_results
 
 Pins = Mapping[tuple, PartitionSpec]
 
@@ -44,13 +45,12 @@ def fitted(program: Program, decisions: Iterable[Decision], mesh: Mesh | Abstrac
     pins: dict[tuple, PartitionSpec] = {}
     unfit: dict[Key, str] = {}
     arguments = {d.key.name: d for d in known.values() if d.key.kind == "argument"}
-    at = [(Key("argument", name), ((), -1, "argument", i), v.aval) for i, (name, v) in enumerate(
-        zip(program.arg_names, program.invars, strict=False)) if name in arguments]
+    at = [(Key("argument", name), ((), -1, "argument", i), v.aval)
+          for i, (name, v) in enumerate(named_arguments(program)) if name in arguments]
     at += [(f.key, (f.path, f.n, f.key.kind, f.key.index), f.atom.aval)
            for f in found_places(program) if f.key in known]
     at += [(key, ((), -1, "result", k), v.aval) for k, (name, v) in enumerate(
-        zip(program.result_names, program.outvars, strict=False))
-        if (key := Key("result", name)) in known]
+        named_results(program)) if (key := Key("result", name)) in known]
     for key, place, aval in at:
         spec = parsed_spec(known[key].spec)
         why = misfit(aval, spec, mesh.abstract_mesh)
@@ -66,13 +66,21 @@ def misfit(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> str:
     if len(spec) > aval.ndim:
         return f"it has {aval.ndim} dimensions now"
     for d, axes in enumerate(spec.padded(aval.ndim).entries):
-        unknown = [a for a in axes if a not in mesh.axis_names]
+        unknown = [a for a in axes if not _has_axis(mesh, a)]
         if unknown:
             return f"the mesh has no axis {', '.join(map(repr, unknown))} now"
-        parts = math.prod(map(mesh.axis_size, axes))
-        if parts > aval.shape[d]:
+        parts = math.prod([axis_size(a, mesh.shape) for a in axes])
+        if parts > max(aval.shape[d], 1):
             return f"dimension {d} of size {aval.shape[d]} cannot be split {parts} ways"
     return ""
+
+
+def _has_axis(mesh: AbstractMesh, name: str) -> bool:
+    """Whether the mesh has this axis, or the axis that this is a part of in such parts."""
+    try:
+        return axis_size(name, mesh.shape) > 0
+    except (KeyError, ValueError):
+        return False
 
 
 def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple = ()) -> Program:
@@ -114,7 +122,7 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
         pin(n, "value", eqn.outvars, eqn.location)
     ends: list[Atom] = []
     for k, a in enumerate(program.outvars):     # a value may be brought elsewhere as a result
-        spec = None if path else pins.get((path, -1, "result", k))
+        spec = pins.get((path, -1, "operand" if path else "result", k))
         if spec is None or not isinstance(a, Var) or pinned.get(a, spec) == spec:
             ends.append(same.get(a, a))
         else:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...ir.passes import OBJECTIVE
 from ...ir.support.immutable import immutable
 from ...partitioner.collectives import collectives
 from ...partitioner.pipeline import Partitioned
@@ -26,12 +27,14 @@ class FrozenPlan:
 
     mesh: sizes by axis. decisions: layouts of arguments, results and values, and operands that are
     brought elsewhere. exchanged: "all-gather over model: return h @ w2" -> bytes that a
-    device receives. received_bytes: of all.
+    device receives. received_bytes: of all. objective: what the plan was judged by, as texts of
+    programs say it, by which what has no decision is decided.
     """
     name: str
     mesh: dict[str, int]
     decisions: tuple[Decision, ...]
     exchanged: dict[str, int]
+    objective: str = "time"
 
     @classmethod
     def of(cls, partitioned: Partitioned) -> FrozenPlan:
@@ -43,7 +46,9 @@ class FrozenPlan:
             what += f": {line}" if line else ""
             exchanged[what] = exchanged.get(what, 0) + r.total
         mesh = {str(a): n for a, n in partitioned.mesh.shape.items()}
-        return cls(partitioned.traced.name, mesh, tuple(decisions(partitioned)), exchanged)
+        objective, _, _ = partitioned.local.memo.get(OBJECTIVE, (cls.objective, "", 0))
+        return cls(partitioned.traced.name, mesh, tuple(decisions(partitioned)), exchanged,
+                   objective)
 
     @property
     def received_bytes(self) -> int:
@@ -67,7 +72,8 @@ class FrozenPlan:
         rows = ",\n  ".join(json.dumps(_row(d)) for d in self.decisions)
         moved = ",\n  ".join(json.dumps({"what": k, "bytes": n}) for k, n in self.exchanged.items())
         return (f'{{"plan": {SCHEMA}, "function": {json.dumps(self.name)}, '
-                f'"mesh": {json.dumps(self.mesh)},\n "decisions": [\n  {rows}\n ],\n'
+                f'"mesh": {json.dumps(self.mesh)}, "objective": {json.dumps(self.objective)},\n'
+                f' "decisions": [\n  {rows}\n ],\n'
                 f' "exchanged": [\n  {moved}\n ]}}\n')
 
     @classmethod
@@ -78,13 +84,14 @@ class FrozenPlan:
         try:
             return cls(str(data["function"]), {str(a): int(n) for a, n in data["mesh"].items()},
                        tuple([_decision(r) for r in data["decisions"]]),
-                       {str(r["what"]): int(r["bytes"]) for r in data["exchanged"]})
+                       {str(r["what"]): int(r["bytes"]) for r in data["exchanged"]},
+                       str(data.get("objective", cls.objective)))
         except (KeyError, TypeError, AttributeError) as problem:
             raise ValueError(f"{type(problem).__name__}: {problem}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {"function": self.name, "mesh": dict(self.mesh),
+        return {"function": self.name, "mesh": dict(self.mesh), "objective": self.objective,
                 "decisions": [_row(d) for d in self.decisions], "exchanged": dict(self.exchanged)}
 
     # -- differences -------------------------------------------------------------------------------
@@ -161,12 +168,19 @@ def described(d: Decision) -> str:
     name = f"`{d.name}`" if d.name else f"the result of `{k.op}`"
     if k.kind == "operand":
         name = f"{f'`{d.name}`' if d.name else 'operand ' + str(k.index)}, brought to `{k.op}`"
+        if k.op == "return":
+            name += f" of the body of `{_around(k)}`"
     elif k.kind == "parameter":
         name = f"`{d.name}`" if d.name else f"parameter {k.index}"
-        name += f" in the body of `{k.path.rpartition('/')[2].partition('.')[0]}`"
+        name += f" in the body of `{_around(k)}`"
     via = f", {k.via}" if k.via else ""
     at = f" at line {d.location.line}" if d.location.line else ""
     return f"{name} {d.type}{via}{at}" + (f": {k.line}" if k.line else "")
+
+
+def _around(key: Key) -> str:
+    """The op in whose body the subject of a decision is."""
+    return key.path.rpartition("/")[2].partition(".")[0]
 
 
 def _told(word: str, texts: Sequence[str]) -> list[str]:

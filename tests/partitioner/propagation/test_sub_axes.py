@@ -155,3 +155,16 @@ def test_sizes_that_share_few_divisors(rows, middle, out):
 
 def test_loops_that_reshape_move_nothing():
     assert both(until, (64, 8), P("x"), P("x")).collectives() == []
+
+
+def test_an_axis_and_a_part_of_it_that_are_both_asked_for():
+    """Nothing is left open, so nothing is propagated; the axis is cut all the same."""
+    grid = mesh({"x": 8})
+
+    def at(value, *spec):
+        return lax.with_sharding_constraint(value, NamedSharding(grid, P(*spec)))
+
+    def f(a):
+        return at(at(jnp.sin(a), None, "x:(4)2") + at(jnp.cos(a), "x", None), "x", None)
+
+    both(f, (64, 8), P("x", None), P("x", None))
