@@ -16,6 +16,7 @@ from ..support.buffer_pool import SMALLEST, empty
 from ..support.caches import cached
 from ..support.named_tuple import NamedTuple
 from ..support.threads import in_parallel, share_count
+from . import small_matrices
 from .blas_threads import ALONE, SHORT, VECTOR, for_work
 from .device_dimensions import mergeable
 
@@ -54,6 +55,8 @@ def _product_of(left: np.ndarray, right: np.ndarray, dtype: np.dtype) -> np.ndar
     """left @ right, where both have the same batch dimensions."""
     shape = (*left.shape[:-1], right.shape[-1])
     multiply = for_work(np.matmul, _product(left.shape[-2:]) * shape[-1])
+    if small_matrices.are_factors(left.shape, right.shape, dtype):
+        multiply = small_matrices.product
     if _product(shape) * dtype.itemsize < SMALLEST:
         return multiply(left, right)
     return multiply(left, right, out=empty(shape, dtype))
@@ -128,8 +131,10 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         work = _product(left_shape[-2:]) * whole[-1]
         multiply = for_work(np.matmul if plan.batch or alone else np.dot,   # dot takes less time
                             work)
+        if plan.batch and small_matrices.are_factors(left_shape, right_shape, dtype):
+            multiply = small_matrices.product
         # For smaller ones, threads would wait for each other in BLAS.
-        if plan.batch and pooled and ALONE <= work < SHORT:
+        elif plan.batch and pooled and ALONE <= work < SHORT:
             multiply = _shared(multiply, whole, _product(left_shape) * whole[-1])
 
         def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:

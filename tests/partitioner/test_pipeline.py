@@ -17,12 +17,7 @@ from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.partitioner.collectives import bytes_received, collectives
-from shardtrace.partitioner.optimization.optimize import (
-    FOLD_GATHERS,
-    FORM_SCATTERS,
-    SHARE_ZEROS,
-    dedupe,
-)
+from shardtrace.partitioner.optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
 from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.partitioner.preparation.inline import inline
 
@@ -208,24 +203,6 @@ def test_a_slice_of_what_was_gathered_is_the_block():
     assert names(drop_dead(FOLD_GATHERS(p))) == []
     p = local_program(lambda b, x: own(b, gather(b, x, "x", 2, 0), "x", 2, 1))
     assert names(FOLD_GATHERS(p)) == ["all_gather_invariant", "all_slice"]
-
-
-@pytest.mark.parametrize(("elsewhere", "ops"), [
-    ("0.0", ["pvary"]), ("1.0", ["eq", "broadcast_in_dim", "broadcast_in_dim", "select_n"])])
-def test_zeros_of_one_device_and_zeros_elsewhere_are_the_same_on_all(elsewhere, ops):
-    p = parse(f"""mesh (x=2 manual) of cpu
-level local
-
-program @f() -> f32[8]{{V:x}} => f32[16@x] {{
-  %a: i32[]{{V:x}} = axis_index[axis_name=('x',), varying=True]
-  here: bool[]{{V:x}} = eq %a 0:i32[]
-  zeros: f32[8] = broadcast_in_dim[broadcast_dimensions=(), shape=(8,)] 0.0:f32[]
-  x: f32[8] = broadcast_in_dim[broadcast_dimensions=(), shape=(8,)] {elsewhere}:f32[]
-  out: f32[8]{{V:x}} = select_n here zeros x
-  return out
-}}
-""")
-    assert names(drop_dead(SHARE_ZEROS(p))) == ops
 
 
 def test_an_all_reduce_of_which_one_block_is_kept_is_a_reduce_scatter():
