@@ -44,7 +44,8 @@ class _Recorded:
     def __init__(self, program: Program, given: list[Any], lifted: Lifted, eqns: list[Equation],
                  results: list[Any]) -> None:
         self.program, self.given, self.results = program, [*given, *lifted.numbers], results
-        self.eqns, self.steps = eqns, None
+        self.eqns = eqns
+        self.steps: Any = None
         self.numbers: list[int | None] = []
         self.first = self.last = tuple(lifted.places), list({e.location: None for e in eqns})
         # Of the program's values: what the user binds the results to is no part of it.
