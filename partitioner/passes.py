@@ -18,7 +18,7 @@ from .cost.prices import Objective, Prices
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine
 from .optimization.hoist import hoist_invariants
-from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, SHARE_ZEROS, dedupe
+from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.shared_rows import share_rows
 from .preparation.broadcasts import broadcast_operands
 from .preparation.checks import drop_checks
@@ -137,8 +137,6 @@ SIMPLIFY: tuple[Pass, ...] = (
     Pass("form-scatters", "optimized", lambda p, r: FORM_SCATTERS(p),
          "an all-reduce of which every device keeps its own block is a reduce-scatter",
          frozenset({"all_slice"})),
-    Pass("share-zeros", "optimized", lambda p, r: SHARE_ZEROS(p),
-         "a sum that begins with zeros begins so on all devices", frozenset({"select_n"})),
     Pass("drop-dead", "optimized", lambda p, r: drop_dead(p),
          "what nothing reads is not computed"),
     Pass("share-rows", "optimized", lambda p, r: share_rows(p),

@@ -55,7 +55,8 @@ def _product_of(left: np.ndarray, right: np.ndarray, dtype: np.dtype) -> np.ndar
     """left @ right, where both have the same batch dimensions."""
     shape = (*left.shape[:-1], right.shape[-1])
     multiply = for_work(np.matmul, _product(left.shape[-2:]) * shape[-1])
-    if small_matrices.are_factors(left.shape, right.shape, dtype):
+    if left.ndim > 2 and left.shape[-1] <= small_matrices.FACTOR and (
+            small_matrices.are_factors(left.shape, right.shape, dtype)):
         multiply = small_matrices.product
     if _product(shape) * dtype.itemsize < SMALLEST:
         return multiply(left, right)

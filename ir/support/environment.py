@@ -17,7 +17,7 @@ _YES, _NO = ("1", "true", "on", "yes"), ("0", "", "false", "off", "no")
 
 
 OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "form-scatters",
-            "share-zeros", "drop-dead", "share-rows", "combine")
+            "drop-dead", "share-rows", "combine")
 """The passes that `optimize` stands for."""
 
 ENGINES = ("simulated", "per_device", "jax", "mpi")
@@ -28,7 +28,7 @@ OBJECTIVES = ("time", "bytes", "memory", "xla")
 
 SKIPPABLE = ("arrange", "pad-uneven", *OPTIMIZE, "part-exchanges", "masked-gathers",
              "narrow-updates", "join-slices", "round-integers", "induction-variables",
-             "rematerialize-scans", "rematerialize", "index-parts", "order-products",
+             "rematerialize-scans", "rematerialize", "share-zeros", "index-parts", "order-products",
              "fuse", "write-over", "fold-constants")
 """The passes that may be left out, in their order."""
 

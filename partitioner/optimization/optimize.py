@@ -52,27 +52,19 @@ def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
     return program.replace(eqns=eqns, outvars=[now.get(a, a) for a in program.outvars])
 
 
-def _as_varying(m: Match, like: Equation | None) -> Atom:
-    """x, which may be the same on all devices where what it replaces is said to vary."""
+def _block(m: Match) -> Atom:
+    """What was gathered, which may be the same on all devices where its block is said to vary."""
     missing = m.eqn.outvars[0].aval.varying - m.x.aval.varying
-    return m.emit(pvary_p, m.x, like=like, axes=tuple(sorted(missing))) if missing else m.x
+    if not missing:
+        return m.x
+    return m.emit(pvary_p, m.x, like=m.maker(m.gathered), axes=tuple(sorted(missing)))
 
 
 FOLD_GATHERS = Rewrites(Rewrite(
     "own-block-of-gathered", """
     gathered = all_gather_invariant x {axis_name=axes, all_gather_dimension=dimension, tiled=True}
     out = all_slice gathered {axes, dimension}
-    """, lambda m: _as_varying(m, m.maker(m.gathered)),
-    why="a device has the block that it would take of what all have gathered"))
-
-
-SHARE_ZEROS = Rewrites(Rewrite(
-    "zeros-on-one-device", """
-    zeros = broadcast_in_dim 0
-    x = broadcast_in_dim 0
-    out = select_n here zeros x
-    """, lambda m: _as_varying(m, m.eqn),
-    why="zeros that one device has and zeros elsewhere are the same on all"))
+    """, _block, why="a device has the block that it would take of what all have gathered"))
 
 
 def _turned_block(m: Match) -> Atom:
