@@ -72,7 +72,8 @@ SOURCES = """\
 - **Short products run on one BLAS thread**, so that none of them waits for a core that another
   process is using. Afterwards the user's own setting holds again.
 - **Special functions are a few numpy calls** in float32, on many elements at once, and fuse with
-  what stands around them. Factorisations and solves of many small matrices work the same way.
+  what stands around them. Factorisations, solves and products of many small matrices work the same
+  way.
 - **An extreme of an array and a number** is taken with a row of the number, in a third of the time.
 - **Memory keeps its pages**, also what numpy allocates by itself: page faults cost as much as the
   arithmetic that they interrupt.

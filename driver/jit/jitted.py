@@ -238,8 +238,9 @@ class Jitted:
         if state.interpreter is not None and current_builder() is not None:
             # a program of its own, with what it captures
             outermost, key = key, (*key, "nested")
-            found = traces.get(key) or traces.get(outermost)
-        else:
+            if traces:
+                found = traces.get(key) or traces.get(outermost)
+        elif traces:
             found = traces.get(key) or traces.get((*key, "nested"))
             if found is not None and found[2]:      # what it captures is a parameter there
                 found = traces.get(key)
@@ -250,7 +251,8 @@ class Jitted:
             if not any(isinstance(x, Tracer) for x in found[2]):
                 traces[key] = found
             return found
-        claim, mark = (_thread.get_ident(), sys._getframe(), []), (id(traces), key)
+        # The hash is enough: who waits for the trace of another key looks for his own afterwards.
+        claim, mark = (_thread.get_ident(), sys._getframe(), []), (id(traces), hash(key))
         is_mine = CLAIMS.setdefault(mark, claim) is claim
         if is_mine:
             found = traces.get(key)         # by a thread that was done since this one looked

@@ -28,7 +28,7 @@ OBJECTIVES = ("time", "bytes", "memory", "xla")
 
 SKIPPABLE = ("arrange", "pad-uneven", *OPTIMIZE, "part-exchanges", "masked-gathers",
              "narrow-updates", "join-slices", "round-integers", "induction-variables",
-             "rematerialize-scans", "rematerialize", "index-parts", "order-products",
+             "rematerialize-scans", "rematerialize", "share-zeros", "index-parts", "order-products",
              "fuse", "write-over", "fold-constants")
 """The passes that may be left out, in their order."""
 

@@ -3,10 +3,12 @@
 `where(here, dynamic_update_slice(x, part, i), x)`, as stages of a pipeline write it, copies all of
 `x` twice. It is `dynamic_update_slice(x, where(here, part, x[i]), i)`, which updates `x` in place.
 `x // 7` of integers is traced as a truncated quotient and a remainder that says whether to subtract
-one; the integer part of a float as its floor or its ceiling, by its sign.
+one; the integer part of a float as its floor or its ceiling, by its sign. A sum that a loop carries
+unfinished begins on one device, with zeros on the others, and mostly with zeros there as well.
 """
 from __future__ import annotations
 
+from ...ir.ops.communication.collective import pvary_p
 from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
 from ...ir.ops.movement.dynamic_update_slicing import dynamic_update_slice_p
@@ -55,6 +57,18 @@ PART_EXCHANGES = Rewrites(Rewrite("part-exchanges", """
     done = psum_invariant|pmax|pmin|pprod|ppermute|reduce_scatter|all_gather_invariant packed
     out = slice done {start_indices, limit_indices, strides=None}
     """, _of_part, why="no exchange has to start here, and laying parts end to end is a copy"))
+
+
+def _zeros(m: Match) -> Atom:
+    missing = m.eqn.outvars[0].aval.varying - m.x.aval.varying
+    return m.emit(pvary_p, m.x, axes=tuple(sorted(missing))) if missing else m.x
+
+
+SHARE_ZEROS = Rewrites(Rewrite("zeros-on-one-device", """
+    zeros = broadcast_in_dim 0
+    x = broadcast_in_dim 0
+    out = select_n here zeros x
+    """, _zeros, why="what is zero on one device and on the others is so on all"))
 
 
 def _is_number(m: Match) -> bool:

@@ -53,6 +53,8 @@ EXECUTION: tuple[Pass, ...] = (
          frozenset({"scan"})),
     Pass("rematerialize", "rematerialized", rematerialize,
          "what is cheap, and read long after it was computed, is computed where it is read"),
+    Pass("share-zeros", "shared-zeros", lambda p: _peepholes.SHARE_ZEROS(p),
+         "a sum that begins with zeros begins so on all devices", frozenset({"select_n"})),
 )
 
 

@@ -16,11 +16,11 @@ from typing import Any
 from ...ir.fingerprint import Abstracted, fingerprint, literal_key
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
-from ...ir.source.location import Location, is_ours
+from ...ir.source.location import is_ours
 from ...ir.support.program_cache import ProgramCache
 from ..staging.bound_names import DEEP
 from ..staging.staging import Builder
-from ..staging.steps import marks, owner_of, reads
+from ..staging.steps import marks, owner_of, picker, reads
 from ..staging.tracer import Tracer
 from .replay import Scalar
 
@@ -29,34 +29,56 @@ _kept = ProgramCache("tracer.autodiff.gradient_cache", "derivatives of programs"
 
 
 class _Recorded:
-    """What was recorded of `given` (values, then the program's numbers): equations, each with the
-    number of its location, and results, which are variables or constants.
+    """What was recorded of `given` (values, then the program's numbers): equations, and results,
+    which are variables or constants.
 
-    first: the places of the program, and these locations; last: of the program that was met last.
-    numbers: of each location's place; None if it is none of the program's. Worked out when asked.
-    program: the one that was differentiated; its parts, which keys name, live as long as this.
+    first: the places of the program, and the equations' locations; last: of the program that was
+    met last. program: the one that was differentiated; its parts, which keys name, live as long as
+    this. steps: how to record the equations again. Worked out when asked, as `numbers`: of each
+    location its place, None if it is none of the program's.
     """
 
-    __slots__ = ("eqns", "first", "given", "last", "names", "numbers", "program",
-                 "results")
+    __slots__ = ("eqns", "first", "given", "last", "names", "numbers", "program", "results",
+                 "steps")
 
     def __init__(self, program: Program, given: list[Any], abstracted: Abstracted,
                  eqns: list[Equation], results: list[Any]) -> None:
         self.program, self.given, self.results = program, [*given, *abstracted.numbers], results
-        found: dict[Location, int] = {}
-        for e in eqns:
-            if e.location not in found:
-                found[e.location] = len(found)
-        self.eqns = [(e, found[e.location]) for e in eqns]
+        self.eqns = eqns
+        self.steps: Any = None
         self.numbers: list[int | None] = []
-        self.first = self.last = tuple(abstracted.places), list(found)
+        self.first = self.last = tuple(abstracted.places), list({e.location: None for e in eqns})
         # Of the program's values: what the user binds the results to is no part of it.
         self.names = {v: v.name for e in eqns for v in e.outvars if v.name is not None}
 
+    def _steps(self) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """Atoms are numbered: `given`, then what the equations give, then constants.
+
+        The atoms behind `given`, as far as they are known. Of each equation the op, what picks its
+        operands, params, types, instance (None if a param cannot be hashed), reason, and the
+        numbers of its location and of its first result. The results, and the names, by numbers.
+        """
+        numbers: dict[Any, int] = {x: n for n, x in enumerate(self.given)}
+        rest: list[Any] = []
+        for x in [x for atoms in (*[e.outvars for e in self.eqns], *[e.invars for e in self.eqns],
+                                  self.results) for x in atoms]:
+            if type(x) in _ATOMS and x not in numbers:
+                numbers[x] = len(self.given) + len(rest)
+                rest.append(x if type(x) is Literal else None)
+        where = {location: n for n, location in enumerate(self.first[1])}
+        rows = []
+        for e in self.eqns:
+            try:
+                instance = e.instance
+            except TypeError:
+                instance = None
+            rows.append((e.op, picker([numbers[x] for x in e.invars]), e.params, e.types, instance,
+                         e.reason, where[e.location], numbers[e.outvars[0]] if e.outvars else 0))
+        return (rest, rows, [numbers[x] if type(x) in _ATOMS else x for x in self.results],
+                [(numbers[v], name) for v, name in self.names.items()])
+
     def repeat(self, builder: Builder, given: Sequence[Var], abstracted: Abstracted) -> list[Any]:
         """The results for other values of the same types, other numbers and places."""
-        env: dict[Any, Any] = dict(zip(self.given, [*given, *abstracted.numbers], strict=True))
-        at, eqns, watch = env.get, builder.eqns, builder.watch
         places, (last, where) = tuple(abstracted.places), self.last
         if last != places:
             first, locations = self.first
@@ -67,22 +89,28 @@ class _Recorded:
                      abstracted.locations[n].made_by(x.transform)
                      for x, n in zip(locations, self.numbers, strict=True)]
             self.last = places, where
-        for eqn, n in self.eqns:
-            outs = eqn.outvars
-            if len(outs) == 1:
-                v = outs[0]
-                new = env[v] = Var(v.aval)
-                outvars: tuple[Var, ...] = (new,)
+        if self.steps is None:
+            self.steps = self._steps()
+        rest, rows, results, names = self.steps
+        atoms, eqns = [*given, *abstracted.numbers, *rest], builder.eqns
+        for op, operands, params, known_types, instance, reason, place, n in rows:
+            types = known_types[1]
+            if len(types) == 1:
+                var = atoms[n] = Var(types[0])
+                outvars: tuple[Var, ...] = (var,)
             else:
-                outvars = tuple([Var(v.aval) for v in outs])
-                env.update(zip(outs, outvars, strict=True))
-            again = eqn.with_operands(tuple(map(at, eqn.invars, eqn.invars)), outvars)
-            again.known_types, again.location = eqn.known_types, where[n]
-            eqns.append(again)
-        for v, name in self.names.items():
-            new = env[v]
-            new.name, watch.depths[new] = name, DEEP
-        return [Tracer(builder, at(r, r)) if type(r) in _ATOMS else r for r in self.results]
+                outvars = tuple([Var(t) for t in types])
+                atoms[n:n + len(types)] = outvars
+            eqn = Equation(op, operands(atoms), outvars, params, where[place], reason)
+            eqn.known_types = known_types
+            if instance is not None:
+                eqn.instance = instance
+            eqns.append(eqn)
+        depths = builder.watch.depths
+        for n, name in names:
+            var = atoms[n]
+            var.name, depths[var] = name, DEEP
+        return [Tracer(builder, atoms[r]) if type(r) is int else r for r in results]
 
 
 _ATOMS = (Var, Literal)
@@ -115,13 +143,14 @@ def cached_gradient(kind: Hashable, program: Program, given: Sequence[Any],
     before = marks((builder,))
     with reads() as read:
         results = derive()
-    found = _recorded(program, builder, before[0], variables, abstracted, results)
+    eqns = builder.eqns[before[0][0]:]
+    found = _recorded(program, builder, before[0], variables, abstracted, eqns, results)
     if found is not None:
-        fixed |= _fixed(found, abstracted, {*read})
+        fixed |= _fixed([*program.eqns, *eqns], abstracted, {*read})
         if fixed:
             _kept.keep(outline, fixed, 0)
             outline = _key(outline, fixed, abstracted)
-        _kept.keep(outline, found, len(found.eqns) + len(program.eqns))
+        _kept.keep(outline, found, len(eqns) + len(program.eqns))
     return results
 
 
@@ -146,9 +175,9 @@ def _tell_apart(program: Program, numbers: list[Literal]) -> None:
                 numbers.append(a)
 
 
-def _fixed(found: _Recorded, abstracted: Abstracted, read: set[Any]) -> set[int]:
+def _fixed(eqns: Sequence[Equation], abstracted: Abstracted, read: set[Any]) -> set[int]:
     """What a gradient depends on: the numbers that were read, and what programs within it know."""
-    within = [e for eqn in (*found.program.eqns, *[e for e, _ in found.eqns])
+    within = [e for eqn in eqns
               if eqn.op.subprograms for _, program in eqn.subprograms() for e in program.walk()]
     read.update([a for e in within for a in e.invars])
     fixed = {n for n, a in enumerate(abstracted.numbers) if a in read}
@@ -172,10 +201,10 @@ def _is_settled(program: Program) -> bool:
 
 
 def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given: list[Var],
-              abstracted: Abstracted, results: Sequence[Any]) -> _Recorded | None:
+              abstracted: Abstracted, eqns: list[Equation], results: Sequence[Any]
+              ) -> _Recorded | None:
     """What the builder recorded since it was `before`; None where more happened."""
     (after,) = marks((builder,))
-    eqns = builder.eqns[before[0]:]
     if after[1:] != before[1:] or any(
             [e.effects for e in eqns if e.op.effect or e.op.subprograms]):
         return None

@@ -24,6 +24,7 @@ from ..operands.dtype_promotion import (
 from ..operands.scalars import float_default
 from ..operands.shape_arguments import canonical_axes
 from ..staging.constants import as_array, put_on_device
+from ..staging.memoized import memoized
 from .creation.ranges import arange
 from .elementwise.arithmetic import real_dtype
 from .elementwise.complex_numbers import conj
@@ -49,6 +50,7 @@ def _scale(norm: Any, lengths: Sequence[int], inverse: bool) -> float:
     raise ValueError(f"Invalid norm value {norm}; should be \"backward\",\"ortho\" or \"forward\".")
 
 
+@memoized
 def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Array:
     check_arraylike(f"jnp.fft.{name}", a)
     x = as_array(a)

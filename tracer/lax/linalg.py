@@ -105,6 +105,7 @@ def cholesky(x, *, symmetrize_input=True):
     return _lower_triangle(cholesky_p.bind(x))
 
 
+@memoized
 def eigh(x, *, lower=True, symmetrize_input=True, sort_eigenvalues=True, subset_by_index=None,
          implementation=None):
     """Eigenvectors and eigenvalues of symmetric (Hermitian) matrices, as `(vectors, values)`."""

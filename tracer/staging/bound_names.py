@@ -31,6 +31,18 @@ _MOST_ITEMS = 64         # of a container whose values are named
 # Ours that call the user's code and trace nothing by it.
 _HELPERS = frozenset(f"{PACKAGE}.{name}" for name in (
     "ir.api_boundary", "tracer.trees.tree", "tracer.trees.tree_api"))
+_OURS, _HELPER, _USERS = object(), object(), object()
+
+
+class _Kinds(dict[str, object]):
+    """What modules are, by name, worked out once for each: every call of the user's asks."""
+
+    def __missing__(self, name: str) -> object:
+        kind = self[name] = (_HELPER if name in _HELPERS else _OURS if is_ours(name) else _USERS)
+        return kind
+
+
+_KINDS = _Kinds()
 
 DEEP = 1_000_000         # the depth of what is not called from where we are
 
@@ -255,13 +267,14 @@ class Watch:
         inner, outer = frame, frame.f_back
         before, self.depth = self.depth, 0
         for depth in range(-1, -_MOST_FRAMES, -1):
-            module = ""
+            kind = _OURS
             while outer is not None:
-                module = outer.f_globals.get("__name__", "")
-                if module not in _HELPERS:
+                module = outer.f_globals
+                kind = _KINDS[module["__name__"] if "__name__" in module else ""]
+                if kind is not _HELPER:
                     break
                 inner, outer = outer, outer.f_back
-            if outer is None or is_ours(module):
+            if outer is None or kind is _OURS:
                 break
             code = outer.f_code
             names = (_CODES.get(id(code)) or _stores(code))[outer.f_lasti]
@@ -363,15 +376,21 @@ def number_names(program: Program) -> None:
     if program.memo.get(_NUMBERED):
         return
     program.memo[_NUMBERED] = True
-    named = [v for eqn in program.eqns for v in eqn.outvars if v.name is not None]
-    first: dict[str | None, Any] = {v.name: v for v in reversed(named)}
-    first.update(dict.fromkeys([*program.arg_names, *[v.name for v in program.invars]]))
-    again = [v for v in named if first[v.name] is not v]
-    used = set(first)
+    named: list[Any] = []
     for eqn in program.eqns:
         if eqn.op.subprograms:
             for _, inner in eqn.subprograms():
                 number_names(inner)
+        for v in eqn.outvars:
+            if v.name is not None:
+                named.append(v)
+    taken = {*program.arg_names, *[v.name for v in program.invars]}
+    used = {*taken, *[v.name for v in named]}
+    if len(used) == len(taken) + len(named):
+        return
+    first: dict[str | None, Any] = {v.name: v for v in reversed(named)}
+    first.update(dict.fromkeys(taken))
+    again = [v for v in named if first[v.name] is not v]
     count: dict[str, int] = {}
     for v in again:
         base = v.name or ""

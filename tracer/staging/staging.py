@@ -364,7 +364,7 @@ def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: st
         results = f(*args)
         outvars = [r.variable if type(r) is Tracer and r.builder is builder else builder.result(r)
                    for r in results]
-        builder.watch.read()
+        builder.watch.end()
         for observer in observers:
             observer.end()
     except RecursionError as error:

@@ -123,7 +123,7 @@ class Steps:
         return [values[r] if type(r) is int else r for r in self.results]
 
 
-def _picker(numbers: Sequence[int]) -> Callable[[Any], Any]:
+def picker(numbers: Sequence[int]) -> Callable[[Any], Any]:
     """A function that gives the items of these numbers, as a tuple or list."""
     if len(numbers) > 1:
         return itemgetter(*numbers)
@@ -194,7 +194,7 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
                 instance = eqn.instance
             except TypeError:
                 return None                              # a param cannot be hashed
-            part.equations.append((eqn.op, _picker(operands), eqn.params, eqn.types, instance,
+            part.equations.append((eqn.op, picker(operands), eqn.params, eqn.types, instance,
                                    numbers[eqn.outvars[0]] if eqn.outvars else 0))
     found: list[Any] = []
     for x in results:

@@ -88,15 +88,20 @@ def _in_chunks(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., An
     return whole
 
 
-def _log(x: np.ndarray) -> np.ndarray:
-    """Natural logarithm of float32."""
+def _parted(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """t and e of x = (1 + t) * 2 ** e, 1 + t from the square root of 0.5 to that of 2."""
     bits = np.maximum(x, np.finfo(_F32).tiny).view(np.int32)
     m = ((bits & 0x7FFFFF) | 0x3F000000).view(_F32)          # in [0.5, 1)
     e = ((bits >> 23) - 126).astype(_F32)
     low = m < _SQRT_HALF
     below = low.astype(_F32)
     e -= below
-    t = (m - _F32(1)) + m * below
+    return (m - _F32(1)) + m * below, e
+
+
+def _log(x: np.ndarray) -> np.ndarray:
+    """Natural logarithm of float32."""
+    t, e = _parted(x)
     square = t * t
     cube = square * t
     a, b, c = (_horner(t, p) for p in _LOG)
@@ -111,14 +116,18 @@ def _log(x: np.ndarray) -> np.ndarray:
 def _log1p(x: np.ndarray) -> np.ndarray:
     """log(1 + x) of float32."""
     is_near = np.abs(x) < _LOG1P_NEAR
-    near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near)     # faster than masks
     y = np.empty_like(x)
-    s = x.take(near)
-    ratio = _horner(s, _LOG1P_TOP) / _horner(s, _LOG1P_BOTTOM)
-    square = s * s
-    y[near] = s + fma(square, _F32(-0.5), (s * square) * ratio)
-    y[far] = _log(_F32(1) + x.take(far))
+    for chosen, function in ((is_near, _log1p_near), (~is_near, lambda s: _log(_F32(1) + s))):
+        at = np.flatnonzero(chosen)                                     # faster than masks
+        y[at] = function(x.take(at))
     return y
+
+
+def _log1p_near(x: np.ndarray) -> np.ndarray:
+    ratio = _horner(x, _LOG1P_TOP)
+    ratio /= _horner(x, _LOG1P_BOTTOM)
+    square = x * x
+    return x + fma(square, _F32(-0.5), (x * square) * ratio)
 
 
 def _erf_inv(x: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from ...support.caches import cached
 from ...support.named_tuple import NamedTuple
 from ...support.threads import in_parallel, share_count
 from ..device_dimensions import mergeable
+from . import small_matrices
 from .blas_threads import SHORT, SINGLE_THREAD, VECTOR, for_work
 
 Labels = Sequence[Hashable]
@@ -54,6 +55,9 @@ def _product_of(left: np.ndarray, right: np.ndarray, dtype: np.dtype) -> np.ndar
     """left @ right, where both have the same batch dimensions."""
     shape = (*left.shape[:-1], right.shape[-1])
     multiply = for_work(np.matmul, _product(left.shape[-2:]) * shape[-1])
+    if left.ndim > 2 and left.shape[-1] <= small_matrices.FACTOR and (
+            small_matrices.are_factors(left.shape, right.shape, dtype)):
+        multiply = small_matrices.product
     if _product(shape) * dtype.itemsize < SMALLEST:
         return multiply(left, right)
     return multiply(left, right, out=empty(shape, dtype))
@@ -128,8 +132,10 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         work = _product(left_shape[-2:]) * whole[-1]
         faster = np.matmul if plan.batch or is_scalar else np.dot
         multiply = for_work(faster, work)
+        if plan.batch and small_matrices.are_factors(left_shape, right_shape, dtype):
+            multiply = small_matrices.product
         # For smaller ones, threads would wait for each other in BLAS.
-        if plan.batch and pooled and SINGLE_THREAD <= work < SHORT:
+        elif plan.batch and pooled and SINGLE_THREAD <= work < SHORT:
             multiply = _shared(multiply, whole, _product(left_shape) * whole[-1])
 
         def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:

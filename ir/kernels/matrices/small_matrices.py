@@ -1,11 +1,12 @@
-"""Decompositions of stacks of many small matrices [count, m, n], column by column for all at once.
+"""Stacks of many small matrices [count, m, n], column by column for all at once.
 
-LAPACK takes one matrix at a time, and calling it takes longer than the arithmetic of a small one.
-Here the stack is the last dimension, along which numpy vectorises, in batches that fit in the
-cache.
+LAPACK and BLAS take one matrix at a time, and calling them takes longer than the arithmetic of a
+small one. Here the stack is the last dimension, along which numpy vectorises, in batches that fit
+in the cache.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 
 LARGEST = 32                    # rows and columns from which LAPACK is faster
 PIECE = 1 << 17                 # elements at a time
+FACTOR = 4                      # rows and columns up to which a product is faster so than in BLAS,
+FACTORS = 1 << 10               # if it has so many pairs of factors
 
 
 def is_small(*stacks: np.ndarray) -> bool:
@@ -21,9 +24,15 @@ def is_small(*stacks: np.ndarray) -> bool:
     return 0 < size <= LARGEST and 2 * size <= count and all(x.size for x in stacks)
 
 
-def _batches(a: np.ndarray) -> Iterator[slice]:
+def are_factors(left: tuple[int, ...], right: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Does `product` pay for stacks of matrices of these shapes?"""
+    return (0 < max(*left[-2:], *right[-2:]) <= FACTOR and math.prod(left[:-2]) >= FACTORS
+            and dtype.itemsize >= 4)
+
+
+def _batches(a: np.ndarray, most: int = PIECE) -> Iterator[slice]:
     count, rows, columns = a.shape
-    step = max(1, PIECE // (rows * columns))
+    step = max(1, most // (rows * columns))
     return (slice(i, i + step) for i in range(0, count, step))
 
 
@@ -33,6 +42,20 @@ def _stack_last(a: np.ndarray) -> np.ndarray:
     count, rows, columns = a.shape
     out = np.empty((rows, columns, count | 16), a.dtype)[..., :count]
     np.copyto(out, a.transpose(1, 2, 0))
+    return out
+
+
+def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """`numpy.matmul` of stacks, which may have several dimensions."""
+    if out is None:
+        out = np.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
+    left, right, results = (x.reshape(-1, *x.shape[-2:]) for x in (a, b, out))
+    for part in _batches(max(left, right, results, key=np.size), PIECE // 2):
+        x, y = _stack_last(left[part]), _stack_last(right[part])
+        total = x[:, 0, None] * y[0]
+        for i in range(1, len(y)):
+            total += x[:, i, None] * y[i]
+        results[part] = total.transpose(2, 0, 1)
     return out
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import linalg
 
+from shardtrace.ir.kernels.matrices import gemm, small_matrices
 from shardtrace.ir.kernels.matrices import linalg as stacked
-from shardtrace.ir.kernels.matrices import small_matrices
 
 RNG = np.random.default_rng(3)
 
@@ -31,6 +31,21 @@ def test_factors_and_pivots_are_those_of_lapack(dtype: str, shape: tuple[int, in
         wanted, rows, _ = getrf(a[place])
         np.testing.assert_array_equal(pivots[place], rows)
         np.testing.assert_allclose(packed[place], wanted, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", "fdFD")
+@pytest.mark.parametrize(("spec", "a", "b"), [
+    ("nij,njk->nik", (2000, 3, 3), (2000, 3, 3)), ("nij,nj->ni", (9000, 4, 4), (9000, 4)),
+    ("abji,abjk->abik", (40, 50, 2, 3), (40, 50, 2, 4)),
+    ("nij,nkj->kin", (1500, 1, 4), (1500, 3, 4))])
+def test_products_of_stacks_are_those_of_each(spec: str, a: tuple[int, ...], b: tuple[int, ...],
+                                              dtype: str) -> None:
+    x, y = random(dtype, *a), random(dtype, *b)
+    operands, out = spec.split("->")
+    left, right = operands.split(",")
+    product = gemm.prepared(a, left, b, right, out, x.dtype)
+    assert product is not None
+    np.testing.assert_allclose(product(x, y), np.einsum(spec, x, y), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("left", "lower", "transposed", "unit"),

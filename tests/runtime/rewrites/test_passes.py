@@ -58,6 +58,8 @@ CASES = {
     "rematerialize-scans": (st.grad(layers), np.full((8, 256, 256), 0.01, np.float32),
                             np.ones((1024, 256), np.float32)),
     "rematerialize": (st.grad(lambda x: gelu(gelu(x) * x)), np.ones(8 * MB, np.float32)),
+    "share-zeros": (lambda x: lax.select(x > 0, jnp.zeros(8), jnp.zeros(8)) + x,
+                    np.ones(8, np.float32)),
 }
 
 
