@@ -162,14 +162,15 @@ class _Registers:
                     self.beside[roots[v]] = self._is_beside(v, step) and (
                         not again or self.beside[roots[v]])
         self.last.update([(roots[v], end) for v in self.ends])
+        self.over = {j: block.at[o] for j, o in over.items()}
         self.homes: dict[int, int] = {}             # roots to the results that they are
         for j, v in enumerate(self.ends):
             root = roots[v]
             if root in makers and root not in self.homes and block.whole[v] and (
-                    block.steps[makers[root]][0].kind in _WRITTEN):
+                    block.steps[makers[root]][0].kind in _WRITTEN
+                    and self._is_free(j, makers[root])):
                 self.homes[root] = j
         self.writes = {j: makers[root] for root, j in self.homes.items()}
-        self.over = {j: block.at[o] for j, o in over.items()}
         self.busy: list[int | None] = [None] * len(results)     # roots in memory of results
         self.sizes: list[int] = []                  # of registers
         self.free: list[int] = []                   # the one that was used last, last
@@ -217,16 +218,21 @@ class _Registers:
         (shape, dtype), (given, kind) = self.block.values[v], self.block.values[self.ends[j]]
         if shape != given or dtype.itemsize != kind.itemsize:
             return False
-        if j in self.over:                  # whose operand is to be read before
-            root = self.over[j]
-            end = self.last[root]
-            if i < end or i == end and not all(
-                    [self._is_beside(x, step) for x in step.operands
-                     if type(x) is int and self.block.roots[x] == root]):
-                return False
+        if not self._is_free(j, i):
+            return False
         last, end = self.last.get(v, i), self.writes.get(j)
         return last < len(self.block.steps) if end is None else (
             last < end or last == end and self.beside[v])
+
+    def _is_free(self, j: int, i: int) -> bool:
+        """May step i write into result j, whose memory may be that of an operand?"""
+        if j not in self.over:
+            return True
+        step, root = self.block.steps[i][0], self.over[j]
+        end = self.last[root]
+        return i > end or i == end and all([
+            self._is_beside(x, step) for x in step.operands
+            if type(x) is int and self.block.roots[x] == root])
 
     def _result(self, j: int, dtype: np.dtype) -> str:
         same = self.block.values[self.ends[j]][1] == dtype

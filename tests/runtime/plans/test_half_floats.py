@@ -54,3 +54,14 @@ def test_nan_stays_nan_however_it_is_written(tiny):
         narrow = x.astype(y.dtype)
         return narrow * 2 + 1, jnp.maximum(y * narrow, y) * y, (y + 1) * 2
     assert all([np.isnan(np.asarray(z)).all() for z in st.jit(f)(x.view(np.float32), y)])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_an_operand_is_read_before_a_result_is_written_over_it(tiny, dtype):
+    """The conversion of x is one value of the group, made at its beginning; y in float32 ends
+    there, and is summed by rows after that.
+    """
+    def f(x, y):
+        shifted = x + (y * y.mean() + y.sum(-1, keepdims=True))
+        return x * x.mean(), shifted
+    assert_same(f, data(16, 12, dtype=dtype), data(16, 12, dtype=dtype, seed=1))
