@@ -229,10 +229,11 @@ class Graph:
                     tensors += (-1,)
             if eqn.op.subprograms:
                 self.add_region(eqn, manual)
+            elif eqn.op is sharding_constraint_p and tensors[-1] < 0:
+                if eqn.params.get("unreduced"):
+                    self.add_pending_scalar(eqn, manual)
             elif ranked:
                 self.add_whole(eqn, tensors, manual)
-            elif eqn.op is sharding_constraint_p and eqn.params.get("unreduced"):
-                self.add_pending_scalar(eqn, manual)
 
     def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
         """An equation that holds programs."""

@@ -136,7 +136,7 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
         if place.key.kind != "operand":
             lies[atom] = made.spec
             found.append(made)
-        elif lies.get(atom, made.spec if isinstance(atom, Var) else "P()") != made.spec:
+        elif lies.get(atom, made.spec if atom.aval.shape else "P()") != made.spec:
             found.append(made._replace(before=lies.get(atom, "P()")))
     return [d for d in found if d is not None]
 

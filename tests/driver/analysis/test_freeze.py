@@ -1,5 +1,6 @@
 """A plan that is kept gives the partition that it was frozen from; what is not kept is said."""
 import functools
+import itertools
 import linecache
 import textwrap
 
@@ -8,6 +9,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.report.frozen.plan import FrozenPlan
 from shardtrace.sharding import AxisType, NamedSharding
@@ -131,6 +133,16 @@ def test_a_plan_that_is_kept_gives_the_same_partition(case):
     assert read.to_json() == plan.to_json() and read.compared(plan).fits
     traced = kept.lower(*args).stages["traced"]
     assert str(parse_program(str(traced))) == str(traced)
+
+
+def test_sums_that_wait_for_one_axis_after_the_other_are_kept():
+    def squares(*leaves):
+        return sum((leaf * leaf).sum() for leaf in leaves)
+    for some in itertools.product([("data", "model"), ("data",), ("model",)], repeat=3):
+        args = [struct((8, 8), *spec) for spec in some]
+        with config.override(shardtrace_objective="time"):
+            difference = st.thaw_plan(squares, st.freeze_plan(squares)(*args)).difference(*args)
+        assert difference.fits, str(difference)
 
 
 @pytest.mark.parametrize("case", ["a wrong row", "scan", "uneven"])
