@@ -229,7 +229,7 @@ class Graph:
                     tensors += (-1,)
             if eqn.op.subprograms:
                 self.add_region(eqn, manual)
-            elif eqn.op is sharding_constraint_p and tensors[-1] < 0:
+            elif eqn.op is sharding_constraint_p and not eqn.outvars[0].aval.shape:
                 if eqn.params.get("unreduced"):
                     self.add_pending_scalar(eqn, manual)
             elif ranked:
