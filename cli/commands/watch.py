@@ -4,9 +4,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 from ...ir.diagnostics.extras import is_installed
 from ...ir.support.lazy import lazy_import
@@ -30,8 +33,8 @@ def watch(options: argparse.Namespace) -> int:
     if on_terminal and options.color == "auto":
         options.color = "always"             # what is explained is explained in another process
     asked, seen = options.width, None
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
+    with _until_interrupted() as goes_on:
+        while goes_on():
             now = _stamps(path)
             if now == seen:
                 time.sleep(_EVERY)
@@ -47,6 +50,26 @@ def watch(options: argparse.Namespace) -> int:
             out.as_it_is_written(f"{text.rstrip()}\n\n{path.name} as of {time.strftime('%X')}; "
                                  "Ctrl-C ends this\n")
     return FINE
+
+
+@contextlib.contextmanager
+def _until_interrupted() -> Iterator[Callable[[], bool]]:
+    """Whether to go on, until Ctrl-C. It also ends what it does not interrupt: Python drops an
+    exception that it raises in a finalizer, or while a process is copied.
+    """
+    count = 0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        raise KeyboardInterrupt
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield lambda: count == 0
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _explained(options: argparse.Namespace) -> str:

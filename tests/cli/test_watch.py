@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from shardtrace.cli.commands.watch import _until_interrupted
 from shardtrace.cli.isolated import Died, Isolated, isolated
 
 from .conftest import LAYER
@@ -68,6 +69,19 @@ def test_what_is_saved_is_explained_again(write, watched) -> None:
         pass                # what was saved just before may be explained once more
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_a_finalizer_drops_ends_it() -> None:
+    class Dropped:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.001)
+
+    with _until_interrupted() as goes_on:
+        assert goes_on()
+        Dropped()
+        assert not goes_on()
 
 
 def test_there_is_no_such_file(said, tmp_path) -> None:
