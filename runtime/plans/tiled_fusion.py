@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -300,8 +299,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
     """The call of a group, and behind it the views of its results that others read."""
     inside = read_counts(calls)
-    calls = _deduplicated(calls, readers - inside)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
+    calls = _deduplicated(calls, needed)
     views: list[Call] = []
     needed_calls: list[Call] = []
     read: set[int] = set()
@@ -325,7 +324,7 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     return [_fused(needed_calls, needed, _best(rows, computed)), *views]
 
 
-def _deduplicated(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
+def _deduplicated(calls: Sequence[Call], outside: Container[int]) -> list[Call]:
     """The calls but those that compute again what one before them has: within a block that is
     still there. outside: slots that others read."""
     first: dict[Any, int] = {}
