@@ -1,8 +1,9 @@
-"""Runs products too short to be shared on a single thread of BLAS.
+"""Runs products on a single thread of BLAS, and says how many threads of our own share one.
 
 BLAS threads wait for work by spinning, and a product waits for all of them. If another process
 occupies a core, one of them waits for its time slice, which takes longer than a product of a few
-milliseconds on one thread. The user's setting is restored after each product.
+milliseconds on one thread. Our own (ir/support/threads.py) take parts that need no other. The
+user's setting is restored after each product.
 """
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from ...support.caches import cached
 from ...support.lazy import lazy_import
+from ...support.threads import CORES, core_count, share_count
 
 ctypes = lazy_import("ctypes")
 
@@ -37,16 +39,29 @@ def for_work(multiply: Callable[..., np.ndarray], work: int, least: int = SINGLE
     >>> for_work(np.dot, 64 ** 3)(np.ones((64, 64)), np.ones((64, 64)))[0, 0].item()
     64.0
     """
-    if not least <= work < SHORT or _library() is None:
-        return multiply
+    return alone(multiply) if least <= work < SHORT and _library() is not None else multiply
 
-    def alone(*operands: Any, **options: Any) -> np.ndarray:
+
+def alone(multiply: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """A function of numpy's, on one thread of BLAS."""
+    def product(*operands: Any, **options: Any) -> np.ndarray:
         _enter()
         try:
             return multiply(*operands, **options)
         finally:
             _leave()
-    return alone
+    return product
+
+
+def shares(each: int, work: int) -> int:
+    """Among how many threads of our own to share products, each of so many multiply-adds, and all
+    of `work`, of which eight take as long as an element. One where BLAS has more cores, or only one
+    thread."""
+    if each < SINGLE_THREAD or each >= SHORT and core_count() > CORES or _library() is None:
+        return 1
+    with _lock:
+        threads = _count if _running else _library()[0]()
+    return min(share_count(work // 8), threads)
 
 
 def _enter() -> None:
