@@ -179,7 +179,7 @@ def _multiply(function: Callable[..., np.ndarray], left: Shape, whole: Shape
     if threads == 1:
         return for_work(function, each)
     d = next((d for d, n in enumerate(batch) if n > 1), len(batch) + (columns > rows))
-    step = -(-whole[d] // (2 * threads))
+    step = -(-whole[d] // (threads))
     multiply = alone(np.matmul)
 
     def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

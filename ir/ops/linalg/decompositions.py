@@ -13,6 +13,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
+from ...kernels.matrices.blas_threads import on_free_cores
 from ...kernels.matrices.linalg import (
     apply_pivots,
     cholesky,
@@ -126,7 +127,7 @@ def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., l
     op = defop(
         name, doc=doc,
         infer=infer, multiple_results=many, rule=_rule_for(ranks), explicit=_explicit_for(ranks),
-        batch=batch, **fields)
+        batch=batch, **{**fields, "evaluate": on_free_cores(fields["evaluate"])})
     return op
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...kernels.matrices.blas_threads import on_free_cores
 from ...kernels.matrices.linalg import triangular_solve
 from ...op import LinearOperand, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
@@ -101,6 +102,6 @@ triangular_solve_p = defop(
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: (
         [triangular_solve_p.bind(*batch_first(operands, dims, size), **params)], [0]),
-    evaluate=triangular_solve,
+    evaluate=on_free_cores(triangular_solve),
     samples=lambda: [_sample(True, True, False, False), _sample(False, False, True, False),
                      _sample(True, False, True, True), _sample(False, True, False, True)])

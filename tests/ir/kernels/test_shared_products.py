@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.kernels.matrices import blas_threads, gemm
+from shardtrace.ir.kernels.matrices.blas_threads import Threads
 from shardtrace.ir.kernels.matrices.conv_products import by_products
 from shardtrace.ir.kernels.windows import windows
 from shardtrace.ir.support import threads
@@ -26,7 +27,7 @@ def few(monkeypatch):
     monkeypatch.setattr(threads, "ENOUGH", 1)
     monkeypatch.setattr(threads, "free_cores", lambda: 16)
     monkeypatch.setattr(blas_threads, "SINGLE_THREAD", 1)
-    monkeypatch.setattr(blas_threads, "_library", lambda: (lambda: 3, lambda n: None))
+    monkeypatch.setattr(blas_threads, "_library", lambda module: Threads(lambda: 3, print))
     monkeypatch.setattr(threads, "CORES", 3)
 
 
@@ -77,9 +78,9 @@ def test_blas_shares_where_it_has_more_cores_and_nobody_where_it_has_one_thread(
     assert blas_threads.shares(blas_threads.SHORT, 1 << 40) == 3
     monkeypatch.setattr(blas_threads, "core_count", lambda: 64)
     assert blas_threads.shares(blas_threads.SHORT, 1 << 40) == 1
-    monkeypatch.setattr(blas_threads, "_library", lambda: (lambda: 1, lambda n: None))
+    monkeypatch.setattr(blas_threads, "_library", lambda module: Threads(lambda: 1, print))
     assert blas_threads.shares(1 << 20, 1 << 20) == 1
-    monkeypatch.setattr(blas_threads, "_library", lambda: None)
+    monkeypatch.setattr(blas_threads, "_library", lambda module: None)
     assert blas_threads.shares(1 << 20, 1 << 20) == 1
 
 
