@@ -174,12 +174,12 @@ def _multiply(function: Callable[..., np.ndarray], left: Shape, whole: Shape
     wait for each other, as those of BLAS do.
     """
     *batch, rows, columns = whole
-    each = rows * left[-1] * columns
+    each = _product(left[-2:]) * columns            # the left one may be to be transposed
     threads = shares(each, each * _product(batch))
     if threads == 1:
         return for_work(function, each)
     d = next((d for d, n in enumerate(batch) if n > 1), len(batch) + (columns > rows))
-    step = -(-whole[d] // (threads))
+    step = -(-whole[d] // threads)
     multiply = alone(np.matmul)
 
     def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

@@ -63,6 +63,15 @@ def test_several_threads_multiply(monkeypatch):
         assert len(set(met)) == 2
 
 
+@pytest.mark.parametrize(("a", "b"), [("ij", "jk"), ("ji", "jk"), ("ij", "kj"), ("ji", "kj")])
+def test_all_multiply_adds_of_a_product_count(a, b, monkeypatch):
+    asked, sizes = [], dict(zip("ijk", (3, 50, 7), strict=True))
+    monkeypatch.setattr(gemm, "shares", lambda each, work: asked.append((each, work)) or 1)
+    shapes = [tuple(sizes[x] for x in labels) for labels in (a, b)]
+    gemm.prepared(shapes[0], a, shapes[1], b, "ik", F32)
+    assert asked == [(3 * 50 * 7,) * 2]
+
+
 def test_a_matrix_times_itself_is_left_to_blas(monkeypatch):
     seen = []
     monkeypatch.setattr(gemm, "alone", lambda function: lambda a, b, out: (
