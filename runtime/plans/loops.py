@@ -10,9 +10,9 @@ call.
             v1, v2, = carry
             y0, = places
             for i, (v3,) in zip(order, each):
-                v1 = f0(v1, v3); v3 = None  # numpy.add
-                y0[i] = v1
-                v1, v2, = v2, v1
+                v4 = f0(v1, v3)             # numpy.add
+                y0[i] = v4
+                v1, v2, = v2, v4; v4 = None
             return [v1, v2]
         ...
 """
@@ -39,12 +39,15 @@ def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
              ended: Sequence[int]) -> None:
     """Let what came out go into the next iteration. ended: other slots that nobody reads now."""
-    names = list(map(lines.slot, carry))
-    moved = [(x, o) for x, o in zip(names, map(lines.slot, outputs), strict=True) if x != o]
-    w.line(f"{', '.join([x for x, _ in moved])}, = {', '.join([o for _, o in moved])},"
-           if moved else "pass")
-    gone = {*[o for _, o in moved], *[lines.slot(s) for s in ended if s not in lines.fixed]}
-    lines.drop(sorted(gone.difference(names, map(lines.slot, lines.fixed))))
+    moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
+             if x != o]
+    if moved:
+        names = [(lines.slot(x), lines.slot(o)) for x, o in moved]
+        w.line(f"{', '.join([to for to, _ in names])}, = {', '.join([of for _, of in names])},")
+    gone = {*(o for _, o in moved), *ended}.difference(carry, lines.fixed)
+    if not moved:
+        w.line("pass")
+    lines.drop(sorted(gone))
 
 
 def _returned(lines: Lines, carry: Sequence[int]) -> str:
