@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...ir.meshes.axes import format_sub_axis
 from ...ir.meshes.mesh import BaseMesh
 from ...ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ..factors import Axes, RuleInfo
@@ -46,9 +47,12 @@ def _taken(decision: Decision) -> Strategy | Decision:
              for m, home in zip(table.maps, decision.homes, strict=True)]
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
         return decision
-    axes_of = _product(info, parts) if info.is_product else _elementwise(
+    axes_of = _product(info, parts, decision.layouts.mesh) if info.is_product else _elementwise(
         info, parts, decision.layouts.mesh)
     _move(decision, axes_of, whole, parts)
+    if info.is_product or _indexed(info):
+        _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
+    decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
     while True:
         found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
         if found is not None:
@@ -95,8 +99,10 @@ def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: lis
                 break
 
 
-def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
-    """The factors of a product: by axis, where most of its arrays have it."""
+def _product(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
+    """The factors of a product: by axis, where most of its arrays have it. An operand that alone is
+    split along what is summed over is gathered if it is no larger than the result.
+    """
     votes: dict[str, dict[int, int]] = {}
     for rank, part in enumerate(reversed(parts)):
         for f, axes in part.items():
@@ -110,7 +116,30 @@ def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
     order = [axes for part in reversed(parts) for axes in part.values()]
     for f, axes in found.items():                             # in an order that some array has
         found[f] = next((o for o in order if {*o} == {*axes}), axes)
-    return found
+    for f, axes in [(f, axes) for f, axes in found.items() if info.factors[f].leaves_sum]:
+        split = [part.get(f, ()) for part in parts[:info.operands]]
+        for a in axes if {*axes}.issuperset(sum(split, ())) else ():
+            having = [t for t, own in enumerate(split) if a in own]
+            fewer = {**found, f: tuple([b for b in found[f] if b != a])}
+            if len(having) == 1 and _elements(info, having[0], fewer, mesh) <= _elements(
+                    info, info.operands, fewer, mesh):
+                found = fewer
+    return {f: axes for f, axes in found.items() if axes}
+
+
+def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: BaseMesh) -> None:
+    """Let what is summed over, and was split along an axis that another factor has now, be split
+    along one that no array has, or a part of it.
+    """
+    used = {a for part in parts for axes in part.values() for a in axes}
+    for part in parts:
+        for f, axes in part.items():
+            n = parts_of(mesh, axes)
+            idle = next((a for a in mesh.axis_names if a not in used
+                         and mesh.axis_size(a) % n == 0), None)
+            if f not in axes_of and info.factors[f].leaves_sum and idle is not None:
+                axes_of[f] = (idle if n == mesh.axis_size(idle) else format_sub_axis(idle, 1, n),)
+                used.add(idle)
 
 
 def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
@@ -141,5 +170,10 @@ def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
 
 def _largest(info: RuleInfo, found: AxesOf, mesh: BaseMesh) -> float:
     """Elements of the largest block, what XLA compares first of two ways to look up at indices."""
-    return max([math.prod([info.factors[f].size / parts_of(mesh, found.get(f, ()))
-                           for f in carried]) for carried in info.carried])
+    return max([_elements(info, t, found, mesh) for t in range(len(info.carried))])
+
+
+def _elements(info: RuleInfo, t: int, found: AxesOf, mesh: BaseMesh) -> float:
+    """Elements of a block of operand or result `t`."""
+    return math.prod([info.factors[f].size / parts_of(mesh, found.get(f, ()))
+                      for f in info.carried[t]])
