@@ -36,7 +36,6 @@ from .cost.topology import Topology
 from .dumps import Dump
 from .optimization.hoist import exchanges
 from .passes import PartitionRequest
-from .preparation.uneven import has_strides
 from .stages import staged, with_attribute
 
 if TYPE_CHECKING:
@@ -121,8 +120,8 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
     def made_by(other: Objective, dump: Dump | None = None, draft: bool = False
                 ) -> Iterator[tuple[str, Program]]:
         source, steps = program, passes[at:]    # whose text says what later stages are made by
-        if other.name == "xla" and has_strides(program):
-            source, steps = given, passes       # which it does not pad
+        if other.name == "xla":
+            source, steps = given, passes       # which it prepares otherwise
         if other != objective:
             source = with_attribute(source, OBJECTIVE, other.said)
         return staged(source, request._replace(objective=other, draft=draft), steps, dump)
@@ -138,6 +137,8 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
                     break
                 stages[stage] = made
         *_, made = stages.values()
+        if made.global_out != local.global_out:     # no plan decides how an open result is split
+            stages, made = first, local
         return _Plan(stages, made, other, program.memo.get(DONATED, ()))
 
     taken = usual = plan(objective)

@@ -27,16 +27,25 @@ class LocalRule(LookaheadSearch):
     """The search that does not search; as `LookaheadSearch`."""
 
     types_stay = True
+    idle_axes = True        # what is summed over may move to axes that no array has
 
     def _collect_preferences(self) -> None:
         pass
 
     def _search(self) -> None:
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None else _taken(decision)
+            self.found[k] = None if decision.info is None else _taken(decision, self.idle_axes)
 
 
-def _taken(decision: Decision) -> Strategy | Decision:
+class TriedLocalRule(LocalRule):
+    """The same for a plan that is tried beside ours: nothing moves to idle axes, by which XLA takes
+    a permutation and a sum for what one gather brings.
+    """
+
+    idle_axes = False
+
+
+def _taken(decision: Decision, idle_axes: bool) -> Strategy | Decision:
     """What an equation runs as: as it is, if nothing has to move."""
     info = decision.info
     assert info is not None
@@ -50,7 +59,7 @@ def _taken(decision: Decision) -> Strategy | Decision:
     axes_of = _product(info, parts, decision.layouts.mesh) if info.is_product else _elementwise(
         info, parts, decision.layouts.mesh)
     _move(decision, axes_of, whole, parts)
-    if info.is_product or _indexed(info):
+    if idle_axes and (info.is_product or _indexed(info)):
         _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
     decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
     while True:
@@ -92,7 +101,8 @@ def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: lis
         n, anywhere = parts_of(mesh, axes), info.factors[f].kind in (HALO, ORDERED)
         for g, other in enumerate(info.factors):
             own = axes_of.get(g, ())
-            if (other.kind == PASS and other.size % (n * parts_of(mesh, own)) == 0 and other.size > 1
+            parts_then = n * parts_of(mesh, own)
+            if (other.kind == PASS and other.size % parts_then == 0 and other.size > 1
                     and len(info.positions[g]) >= len(info.maps) - 1
                     and (anywhere or any(part.get(g) == axes for part in parts))):
                 axes_of[g] = (*own, *axes)

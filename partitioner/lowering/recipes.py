@@ -23,8 +23,8 @@ class Recipe:
 
     emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
     direct: it is one equation there, with the same op. instance: of the op on blocks, None
-    where the params are those of the equation. finish: (reducer op, axes by factor, reason). made: the
-    types of the operands and of what the local op gives, by those of the operands. rule: None
+    where the params are those of the equation. finish: (reducer op, axes by factor, reason). made:
+    the types of the operands and of what the local op gives, by those of the operands. rule: None
     where nobody asks for it, since no factor is split or no dimension changes.
     """
 
@@ -35,7 +35,8 @@ class Recipe:
     def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
                  rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
                  emitter: bool = False, exchange: str = "", instance: OpInstance | None = None,
-                 finish: tuple[tuple[Op, tuple[Axes, ...], str], ...] = (), direct: bool = True) -> None:
+                 finish: tuple[tuple[Op, tuple[Axes, ...], str], ...] = (), direct: bool = True
+                 ) -> None:
         self.types, self.declared, self.rule = types, declared, rule
         self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
         self.emitter, self.exchange, self.instance = emitter, exchange, instance
