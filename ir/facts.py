@@ -36,9 +36,18 @@ IN_PLACE = "in place"
 FRESH = "fresh"
 """The result lies in memory of its own."""
 
+PERMUTED = "permuted"
+"""The result is the operand with its dimensions in another order: that of `permutation`."""
+
+READS_FUSED = "reads fused"
+"""Runs in one kernel with what computes its operands, as elementwise ops and reductions do."""
+
+BRANCHES = "branches"
+"""Runs one of the programs that it holds; other ops run all of theirs."""
+
 _IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, TRANSCENDENTAL, GENERATED, REARRANGED,
-                    IN_PLACE, FRESH))
+                    IN_PLACE, FRESH, PERMUTED, READS_FUSED, BRANCHES))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

@@ -20,7 +20,7 @@ from ..factors import Axes, RuleInfo, rule_info
 from .candidates import Candidate, candidates_of
 from .costs import parts_of
 from .layouts import LayoutIds, LayoutTable, Preference
-from .sinking import BY_CONSTANTS, is_nonzero_constant, partial_sum_sets
+from .sinking import is_nonzero_constant, partial_sum_sets
 from .strategies import Strategy, StrategySpec, StrategyTable
 
 _EMPTY: frozenset[str] = frozenset()
@@ -234,7 +234,7 @@ class DecisionBuilder:
             types = eqn.known_types or eqn.types
             if len(invars) == 1 and invars[0].__class__ is not Literal:
                 places = _FIRST
-            elif len(invars) == 2 and op.name not in BY_CONSTANTS:
+            elif len(invars) == 2 and op.passes_sums != "constants":
                 first, second = invars
                 if first.__class__ is Literal:
                     places = (-1, 0) if second.__class__ is not Literal else (-1, -1)
@@ -243,7 +243,7 @@ class DecisionBuilder:
                 else:
                     places = (0, 1) if first is not second else (0, 0)
             else:
-                places = _places(invars, op.name in BY_CONSTANTS)
+                places = _places(invars, op.passes_sums == "constants")
             key = op if op.subprograms else eqn.instance.identity, types, places, free
             members = memo.get(key)
             if members is None:

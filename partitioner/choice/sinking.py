@@ -15,10 +15,7 @@ import cmath
 import math
 from collections.abc import Collection, Iterable
 
-import numpy as np
-
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.ops.indexing.common import GatherScatterMode
 from ...ir.program import Atom, Equation, Literal
 from ...ir.rules.factor import PASS
 from ...ir.support.caches import cached
@@ -29,11 +26,6 @@ from ..propagation.resolved_types import typed
 from ..redistribution.redistribute import plan
 
 _EMPTY: frozenset[str] = frozenset()
-# Linear in an operand by what they compute, but a zero term times an infinite factor, or over a
-# zero, is no number: these only pass sums on where the factor is a constant, or not at all.
-BY_CONSTANTS = frozenset(("div",))
-_NEVER = frozenset(("triangular_solve", "tridiagonal_solve", "scatter_mul", "scatter-mul",
-                    "ragged_dot_general"))
 
 
 class Sunk(NamedTuple):
@@ -78,7 +70,7 @@ def partial_sum_sets(eqn: Equation) -> tuple[tuple[int, ...], ...]:
         if t.sharding.spec.reduced:
             return ()
     sets = op.linear_sets(len(types), types, eqn.params)
-    constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
+    constant = _constants(eqn) if op.passes_sums == "constants" else ()
     return tuple([tuple(s) for s in sets if _exact(eqn, types, s, constant)])
 
 
@@ -91,7 +83,7 @@ def sunk(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Sunk | None:
     op = eqn.op
     if op.subprograms:
         return None
-    constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
+    constant = _constants(eqn) if op.passes_sums == "constants" else ()
     key, tables = (eqn.known_types or eqn.types, earlier, constant), eqn.instance.tables
     if sunk in tables:
         known = tables[sunk]
@@ -219,9 +211,7 @@ def _linear_set(eqn: Equation, types: tuple[ArrayType, ...], used: frozenset[int
 def _exact(eqn: Equation, types: tuple[ArrayType, ...], used: Collection[int],
            constant: tuple[bool, ...]) -> bool:
     """Does a finished sum come out as before, up to the order in which terms are added?"""
-    op, target = eqn.op, eqn.outvars[0].aval.dtype
-    if op.name in _NEVER:
-        return False
+    passes, target = eqn.op.passes_sums, eqn.outvars[0].aval.dtype
     source = None
     for i in used:
         dtype = types[i].dtype
@@ -230,22 +220,12 @@ def _exact(eqn: Equation, types: tuple[ArrayType, ...], used: Collection[int],
         source = dtype
     if source is None:
         return False
-    if op.name in BY_CONSTANTS:
+    if passes == "constants":
         return target.kind in "fc" and all(c for i, c in enumerate(constant) if i not in used)
-    if op.name == "gather" and not _fills_like_a_sum(eqn, types[0]):
+    if passes == "never" or callable(passes) and not passes(types, eqn.params):
         return False
     if source == target:
         return True
     if source.kind == "f" and target.kind == "c":      # a complex number of as many digits
         return target.itemsize == 2 * source.itemsize
     return source.kind == "c" and target.kind == "f" and source.itemsize == 2 * target.itemsize
-
-
-def _fills_like_a_sum(eqn: Equation, operand: ArrayType) -> bool:
-    """Is what a gather gives for indices outside the sum of what it gives for each term?"""
-    if eqn.params["mode"] is not GatherScatterMode.FILL_OR_DROP:
-        return True
-    fill = eqn.params["fill_value"]
-    if fill is None:                             # no number; the least one of integers
-        return operand.dtype.kind in "fc"
-    return fill == 0 or (operand.dtype.kind in "fc" and bool(np.isnan(fill)))

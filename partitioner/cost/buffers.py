@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from ...ir.dtypes import issubdtype
-from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, REARRANGED
+from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, PERMUTED, READS_FUSED, REARRANGED
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import PASS, REDUCE
 from ...ir.support.caches import cached
@@ -88,7 +88,7 @@ class Kind(NamedTuple):
 @by_types
 def kind_of(eqn: Equation) -> Kind:
     elementwise, reduction, facts = is_elementwise(eqn), is_reduction(eqn), eqn.op.facts
-    return Kind(elementwise, reduction, elementwise or reduction or eqn.op.name == "dynamic_slice",
+    return Kind(elementwise, reduction, elementwise or reduction or READS_FUSED in facts,
                 BITCAST in facts, GENERATED in facts, REARRANGED in facts)
 
 
@@ -137,13 +137,13 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
     results = {out.of(a) for a in program.outvars}
     reads = [kind.reads for kind in kinds]
     for i, eqn in enumerate(eqns):
-        source = out.of(eqn.invars[0]) if eqn.op.name == "transpose" else None
+        source = out.of(eqn.invars[0]) if PERMUTED in eqn.op.facts else None
         if source is None:
             continue
         v, order = eqn.outvars[0], eqn.params["permutation"]
         uses = readers.get(v, [])
         if v not in results and uses and all(
-                eqns[j].op.name == "dot_general" and grouped(eqns[j], n, order)
+                eqns[j].op.cost.as_stored is not None and reads_as_stored(eqns[j], n, order)
                 for j in uses for n, a in enumerate(eqns[j].invars) if a is v):
             root[v], reads[i] = source, False
     for i, eqn in enumerate(eqns):
@@ -181,32 +181,20 @@ def _of_floats(eqn: Equation) -> bool:
     return all([issubdtype(a.aval.dtype, np.floating) for a in (*eqn.invars, *eqn.outvars)])
 
 
-def grouped(eqn: Equation, n: int, order: Sequence[int] | None = None) -> bool:
-    """Does a product read its operand n as it lies: batch dimensions first, and what is contracted
-    together? order: dimensions of the buffer that the operand is a transpose of.
-    """
-    contracted, batch = (dims[n] for dims in eqn.params["dimension_numbers"])
-    shape = eqn.invars[n].aval.shape
-    kinds = {}
-    for d, size in enumerate(shape):
-        if size > 1:
-            kinds[d if order is None else order[d]] = 0 if d in batch else 1 + (d in contracted)
-    found = [kinds[d] for d in sorted(kinds)]
-    groups = [kind for i, kind in enumerate(found) if not i or kind != found[i - 1]]
-    return len(set(groups)) == len(groups) and 0 not in groups[1:]
+def reads_as_stored(eqn: Equation, n: int, order: Sequence[int]) -> bool:
+    """Does it read operand n without a copy from a buffer whose dimension order[d] is d of n?"""
+    asks = eqn.op.cost.as_stored
+    return asks is None or asks(n, eqn.invars[n].aval, eqn.params, order)
 
 
 def is_copied(eqn: Equation, n: int) -> bool:
-    """Is operand n read in another order than it lies in? Of a product if it is not `grouped`, of a
-    convolution if images do not lie as batch, space, features, or kernels as space, features.
-    """
-    if eqn.op.name == "dot_general":
-        return not grouped(eqn, n)
-    if "rhs_dilation" not in eqn.params:
-        return False
-    first, last, *space = eqn.params["dimension_numbers"][n]
-    wanted = [first, *space, last] if n == 0 else [*space, last, first]
-    return wanted != sorted(wanted)
+    """Does it need a copy of operand n, in another order than it lies in?"""
+    return not reads_as_stored(eqn, n, range(len(eqn.invars[n].aval.shape)))
+
+
+def operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
+    """The bytes of one device's blocks of the operands, and of the results."""
+    return [nbytes(a.aval) for a in eqn.invars], [nbytes(v.aval) for v in eqn.outvars]
 
 
 def in_place(eqn: Equation, elementwise: bool) -> bool:

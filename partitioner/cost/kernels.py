@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ...ir.facts import PERMUTED
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import REDUCE
-from .buffers import Kind, buffers, by_types, info_of, nbytes
+from .buffers import Kind, buffers, by_types, info_of, nbytes, operand_bytes
 
 _LONGEST_ROW = 1 << 16           # elements that a kernel keeps at hand
 
@@ -58,7 +59,7 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
         if eqn.outvars and eqn.outvars[0] in root:
             moved[eqn] = 0
             continue
-        read, written = _operand_bytes(eqn)
+        read, written = _traffic(eqn)
         total, at, invars = 0, runs[i], eqn.invars
         for n, a in enumerate(invars):
             if type(a) is Literal or (n and a in invars[:n]):
@@ -119,7 +120,7 @@ def _levels(program: Program, root: Mapping[Var, Var], kinds: Sequence[Kind],
 def _joins(eqn: Equation, kind: Kind) -> bool:
     """May it run in a kernel with others, and read what they read?"""
     return (kind.elementwise or kind.reduction) and not (
-        kind.bitcast or kind.generated or eqn.op.name == "transpose")
+        kind.bitcast or kind.generated or PERMUTED in eqn.op.facts)
 
 
 @by_types
@@ -135,20 +136,10 @@ def _is_of_rows(eqn: Equation) -> bool:
 
 
 @by_types
-def _operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
+def _traffic(eqn: Equation) -> tuple[list[int], list[int]]:
     """The bytes that are read of each operand and written of each result, where these lie in
     memory.
     """
-    name = eqn.op.name
-    read = [nbytes(a.aval) for a in eqn.invars]
-    written = [nbytes(v.aval) for v in eqn.outvars]
-    if name == "sort":                    # as often as blocks in order are merged to larger ones
-        merges = math.ceil(math.log2(max(eqn.invars[0].aval.shape[eqn.params["dimension"]], 2)))
-        return [merges * n for n in read], [merges * n for n in written]
-    if name in ("gather", "dynamic_slice", "slice"):
-        return [min(n, sum(written)) for n in read], written
-    if name == "dynamic_update_slice":    # in place: what changes is counted with the update
-        return [0, *read[1:]], [read[1]]
-    if name in ("scatter", "scatter-add"):
-        return [0, *read[1:]], [2 * read[2]]
-    return read, written
+    read, written = operand_bytes(eqn)
+    traffic = eqn.op.cost.traffic
+    return traffic(read, written, eqn.types[0], eqn.params) if traffic else (read, written)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...ir.facts import BRANCHES
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.source.location import UNKNOWN, Location
-from .buffers import WRITTEN, Buffers, buffers, in_place, is_copied, nbytes
-from .operations import BLOCK, CUMULATIVE
+from .buffers import WRITTEN, Buffers, buffers, in_place, is_copied, nbytes, operand_bytes
 from .work import bodies
 
 
@@ -106,10 +106,8 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         inside = _inside(eqn)
         copied = [held.of(a) for n, a in enumerate(eqn.invars) if is_copied(eqn, n)]
         copies = sum(nbytes(v.aval) for v in copied if v in alive and v not in ending)
-        if eqn.op.name == "all_to_all":
-            copies += nbytes(eqn.invars[0].aval)      # packed by receiver
-        if eqn.op.name in CUMULATIVE and eqn.invars[0].aval.shape[eqn.params["axis"]] > BLOCK:
-            copies += nbytes(eqn.outvars[0].aval)     # of the blocks, before they are put together
+        if eqn.op.cost.scratch is not None:
+            copies += eqn.op.cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)
         if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise):
             # a loop writes what it carries where it was
             for v in made:
@@ -189,7 +187,7 @@ def _inside(eqn) -> _Sweep:
             carried = set(body.invars[eqn.params["body_nconsts"]:])
         found = _sweep(body, carried)
         own = sum(nbytes(v.aval) for v in given)
-        if eqn.op.name == "cond":           # what a branch makes for its end is the result
+        if BRANCHES in eqn.op.facts:        # what a branch makes for its end is the result
             own += sum(nbytes(v.aval) for v in {*body.outvars} - given if isinstance(v, Var))
         peak = max(0, found.peak - own)
         if peak > best.peak:

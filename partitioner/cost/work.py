@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.facts import TRANSCENDENTAL
+from ...ir.facts import BRANCHES, TRANSCENDENTAL
 from ...ir.ops.communication.collective_kinds import trips
 from ...ir.program import Equation, Level, Program
 from ...ir.types import ArrayType
 from .buffers import by_types, info_of
 from .hardware import Hardware
 from .kernels import moved_bytes
-from .operations import MATRIX, equation_flops
+from .operations import equation_flops
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def equation_seconds(eqn: Equation, moved: float, device: Hardware) -> float:
 @by_types
 def _matrix_flops(eqn: Equation) -> float:
     """Operations of a product, or of linear algebra; of others 0."""
-    if eqn.op.arithmetic and (eqn.op.name in MATRIX or info_of(eqn).is_product):
+    if eqn.op.arithmetic and (eqn.op.cost.matrix_unit or info_of(eqn).is_product):
         return equation_flops(eqn)
     return 0.0
 
@@ -107,7 +107,7 @@ def _over(program: Program, own: Callable[[Equation], Any], inside: Callable[[Pr
             total = total + own(eqn)
             continue
         each = [inside(p) for p in nested]
-        found = functools.reduce(more if eqn.op.name == "cond" else operator.add, each)
+        found = functools.reduce(more if BRANCHES in eqn.op.facts else operator.add, each)
         n = trips(eqn)
         total = total + (found.times(n) if isinstance(found, Work) else found * n)
     return total

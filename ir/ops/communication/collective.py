@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost
 from ...diagnostics.diagnostic import fail
 from ...facts import CHEAP, GENERATED, IDENTITY, REARRANGED, VIEW
 from ...meshes.manual_state import NOT_MANUAL, ManualState
@@ -291,7 +292,7 @@ all_to_all_p = defop(
     transpose=lambda ct, x, *, split_axis, concat_axis, **params: (
         all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),),
     batch=_batch_shift(lambda: all_to_all_p, "split_axis", "concat_axis"),
-    arithmetic=False,
+    arithmetic=False, cost=DeviceCost(scratch=lambda read, *_: read[0]),   # packed by receiver
     collective=Collective(_axis_name, exchange.grouped(exchange.all_to_all),
                           exchange.wire_exchange, "all-to-all"))
 

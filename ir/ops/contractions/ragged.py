@@ -330,7 +330,7 @@ ragged_dot_general_p = defop(
     doc="A product whose lhs has a dimension divided into groups of the sizes in operand 2.",
     infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending,
     sharding_param="out_sharding",
-    linear=((0,), (1,)),
+    linear=((0,), (1,)), passes_sums="never",
     jvp=(lambda g, out, lhs, rhs, sizes, **params: ragged_dot_general_p.bind(
             g, rhs, sizes, **params),
          lambda g, out, lhs, rhs, sizes, **params: ragged_dot_general_p.bind(

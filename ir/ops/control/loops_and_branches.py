@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import BRANCHES
 from ...meshes.manual_state import ManualState
 from ...op import Op, defop
 from ...program import Program
@@ -127,4 +128,4 @@ cond_p = defop(
     doc="Run the one of the `branches` that the first operand numbers, on the other operands; a "
         "number out of range means the nearest branch.",
     infer=_infer_cond, multiple_results=True, subprograms=("branches",), rule=_no_rule,
-    manual=_results_of("branches"))
+    manual=_results_of("branches"), facts=(BRANCHES,))
