@@ -8,6 +8,7 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     infer             shape and dtype of the results                  inference, verifier
     multiple_results  whether there is a list of them                 all
     subprograms       params that hold programs                       passes, executors
+    region            what is one value in and outside (ir/region.py) partitioner
     rule              factor rule (ir/rules/rule.py)                        typing, propagation,
                                                                       lowering, batching, cost
     explicit          entries of the results on Explicit axes         inference
@@ -21,8 +22,7 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     evaluate          meaning in numpy, with leading device dims      executors, reference
     arithmetic        False for data movement                         executors
     facts             what it is (ir/facts.py)                        passes, executors, cost
-    cost              what it costs, where the factor rule does not   cost
-                      say it (ir/device_cost.py)
+    cost              what else it costs (ir/device_cost.py)          cost
     collective        exchange between the devices of a group         lowering, executors, cost
     resize            params for other (local) shapes                 lowering, executors
     padded            the op on padded operands, where the factor     uneven dimensions
@@ -178,7 +178,7 @@ class Op:
     __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "cost", "doc", "effect",
                  "evaluate", "evaluator", "explicit", "facts", "infer", "infer_cache", "instances",
                  "jvp", "linear", "localize", "manual", "multiple_results", "name", "padded",
-                 "passes_sums", "pending", "resize", "rule", "samples", "sharding_param",
+                 "passes_sums", "pending", "region", "resize", "rule", "samples", "sharding_param",
                  "subprograms", "transpose")
 
     def __init__(self, name: str) -> None:
@@ -280,7 +280,8 @@ def params_key(params: dict[str, Any]) -> tuple:
 
 def defop(name: str, *, doc: str = "",
           infer: Callable[..., Any], multiple_results: bool = False,
-          subprograms: tuple[str, ...] = (), rule: str | Callable[..., Any],
+          subprograms: tuple[str, ...] = (), region: Callable[..., Any] | None = None,
+          rule: str | Callable[..., Any],
           explicit: str | Callable[..., Any] = "join", pending: str | Callable[..., Any] = "none",
           sharding_param: str | None = None, manual: Callable[..., Any] | None = None,
           linear: Iterable[Iterable[int]] | str | Callable[..., Any] = (),
@@ -298,7 +299,7 @@ def defop(name: str, *, doc: str = "",
     infer(*types, **params) -> (shape, dtype) or (shape, dtype, weak_type); a list of these if
       `multiple_results`. Raises TypeError/ValueError with JAX's text on bad operands. The weak flag
       defaults to "all operands are weak" (False without operands).
-    subprograms: params that hold Programs.
+    subprograms: params that hold Programs. region: equation -> `Region` (ir/region.py).
     rule: text, or (operand_shapes, result_shapes, **params) -> text, Pattern or FactorRule.
     explicit: "join" (operands that carry a factor agree or are whole), "equal" (all operands have
       the same spec), "follow" (operand 0's axes, through the rule), "unsharded" (result whole), or
@@ -347,7 +348,8 @@ def defop(name: str, *, doc: str = "",
         raise ValueError(f"op name {name!r}: use lower case letters, digits and _")
     op = Op(name)
     op.doc, op.infer, op.multiple_results = doc, infer, multiple_results
-    op.subprograms, op.rule, op.explicit, op.pending = subprograms, rule, explicit, pending
+    op.subprograms, op.region, op.rule = subprograms, region, rule
+    op.explicit, op.pending = explicit, pending
     op.sharding_param, op.manual = sharding_param, manual
     op.linear = (linear if linear == "all" or callable(linear)
                  else tuple(tuple(s) for s in linear))

@@ -6,6 +6,7 @@ import math
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.collective import ppermute_p
 from ..ir.ops.control.custom import CALLS
+from ..ir.ops.control.loops_and_branches import REGIONS
 from ..ir.passes import Pass, run_passes
 from ..ir.program import Program
 from ..ir.rewriting.inside import inside
@@ -29,7 +30,6 @@ from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
-from .regions import REGIONS
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
 from .resharding.reshards import insert_reshards
@@ -122,7 +122,7 @@ PREPARE: tuple[Pass, ...] = (
 SIMPLIFY: tuple[Pass, ...] = (
     Pass("inside-loops", "optimized", _inside_loops,
          "programs of loops and branches have been through the passes that follow",
-         frozenset(REGIONS), inside=True),
+         REGIONS, inside=True),
     Pass("hoist", "optimized", lambda p, r: hoist_invariants(p),
          "what a loop repeats on the same values, exchanges above all, is done once, before it",
          frozenset({"scan", "while"})),

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..ir.facts import POSITION
 from ..ir.meshes.mesh import BaseMesh
 from ..ir.op_instance import OpInstance
 from ..ir.program import Equation
@@ -136,7 +137,7 @@ def _group(eqn: Equation, atoms: MeshAtoms) -> tuple[tuple[str, ...], frozenset[
     known, instance = atoms.groups, eqn.instance
     if instance in known:
         return known[instance]
-    if eqn.op.name == "axis_index":
+    if POSITION in eqn.op.facts:
         names = eqn.params["axis_name"]
     else:
         assert eqn.op.collective is not None

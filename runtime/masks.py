@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics.diagnostic import Label, error
+from ..ir.facts import BRANCHES
 from ..ir.program import Equation, Program
 from ..ir.source.wording import numbered
 from ..ir.types import array_type
@@ -98,7 +99,7 @@ def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], aw
 
 def _elsewhere(eqn: Equation, predicate: Equation) -> Equation | None:
     """The first exchange in another branch of the predicate, where the others would wait."""
-    if predicate.op.name != "cond":
+    if BRANCHES not in predicate.op.facts:
         return None
     exchanges = [[e for e in b.walk()
                   if e.op.collective is not None and not e.op.collective.local]

@@ -175,16 +175,15 @@ def _label(v: Var, eqn: Equation | None) -> str:
 def _inside(eqn) -> _Sweep:
     """What the programs of an equation hold besides what they are given."""
     best = _Sweep(0, UNKNOWN, [])
-    for body in bodies(eqn):
+    slots = eqn.op.region(eqn).slots if eqn.op.region is not None else None
+    for p, body in enumerate(bodies(eqn)):
         given, carried = set(body.invars), set[Var]()
-        # what a loop carries is written anew by each step, where it was; slices that a scan hands
-        # to its body are buffers of their own
-        if eqn.op.name == "scan":
-            first = eqn.params["num_consts"]
-            given = set(body.invars[:first + eqn.params["num_carry"]])
-            carried = set(body.invars[first:first + eqn.params["num_carry"]])
-        elif eqn.op.name == "while" and body is eqn.params["body_jaxpr"]:
-            carried = set(body.invars[eqn.params["body_nconsts"]:])
+        if slots is not None:
+            # what a loop carries is written anew by each step, where it was; slices that a scan
+            # hands to its body are buffers of their own
+            given = {body.invars[i] for s in slots if not s.stacked for q, i in s.inputs if q == p}
+            carried = {body.invars[i] for s in slots for q, i in s.inputs
+                       if q == p and p in [r for r, _ in s.outputs]}
         found = _sweep(body, carried)
         own = sum(nbytes(v.aval) for v in given)
         if BRANCHES in eqn.op.facts:        # what a branch makes for its end is the result

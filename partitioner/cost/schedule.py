@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ...ir.facts import BRANCHES
 from ...ir.ops.communication.collective_kinds import collective_of
 from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.support.named_tuple import NamedTuple
@@ -56,9 +57,9 @@ class Exchange(Protocol):
 def exchange_seconds(topology: Topology, exchange: Exchange) -> float:
     """Seconds of one run of a collective."""
     eqn = exchange.equation
-    pairs = eqn.params.get("perm") if eqn.op.name == "ppermute" else None
     return collective_seconds(topology, exchange.kind, exchange.mesh_axes, exchange.group_size,
-                              exchange.operand_bytes, exchange.received_bytes, pairs)
+                              exchange.operand_bytes, exchange.received_bytes,
+                              eqn.params.get("perm"))
 
 
 def times(program: Program, topology: Topology) -> Times:
@@ -87,7 +88,7 @@ def _totals(program: Program, topology: Topology) -> tuple[float, float]:
     for eqn, seconds in zip(program.eqns, costs.seconds, strict=True):
         if eqn.op.subprograms and (nested := bodies(eqn)):
             each = list(zip(*[totals(p, topology) for p in nested], strict=True))
-            a, b = map(max, each) if eqn.op.name == "cond" else (
+            a, b = map(max, each) if BRANCHES in eqn.op.facts else (
                 sum(one) * trips(eqn) for one in each)
             computation, communication = computation + a, communication + b
         elif eqn.op.collective is not None:
@@ -186,7 +187,7 @@ class Run:
 
     def loop(self, eqn: Equation) -> tuple[float, float]:
         nested = bodies(eqn)
-        if eqn.op.name == "cond":
+        if BRANCHES in eqn.op.facts:
             return max(self.program_seconds(p) for p in nested), 0.0
         if eqn.op.name != "scan":
             return sum(self.program_seconds(p) for p in nested) * trips(eqn), 0.0

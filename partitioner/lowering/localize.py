@@ -6,6 +6,7 @@ parameters' blocks, own-block slices and collectives; they are not taken from ty
 """
 from __future__ import annotations
 
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
 from ...ir.ops.communication.sharding import reshard_p
@@ -79,9 +80,9 @@ def _localize_special(out: Lowering, eqn: Equation) -> bool:
     op = eqn.op
     if op is reshard_p:
         _localize_reshard(out, eqn)
-    elif op.subprograms and op.name == "shard_map":
+    elif PER_DEVICE in op.facts:
         localize_manual_region(out, eqn)
-    elif op.subprograms and has_region(eqn):
+    elif has_region(eqn):
         localize_region(out, eqn)
     elif op.effect:
         localize_callback(out, eqn)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ir.facts import POSITION
 from ...ir.meshes.manual_state import ManualState
 from ...ir.op import Op
 from ...ir.ops.communication.collective import (
@@ -19,10 +20,11 @@ from ...ir.ops.communication.collective import (
 )
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.region import Region
 from ...ir.rules.factor_axes import axes_without
 from ...ir.types import ArrayType
 from ..redistribution.moves import varying
-from ..regions import Region, region_of, with_programs
+from ..regions import region_of, with_programs
 from .builder import Lowering
 
 _EMPTY: frozenset[str] = frozenset()
@@ -58,13 +60,13 @@ def localize_manual_region(out: Lowering, eqn: Equation) -> None:
 
 def is_of_regions(op: Op) -> bool:
     """May its equations mean something else once varying sets are facts? See `localize_plain`."""
-    return op.collective is not None or op.name in _PLAIN or op.name == "axis_index"
+    return op.collective is not None or op.name in _PLAIN or POSITION in op.facts
 
 
 def localize_plain(out: Lowering, eqn: Equation) -> bool:
     """Lower an equation that means something else once varying sets are facts; was it one?"""
     op, params = eqn.op, eqn.params
-    if op.name == "axis_index":
+    if POSITION in op.facts:
         out.env[eqn.outvars[0]] = out.emit(op, [], {**params, "varying": True})[0]
         return True
     if op.name in _PLAIN and not params.get("axis_index_groups"):
@@ -101,10 +103,10 @@ def localize_region(out: Lowering, eqn: Equation) -> None:
     for s, slot in enumerate(region.slots):
         if slot.operand >= 0:
             states[s] = operands[slot.operand].aval.varying
-    states = _result_states(out, eqn, region, operands, states)
+    states = _result_states(out, region, operands, states)
     while True:
         programs = [_body(out, region, p, states) for p in range(len(region.programs))]
-        predicate = _predicate(eqn, operands, programs)
+        predicate = _predicate(region, operands, programs)
         grown = list(states)
         for s, slot in enumerate(region.slots):
             for p, i in slot.outputs:
@@ -127,7 +129,7 @@ def localize_region(out: Lowering, eqn: Equation) -> None:
         out.env[var] = result
 
 
-def _result_states(out: Lowering, eqn: Equation, region: Region, operands: Sequence[Atom],
+def _result_states(out: Lowering, region: Region, operands: Sequence[Atom],
                    states: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
     """What slots come to vary over, where that can be told without lowering the programs.
 
@@ -148,10 +150,9 @@ def _result_states(out: Lowering, eqn: Equation, region: Region, operands: Seque
                 return states
             results.append(found)
         predicate = _EMPTY
-        if eqn.op.name == "cond":
-            predicate = operands[0].aval.varying
-        elif eqn.op.name == "while":
-            predicate = results[0][0]
+        if region.predicate is not None:
+            p, i = region.predicate
+            predicate = operands[i].aval.varying if p < 0 else results[p][i]
         grown = list(known)
         for s in carries:
             grown[s] = grown[s].union(predicate, *[results[p][i] for p, i in
@@ -176,8 +177,8 @@ def _flow(out: Lowering, program: Program, state: dict[Atom, frozenset[str]]
             if op.name in _PLAIN:
                 if _PLAIN[op.name] is not None:
                     return None
-            elif op.name == "ppermute":
-                varies = varies.union(op.collective.axes(eqn.params))   # type: ignore[union-attr]
+            elif op.collective is not None and op.collective.kind == "collective-permute":
+                varies = varies.union(op.collective.axes(eqn.params))
             else:
                 return None
         elif op.manual is not None or not out.is_direct(eqn):
@@ -191,14 +192,13 @@ def _sorted(out: Lowering, axes: frozenset[str]) -> tuple[str, ...]:
     return out.mesh.sort_axes(axes)
 
 
-def _predicate(eqn: Equation, operands: Sequence[Atom], programs: Sequence[Program]
+def _predicate(region: Region, operands: Sequence[Atom], programs: Sequence[Program]
                ) -> frozenset[str]:
     """Over which axes the devices may go different ways."""
-    if eqn.op.name == "cond":
-        return operands[0].aval.varying
-    if eqn.op.name == "while":
-        return programs[0].outvars[0].aval.varying
-    return _EMPTY
+    if region.predicate is None:
+        return _EMPTY
+    p, i = region.predicate
+    return (operands[i] if p < 0 else programs[p].outvars[i]).aval.varying
 
 
 def _body(out: Lowering, region: Region, p: int, states: Sequence[frozenset[str]]) -> Program:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op_instance import SIGNATURES, Signature
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
@@ -59,7 +60,7 @@ def _is_decided(program: Program, mesh: AbstractMesh, own: AbstractMesh) -> bool
 
 def _is_decided_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> bool:
     """Is each value that has names in and outside of this equation laid out alike by all types?"""
-    if eqn.op.name == "shard_map":
+    if PER_DEVICE in eqn.op.facts:
         body_atoms = _mesh_inside(eqn, mesh, own)
         return _is_decided(eqn.params["jaxpr"], mesh, body_atoms) and all([
             all([axes[:len(p)] == p for axes, p in zip(
@@ -285,7 +286,7 @@ class _Writer:
                       types: Mapping[ArrayType, ArrayType], eqns: list[Equation]) -> bool:
         """An equation that holds programs whose layouts matter; false for one whose do not."""
         operands = list(given)
-        if eqn.op.name == "shard_map":
+        if PER_DEVICE in eqn.op.facts:
             params = self.shard_map(eqn, operands, mesh, eqns)
         elif has_region(eqn):
             params = self.region(eqn, operands, mesh, eqns)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ...ir.facts import BRANCHES, PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op_instance import SIGNATURES
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
@@ -221,7 +222,7 @@ class _Resolver:
                 self.layout_equation(eqn, mesh, eqns)
                 continue
             if op.subprograms:
-                if op.name == "shard_map":
+                if PER_DEVICE in op.facts:
                     self.shard_map(eqn, mesh, eqns)
                     continue
                 if has_region(eqn):
@@ -308,7 +309,7 @@ class _Resolver:
                 continue
             leading = self.type_of(leader, mesh)
             entries = leading.entries
-            if eqn.op.name == "cond" and slot.operand >= 0:
+            if BRANCHES in eqn.op.facts and slot.operand >= 0:
                 have = operands[slot.operand].aval
                 if all(inner[:len(axes)] == axes for axes, inner in zip(
                         have.entries, entries, strict=True)):

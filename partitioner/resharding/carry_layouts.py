@@ -14,11 +14,12 @@ from collections.abc import Iterable, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.region import Region, Slot
 from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import Alternative, spelled
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
-from ..regions import Region, Slot, has_region, region_of, trips_of, with_programs
+from ..regions import has_region, region_of, trips_of, with_programs
 from .folding import fold_reshards
 from .loop_values import stacks_between_loops
 

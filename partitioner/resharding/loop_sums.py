@@ -11,12 +11,13 @@ import math
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.region import Region, Slot
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
 from ..reasons import merged_reasons
-from ..regions import Region, Slot, region_of, trips_of, with_programs
+from ..regions import has_region, is_loop, region_of, trips_of, with_programs
 from .carry_layouts import lay_out_loops
 from .delay import Delay, delayed
 from .forks import share_layouts
@@ -59,8 +60,8 @@ def _moved(program: Program, prices: Prices) -> Program:
             nested[name] = (tuple(_moved(p, prices) for p in held) if isinstance(held, tuple)
                            else _moved(held, prices))
         eqn = eqn.replace(params={**eqn.params, **nested})
-        eqns.extend(_carried(eqn, prices) if eqn.op.name in ("scan", "while") else
-                    _branched(eqn, prices) if eqn.op.name == "cond" else [eqn])
+        eqns.extend(_carried(eqn, prices) if is_loop(eqn) else
+                    _branched(eqn, prices) if has_region(eqn) else [eqn])
     program = lay_out_loops(program.replace(eqns=eqns), prices)
     return share_layouts(delayed(program, prices), prices)
 
@@ -92,7 +93,7 @@ def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> 
                 one_time += price
             else:
                 each += price
-        elif eqn.op.name in ("scan", "while"):
+        elif is_loop(eqn):
             region, trips = region_of(eqn), trips_of(eqn)
             for p, (_, _, nested) in enumerate(region.programs):
                 each += _scaled(body_traffic(nested, prices, _constants(region, p)), trips)

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.region import Region, Slot
 from ...ir.support.named_tuple import NamedTuple
 from ..choice.lookahead import carried_sums
-from ..regions import Region, Slot, region_of, trips_of
+from ..regions import region_of, trips_of
 
 
 def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
     """Which results of a program of a loop may be sums until the loop has run."""
     trips = trips_of(eqn)
-    if eqn.op.name == "cond" or trips < 2:
+    if trips < 2:
         return {}
     carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
                if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
@@ -26,7 +27,7 @@ def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> d
     """By what the programs of a loop call values that it does not change, how often these are
     read. repeats: the same of the values around it."""
     trips = trips_of(eqn)
-    if eqn.op.name == "cond" or trips < 2:
+    if trips < 2:
         return {}
     return {region.programs[p][2].invars[i]: trips * repeats.get(eqn.invars[slot.operand], 1)
             for slot in region.slots if slot.result < 0 and not slot.stacked

@@ -17,6 +17,7 @@ from collections.abc import Sequence, Set
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.passes import RECOMPUTES, LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.region import Region
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType, Entries
@@ -28,7 +29,7 @@ from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
 from ..propagation.resolved_types import name_of_form, reshard_equation, typed
 from ..reasons import shown_reasons
-from ..regions import Region, has_region, region_of, with_programs
+from ..regions import has_region, region_of, with_programs
 from .folding import fold_reshards
 from .loop_values import Stack, carried_of, constants_of, stacks_between_loops
 from .open_reasons import Form, OpenReasons, PendingReason, Produced

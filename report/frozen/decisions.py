@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...ir.facts import LAYOUT, PER_DEVICE
 from ...ir.ops.communication.retiling import merged_axes
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.source.location import UNKNOWN, Location
@@ -21,8 +22,6 @@ from ...partitioner.propagation.graph import THE_PLAN
 from ..reasons.causes import sharding_key
 from ..reasons.value_paths import inner_programs
 from ..words import spec_text
-
-LAYOUT_OPS = ("sharding_constraint", "reshard")     # they say where values lie, and compute nothing
 
 
 class Key(NamedTuple):
@@ -81,14 +80,14 @@ def found_places(program: Program) -> Iterator[Found]:
         for i, v in enumerate(p.invars if path else ()):
             yield Found(numbered(Key("parameter", "", "", *where, names, i)), path, -1, v, around)
         for n, eqn in enumerate(p.eqns):
-            if eqn.op.name in LAYOUT_OPS:
+            if LAYOUT in eqn.op.facts:
                 continue
             where = _place(eqn.location)
             for kind, atoms in (("operand", eqn.invars), ("value", eqn.outvars)):
                 for i, a in enumerate(atoms):
                     key = Key(kind, "", eqn.op.name, *where, names, i)
                     yield Found(numbered(key), path, n, a, eqn.location)
-            if eqn.op.name != "shard_map":              # whose specs, and body, are the user's
+            if PER_DEVICE not in eqn.op.facts:              # whose specs, and body, are the user's
                 for step, inner in inner_programs(eqn, n):
                     which = f"{eqn.op.name}.{step[1]}{'' if step[2] < 0 else step[2]}"
                     yield from walk(inner, (*path, step), f"{names}/{which}".strip("/"),
@@ -163,7 +162,7 @@ def asked_spec(eqn: Equation) -> PartitionSpec:
 def _layouts(program: Program) -> Iterator[tuple[int, Equation]]:
     """The equations that say where values lie, those of loops and branches among them."""
     for n, eqn in enumerate(program.eqns):
-        if eqn.op.name in LAYOUT_OPS:
+        if LAYOUT in eqn.op.facts:
             yield n, eqn
         for _, inner in inner_programs(eqn, n):
             yield from _layouts(inner)
@@ -206,7 +205,7 @@ def _final_types(inlined: Program, resolved: Program, resharded: Program, path: 
         for kind, atoms in (("operand", last.invars), ("value", last.outvars)):
             for i, a in enumerate(atoms):
                 yield (path, n, kind, i), a.aval.spec
-        if eqn.op.name != "shard_map":
+        if PER_DEVICE not in eqn.op.facts:
             for (step, first), (_, second), (_, third) in zip(
                     inner_programs(eqn, n), inner_programs(then, n), inner_programs(last, n),
                     strict=True):
@@ -214,4 +213,4 @@ def _final_types(inlined: Program, resolved: Program, resharded: Program, path: 
 
 
 def _computing(program: Program) -> list[tuple[int, Equation]]:
-    return [(n, e) for n, e in enumerate(program.eqns) if e.op.name not in LAYOUT_OPS]
+    return [(n, e) for n, e in enumerate(program.eqns) if LAYOUT not in e.op.facts]

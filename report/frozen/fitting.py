@@ -9,6 +9,7 @@ import ast
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.axes import axis_size
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
@@ -113,7 +114,7 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
             spec = pins.get((path, n, "operand", i))
             operands.append(same.get(a, a) if spec is None else constrained(a, spec, eqn.location))
         params = dict(eqn.params)
-        for name in eqn.op.subprograms if eqn.op.name != "shard_map" else ():
+        for name in eqn.op.subprograms if PER_DEVICE not in eqn.op.facts else ():
             held = params[name]
             params[name] = (
                 tuple([_pinned(p, pins, mesh, (*path, (n, name, j))) for j, p in enumerate(held)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+from ...ir.facts import POSITION
 from ...ir.program import Equation, Program, Var
 from ...partitioner.collectives import CollectiveRecord
 from .axis_paths import AxisPaths
@@ -50,7 +51,7 @@ class BodyPaths(AxisPaths):
             if not seen.isdisjoint(eqn.outvars):
                 seen |= {a for a in eqn.invars if isinstance(a, Var)}
                 name = eqn.params.get("axis_name")
-                if eqn.op.name == "axis_index" and name in axes:
+                if POSITION in eqn.op.facts and name in axes:
                     yield Path(str(name), -1, self.operand_name(step), "`axis_index`",
                                eqn.location, ())
         for v, i in parameters.items():

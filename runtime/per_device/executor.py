@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.facts import POSITION
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Atom, Equation, Program, Var
@@ -143,7 +144,7 @@ class PerDeviceRun(DeviceBlocks):
     def equation(self, eqn: Equation, operands: Sequence[Buffers]
                  ) -> Sequence[Buffers | PendingResult]:
         op = eqn.op
-        if op.name == "axis_index":
+        if POSITION in op.facts:
             dtype = storage_dtype(eqn.outvars[0].aval.dtype)
             names = axis_names(eqn.params["axis_name"])
             return [[np.asarray(linear_index(self.mesh, names, at), dtype)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.facts import VIEW
+from ...ir.facts import POSITION, VIEW
 from ...ir.op import Op
 from ...ir.ops.control.loops_and_branches import scan_p
 from ...ir.program import Atom, Equation, Program, Var
@@ -41,7 +41,7 @@ NO_FOLDS: Folds = {}
 def device_dependent_ops(ops: frozenset[Op]) -> frozenset[Op]:
     """Those whose equations may tell devices apart, or bring together what they have."""
     return frozenset([op for op in ops if op.collective is not None or op.effect
-                      or op.subprograms or op.name == "axis_index"])
+                      or op.subprograms or POSITION in op.facts])
 
 
 def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
@@ -75,7 +75,7 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
             found |= frozenset(atoms.of_all(eqn.params.get("axes", ())))
         elif eqn.op.subprograms:              # at most what the equations inside tell apart
             for nested in eqn.walk():
-                if nested.op.name == "axis_index" or nested.op.collective is not None:
+                if POSITION in nested.op.facts or nested.op.collective is not None:
                     found |= group_of(nested, atoms)
                 elif nested.op.effect:
                     found |= frozenset(atoms.of_all(nested.params.get("axes", ())))

@@ -23,7 +23,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.facts import FRESH
+from ...ir.facts import BY_PLACE, FRESH, REPEATS
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.op import Op
 from ...ir.rules.factor import PASS, REDUCE
@@ -59,11 +59,6 @@ class Decision(NamedTuple):
     kernel: Kernel | None
 
 
-# Ops that tell elements of one array apart by where they are: an array that is longer than the
-# block gives other results, so devices' blocks lie one beside the other.
-POSITIONAL = frozenset({"random_gamma"})
-
-
 def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Sequence[ArrayType],
            atoms: MeshAtoms, folds: Folds, done: frozenset[str]) -> Decision:
     """The decision for an equation with results of these types.
@@ -72,7 +67,7 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
     operands are folded already, and hence the results.
     """
     if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
-            op.name not in POSITIONAL):
+            BY_PLACE not in op.facts):
         shape = types[0].shape
         if all([x.aval.shape in ((), shape) for x in operands]):
             layout = _common_layout(operands, len(shape))
@@ -82,10 +77,10 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
                                          layout._replace(folded=done))
     orders: Orders = {}
     rule = None
-    if folds or op.name == "broadcast_in_dim" or any(
+    if folds or REPEATS in op.facts or any(
             [any(x.uniform) or any(x.layout.split) for x in operands]):
         rule = local_rule(op, params, operands, types)
-    if rule is not None and op.name not in POSITIONAL:
+    if rule is not None and BY_PLACE not in op.facts:    # else devices' blocks must stay apart
         orders = common_orders(rule, operands, folds)
         if folds and orders:
             done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
@@ -119,7 +114,7 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
     function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
     uniform = [(False,) * len(t.shape) for t in types]
     if rule is not None:
-        uniform = uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
+        uniform = uniform_dims(rule, operands, orders, REPEATS in op.facts)
     kernel = None
     if len(types) == 1 and not op.multiple_results:
         kernel = Kernel(function, (*given, *wanted), (*dtypes, *results))

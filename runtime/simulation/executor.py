@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.facts import IDENTITY
+from ...ir.facts import IDENTITY, POSITION
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
@@ -93,7 +93,7 @@ def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
     for eqn in chain.from_iterable([eqn.walk() for eqn in program.eqns if eqn.op in ops]):
         if eqn.op.collective is not None:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
-        elif eqn.op.name == "axis_index":
+        elif POSITION in eqn.op.facts:
             used.update(axis_names(eqn.params["axis_name"]))
         elif eqn.op.effect:
             used.update(eqn.params.get("axes", ()))
@@ -323,18 +323,15 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
     p.bind(out, Layout(stack, ()), p.plan.constant(data))
 
 
-# Ops that are planned in their own way, by name.
-STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "axis_index": _axis_index, **control.STRATEGIES}
-
-
 @cached(1024)
 def _strategy(op: Op) -> Callable[[Planner, Equation], None]:
     """What plans equations of this op."""
     if IDENTITY in op.facts and op.collective is None:
         return Planner.identity
-    if op.name in STRATEGIES:
-        return STRATEGIES[op.name]
+    if POSITION in op.facts:
+        return _axis_index
+    if op.name in control.STRATEGIES:
+        return control.STRATEGIES[op.name]
     if op.effect:
         return callbacks.plan_callback
     if op.collective is not None:

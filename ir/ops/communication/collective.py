@@ -17,7 +17,7 @@ import numpy as np
 
 from ...device_cost import DeviceCost
 from ...diagnostics.diagnostic import fail
-from ...facts import CHEAP, GENERATED, IDENTITY, REARRANGED, VIEW
+from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, VIEW
 from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...op import OPS, Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set, canonical_axes, covered
@@ -382,4 +382,4 @@ axis_index_p = defop(
     infer=lambda *, axis_name, varying: ((), np.dtype(np.int32)), rule=" -> ",
     manual=_axis_index_state,
     jvp="zero",
-    arithmetic=False, facts=(GENERATED,))
+    arithmetic=False, facts=(GENERATED, POSITION))
