@@ -56,7 +56,7 @@ def run_while(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list
             if not executor.active:
                 break
             new = executor.run(params["body_jaxpr"], [*operands[nt:nt + nb], *carry])
-            # New lists: a value that only moves in the carry comes back as the list it was in.
+            # New lists: a value that the body returns unchanged comes back in the list it was in.
             carry = [[some[d] if d in executor.active else old[d] for d in range(len(old))]
                      for old, some in zip(carry, new, strict=True)]
     finally:
@@ -84,7 +84,7 @@ def run_cond(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[
 
 
 def _enter(executor: Any, eqn: Equation, devices: list[int]) -> None:
-    """Let only these devices be at work; remember what parted them from the others."""
+    """Make these the active devices, and remember which predicate parted them from the others."""
     if len(devices) != len(executor.active):
         executor.active = dict.fromkeys(devices)
         executor.splits = eqn
@@ -96,8 +96,9 @@ CONTROL = {"scan": run_scan, "while": run_while, "cond": run_cond}
 # -- calls of host functions -----------------------------------------------------------------------
 
 def run_callback(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
-    """Call for each place along the axes, with the blocks of its first device that is at work. The
-    others of the place get its results."""
+    """Call the function once for each place along the axes, with the blocks of its first active
+    device; the other devices of the place get its results.
+    """
     axes = eqn.params.get("axes", ())
     places = [linear_index(executor.mesh, axes, at) for at in executor.coordinates]
     call = HostCall(eqn)

@@ -23,7 +23,7 @@ from .workspace import Kind, Value, Workspace, kind_of
 
 
 class Given(NamedTuple):
-    """An argument. shape, dtype: of its array. functions: what is done to it first."""
+    """How an argument is stored. shape, dtype: of its array. functions: applied to it first."""
     shape: Shape
     dtype: np.dtype
     layout: Layout
@@ -33,7 +33,7 @@ class Given(NamedTuple):
 
 
 class _Number(NamedTuple):
-    """A literal. data: its array, which is the same for all plans."""
+    """How a literal is stored. data: its array, the same for all plans."""
     data: np.ndarray
     layout: Layout
     uniform: tuple[bool, ...]
@@ -41,21 +41,21 @@ class _Number(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """A result. index: the part of the array that is no padding; None where there is none."""
+    """How a result is stored. index: the array without its padding; None if there is none."""
     stack: Atoms
     split: tuple[Atoms, ...]
     index: tuple[slice, ...] | None
 
 
 def usual_lead(t: ArrayType, mesh: AbstractMesh) -> tuple[str, ...]:
-    """The leading axes that arguments of this type have: those of a partial sum."""
+    """The leading axes of an argument of this type as it usually comes: those of a partial sum."""
     unreduced = t.sharding.spec.unreduced
     atoms = mesh_atoms(mesh, unreduced)
     return atoms.sort(atoms.of_all(sorted(unreduced)))
 
 
 def given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Given:
-    """What an argument is, of global type `t` and local type `aval`."""
+    """How an argument of global type `t` and local type `aval` is stored."""
     atoms = p.atoms
     split = tuple([atoms.of_all(axes) for axes in t.entries])
     stack = atoms.sort(atoms.of_all(lead))
@@ -79,7 +79,7 @@ def given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) ->
 
 
 def number(atoms: MeshAtoms, key: tuple[ArrayType, type, bytes], value: Any) -> _Number:
-    """What a literal is. key: its type, and what tells its value apart from others."""
+    """How a literal is stored. key: its type and value, as a key."""
     known, aval = atoms.borders, key[0]
     layout, uniform = whole(aval.ndim), (False,) * aval.ndim
     found = known[key] = _Number(np.asarray(value, storage_dtype(aval.dtype)), layout, uniform,
@@ -115,5 +115,5 @@ def _wanted(atoms: MeshAtoms, key: tuple[Kind, ArrayType], value: Value, t: Arra
 
 
 def global_types(types: Sequence[ArrayType], atoms: Sequence[Atom]) -> Sequence[ArrayType]:
-    """Types of the whole values; those of the program itself where no axis is involved."""
+    """The types of the whole values, by default those of the program itself."""
     return types or [v.aval for v in atoms]

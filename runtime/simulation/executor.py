@@ -51,7 +51,7 @@ from .workspace import Value, Workspace
 callbacks = lazy_import("..callbacks", __package__)
 
 def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
-    """A function from the stored arguments of a LOCAL program to its stored results.
+    """A LOCAL program as a function from stored arguments to stored results.
 
     mesh: the mesh of all device axes (empty for a single device). Arguments and results are the
     whole values whose types are `local.global_in` and `local.global_out`.
@@ -60,8 +60,9 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
 
 
 class Simulated:
-    """A program that is planned for the leading axes that its arguments usually have, and for
-    others when such arguments come."""
+    """A compiled program: one `Executable` for the leading axes that its arguments usually have,
+    and others as such arguments come.
+    """
 
     __slots__ = ("_executables", "_mesh", "_program", "usual")
 
@@ -81,7 +82,7 @@ class Simulated:
 
 
 def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
-    """Names of all axes and sub-axes that a program speaks of."""
+    """The names of all axes and sub-axes that occur in a program."""
     used = {name for lead in leads for name in lead}
     for t in {*program.global_in, *program.global_out}:
         spec = t.sharding.spec
@@ -100,14 +101,15 @@ def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
     return used
 
 
-MANY = 256              # devices from which it is said how much memory is taken for values that
-LARGE = 1 << 28         # differ between them, where it is so many bytes
+MANY = 256              # from so many devices on, warn of values that differ between devices
+LARGE = 1 << 28         # and take so many bytes together
 
 
 class Executable:
     """The plan of a program for arguments with given leading axes.
 
-    is_whole: whether neither arguments nor results have any, so that their arrays say it all.
+    is_whole: neither arguments nor results have leading axes, so that their arrays alone say it
+    all.
     """
 
     __slots__ = ("expected", "is_whole", "leads", "plan")
@@ -131,8 +133,8 @@ class Executable:
 class Planner(Workspace):
     """Walks a program once and decides how each equation is computed.
 
-    mask: in a loop or branch whose `predicate` differs between devices, which devices are at work.
-    expected: what the arguments are.
+    mask: the active devices, in a loop or branch whose `predicate` differs between devices.
+    expected: shape and dtype of each argument.
     """
 
     def __init__(self, program: Program, atoms: MeshAtoms) -> None:
@@ -170,9 +172,9 @@ class Planner(Workspace):
         return self.plan.finish(slots, read_only=True), stacks
 
     def plan_equations(self, sums: Sequence[frozenset[str]] = ()) -> None:
-        """Append the calls of all equations; the parameters have their values already.
+        """Append the calls of all equations; the parameters are bound already.
 
-        sums: of a loop's body, the axes over which the sum of each result is wanted.
+        sums: of a loop's body, for each result the axes over which only its sum is wanted.
         """
         program = self.program
         for var, value in program.consts:
@@ -230,7 +232,7 @@ class Planner(Workspace):
         collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
 
     def local(self, eqn: Equation) -> None:
-        """An equation that each device computes from its own operands."""
+        """Plan an equation that each device computes from its own operands."""
         at = self.at
         operands: list[Value] = []
         slots: Sequence[int] = []
@@ -283,14 +285,16 @@ class Planner(Workspace):
 
     def reduce_linear_operands(self, eqn: Equation, operands: list[Value], members: frozenset[int],
                                axes: frozenset[str]) -> list[Value]:
-        """The operands in which the equation is linear together with `members`, summed."""
+        """The operands, those in which the equation is jointly linear with `members` combined over
+        `axes`.
+        """
         group = linear_set(eqn.op, eqn, members)
         assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
         return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
 
 
 def _say_what_differs(at: Mapping[Var, Value], atoms: MeshAtoms, program: Program) -> None:
-    """Warn of memory, before it is taken, for values of which each device has its own."""
+    """Warn, before memory is taken, if values that differ between devices need much of it."""
     most, largest, results = LARGE, None, set(program.outvars)
     for v, x in at.items():
         if x.layout.stack:
@@ -309,7 +313,7 @@ def _say_what_differs(at: Mapping[Var, Value], atoms: MeshAtoms, program: Progra
 
 
 def _axis_index(p: Planner, eqn: Equation) -> None:
-    """A constant: the devices' places along the axes."""
+    """Append a constant: each device's position along the axes."""
     atoms = p.atoms
     group = collective_atoms(eqn, atoms)
     stack = atoms.sort(group)
@@ -325,7 +329,7 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
 
 @cached(1024)
 def _strategy(op: Op) -> Callable[[Planner, Equation], None]:
-    """What plans equations of this op."""
+    """The method that plans equations of this op."""
     if IDENTITY in op.facts and op.collective is None:
         return Planner.identity
     if POSITION in op.facts:
