@@ -23,7 +23,7 @@ AxesOf = dict[int, Axes]
 
 
 class LocalRule(LookaheadSearch):
-    """The search that does not search; as `LookaheadSearch`."""
+    """A `LookaheadSearch` that takes each equation by itself."""
 
     types_stay = True
 
@@ -36,7 +36,7 @@ class LocalRule(LookaheadSearch):
 
 
 def _taken(decision: Decision) -> Strategy | Decision:
-    """What an equation runs as: as it is, if nothing has to move."""
+    """The strategy of an equation; its decision if nothing has to move."""
     info = decision.info
     assert info is not None
     whole = _whole_factors(info)
@@ -58,14 +58,14 @@ def _taken(decision: Decision) -> Strategy | Decision:
 
 
 def _indexed(info: RuleInfo) -> bool:
-    """Is something looked up at the indices of an array, not at one place?"""
+    """Does it look up several places, at the indices of an array?"""
     return (info.operands > 1 and bool(info.maps[1])
             and any(f.kind == INDEXED for f in info.factors))
 
 
 def _whole_factors(info: RuleInfo) -> frozenset[int]:
-    """Factors that XLA never splits: what is sorted, the dimension along which pieces meet or
-    move, and where windows of several rows are read or written at indices.
+    """The factors that XLA never splits: a sorted dimension, the dimension along which pieces are
+    joined or shifted, and windows of several rows that are read or written at indices.
     """
     windows = _indexed(info) and any(
         f.kind == REPLICATE and f.size > 1 and any(
@@ -78,8 +78,8 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
 
 
 def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: list[AxesOf]) -> None:
-    """Let the axes of factors that are not split go to one that passes through, if one is free: any
-    for what is sorted or joined, else one that has them already.
+    """Move the axes of factors that are not split to a pass-through factor, if one is free: to any
+    for sorting and joining, else to one that has them already.
     """
     info, mesh = decision.info, decision.layouts.mesh
     assert info is not None
@@ -95,7 +95,7 @@ def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: lis
 
 
 def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
-    """The factors of a product: by axis, where most of its arrays have it."""
+    """The factors of a product: each axis at the factor where most of its arrays have it."""
     votes: dict[str, dict[int, int]] = {}
     for rank, part in enumerate(reversed(parts)):
         for f, axes in part.items():
@@ -113,8 +113,8 @@ def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
 
 
 def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
-    """The factors of what is no product: those of the result; of what operands are summed over,
-    those of the operands first.
+    """The factors of an op that is no product: as the result has them; if it sums, as operands have
+    them, then the result.
     """
     count = info.operands
     row = count == 1 and not any(f.kind == REPLICATE for f in info.factors)
@@ -127,7 +127,7 @@ def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
 
 
 def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
-    """The factors as the first tensors have them that have them, each axis at one factor."""
+    """Each factor with the axes of the first tensor that has it; each axis at one factor only."""
     found: AxesOf = {}
     used: set[str] = set()
     for part in parts:
@@ -139,6 +139,8 @@ def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
 
 
 def _largest(info: RuleInfo, found: AxesOf, mesh: BaseMesh) -> float:
-    """Elements of the largest block, what XLA compares first of two ways to look up at indices."""
+    """Elements of the largest block, which XLA compares first between two ways of an indexed
+    lookup.
+    """
     return max([math.prod([info.factors[f].size / parts_of(mesh, found.get(f, ()))
                            for f in carried]) for carried in info.carried])

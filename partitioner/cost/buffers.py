@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 
 def by_types(f: Callable[[Equation], T]) -> Callable[[Equation], T]:
-    """A decorator: found once for all equations of equal op, params and types, in all programs."""
+    """A decorator: computed once for all equations of equal op, params and types, in all programs.
+    """
     def found(eqn: Equation) -> T:
         types = eqn.known_types or eqn.types
         try:
@@ -49,7 +50,7 @@ def info_of(eqn: Equation) -> RuleInfo:
 
 
 def is_elementwise(eqn: Equation) -> bool:
-    """Does it fuse into what reads its result?"""
+    """Can it be fused into its readers?"""
     facts = eqn.op.facts
     if GENERATED in facts or REARRANGED in facts or not eqn.op.arithmetic and EXACT in facts:
         return True
@@ -67,7 +68,7 @@ def is_elementwise(eqn: Equation) -> bool:
 
 
 def is_reduction(eqn: Equation) -> bool:
-    """Does it read its operands element by element, and give fewer?"""
+    """Does it read its operands element by element, and return fewer elements?"""
     if eqn.op.subprograms or eqn.op.collective or not eqn.op.arithmetic:
         return False
     info = info_of(eqn)
@@ -76,7 +77,9 @@ def is_reduction(eqn: Equation) -> bool:
 
 
 class Kind(NamedTuple):
-    """How an equation takes part in fusions. reads: it reads values that are never written."""
+    """How an equation takes part in fusions. reads: it can read values that are never written to
+    memory.
+    """
     elementwise: bool
     reduction: bool
     reads: bool
@@ -93,15 +96,15 @@ def kind_of(eqn: Equation) -> Kind:
 
 
 class Buffers(NamedTuple):
-    """root: value -> the value whose buffer it is. fused: values that are never written. kinds: of
-    the equations.
+    """root: value -> the value whose buffer it uses. fused: values that are never written to
+    memory. kinds: of the equations.
     """
     root: dict[Var, Var]
     fused: set[Var]
     kinds: list[Kind]
 
     def of(self, atom: Atom) -> Var | None:
-        """The value that has the buffer; None for scalars in the program text."""
+        """The value whose buffer this is; None for a scalar literal."""
         return None if isinstance(atom, Literal) else self.root.get(atom, atom)
 
 
@@ -109,8 +112,8 @@ KEY, WRITTEN = "report-buffers", "report-written"
 
 
 def buffers(program: Program, key: str = KEY) -> Buffers:
-    """The buffers of a LOCAL program (not of those inside). key: WRITTEN for those that there are
-    where reductions read masked values from memory.
+    """The buffers of a LOCAL program (without those of nested programs). key: WRITTEN if reductions
+    read masked operands from memory.
     """
     found = program.memo.get(key)
     if found is None:
@@ -165,7 +168,9 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
 
 
 def _write(eqn: Equation, makers: dict[Atom, Equation], out: Buffers) -> None:
-    """Operands of a reduction that it does not compute itself: it takes arithmetic of floats."""
+    """Mark as written the operands that a reduction does not compute itself: it fuses arithmetic of
+    floats alone.
+    """
     whole = _of_floats(eqn)
     for a in eqn.invars:
         maker = makers.get(a)
@@ -198,6 +203,6 @@ def operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
 
 
 def in_place(eqn: Equation, elementwise: bool) -> bool:
-    """May its result take the buffer of an operand that nothing reads later?"""
+    """May the result take the buffer of an operand that nothing reads later?"""
     facts = eqn.op.facts
     return (elementwise and GENERATED not in facts) or IN_PLACE in facts

@@ -20,8 +20,8 @@ _LONGEST_ROW = 1 << 16           # elements that a kernel keeps at hand
 
 
 def moved_bytes(program: Program, keeps_rows: bool = False) -> Mapping[Equation, int]:
-    """The bytes that each equation of a program (not of those inside) reads and writes in memory.
-    keeps_rows: as switched devices do.
+    """The bytes that each equation of a program (without nested ones) reads and writes in memory.
+    keeps_rows: as on devices behind a switch (`Hardware.keeps_rows`).
     """
     key = ("moved bytes", keeps_rows)
     found = program.memo.get(key)
@@ -40,7 +40,7 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
                 readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
     runs = _levels(program, root, kinds, readers, keeps_rows)
     joins = [_joins(eqn, kind) for eqn, kind in zip(eqns, kinds, strict=True)]
-    made: dict[Var, int] = {}          # what is made in a kernel: the level of that
+    made: dict[Var, int] = {}          # value made in a kernel: the level of the kernel
     results = {held.of(a) for a in program.outvars}
     for i in reversed(range(len(eqns))):
         if not joins[i]:
@@ -54,7 +54,7 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
             if v not in results and all([joins[j] and runs[j] == runs[i] for j in uses]):
                 fused.add(v)
     moved: dict[Equation, int] = {}
-    unread: dict[tuple[Var, int], int] = {}       # bytes that the kernels of a level have not read
+    unread: dict[tuple[Var, int], int] = {}       # bytes not yet read by the kernels of a level
     for i, eqn in enumerate(eqns):
         if eqn.outvars and eqn.outvars[0] in root:
             moved[eqn] = 0
@@ -85,7 +85,7 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
 
 def _levels(program: Program, root: Mapping[Var, Var], kinds: Sequence[Kind],
             readers: Mapping[Atom, Sequence[int]], keeps_rows: bool) -> list[int]:
-    """Of each equation behind how many kernels, one after the other, it can run."""
+    """For each equation the number of kernels that must have run before it."""
     eqns = program.eqns
     makers: dict[Atom, int] = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars
                                } if keeps_rows else {}
@@ -118,15 +118,15 @@ def _levels(program: Program, root: Mapping[Var, Var], kinds: Sequence[Kind],
 
 
 def _joins(eqn: Equation, kind: Kind) -> bool:
-    """May it run in a kernel with others, and read what they read?"""
+    """Can it run in one kernel with others that read the same values?"""
     return (kind.elementwise or kind.reduction) and not (
         kind.bitcast or kind.generated or PERMUTED in eqn.op.facts)
 
 
 @by_types
 def _is_of_rows(eqn: Equation) -> bool:
-    """Does a reduction go along the last dimensions of its operand, over rows of which a kernel
-    holds several?
+    """Does a reduction go over the last dimensions of its operand, with rows short enough for a
+    kernel to hold several?
     """
     info, shape = info_of(eqn), eqn.invars[0].aval.shape
     dims = sorted([d for f, d, _ in info.places[0] if info.factors[f].kind == REDUCE])
@@ -137,9 +137,7 @@ def _is_of_rows(eqn: Equation) -> bool:
 
 @by_types
 def _traffic(eqn: Equation) -> tuple[list[int], list[int]]:
-    """The bytes that are read of each operand and written of each result, where these lie in
-    memory.
-    """
+    """The bytes read of each operand, and written of each result, if all of them are in memory."""
     read, written = operand_bytes(eqn)
     traffic = eqn.op.cost.traffic
     return traffic(read, written, eqn.types[0], eqn.params) if traffic else (read, written)

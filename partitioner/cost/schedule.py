@@ -39,7 +39,7 @@ class Times:
 
 
 class Exchange(Protocol):
-    """What is known of a collective: a `Use`, or the record of one."""
+    """What is needed of a collective: a `Use`, or the record of one."""
     @property
     def equation(self) -> Equation: ...
     @property
@@ -73,8 +73,7 @@ def times(program: Program, topology: Topology) -> Times:
 
 
 def totals(program: Program, topology: Topology) -> tuple[float, float]:
-    """Seconds of all computation, and of all collectives of a LOCAL program, one after the other.
-    """
+    """Seconds of all computation and of all collectives of a LOCAL program, without overlap."""
     key = ("totals", topology)
     found = program.memo.get(key)
     if found is None:
@@ -99,7 +98,9 @@ def _totals(program: Program, topology: Topology) -> tuple[float, float]:
 
 
 class _Costs(NamedTuple):
-    """seconds: of each equation of a program; links: that a collective uses, by its number."""
+    """seconds: of each equation of a program. links: for each collective, by its number, the links
+    that it uses.
+    """
     seconds: list[float]
     links: dict[int, list[str]]
 
@@ -143,10 +144,12 @@ class Run:
         self.bodies: dict[int, tuple[float, float]] = {}
 
     def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
-        """Called with when an equation runs; see timeline.py."""
+        """Called with the start and end of an equation; see timeline.py."""
 
     def program(self, program: Program, given: list[float], state: State) -> State:
-        """Run a program whose parameters are there at `given`; `ready` are its results."""
+        """Run a program whose parameters are ready at the times `given`; `ready` of the state has
+        those of its results.
+        """
         ready: dict[Atom, float] = dict(zip(program.invars, given, strict=True))
         costs = _costs(program, self.topology)
         for n, (eqn, seconds) in enumerate(zip(program.eqns, costs.seconds, strict=True)):
@@ -174,7 +177,9 @@ class Run:
         return state
 
     def nested(self, eqn: Equation, at: float, state: State) -> float:
-        """A loop or branch starts when all that it reads is there and every stream is free."""
+        """Run a loop or branch, which starts when all that it reads is ready and every stream is
+        free. Returns its end.
+        """
         start = max([at, state.compute, *state.links.values()])
         found = self.bodies.get(id(eqn))
         if found is None:

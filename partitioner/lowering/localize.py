@@ -31,7 +31,7 @@ from .user_partitioned import localize_user_function
 
 
 def localize(program: Program, permutes: bool = False) -> Program:
-    """The pass: the per-device program of a RESHARDED one. permutes: as of `Lowering`."""
+    """The pass from a RESHARDED program to the per-device one. permutes: as for `Lowering`."""
     mesh = local_mesh(program.mesh)
     lowering = Lowering(mesh, _SPECIAL, permutes=permutes)
     env, wholes = lowering.env, program.in_avals
@@ -64,19 +64,19 @@ def localize(program: Program, permutes: bool = False) -> Program:
 
 @cached(4096)
 def _too_many(local: ArrayType, whole: ArrayType, mesh: AbstractMesh) -> list[str]:
-    """Over which axes a block varies besides those of the whole value."""
+    """The axes over which a block varies although the whole value should not."""
     return sorted(axes_without(local.varying, whole.sharding.spec.unreduced.union(*whole.entries),
                                mesh))
 
 
 def _is_special(op: Op, manual: bool) -> bool:
-    """Is an equation of this op more than the same op on blocks?"""
+    """Does an equation of this op take more than the same op on blocks?"""
     return (op is reshard_p or bool(op.subprograms) or bool(op.effect)
             or op is custom_partitioning_p or manual and is_of_regions(op))
 
 
 def _localize_special(out: Lowering, eqn: Equation) -> bool:
-    """Lower an equation that is more than the same op on blocks; was it one?"""
+    """Lower an equation that takes more than the same op on blocks; returns False for any other."""
     op = eqn.op
     if op is reshard_p:
         _localize_reshard(out, eqn)

@@ -15,12 +15,12 @@ from ..reasons import merged_reasons, written
 
 
 def exchanges(op: Op) -> bool:
-    """Is it a collective that moves bytes?"""
+    """Is the op a collective that moves bytes?"""
     return op.collective is not None and bool(op.collective.kind)
 
 
 def hoist_invariants(program: Program) -> Program:
-    """A LOCAL program with what is invariant in its own loops in front of them."""
+    """A LOCAL program with the invariant work of its own loops moved in front of them."""
     return hoist(program, _is_worth_it, _reason)
 
 
