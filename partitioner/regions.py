@@ -17,7 +17,7 @@ def has_region(eqn: Equation) -> bool:
 
 
 def is_loop(eqn: Equation) -> bool:
-    """Does it run its programs again and again, rather than one of them once?"""
+    """Does it run its programs repeatedly, rather than one of them once?"""
     return eqn.op.region is not None and BRANCHES not in eqn.op.facts
 
 
@@ -28,7 +28,7 @@ def region_of(eqn: Equation) -> Region:
 
 
 def trips_of(eqn: Equation) -> int:
-    """How often the programs of a region run, as far as that is known."""
+    """How often the programs of a region run, as far as is known."""
     trips = region_of(eqn).trips
     return UNKNOWN_TRIPS if trips is None else trips
 

@@ -206,7 +206,7 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
             mask |= 1 << len(own) - 1
         if mask:
             waits.update(dict.fromkeys(eqn.outvars, mask))
-    joint: list[tuple[int, int]] = []               # groups, with the exchanges on which they depend
+    joint: list[tuple[int, int]] = []               # groups, and on what they depend
 
     def all_of(mask: int) -> int:
         before = -1

@@ -51,17 +51,18 @@ def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> str:
 
 
 def layout_reason(eqn: Equation) -> str:
-    """Why an operand of a loop or branch is brought elsewhere."""
+    """Why an operand of a loop or branch is moved."""
     return f"`{eqn.op.name}` keeps this value in one layout"
 
 
 def slices_reason(eqn: Equation) -> str:
-    """The same of each slice of an operand."""
+    """Why each slice of an operand is moved."""
     return f"`{eqn.op.name}` takes its slices so"
 
 
 def grows(have: ArrayType, entries: Entries) -> bool:
-    """Are the blocks of a stack larger in this layout, and is the stack not split itself?"""
+    """Would the blocks of a stack be larger in this layout, without the stack itself being split?
+    """
     return (not have.entries[0] and not have.sharding.spec.unreduced
             and math.prod(typed(have, have.mesh, entries).local_shape())
             > math.prod(have.local_shape()))
@@ -83,7 +84,7 @@ class _Resolver:
         self.tensors: dict[Var, int] = {}
         self.pinned: set[Var] = set()
         self.types: dict[tuple, ArrayType] = {}
-        self.places: dict[Var, Location] = {}       # of results that have their own out_sharding
+        self.places: dict[Var, Location] = {}       # reasons of results with an out_sharding
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ class _Resolver:
         return bare_literal(atom) if isinstance(atom, Literal) else self.env[atom]
 
     def set_entries(self, atom: Atom, entries: Entries) -> None:
-        """A value that must have another's layout has it, whatever propagation found."""
+        """Give a value these entries, whatever propagation found."""
         t = self.graph.of(atom)
         if t >= 0 and self.graph.layouts[t].entries != entries:
             old = self.graph.layouts[t]

@@ -34,12 +34,14 @@ class _Trial(NamedTuple):
 
 
 def move_sums(program: Program, prices: Prices) -> Program:
-    """The pass: reshards of a RESHARDED program later, and out of loops, where that is cheaper."""
+    """The pass: moves reshards of a RESHARDED program later, and out of loops, where that is
+    cheaper.
+    """
     return _moved(program, prices)
 
 
 def _moves(program: Program) -> bool:
-    """Are there reshards in a program, or in those that it holds?"""
+    """Are there reshards in a program, nested ones included?"""
     return reshard_p in program.ops or (program.holds_programs and any(
         [_moves(nested) for _, _, nested in program.subprograms()]))
 
@@ -67,15 +69,15 @@ def _moved(program: Program, prices: Prices) -> Program:
 
 
 def traffic(program: Program, prices: Prices) -> int:
-    """The price of the reshards of a program, those in its loops multiplied."""
+    """The price of the reshards of a program, multiplied in loops."""
     return body_traffic(program, prices, frozenset())[0]
 
 
 def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> tuple[int, int]:
-    """The traffic of one run of a program, without and then of what it does to constants alone.
+    """(the price of one run of a program, the price of its reshards of constants alone).
 
-    constant: numbers of the parameters that are the same in every run, as in a loop. What is
-    brought elsewhere of these alone is brought there once for all runs (hoist.py).
+    constant: numbers of the parameters that are the same in every run, as in a loop. Reshards of
+    these alone are done once for all runs (hoist.py).
     """
     key = "traffic", prices, constant
     found = program.memo.get(key)
@@ -113,10 +115,10 @@ def _constants(region: Region, p: int) -> frozenset[int]:
 # -- carries ---------------------------------------------------------------------------------------
 
 def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
-    """The loop with sums carried unfinished where that pays, and what goes before and after."""
+    """The loop with sums carried unfinished where that pays, with equations before and after it."""
     trips = trips_of(eqn)
     region = region_of(eqn)
-    at = len(region.programs) - 1                        # the body is the last of its programs
+    at = len(region.programs) - 1                        # the last program is the body
     body = region.programs[at][2]
     if trips < 2 or reshard_p not in body.ops:
         return [eqn]
@@ -162,8 +164,8 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
 
 
 def _separately(wanted: dict[Slot, ArrayType]) -> list[dict[Slot, ArrayType]]:
-    """Parts to be tried one after the other: sums that the body does not read, and then each that
-    it does, if these are few.
+    """The sums to be tried one after the other: those that the body does not read together, then
+    each that it reads, if these are few.
     """
     stacked = {s: form for s, form in wanted.items() if not s.inputs}
     carried = [{s: form} for s, form in wanted.items() if s.inputs]
@@ -172,15 +174,15 @@ def _separately(wanted: dict[Slot, ArrayType]) -> list[dict[Slot, ArrayType]]:
 
 
 def _work(program: Program, prices: Prices) -> int:
-    """The price of writing the results of a program's equations, which are larger as sums."""
+    """The price of writing the results of all equations; unfinished sums are larger."""
     blocks = [math.prod(v.aval.local_shape()) * v.aval.dtype.itemsize
               for eqn in program.eqns for v in eqn.outvars]
     return prices.computation(0, 1, sum(blocks))
 
 
 class _Joint:
-    """What it saves that small sums over the same axes which do not wait for each other are one
-    exchange (optimization/combine.py).
+    """The savings from small independent sums over the same axes becoming one exchange
+    (optimization/combine.py).
     """
 
     def __init__(self, prices: Prices) -> None:
@@ -189,7 +191,9 @@ class _Joint:
         self.together: dict[tuple, int] = {}
 
     def add(self, source: ArrayType, target: ArrayType, after: int = 0) -> bool:
-        """Is it such a sum? after: how many of them come later and wait for it."""
+        """Add a reshard; returns False if it is no such sum. after: how many later sums wait for
+        it.
+        """
         summed = source.sharding.spec.unreduced - target.sharding.spec.unreduced
         if not summed:
             return False
@@ -205,7 +209,7 @@ class _Joint:
 
 
 def _joint(program: Program, prices: Prices) -> int:
-    """What is saved so in a program."""
+    """What a program saves in this way."""
     sums = [eqn for eqn in program.eqns
             if eqn.op is reshard_p and eqn.invars[0].aval.sharding.spec.unreduced]
     if len(sums) < 2:
@@ -233,7 +237,7 @@ def _scaled(cost: tuple[int, int], trips: int) -> int:
 
 
 def _is_private(slot: Slot, region: Region, at: int, eqn: Equation) -> bool:
-    """A value that nothing but the body reads in the loop."""
+    """Does nothing but the body read the value within the loop?"""
     for p, i in slot.inputs:
         if p != at:
             program = region.programs[p][2]
@@ -252,12 +256,12 @@ def _local(t: ArrayType) -> int:
 
 
 def _as_form(t: ArrayType, form: ArrayType) -> ArrayType:
-    """t, laid out as `form`: what else they are may differ in weakness."""
+    """`t` laid out as `form`; other parts of the types, such as weakness, may differ."""
     return typed(t, form.mesh, form.entries, form.sharding.spec.unreduced)
 
 
 def _outside(slot: Slot, form: ArrayType, outer: ArrayType) -> ArrayType:
-    """The type outside of the loop of what has this form inside."""
+    """The type outside of the loop for a value of this form inside."""
     entries = ((), *form.entries) if slot.stacked else form.entries
     return typed(outer, outer.mesh, entries, form.sharding.spec.unreduced)
 
@@ -276,9 +280,10 @@ def _trial_body(body: Program, prices: Prices, trial: dict[Slot, ArrayType], at:
 # -- branches --------------------------------------------------------------------------------------
 
 def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
-    """The branches with sums that all of them end with left unfinished, and what goes after.
+    """The branches with sums that all of them end with left unfinished, and the equations after
+    them.
 
-    A branch that has no such sum gives its value as one, if that moves nothing.
+    A branch without such a sum returns its value as one, if that moves nothing.
     """
     region = region_of(eqn)
     programs = [program for _, _, program in region.programs]
@@ -347,7 +352,7 @@ def _outer_reshards(eqn: Equation, region: Region, at: int, body: Program,
         reason = merged_reasons((*reasons, f"finished once for all iterations of `{loop}`"))
         move = reshard_equation(results[s.result], outer.aval, where, reason, outer.name)
         after.append(move.replace(outvars=(outer,)))
-        for p, i in s.inputs:                           # a test that does not read it has it too
+        for p, i in s.inputs:                           # the test has the carry as well
             if p != at:
                 where, pos, program = region.programs[p]
                 program = programs[where, pos]

@@ -13,7 +13,9 @@ from ..regions import region_of, trips_of
 
 
 def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
-    """Which results of a program of a loop may be sums until the loop has run."""
+    """The results of program p of a loop that may stay partial sums until the loop ends, with the
+    number of its iterations.
+    """
     trips = trips_of(eqn)
     if trips < 2:
         return {}
@@ -24,8 +26,9 @@ def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
 
 
 def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> dict[Var, int]:
-    """By what the programs of a loop call values that it does not change, how often these are
-    read. repeats: the same of the values around it."""
+    """For each parameter that a loop does not change, how often it is read in all iterations.
+    repeats: the same for values around the loop.
+    """
     trips = trips_of(eqn)
     if trips < 2:
         return {}
@@ -35,7 +38,7 @@ def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> d
 
 
 class Stack(NamedTuple):
-    """What one loop stacks and another one takes slices of, and what these are to both."""
+    """An array that one loop stacks and another one iterates over, with the slots of both."""
     maker: Equation
     made: Slot
     reader: Equation
@@ -43,7 +46,7 @@ class Stack(NamedTuple):
 
 
 def stacks_between_loops(program: Program) -> dict[Atom, Stack]:
-    """What loops of a program stack that another one takes slices of, and nobody else reads."""
+    """The arrays that loops of a program stack for another loop alone."""
     loops = [eqn for eqn in program.eqns if eqn.op.name == "scan"]
     if len(loops) < 2:
         return {}
