@@ -87,10 +87,11 @@ def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: lis
         axes = axes_of.pop(f)
         n, anywhere = parts_of(mesh, axes), info.factors[f].kind in (HALO, ORDERED)
         for g, other in enumerate(info.factors):
-            if (other.kind == PASS and g not in axes_of and other.size % n == 0 and other.size > 1
+            own = axes_of.get(g, ())
+            if (other.kind == PASS and other.size % (n * parts_of(mesh, own)) == 0 and other.size > 1
                     and len(info.positions[g]) >= len(info.maps) - 1
                     and (anywhere or any(part.get(g) == axes for part in parts))):
-                axes_of[g] = axes
+                axes_of[g] = (*own, *axes)
                 break
 
 

@@ -106,13 +106,13 @@ class Special(NamedTuple):
 class Lowering:
     """Appends the equations of a per-device program.
 
-    special: how other modules lower their equations. permutes: fetch rows of other devices by
-    permutations, even if these move more.
+    special: how other modules lower their equations. as_xla: fetch rows of other devices by
+    permutations, even if these move more, and put results together one dimension after the other.
     """
 
     def __init__(self, mesh: AbstractMesh, special: Special, manual: bool = False,
-                 permutes: bool = False) -> None:
-        self.mesh, self.special, self.permutes = mesh, special, permutes
+                 as_xla: bool = False) -> None:
+        self.mesh, self.special, self.as_xla = mesh, special, as_xla
         self.book = _book(mesh)
         self.manual = manual              # inside the body of a shard_map
         self.bodies: dict[tuple, Program] = {}            # lowered bodies of loops and branches
@@ -177,7 +177,7 @@ class Lowering:
 
     def nested(self) -> Lowering:
         """A `Lowering` for a program inside this one."""
-        inside = Lowering(self.mesh, self.special, self.manual, self.permutes)
+        inside = Lowering(self.mesh, self.special, self.manual, self.as_xla)
         inside.bodies = self.bodies
         return inside
 
@@ -253,9 +253,10 @@ class Lowering:
         else:
             params = eqn.params if recipe.instance is None else recipe.instance.params
             results = self.emit(eqn.op, operands, params)
-        for op, axes, reason in recipe.finish:
+        for op, parts, reason in recipe.finish:
             self.reason = eqn.reason or reason
-            results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
+            for axes in reversed(parts) if self.as_xla else (sum(parts, ()),):
+                results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
         _check_shapes(eqn, recipe, [r.aval for r in results])
         for var, result in zip(eqn.outvars, results, strict=True):
             if result.aval.weak_type is not var.aval.weak_type:     # what it is made of was not
@@ -335,5 +336,5 @@ class Context:
         self.axes_of_factor = recipe.axes_of
         self.emit = lowering.emit
         self.block_offset = lowering.block_offset
-        self.permutes = lowering.permutes
+        self.permutes = lowering.as_xla
 

@@ -30,10 +30,10 @@ from .region_bodies import (
 from .user_partitioned import localize_user_function
 
 
-def localize(program: Program, permutes: bool = False) -> Program:
-    """The pass from a RESHARDED program to the per-device one. permutes: as for `Lowering`."""
+def localize(program: Program, as_xla: bool = False) -> Program:
+    """The pass from a RESHARDED program to the per-device one. as_xla: as for `Lowering`."""
     mesh = local_mesh(program.mesh)
-    lowering = Lowering(mesh, _SPECIAL, permutes=permutes)
+    lowering = Lowering(mesh, _SPECIAL, as_xla=as_xla)
     env, wholes = lowering.env, program.in_avals
     blocks = {t: local_type(t, mesh) for t in set(wholes)}
     invars = [Var(blocks[v.aval], v.name) for v in program.invars]

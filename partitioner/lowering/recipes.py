@@ -23,9 +23,9 @@ class Recipe:
 
     emitter: whether the op's own emitter is needed. exchange: why that may exchange something.
     direct: the equation becomes one equation of the same op. instance: that op with local params;
-    None if the params stay the same. finish: (reducer op, axes, reason). made: the types of
-    operands and local results, by the types of the operands. rule: None where no factor is split or
-    no dimension changes.
+    None if the params stay the same. finish: (reducer op, axes by factor, reason). made:
+    the types of operands and local results, by the types of the operands. rule: None where no
+    factor is split or no dimension changes.
     """
 
     __slots__ = (
@@ -35,7 +35,7 @@ class Recipe:
     def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
                  rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
                  emitter: bool = False, exchange: str = "", instance: OpInstance | None = None,
-                 finish: tuple[tuple[Op, Axes, str], ...] = (), direct: bool = True) -> None:
+                 finish: tuple[tuple[Op, tuple[Axes, ...], str], ...] = (), direct: bool = True) -> None:
         self.types, self.declared, self.rule = types, declared, rule
         self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
         self.emitter, self.exchange, self.instance = emitter, exchange, instance
@@ -89,13 +89,13 @@ def recipe_of(instance: OpInstance, types: tuple[ArrayType, ...], declared: tupl
         return Recipe(types, declared, rule, axes_of, emitter, "", local, (), not emitter)
     worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes, _ in split]
     exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}"
-    finish: dict[Op, tuple[Axes, list[str]]] = {}
+    finish: dict[Op, tuple[tuple[Axes, ...], list[str]]] = {}
     for (_, axes, factor), text in zip(split, worked, strict=True):
         if factor.reducer:
             bools = OF_BOOLS if declared[0].dtype == np.bool_ else {}
             reducer = bools.get(factor.operator) or FINISH[factor.operator]
             before, texts = finish.get(reducer, ((), []))
-            finish[reducer] = (before + axes, [*texts, text])
+            finish[reducer] = ((*before, axes), [*texts, text])
     done = tuple([(reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
                   for reducer, (axes, texts) in finish.items()])
     return Recipe(types, declared, rule, axes_of, emitter, exchange, local, done,

@@ -47,8 +47,8 @@ def localize_user_function(out: Lowering, eqn: Equation) -> None:
                  location=eqn.location, help="the function on blocks gives the block of the result")
         claimed = aval.sharding.spec.unreduced.union(around, *made)
         extra = out.mesh.sort_axes(axes_without(atom.aval.varying, claimed, out.mesh))
-        for reducer, axes, reason in recipe.finish:
-            over = tuple([a for a in axes if a in extra])
+        for reducer, parts, reason in recipe.finish:
+            over = tuple([a for axes in parts for a in axes if a in extra])
             if over:
                 out.reason = reason
                 atom = out.emit(reducer, [atom], {"axes": over})[0]

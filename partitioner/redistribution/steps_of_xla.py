@@ -5,7 +5,7 @@ XLA knows tiles, not axes: it compares into how many tiles each dimension is cut
     sums            are finished first, one all-reduce for each summed dimension
     slices          axes that the value lacks cut dimensions that want more tiles
     all-to-all      one dimension with too many tiles gives as many as another one lacks
-    permute         equal tiles on other devices change places
+    permute         equal tiles on other devices change places, so that axes that go away come last
     all-gather      axes that go away, one dimension after the other
 
 and where none of these leads to the target, everything is gathered and cut anew ("involuntary full
@@ -44,6 +44,12 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries
 
     have, want = ({a for axes in entries for a in axes} for entries in (now, end))
     if not have <= want:
+        as_many = _cut_into_as_many(mesh, now, end, mesh.sort_axes(want - have))
+        if as_many is not None:
+            to(as_many)
+            to(end)
+            return tuple(found)
+        to(_with_gathered_last(mesh, now, end))
         gathered = all(a[:len(b)] == b for a, b in zip(now, end, strict=True))
         for d, axes in enumerate(end):
             to([*now[:d], axes if gathered else (), *now[d + 1:]])
@@ -66,6 +72,39 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries
         to(moved)
     to(end)
     return tuple(found)
+
+
+def _cut_into_as_many(mesh: AbstractMesh, now: Entries, end: Entries, free: Axes
+                      ) -> list[Axes] | None:
+    """The layout with as many tiles in each dimension as in the end, cut by axes that are free;
+    None if there is no such.
+    """
+    found = []
+    for have, want in zip(now, end, strict=True):
+        n, rest = divmod(tile_count(mesh, want), tile_count(mesh, have))
+        parts = None if rest else _tail(mesh, free, n)
+        if parts is None:
+            return None
+        free, cut = parts
+        found.append((*have, *cut))
+    return found
+
+
+def _with_gathered_last(mesh: AbstractMesh, now: Entries, end: Entries) -> Sequence[Axes]:
+    """The layout that has the axes that go away behind those that stay; as it is where some of
+    those that stay are not there, or the axes do not fit.
+    """
+    extra = mesh.sort_axes({a for axes in now for a in axes} - {a for axes in end for a in axes})
+    found = []
+    for have, want in zip(now, end, strict=True):
+        n = tile_count(mesh, have) / tile_count(mesh, want)
+        taken = next((extra[:k] for k in range(len(extra) + 1) if tile_count(mesh, extra[:k]) == n),
+                     None)
+        if taken is None:
+            return now
+        extra = extra[len(taken):]
+        found.append((*want, *taken))
+    return found
 
 
 def _moved(mesh: AbstractMesh, source: Entries, target: Entries) -> list[Axes] | None:

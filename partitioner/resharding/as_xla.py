@@ -4,22 +4,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.contractions.fft import fft_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.ops.reductions.sorting import top_k_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.inside import inside
 from ...ir.types import ArrayType, Entries
 from ..choice.local_rule import LocalRule
 from ..cost.prices import Prices
 from ..factors import rule_info
-from ..propagation.resolved_types import typed
+from ..propagation.resolved_types import brought, typed
 from ..redistribution.effects import tile_count
 from ..redistribution.steps_of_xla import steps
 from .reshards import resharded
 
+_NEVER_SPLIT = frozenset((fft_p, top_k_p))      # XLA's partitioner has no case for these
+
 
 def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Program:
     """The pass: a RESHARDED program whose equations run as in XLA. draft: as for `resharded`."""
-    return _in_steps(resharded(program, prices, LocalRule, draft))
+    return _in_steps(resharded(_on_whole_arrays(program), prices, LocalRule, draft))
+
+
+def _on_whole_arrays(program: Program) -> Program:
+    """The program with operands and results whole around what XLA never splits."""
+    program = inside(program, _on_whole_arrays)
+    if not any([eqn.op in _NEVER_SPLIT for eqn in program.eqns]):
+        return program
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        if eqn.op not in _NEVER_SPLIT:
+            eqns.append(eqn)
+            continue
+        before, after = [[typed(v.aval, v.aval.mesh, ((),) * v.aval.ndim,
+                                v.aval.sharding.spec.unreduced) for v in values]
+                         for values in (eqn.invars, eqn.outvars)]
+        why = f"XLA's partitioner has no case for `{eqn.op.name}`"
+        operands = [brought(atom, aval, eqn.location, why, eqns)
+                    for atom, aval in zip(eqn.invars, before, strict=True)]
+        results = [v if v.aval is aval else Var(aval)
+                   for v, aval in zip(eqn.outvars, after, strict=True)]
+        eqns.append(eqn.replace(invars=operands, outvars=results))
+        eqns += [Equation(reshard_p, (whole,), (v,), {"dst_sharding": v.aval.sharding}, eqn.location)
+                 for whole, v in zip(results, eqn.outvars, strict=True) if whole is not v]
+    return program.replace(eqns=eqns)
 
 
 def _in_steps(program: Program) -> Program:
