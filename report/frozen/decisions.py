@@ -25,13 +25,13 @@ from ..words import spec_text
 
 
 class Key(NamedTuple):
-    """What a decision is found again by.
+    """What identifies a decision in a later version of the program.
 
     kind: "argument", "result" (of the whole program), "value" (a result of an equation),
-    "parameter" (of the body of a loop or branch) or "operand" (brought elsewhere for the equation,
-    or with the op "return" for the end of a body).
-    path: the ops around it, and of a body which of its op's, such as "scan". index: which argument,
-    operand or result. nth: of those that are equal otherwise.
+    "parameter" (of the body of a loop or branch) or "operand" (resharded for the equation, or with
+    the op "return" for the end of a body).
+    path: the ops around it, and which of their bodies. index: which argument, operand or result.
+    nth: counts decisions that are equal otherwise.
     """
     kind: str
     name: str = ""
@@ -45,8 +45,8 @@ class Key(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """spec: as the user writes it. name, type: of the value (global shape). before: of an operand,
-    the spec in which the value lies otherwise. location: where the equation stands.
+    """spec: as the user would write it. name, type: of the value (global shape). before: for an
+    operand, the spec that the value has otherwise. location: of the equation.
     """
     key: Key
     name: str
@@ -57,9 +57,7 @@ class Decision(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A place in a program that a decision may be about: an operand or result of equation `n` of
-    the program at `path`, or a parameter or what is returned of it (n is -1).
-    """
+    """A place in a program that a decision may be about."""
     key: Key
     path: tuple[tuple[int, str, int], ...]
     n: int
@@ -68,7 +66,7 @@ class Found(NamedTuple):
 
 
 def found_places(program: Program) -> Iterator[Found]:
-    """The values and operands of an inlined program and of its loops and branches, with keys."""
+    """The values and operands of an inlined program, and of its loops and branches, with keys."""
     counts: dict[Key, int] = {}
 
     def numbered(key: Key) -> Key:
@@ -87,7 +85,7 @@ def found_places(program: Program) -> Iterator[Found]:
                 for i, a in enumerate(atoms):
                     key = Key(kind, "", eqn.op.name, *where, names, i)
                     yield Found(numbered(key), path, n, a, eqn.location)
-            if PER_DEVICE not in eqn.op.facts:              # whose specs, and body, are the user's
+            if PER_DEVICE not in eqn.op.facts:              # its specs and its body are the user's
                 for step, inner in inner_programs(eqn, n):
                     which = f"{eqn.op.name}.{step[1]}{'' if step[2] < 0 else step[2]}"
                     yield from walk(inner, (*path, step), f"{names}/{which}".strip("/"),
@@ -101,12 +99,12 @@ def found_places(program: Program) -> Iterator[Found]:
 
 
 def _place(at: Location) -> tuple[str, str, str]:
-    """Function, text of the line, and transformation."""
+    """(function, text of the line, transformation)."""
     return (at.function, at.source_line().strip(), at.transform) if at.line else ("", "", "")
 
 
 def decisions(partitioned: Partitioned) -> list[Decision]:
-    """What was decided in this partition."""
+    """The decisions of a partition."""
     sizes = partitioned.mesh.shape
     traced, inlined = partitioned.traced, partitioned.stages["inlined"]
     final = dict(_final_types(inlined, partitioned.resolved, partitioned.resharded))
@@ -117,7 +115,7 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
         found.append(_decision(Key("result", name), name, a.aval, t.spec, sizes))
     lies: dict[Atom, str] = dict(zip(inlined.invars, [d.spec if d else "" for d in found],
                                      strict=False))
-    same: dict[Atom, Atom] = {}                 # what a plan that was kept has constrained
+    same: dict[Atom, Atom] = {}                 # constrained by a kept plan -> value before
     for _, eqn in _layouts(inlined):
         if eqn.reason == THE_PLAN:
             same[eqn.outvars[0]] = same.get(eqn.invars[0], eqn.invars[0])
@@ -141,12 +139,12 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
 
 
 def named_arguments(program: Program) -> list[tuple[str, Var]]:
-    """The parameters of the whole program by what decisions call them."""
+    """The parameters of the whole program, with their names in decisions."""
     return list(zip(_names(program.arg_names, program.invars), program.invars, strict=True))
 
 
 def named_results(program: Program) -> list[tuple[str, Atom]]:
-    """The same of its results."""
+    """The results of the whole program, with their names in decisions."""
     return list(zip(_names(program.result_names, program.outvars), program.outvars, strict=True))
 
 
@@ -155,12 +153,12 @@ def _names(names: Sequence[str], atoms: Sequence[Atom]) -> list[str]:
 
 
 def asked_spec(eqn: Equation) -> PartitionSpec:
-    """What a constraint or `reshard` asks for."""
+    """The spec in a constraint or `reshard`."""
     return eqn.params[sharding_key(eqn)].spec
 
 
 def _layouts(program: Program) -> Iterator[tuple[int, Equation]]:
-    """The equations that say where values lie, those of loops and branches among them."""
+    """The constraints and reshards of a program, nested ones included."""
     for n, eqn in enumerate(program.eqns):
         if LAYOUT in eqn.op.facts:
             yield n, eqn
@@ -178,8 +176,8 @@ def _decision(key: Key, name: str, aval: ArrayType, spec: PartitionSpec,
 
 
 def written(spec: PartitionSpec, sizes: Mapping[str, int]) -> str:
-    """`P('data', unreduced={'model'})`, as the user writes it. sizes: of the mesh axes, of which
-    parts that follow each other are written as one.
+    """`P('data', unreduced={'model'})`: the spec as the user would write it. sizes: of the mesh
+    axes; consecutive parts of an axis are merged.
     """
     (entries,) = merged_axes([spec.entries], sizes)
     text = spec_text(spec_from_entries(entries))
@@ -194,7 +192,7 @@ def _final_types(inlined: Program, resolved: Program, resharded: Program, path: 
     """The layouts of values and operands at the places of the inlined program."""
     firsts, thens, lasts = map(_computing, (inlined, resolved, resharded))
     if [e.op for _, e in lasts] != [e.op for _, e in firsts]:
-        lasts, resharded = thens, resolved          # what the planner moved has no place of its own
+        lasts, resharded = thens, resolved          # what the planner moved has no counterpart
     if [e.op for _, e in lasts] != [e.op for _, e in firsts]:
         return
     if path:

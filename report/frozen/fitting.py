@@ -25,7 +25,7 @@ Pins = Mapping[tuple, PartitionSpec]
 
 
 def parsed_spec(text: str) -> PartitionSpec:
-    """`P('data', None)` as a spec. Raises ValueError for what is none."""
+    """The spec in a text such as `P('data', None)`. Raises ValueError for any other text."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
@@ -39,8 +39,8 @@ def parsed_spec(text: str) -> PartitionSpec:
 
 def fitted(program: Program, decisions: Iterable[Decision], mesh: Mesh | AbstractMesh
            ) -> tuple[Program, dict[Key, str]]:
-    """(the inlined program with these decisions, why others do not fit). Over Explicit axes types
-    have decided, and the program is as it was.
+    """(the inlined program with these decisions as constraints, why other decisions do not fit).
+    Over Explicit axes types have decided, and the program stays as it is.
     """
     known = {d.key: d for d in decisions}
     pins: dict[tuple, PartitionSpec] = {}
@@ -77,7 +77,7 @@ def misfit(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> str:
 
 
 def _has_axis(mesh: AbstractMesh, name: str) -> bool:
-    """Whether the mesh has this axis, or the axis that this is a part of in such parts."""
+    """Does the mesh have this axis, or the axis of which this is a part?"""
     try:
         return axis_size(name, mesh.shape) > 0
     except (KeyError, ValueError):
@@ -122,7 +122,7 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
         out.append(eqn.replace(invars=tuple(operands), params=params))
         pin(n, "value", eqn.outvars, eqn.location)
     ends: list[Atom] = []
-    for k, a in enumerate(program.outvars):     # a value may be brought elsewhere as a result
+    for k, a in enumerate(program.outvars):     # a value may be resharded as a result
         spec = pins.get((path, -1, "operand" if path else "result", k))
         if spec is None or not isinstance(a, Var) or pinned.get(a, spec) == spec:
             ends.append(same.get(a, a))

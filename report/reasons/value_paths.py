@@ -15,8 +15,8 @@ Path = tuple[tuple[int, str, int], ...]     # (equation, param, place in it or -
 
 @dataclass(frozen=True)
 class Place:
-    """A value of a program. equation: the one that makes it, -1 for a parameter; index: which
-    parameter or result.
+    """The position of a value. equation: that makes it, -1 for a parameter. index: which parameter
+    or result.
     """
     path: Path
     equation: int
@@ -28,7 +28,7 @@ class Place:
 
 
 def places(program: Program, path: Path = ()) -> Iterator[tuple[Place, Var, Equation | None]]:
-    """Every value of a program and of those inside, with the equation that makes it."""
+    """Every value of a program, nested ones included, with the equation that makes it."""
     for i, v in enumerate(program.invars):
         yield Place(path, -1, i), v, None
     for n, eqn in enumerate(program.eqns):
@@ -40,7 +40,7 @@ def places(program: Program, path: Path = ()) -> Iterator[tuple[Place, Var, Equa
 
 def inner_programs(eqn: Equation, n: int) -> Iterator[tuple[tuple[int, str, int], Program]]:
     for name in eqn.op.subprograms:
-        held = eqn.params.get(name)         # fmt is given programs that are not verified
+        held = eqn.params.get(name)         # `fmt` passes programs that are not verified
         if isinstance(held, tuple):
             for j, p in enumerate(held):
                 if isinstance(p, Program):
@@ -50,7 +50,7 @@ def inner_programs(eqn: Equation, n: int) -> Iterator[tuple[tuple[int, str, int]
 
 
 def substituted(program: Program, same: Mapping[Var, Var]) -> Program:
-    """The program with values read under other names."""
+    """The program with values replaced by others where they are read."""
     def named(atoms: Sequence[Atom]) -> list[Atom]:
         return [same.get(a, a) if isinstance(a, Var) else a for a in atoms]
 
@@ -60,7 +60,7 @@ def substituted(program: Program, same: Mapping[Var, Var]) -> Program:
 
 
 def rewritten(program: Program, path: Path, change: Callable[[Program], Program]) -> Program:
-    """The program with the one at `path` replaced by `change(it)`."""
+    """The program with the nested one at `path` replaced by `change(it)`."""
     if not path:
         return change(program)
     (n, name, j), rest = path[0], path[1:]
