@@ -29,9 +29,9 @@ from ..ir.types import ArrayType
 from .cost.hardware import Hardware
 from .cost.prices import Objective
 from .dumps import Dump
+from .frozen_plan import keeps_plan
 from .passes import PIPELINE, PartitionRequest
 from .plans import planned
-from .propagation.graph import keeps_plan
 from .propagation.resolved_types import frozen_mesh, typed
 from .stages import with_attribute
 

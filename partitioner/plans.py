@@ -200,7 +200,7 @@ def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
         other = sums.setdefault(use.mesh_axes, received)
         joins = joins or max(other, received) > MUCH_LARGER * min(other, received)
     grows = moved > 0 and moved >= sum(
-        [_memory.nbytes(t) for t in (*local.in_avals, *local.out_avals)])
+        [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
     return repeats, grows or joins or total >= MIN_BYTES_FOR_XLA_PLAN, grows
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..ir.program import Equation, Var
 from ..ir.rules.factor import SCAN
 from ..ir.source.location import Location
-from ..partitioner.cost.buffers import info_of, nbytes
+from ..partitioner.cost.buffers import info_of
 from .explained_collective import ExplainedCollective
 from .words import quantity
 
@@ -84,5 +84,5 @@ def operation_bound(eqn: Equation, group: Sequence[ExplainedCollective]) -> int 
         source = (c.cause.move or eqn).invars[0]
         if not isinstance(source, Var) or not source.aval.entries[dim]:
             return None
-        total += nbytes(source.aval) // max(1, source.aval.local_shape()[dim])
+        total += source.aval.local_nbytes // max(1, source.aval.local_shape()[dim])
     return total

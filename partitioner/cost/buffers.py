@@ -6,7 +6,6 @@ decided here once per program, for memory traffic and for peak memory.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -16,9 +15,7 @@ from ...ir.dtypes import issubdtype
 from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, PERMUTED, READS_FUSED, REARRANGED
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import PASS, REDUCE
-from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.types import ArrayType
 from ..factors import RuleInfo, rule_info
 
 T = TypeVar("T")
@@ -36,12 +33,6 @@ def by_types(f: Callable[[Equation], T]) -> Callable[[Equation], T]:
             return made
     found.__doc__ = f.__doc__
     return found
-
-
-@cached(4096, "the bytes of one device's block, by type")
-def nbytes(aval: ArrayType) -> int:
-    """Bytes of one device's block."""
-    return math.prod(aval.local_shape()) * aval.dtype.itemsize
 
 
 def info_of(eqn: Equation) -> RuleInfo:
@@ -130,7 +121,7 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
         if kinds[i].bitcast:
             for a, v in zip(eqn.invars, eqn.outvars, strict=True):
                 source = out.of(a)
-                if source is not None and nbytes(a.aval) == nbytes(v.aval):
+                if source is not None and a.aval.local_nbytes == v.aval.local_nbytes:
                     root[v] = source
         if not eqn.outvars or eqn.outvars[0] in root:
             continue
@@ -199,7 +190,7 @@ def is_copied(eqn: Equation, n: int) -> bool:
 
 def operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
     """The bytes of one device's blocks of the operands, and of the results."""
-    return [nbytes(a.aval) for a in eqn.invars], [nbytes(v.aval) for v in eqn.outvars]
+    return [a.aval.local_nbytes for a in eqn.invars], [v.aval.local_nbytes for v in eqn.outvars]
 
 
 def in_place(eqn: Equation, elementwise: bool) -> bool:

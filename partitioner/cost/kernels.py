@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from ...ir.facts import PERMUTED
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import REDUCE
-from .buffers import Kind, buffers, by_types, info_of, nbytes, operand_bytes
+from .buffers import Kind, buffers, by_types, info_of, operand_bytes
 
 _LONGEST_ROW = 1 << 16           # elements that a kernel keeps at hand
 
@@ -70,7 +70,7 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
             if joins[i]:
                 if source in made and made[source] == at:
                     continue
-                rest = unread.setdefault((source, at), nbytes(source.aval))
+                rest = unread.setdefault((source, at), source.aval.local_nbytes)
                 part = min(rest, read[n])
                 unread[source, at] = rest - part
                 total += part

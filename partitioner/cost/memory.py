@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ...ir.facts import BRANCHES
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.source.location import UNKNOWN, Location
-from .buffers import WRITTEN, Buffers, buffers, in_place, is_copied, nbytes, operand_bytes
+from .buffers import WRITTEN, Buffers, buffers, in_place, is_copied, operand_bytes
 from .work import bodies
 
 
@@ -71,8 +71,8 @@ def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
     sweep = _sweep(program, {v for v, d in given.items() if d}, timeline)
-    results = {id(v): nbytes(v.aval) for v in program.outvars}
-    return Memory(sweep.peak, sum(nbytes(v.aval) for v in program.invars),
+    results = {id(v): v.aval.local_nbytes for v in program.outvars}
+    return Memory(sweep.peak, sum(v.aval.local_nbytes for v in program.invars),
                   sum(results.values()), sweep.location, tuple(sweep.held), tuple(timeline))
 
 
@@ -91,7 +91,7 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
     last, moved = _last_uses(program, held)
     alive: dict[Var, tuple[int, Equation | None]] = {}        # bytes, and what made it
     for v in (*program.invars, *program.constvars):
-        alive[v] = (nbytes(v.aval), None)
+        alive[v] = (v.aval.local_nbytes, None)
     pinned = {v for v in alive if v not in free}
     live = sum(n for n, _ in alive.values())
     best = _Sweep(live, UNKNOWN, [])
@@ -107,20 +107,20 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
         inside = _inside(eqn)
         copied = [held.of(a) for n, a in enumerate(eqn.invars) if is_copied(eqn, n)]
-        copies = sum(nbytes(v.aval) for v in copied if v in alive and v not in ending)
+        copies = sum(v.aval.local_nbytes for v in copied if v in alive and v not in ending)
         if eqn.op.cost.scratch is not None:
             copies += eqn.op.cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)
         if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise):
             # a loop writes its carry in place
             for v in made:
-                taken = next((u for u in ending if alive[u][0] == nbytes(v.aval)
+                taken = next((u for u in ending if alive[u][0] == v.aval.local_nbytes
                               and (u, i) not in moved), None)
                 if taken is not None:
                     live -= alive.pop(taken)[0]
                     ending.remove(taken)
         for v in made:
-            alive[v] = (nbytes(v.aval), eqn)
-            live += nbytes(v.aval)
+            alive[v] = (v.aval.local_nbytes, eqn)
+            live += v.aval.local_nbytes
         most = live + copies + inside.peak
         if timeline is not None:
             timeline.append(Moment(eqn.op.name, eqn.location, most))
@@ -187,9 +187,9 @@ def _inside(eqn) -> _Sweep:
             carried = {body.invars[i] for s in slots for q, i in s.inputs
                        if q == p and p in [r for r, _ in s.outputs]}
         found = _sweep(body, carried)
-        own = sum(nbytes(v.aval) for v in given)
+        own = sum(v.aval.local_nbytes for v in given)
         if BRANCHES in eqn.op.facts:        # the results of a branch are those of the equation
-            own += sum(nbytes(v.aval) for v in {*body.outvars} - given if isinstance(v, Var))
+            own += sum(v.aval.local_nbytes for v in {*body.outvars} - given if isinstance(v, Var))
         peak = max(0, found.peak - own)
         if peak > best.peak:
             names = {v.name for v in given if v.name}

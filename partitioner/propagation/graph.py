@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.op_instance import OpInstance
 from ...ir.ops.communication.sharding import sharding_constraint_p
@@ -27,7 +28,6 @@ from .divisibility import dividing, roomy, warn_indivisible
 from .step import Layout
 
 _EMPTY: frozenset[str] = frozenset()
-THE_PLAN = "the frozen plan"        # reason of constraints that a frozen plan adds
 
 
 class Root(NamedTuple):
@@ -181,13 +181,13 @@ class Graph:
             others = len(tensors) - 1
             self.link(tensors, equation, "... -> ..." + ", ..." * (others - 1))
 
-    def stack_edge(self, outer: int, body_atoms: int, equation: Equation) -> None:
+    def stack_edge(self, outer: int, inner: int, equation: Equation) -> None:
         """Tie a value to its slices along a first dimension that is not split."""
-        if outer >= 0 and body_atoms >= 0:
-            self.link((outer, body_atoms), equation, "n ... -> ... | n!:replicate")
+        if outer >= 0 and inner >= 0:
+            self.link((outer, inner), equation, "n ... -> ... | n!:replicate")
 
     def link(self, tensors: tuple[int, ...], equation: Equation | None, text: str) -> None:
-        """Add a node with the rule of this text, for the first tensor and the others."""
+        """Add a node with the rule of this text, from the first tensor to the others."""
         shapes = tuple([self.layouts[t].shape for t in tensors])
         key = text, shapes
         if key not in self.known:
@@ -236,8 +236,7 @@ class Graph:
 
     def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
         """Add an equation that holds programs."""
-        name = eqn.op.name
-        if name == "shard_map":
+        if PER_DEVICE in eqn.op.facts:
             self.add_shard_map(eqn, manual)
         elif has_region(eqn):
             region = region_of(eqn)
@@ -246,11 +245,11 @@ class Graph:
             for slot in region.slots:
                 outer = [eqn.invars[slot.operand]] if slot.operand >= 0 else []
                 outer += [eqn.outvars[slot.result]] if slot.result >= 0 else []
-                body_atoms = [self.of(a) for a in region.body_atoms(slot)]
+                inner = [self.of(a) for a in region.body_atoms(slot)]
                 if slot.stacked:
-                    self.stack_edge(self.of(outer[0]), body_atoms[0], eqn)
+                    self.stack_edge(self.of(outer[0]), inner[0], eqn)
                 else:
-                    self.edge([*body_atoms, *map(self.of, outer)], eqn)
+                    self.edge([*inner, *map(self.of, outer)], eqn)
         else:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
             if max(tensors, default=-1) >= 0:
@@ -356,24 +355,23 @@ class Graph:
         body: Program = eqn.params["jaxpr"]
         inside = manual | frozenset(eqn.params["manual_axes"])
         self.add_program(body, inside)
-        for outer, body_atoms, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
-                                           strict=True):
+        for outer, inner, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"], strict=True):
             # the operand as the region takes it: led by the manual axes
             if outer.aval.shape:
                 prefix = boundary_entries(spec, outer.aval.ndim)
                 t = self.tensor(outer.aval, manual | inside, eqn.location)
                 self.lead(t, prefix, Root("the in_specs of this `shard_map`", eqn.location))
                 self.edge((self.of(outer), t), eqn)
-                self.cross(t, self.of(body_atoms), prefix, eqn)
-        for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
-                                           strict=True):
+                self.cross(t, self.of(inner), prefix, eqn)
+        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+                                      strict=True):
             t = self.of(outer)
             if t >= 0:
                 prefix = boundary_entries(spec, outer.aval.ndim)
                 self.lead(t, prefix, Root("the out_specs of this `shard_map`", eqn.location))
                 old = self.layouts[t]
                 self.layouts[t] = Layout(old.shape, old.entries, old.open, old.blocked | inside)
-                self.cross(t, self.of(body_atoms), prefix, eqn)
+                self.cross(t, self.of(inner), prefix, eqn)
 
     def lead(self, t: int, prefix: Entries, root: Root) -> None:
         old = self.layouts[t]
@@ -386,18 +384,12 @@ class Graph:
         self.roots[t] = {(d, a): root if a in leading else self.root(t, d, a) or root
                          for d, axes in enumerate(entries) for a in axes}
 
-    def cross(self, outer: int, body_atoms: int, prefix: Entries, equation: Equation) -> None:
-        if outer >= 0 and body_atoms >= 0:
+    def cross(self, outer: int, inner: int, prefix: Entries, equation: Equation) -> None:
+        if outer >= 0 and inner >= 0:
             self.prefixes[len(self.kinds)] = prefix
-            self.add(_BOUNDARY, (outer, body_atoms), equation)
+            self.add(_BOUNDARY, (outer, inner), equation)
 
 
 def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:
     """The manual axes of each dimension, from an in_spec or out_spec."""
     return tuple(spec.padded(ndim).entries)
-
-
-def keeps_plan(program: Program) -> bool:
-    """Does a traced program carry the decisions of a frozen plan?"""
-    return "sharding_constraint" in program.op_names and any(
-        [eqn.reason == THE_PLAN for eqn in program.eqns])

@@ -6,7 +6,6 @@ changes anything, and values that are one value in and outside a loop get one ty
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from ...ir.facts import BRANCHES, PER_DEVICE
@@ -64,8 +63,7 @@ def grows(have: ArrayType, entries: Entries) -> bool:
     """Would the blocks of a stack be larger in this layout, without the stack itself being split?
     """
     return (not have.entries[0] and not have.sharding.spec.unreduced
-            and math.prod(typed(have, have.mesh, entries).local_shape())
-            > math.prod(have.local_shape()))
+            and typed(have, have.mesh, entries).local_size > have.local_size)
 
 
 def propagate(program: Program, mesh: AbstractMesh,

@@ -9,7 +9,6 @@ Stacks come first, because a body that stacks what it carries thereby reads it.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
@@ -69,7 +68,7 @@ def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot, 
         held = typed(param.aval, param.aval.mesh, entries)
         cost = trips_of(maker) * min(prices.between(t, held) for t in sources) + trips_of(
             reader) * sum(prices.between(held, t) for t in reads)
-        costs[entries] = cost, math.prod(held.local_shape())
+        costs[entries] = cost, held.local_size
     first, *others = sorted(costs, key=costs.__getitem__)
     if costs[first] >= costs[param.aval.entries]:
         return None

@@ -7,8 +7,6 @@ body can run so, given a parameter in its earlier form; it is done where that co
 """
 from __future__ import annotations
 
-import math
-
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.region import Region, Slot
@@ -128,7 +126,7 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     for s in slots:
         result = body.outvars[_output(s, at)]
         form = first.earlier.get(result) if isinstance(result, Var) else None
-        if form is not None and (s.inputs or _local(form) <= _local(result.aval)):
+        if form is not None and (s.inputs or form.local_size <= result.aval.local_size):
             wanted[s] = form
     if not wanted:
         return [eqn]
@@ -175,8 +173,7 @@ def _separately(wanted: dict[Slot, ArrayType]) -> list[dict[Slot, ArrayType]]:
 
 def _work(program: Program, prices: Prices) -> int:
     """The price of writing the results of all equations; unfinished sums are larger."""
-    blocks = [math.prod(v.aval.local_shape()) * v.aval.dtype.itemsize
-              for eqn in program.eqns for v in eqn.outvars]
+    blocks = [v.aval.local_nbytes for eqn in program.eqns for v in eqn.outvars]
     return prices.computation(0, 1, sum(blocks))
 
 
@@ -198,7 +195,7 @@ class _Joint:
         if not summed:
             return False
         axes = tuple(target.mesh.sort_axes(summed))
-        nbytes = _local(target) * target.dtype.itemsize
+        nbytes = target.local_nbytes
         if nbytes > self.prices.worth_joining("all-reduce", axes):
             return False
         key = after, axes, target.dtype
@@ -249,10 +246,6 @@ def _is_private(slot: Slot, region: Region, at: int, eqn: Equation) -> bool:
 
 def _output(slot: Slot, at: int) -> int:
     return next(i for p, i in slot.outputs if p == at)
-
-
-def _local(t: ArrayType) -> int:
-    return math.prod(t.local_shape())
 
 
 def _as_form(t: ArrayType, form: ArrayType) -> ArrayType:

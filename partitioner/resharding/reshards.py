@@ -11,13 +11,13 @@ stacks for another one alone, as values for its gradient, stays as its body made
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence, Set
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.passes import RECOMPUTES, LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.region import Region
+from ...ir.rewriting.substitution import substituted
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType, Entries
@@ -195,8 +195,8 @@ class _Chooser:
     def left(self, atom: Atom) -> Atom:
         """A result in the layout in which it is available, if its blocks are smaller there."""
         if atom in self.env and form(atom.aval) not in self.forms(atom):
-            found = self.env[atom]
-            if not found.aval.sharding.spec.unreduced and _size(found.aval) < _size(atom.aval):
+            found, t = self.env[atom], self.env[atom].aval
+            if not t.sharding.spec.unreduced and t.local_size < atom.aval.local_size:
                 return found
         return self.as_typed(atom, UNKNOWN, "")
 
@@ -317,10 +317,6 @@ class _Chooser:
                                      params=with_programs(eqn.params, programs)))
 
 
-def _size(aval: ArrayType) -> int:
-    return math.prod(aval.local_shape())
-
-
 def _with_slices(eqn: Equation, region: Region, operands: Sequence[Atom]) -> Equation:
     """A scan whose body takes slices in the layout of the stacks."""
     body: Program = eqn.params["jaxpr"]
@@ -332,10 +328,6 @@ def _with_slices(eqn: Equation, region: Region, operands: Sequence[Atom]) -> Equ
                 new[old] = Var(typed(old.aval, old.aval.mesh, entries), old.name)
     if not new:
         return eqn
-
-    def renamed(atoms: Sequence[Atom]) -> list:
-        return [new.get(a, a) for a in atoms]
-    return eqn.replace(params={**eqn.params, "jaxpr": body.replace(
-        invars=renamed(body.invars), outvars=renamed(body.outvars),
-        eqns=[e.with_operands(renamed(e.invars), e.outvars)
-              if not new.keys().isdisjoint(e.invars) else e for e in body.eqns])})
+    invars = [new.get(v, v) for v in body.invars]
+    body = substituted(body, new).replace(invars=invars)
+    return eqn.replace(params={**eqn.params, "jaxpr": body})

@@ -17,8 +17,8 @@ from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
+from ...partitioner.frozen_plan import THE_PLAN
 from ...partitioner.pipeline import Partitioned
-from ...partitioner.propagation.graph import THE_PLAN
 from ..reasons.causes import sharding_key
 from ..reasons.value_paths import inner_programs
 from ..words import spec_text

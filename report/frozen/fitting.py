@@ -18,7 +18,7 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
-from ...partitioner.propagation.graph import THE_PLAN
+from ...partitioner.frozen_plan import THE_PLAN
 from .decisions import Decision, Key, found_places, named_arguments, named_results
 
 Pins = Mapping[tuple, PartitionSpec]

@@ -5,10 +5,10 @@ equation. It is the same for all traces of a function on arguments of the same t
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ...ir.program import Atom, Equation, Program, Var
+from ...ir.program import Equation, Program, Var
 
 Path = tuple[tuple[int, str, int], ...]     # (equation, param, place in it or -1) from the top
 
@@ -47,16 +47,6 @@ def inner_programs(eqn: Equation, n: int) -> Iterator[tuple[tuple[int, str, int]
                     yield (n, name, j), p
         elif isinstance(held, Program):
             yield (n, name, -1), held
-
-
-def substituted(program: Program, same: Mapping[Var, Var]) -> Program:
-    """The program with values replaced by others where they are read."""
-    def named(atoms: Sequence[Atom]) -> list[Atom]:
-        return [same.get(a, a) if isinstance(a, Var) else a for a in atoms]
-
-    eqns = [e.replace(invars=tuple(named(e.invars))) if any(a in same for a in e.invars) else e
-            for e in program.eqns]
-    return program.replace(eqns=eqns, outvars=named(program.outvars))
 
 
 def rewritten(program: Program, path: Path, change: Callable[[Program], Program]) -> Program:

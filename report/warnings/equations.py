@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from ...ir.ops.communication.collective_kinds import each_collective, received_bytes
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...partitioner.cost.buffers import nbytes
 from ...partitioner.cost.work import equation_flops, trips
 from ..analysis import Analysis
 from ..explained_collective import ExplainedCollective
@@ -111,7 +110,7 @@ def gathers(e: Analysis) -> Iterator[Waste]:
             yield from _sliced(eqn, readers, results, count)
         for eqns in again.values():
             if len(eqns) > 1:
-                each = received_bytes(eqns[0])
+                each, whole = received_bytes(eqns[0]), eqns[0].outvars[0].aval.local_nbytes
                 lost = each * (len(eqns) - 1) * count
                 name = _called(eqns[0])
                 lines = ", ".join(dict.fromkeys(f"line {x.location.line}" for x in eqns))
@@ -119,14 +118,14 @@ def gathers(e: Analysis) -> Iterator[Waste]:
                             f"{quantity(lost, 'B')} received more than once", eqns[-1].location,
                             lost, what="received",
                             fix="gather it once before its uses; a `checkpoint` between them makes "
-                                f"it anew, to save {quantity(nbytes(eqns[0].outvars[0].aval), 'B')}"
-                                " of memory")
+                                f"it anew, to save {quantity(whole, 'B')} of memory")
 
 
 def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[Var], count: int
             ) -> Iterator[Waste]:
     """A gather whose readers all take only a part of its result."""
     out, kept = gather.outvars[0], 0
+    whole = out.aval.local_nbytes
     frontier, steps = [out], 0
     while frontier and steps < 64:
         steps += 1
@@ -134,15 +133,14 @@ def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[V
         if v in results or not readers.get(v):
             return
         for reader in readers[v]:
-            size = sum(nbytes(w.aval) for w in reader.outvars)
+            size = sum(w.aval.local_nbytes for w in reader.outvars)
             if reader.op.name in _SAME:
                 k = reader.invars.index(v) if len(reader.outvars) == len(reader.invars) else 0
                 frontier.append(reader.outvars[k])
-            elif reader.op.name in _SLICES and reader.invars[0] is v and size < nbytes(out.aval):
+            elif reader.op.name in _SLICES and reader.invars[0] is v and size < whole:
                 kept += size
             else:
                 return
-    whole = nbytes(out.aval)
     if kept > 0.75 * whole:
         return
     each = received_bytes(gather)

@@ -11,7 +11,6 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import ArrayType, Entries
-from ...partitioner.cost.buffers import nbytes
 from ...partitioner.padding_notes import paddings
 from ...partitioner.pipeline import Partitioned
 from ..advice.changes import Argument
@@ -33,7 +32,7 @@ def silent_replication(e: Analysis) -> Iterator[Waste]:
     for i, (var, spec) in enumerate(zip(p.traced.invars, p.in_specs, strict=False)):
         if not axes or not _unplaced(e, i) or any(spec.padded(var.aval.ndim).entries):
             continue
-        size = nbytes(p.local.invars[i].aval)
+        size = p.local.invars[i].aval.local_nbytes
         ways = list(_splits(var.aval, spec.padded(var.aval.ndim).entries, axes, mesh))
         if not ways or size < LEAST * e.peak_bytes:
             continue
@@ -43,7 +42,7 @@ def silent_replication(e: Analysis) -> Iterator[Waste]:
         for entries, _ in ways[:_TRIALS if next(trials) < _TRIED else 0]:
             change = Argument(i, name, spec_from_entries(entries))
             if (changed := _changed(e, change)) is not None and (
-                    nbytes(changed.local.invars[i].aval) < size):
+                    changed.local.invars[i].aval.local_nbytes < size):
                 fix = change.text
                 break
         yield Waste("silent-replication", f"argument `{name}` has no sharding and is held whole on "
@@ -99,7 +98,7 @@ def padding(e: Analysis) -> Iterator[Waste]:
             parts = math.prod(map(t.mesh.axis_size, axes)) if axes else 1
             if parts == 1 or padded <= n or not n % parts:
                 continue
-            size = nbytes(t)
+            size = t.local_nbytes
             part = 1 - n / padded
             if part < _PADDED:
                 continue
