@@ -8,7 +8,6 @@ place in the inlined program that its equation comes from.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ...ir.facts import LAYOUT, PER_DEVICE
 from ...ir.ops.communication.retiling import merged_axes
@@ -56,11 +55,22 @@ class Decision(NamedTuple):
     location: Location = UNKNOWN
 
 
+class Place(NamedTuple):
+    """Where a program has a value.
+
+    path: to the nested program. role: "operand" or "value" (a result) of equation `n`; "parameter"
+    or "end" (what is returned) of the program itself. index: which of these.
+    """
+    path: tuple[tuple[int, str, int], ...]
+    role: str
+    index: int
+    n: int = -1
+
+
 class Found(NamedTuple):
     """A place in a program that a decision may be about."""
     key: Key
-    path: tuple[tuple[int, str, int], ...]
-    n: int
+    place: Place
     atom: Atom
     location: Location
 
@@ -74,31 +84,32 @@ def found_places(program: Program) -> Iterator[Found]:
         return key._replace(nth=nth)
 
     def walk(p: Program, path: tuple, names: str, around: Location) -> Iterator[Found]:
-        where = _place(around)
+        where = _source(around)
         for i, v in enumerate(p.invars if path else ()):
-            yield Found(numbered(Key("parameter", "", "", *where, names, i)), path, -1, v, around)
+            yield Found(numbered(Key("parameter", "", "", *where, names, i)),
+                        Place(path, "parameter", i), v, around)
         for n, eqn in enumerate(p.eqns):
             if LAYOUT in eqn.op.facts:
                 continue
-            where = _place(eqn.location)
+            where = _source(eqn.location)
             for kind, atoms in (("operand", eqn.invars), ("value", eqn.outvars)):
                 for i, a in enumerate(atoms):
                     key = Key(kind, "", eqn.op.name, *where, names, i)
-                    yield Found(numbered(key), path, n, a, eqn.location)
+                    yield Found(numbered(key), Place(path, kind, i, n), a, eqn.location)
             if PER_DEVICE not in eqn.op.facts:              # its specs and its body are the user's
                 for step, inner in inner_programs(eqn, n):
                     which = f"{eqn.op.name}.{step[1]}{'' if step[2] < 0 else step[2]}"
                     yield from walk(inner, (*path, step), f"{names}/{which}".strip("/"),
                                     eqn.location)
-        where = _place(around)
+        where = _source(around)
         for i, a in enumerate(p.outvars if path else ()):
-            yield Found(numbered(Key("operand", "", "return", *where, names, i)), path, -1, a,
-                        around)
+            yield Found(numbered(Key("operand", "", "return", *where, names, i)),
+                        Place(path, "end", i), a, around)
 
     return walk(program, (), "", UNKNOWN)
 
 
-def _place(at: Location) -> tuple[str, str, str]:
+def _source(at: Location) -> tuple[str, str, str]:
     """(function, text of the line, transformation)."""
     return (at.function, at.source_line().strip(), at.transform) if at.line else ("", "", "")
 
@@ -121,16 +132,15 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
             same[eqn.outvars[0]] = same.get(eqn.invars[0], eqn.invars[0])
         elif UNCONSTRAINED not in asked_spec(eqn):
             lies[eqn.outvars[0]] = written(asked_spec(eqn), sizes)
-    for place in found_places(inlined):
-        spec = final.get((place.path, place.n, place.key.kind, place.key.index))
-        atom = same.get(place.atom, place.atom)
+    for key, place, read, location in found_places(inlined):
+        spec = final.get(place)
+        atom = same.get(read, read)
         if spec is None:
             continue
-        made = _decision(place.key, getattr(atom, "name", None) or "", atom.aval, spec, sizes,
-                         place.location)
+        made = _decision(key, getattr(atom, "name", None) or "", atom.aval, spec, sizes, location)
         if made is None:
             continue
-        if place.key.kind != "operand":
+        if key.kind != "operand":
             lies[atom] = made.spec
             found.append(made)
         elif lies.get(atom, made.spec if atom.aval.shape else "P()") != made.spec:
@@ -188,7 +198,7 @@ def written(spec: PartitionSpec, sizes: Mapping[str, int]) -> str:
 
 
 def _final_types(inlined: Program, resolved: Program, resharded: Program, path: tuple = ()
-                 ) -> Iterator[tuple[Any, PartitionSpec]]:
+                 ) -> Iterator[tuple[Place, PartitionSpec]]:
     """The layouts of values and operands at the places of the inlined program."""
     firsts, thens, lasts = map(_computing, (inlined, resolved, resharded))
     if [e.op for _, e in lasts] != [e.op for _, e in firsts]:
@@ -196,13 +206,13 @@ def _final_types(inlined: Program, resolved: Program, resharded: Program, path: 
     if [e.op for _, e in lasts] != [e.op for _, e in firsts]:
         return
     if path:
-        for kind, ends in (("parameter", resharded.invars), ("operand", resharded.outvars)):
-            for i, v in enumerate(ends):
-                yield (path, -1, kind, i), v.aval.spec
-    for (n, eqn), (_, then), (_, last) in zip(firsts, thens, lasts, strict=True):
-        for kind, atoms in (("operand", last.invars), ("value", last.outvars)):
+        for role, atoms in (("parameter", resharded.invars), ("end", resharded.outvars)):
             for i, a in enumerate(atoms):
-                yield (path, n, kind, i), a.aval.spec
+                yield Place(path, role, i), a.aval.spec
+    for (n, eqn), (_, then), (_, last) in zip(firsts, thens, lasts, strict=True):
+        for role, atoms in (("operand", last.invars), ("value", last.outvars)):
+            for i, a in enumerate(atoms):
+                yield Place(path, role, i, n), a.aval.spec
         if PER_DEVICE not in eqn.op.facts:
             for (step, first), (_, second), (_, third) in zip(
                     inner_programs(eqn, n), inner_programs(then, n), inner_programs(last, n),
