@@ -15,7 +15,8 @@ from ...user_files import user_file, user_module
 
 
 @contextlib.contextmanager
-def explained_code(tmp_path: Path, source: str, words: str) -> Iterator[tuple[ModuleType, Any, Any]]:
+def explained_code(tmp_path: Path, source: str, words: str
+                   ) -> Iterator[tuple[ModuleType, Any, Any]]:
     """(the module of the source, the explanation of its `f` on its `args`, the first suggestion of
     a single change with these words, or None).
     """
