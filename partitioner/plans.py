@@ -99,11 +99,12 @@ def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     for stage, program in staged(program, request, passes[:at], dump):      # noqa: B020
         yield stage, program
     first = dict(staged(program, request, passes[at:], dump))
-    taken = _taken(given, program, request, passes, at, first, dump) if FIRST in names else first
-    yield from taken.items()
+    if FIRST in names:
+        first = _best_plan(given, program, request, passes, at, first, dump)
+    yield from first.items()
 
 
-def _taken(given: Program, program: Program, request: PartitionRequest, passes: Sequence[Pass],
+def _best_plan(given: Program, program: Program, request: PartitionRequest, passes: Sequence[Pass],
            at: int, first: dict[str, Program], dump: Dump | None) -> dict[str, Program]:
     """The stages of the plan that is taken: those of the first one, or of another.
 
@@ -111,7 +112,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
     """
     objective = request.objective
     *_, local = first.values()
-    repeats, large, grows = _compared(local, objective)
+    repeats, large, grows = _plans_to_make(local, objective)
     if request.keeps or not request.compared or (
             not math.isinf(request.compared) and step_of(local, objective) > request.compared):
         repeats = large = False
@@ -177,7 +178,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
     return dict(made_by(taken.objective, dump))
 
 
-def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
+def _plans_to_make(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
     """(make a plan without repeated computation, make XLA's plan, may its blocks be larger than
     XLA's).
     """
@@ -217,7 +218,7 @@ def _exchanges(plan: _Plan) -> list[tuple]:
 
 def plans_made(local: Program, objective: Objective) -> int:
     """How many plans were made for a program, of which this one was taken."""
-    repeats, large, _ = _compared(local, objective)
+    repeats, large, _ = _plans_to_make(local, objective)
     return 1 + 2 * repeats + large * (1 if repeats else 2)
 
 

@@ -77,7 +77,7 @@ def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], aw
     axes = ", ".join(eqn.op.collective.axes(eqn.params))
     name, asks = eqn.op.name, predicate.op.name
     who, missing = (numbered("rank", "ranks", ranks, 8) for ranks in (here, away))
-    other, one = _elsewhere(eqn, predicate), len(away) == 1
+    other, one = _collective_of_other_branch(eqn, predicate), len(away) == 1
     if other is not None:
         doing = f"{'waits' if one else 'wait'} in `{other.op.name}` at {other.location}"
     elif asks == "while":
@@ -97,7 +97,7 @@ def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], aw
               f"or exchange before the `{asks}`"))
 
 
-def _elsewhere(eqn: Equation, predicate: Equation) -> Equation | None:
+def _collective_of_other_branch(eqn: Equation, predicate: Equation) -> Equation | None:
     """The first collective in another branch of the predicate, in which the missing devices would
     wait.
     """

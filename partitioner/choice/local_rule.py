@@ -32,10 +32,10 @@ class LocalRule(LookaheadSearch):
 
     def _search(self) -> None:
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None else _taken(decision)
+            self.found[k] = None if decision.info is None else _strategy(decision)
 
 
-def _taken(decision: Decision) -> Strategy | Decision:
+def _strategy(decision: Decision) -> Strategy | Decision:
     """The strategy of an equation; its decision if nothing has to move."""
     info = decision.info
     assert info is not None
@@ -48,7 +48,7 @@ def _taken(decision: Decision) -> Strategy | Decision:
         return decision
     axes_of = _product(info, parts) if info.is_product else _elementwise(
         info, parts, decision.layouts.mesh)
-    _move(decision, axes_of, whole, parts)
+    _move_axes(decision, axes_of, whole, parts)
     while True:
         found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
         if found is not None:
@@ -77,7 +77,8 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
         or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
 
 
-def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: list[AxesOf]) -> None:
+def _move_axes(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: list[AxesOf]
+               ) -> None:
     """Move the axes of factors that are not split to a pass-through factor, if one is free: to any
     for sorting and joining, else to one that has them already.
     """

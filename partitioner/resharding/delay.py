@@ -64,7 +64,7 @@ class Delay:
         ready = self.earlier.keys() - self.later
         for n, (k, eqn, _) in enumerate(self.touched) if ready else ():
             if (eqn.op is reshard_p and eqn.invars[0] in ready
-                    and _nearer(eqn, self.earlier, self.prices)):
+                    and _is_cheaper(eqn, self.earlier, self.prices)):
                 self._plan(frozenset(ready), self.touched[:n], k)
                 break
 
@@ -104,7 +104,7 @@ class Delay:
                 if x.__class__ is Var and not y.aval.sharding.spec.unreduced:
                     form = x.aval
                     if x in earlier:
-                        if x in ready and _nearer(eqn, earlier, self.prices):
+                        if x in ready and _is_cheaper(eqn, earlier, self.prices):
                             self.direct.add(y)
                         else:
                             form = earlier[x]
@@ -115,7 +115,8 @@ class Delay:
             if untouched(invars):
                 continue
             found = sunk(eqn, tuple([earlier[a] if a in earlier else None for a in invars]))
-            if found is not None and (len(found.used) == len(invars) or _apart(eqn, found)):
+            if found is not None and (
+                    len(found.used) == len(invars) or _no_operand_twice(eqn, found)):
                 earlier[eqn.outvars[0]] = found.result
             else:
                 found = None
@@ -179,13 +180,13 @@ class Delay:
         return program if eqns is program.eqns else program.replace(eqns=eqns, outvars=outvars)
 
 
-def _nearer(move: Equation, earlier: Mapping[Atom, ArrayType], prices: Prices) -> bool:
+def _is_cheaper(move: Equation, earlier: Mapping[Atom, ArrayType], prices: Prices) -> bool:
     """Is a reshard cheaper from its operand than from the operand's earlier form?"""
     (x,), target = move.invars, move.outvars[0].aval
     return prices.between(x.aval, target) < prices.between(earlier[x], target)
 
 
-def _apart(eqn: Equation, sinking: Sunk) -> bool:
+def _no_operand_twice(eqn: Equation, sinking: Sunk) -> bool:
     """Is no operand needed both in its earlier form and as it is?"""
     invars = eqn.invars
     if len(invars) == 2 and invars[0] is not invars[1] or len(set(invars)) == len(invars):
@@ -215,7 +216,7 @@ class _Writer:
                 continue
             form = Var(plan.entering[v], name_of_form(v, plan.entering[v]))
             invars.append(form)
-            self._hold(v, form, (CARRIED,), plan.location)
+            self._record_form(v, form, (CARRIED,), plan.location)
         for k, eqn, sinking in plan.touched:
             self.eqns += eqns[done:k]
             done = k + 1
@@ -261,7 +262,7 @@ class _Writer:
         if len(reasons) > _MOST_REASONS:
             reasons = (*reasons[:_MOST_REASONS], MORE)
         where = [self.where[o] for o in sources if self.why[o] != (CARRIED,)]
-        self._hold(result, form, reasons, (where or [self.where[sources[0]]])[0])
+        self._record_form(result, form, reasons, (where or [self.where[sources[0]]])[0])
 
     def _operand(self, eqn: Equation, sinking: Sunk, i: int, atom: Atom) -> Atom:
         want = sinking.needed[i]
@@ -273,7 +274,7 @@ class _Writer:
         return self.bring(atom, want, eqn.location, f"`{eqn.op.name}` runs before the reshard of "
                           "another operand")
 
-    def _hold(self, v: Var, form: Var, reasons: tuple[str, ...], where: Location) -> None:
+    def _record_form(self, v: Var, form: Var, reasons: tuple[str, ...], where: Location) -> None:
         """Record that `form` is the earlier form of `v`; finish it here unless that is left for
         later.
         """

@@ -38,14 +38,14 @@ def move_sums(program: Program, prices: Prices) -> Program:
     return _moved(program, prices)
 
 
-def _moves(program: Program) -> bool:
+def _has_reshards(program: Program) -> bool:
     """Are there reshards in a program, nested ones included?"""
     return reshard_p in program.ops or (program.holds_programs and any(
-        [_moves(nested) for _, _, nested in program.subprograms()]))
+        [_has_reshards(nested) for _, _, nested in program.subprograms()]))
 
 
 def _moved(program: Program, prices: Prices) -> Program:
-    if not _moves(program):
+    if not _has_reshards(program):
         return program
     if not program.holds_programs:
         return share_layouts(delayed(program, prices), prices)
@@ -136,9 +136,9 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
         plan = _trial_body(body, prices, trial, at, eqn)
         found = plan.rewritten()
         cost = _scaled(body_traffic(found, prices, constant), trips)
-        cost += trips * (_work(found, prices) - _work(body, prices)
-                         + _joint(body, prices) - _joint(found, prices))
-        behind = _Joint(prices)
+        cost += trips * (_price_of_writing(found, prices) - _price_of_writing(body, prices)
+                         + _joined_savings(body, prices) - _joined_savings(found, prices))
+        behind = _JoinedSums(prices)
         for s, form in trial.items():
             outer = eqn.outvars[s.result].aval
             waiting = _outside(s, form, outer)
@@ -171,13 +171,13 @@ def _separately(wanted: dict[Slot, ArrayType]) -> list[dict[Slot, ArrayType]]:
     return parts if 1 < len(parts) <= _MOST_SEPARATE else []
 
 
-def _work(program: Program, prices: Prices) -> int:
+def _price_of_writing(program: Program, prices: Prices) -> int:
     """The price of writing the results of all equations; unfinished sums are larger."""
     blocks = [v.aval.local_nbytes for eqn in program.eqns for v in eqn.outvars]
     return prices.computation(0, 1, sum(blocks))
 
 
-class _Joint:
+class _JoinedSums:
     """The savings from small independent sums over the same axes becoming one exchange
     (optimization/combine.py).
     """
@@ -205,13 +205,13 @@ class _Joint:
         return True
 
 
-def _joint(program: Program, prices: Prices) -> int:
+def _joined_savings(program: Program, prices: Prices) -> int:
     """What a program saves in this way."""
     sums = [eqn for eqn in program.eqns
             if eqn.op is reshard_p and eqn.invars[0].aval.sharding.spec.unreduced]
     if len(sums) < 2:
         return 0
-    joint, height, first = _Joint(prices), dict[Atom, int](), sums[0]
+    joint, height, first = _JoinedSums(prices), dict[Atom, int](), sums[0]
     for eqn in reversed(program.eqns):
         own = 0
         for v in eqn.outvars:

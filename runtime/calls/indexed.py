@@ -71,14 +71,14 @@ class UpdateAt(NamedTuple):
         return x
 
 
-def is_written(call: Call) -> bool:
-    """Can `written` write it as lines of source?"""
+def has_source(call: Call) -> bool:
+    """Can `write_source` write it as lines of source?"""
     function = call.function
     return type(function) is SliceAt or type(function) is UpdateAt and function.own
 
 
-def written(w: Any, call: Call, operands: Sequence[str], target: str, constants: Mapping[int, Any]
-            ) -> None:
+def write_source(w: Any, call: Call, operands: Sequence[str], target: str,
+                 constants: Mapping[int, Any]) -> None:
     """Write the lines of a call of `SliceAt` or `UpdateAt`. constants: by slot."""
     function, eqn = call.function, call.eqn
     checks: list[str] = []
@@ -129,23 +129,23 @@ def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
         window, kernel = getattr(call.function, "window", None), call.kernel
         if window is None or kernel is None or not window.places:
             place = takes.get(call.inputs[0]) if len(call.inputs) == 1 else None
-            made = None if place is None or reads[call.inputs[0]] != 1 else _dropping(
+            made = None if place is None or reads[call.inputs[0]] != 1 else _with_squeeze(
                 out[place], call)
             if place is None or made is None:
                 out.append(call)
             else:
                 out[place] = made
         elif hasattr(call.function, "over"):
-            out.append(_changing(call, window, makers) or call)
+            out.append(_as_update(call, window, makers) or call)
         else:
             x, *at = call.inputs
             takes[call.outputs[0]] = len(out)
             out.append(call._replace(function=SliceAt(window.places, False), inputs=(
-                x, *_numbers(at, kernel.shapes[1:], makers))))
+                x, *_scalar_starts(at, kernel.shapes[1:], makers))))
     return without_unread(out, outputs)
 
 
-def _dropping(taken: Call, call: Call) -> Call | None:
+def _with_squeeze(taken: Call, call: Call) -> Call | None:
     """A slice and the reshape of it as one call, if the reshape drops sliced dimensions of size 1.
     """
     assert taken.kernel is not None
@@ -164,7 +164,7 @@ def _dropping(taken: Call, call: Call) -> Call | None:
                           kernel=Kernel(function, (*cut.shapes[:-1], left), cut.dtypes))
 
 
-def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | None:
+def _as_update(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | None:
     """The call as an `UpdateAt` with scalar starts; None if the starts cannot be had as scalars."""
     kernel = call.kernel
     assert kernel is not None
@@ -172,7 +172,7 @@ def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | 
         starts = _scalars(call.inputs[1], makers, len(window.places) == 1)
         values, given = call.inputs[2], kernel.shapes[2]
     else:
-        starts = _numbers(call.inputs[2:], kernel.shapes[2:], makers)
+        starts = _scalar_starts(call.inputs[2:], kernel.shapes[2:], makers)
         values, given = call.inputs[1], kernel.shapes[1]
     if starts is None:
         return None
@@ -185,7 +185,8 @@ def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | 
     return call._replace(function=function, inputs=(call.inputs[0], *starts, values))
 
 
-def _numbers(slots: Sequence[int], shapes: Sequence[Any], makers: Mapping[int, Call]) -> list[int]:
+def _scalar_starts(slots: Sequence[int], shapes: Sequence[Any], makers: Mapping[int, Call]
+                   ) -> list[int]:
     """The starts in these slots, each as the slot of a scalar if there is one."""
     found: list[int] = []
     for s, shape in zip(slots, shapes, strict=False):

@@ -52,7 +52,7 @@ def run_while(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list
     try:
         while executor.active:
             (going,) = executor.run(params["cond_jaxpr"], [*operands[:nt], *carry])
-            _enter(executor, eqn, [d for d in executor.active if going[d]])
+            _activate(executor, eqn, [d for d in executor.active if going[d]])
             if not executor.active:
                 break
             new = executor.run(params["body_jaxpr"], [*operands[nt:nt + nb], *carry])
@@ -72,7 +72,7 @@ def run_cond(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[
     try:
         for i, branch in enumerate(branches):
             executor.active, executor.splits = outer
-            _enter(executor, eqn, [d for d in outer[0] if chosen[d] == i])
+            _activate(executor, eqn, [d for d in outer[0] if chosen[d] == i])
             if executor.active:
                 new = executor.run(branch, operands[1:])
                 for held, some in zip(results, new, strict=True):
@@ -83,7 +83,7 @@ def run_cond(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[
     return results
 
 
-def _enter(executor: Any, eqn: Equation, devices: list[int]) -> None:
+def _activate(executor: Any, eqn: Equation, devices: list[int]) -> None:
     """Make these the active devices, and remember which predicate parted them from the others."""
     if len(devices) != len(executor.active):
         executor.active = dict.fromkeys(devices)
@@ -116,7 +116,7 @@ def run_callback(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> l
         if place[0] in values:
             values[place[0]] = call([x[place[0]] for x in operands])
         if types:
-            moves.append(exchanges.handed_on(place, values, types))
+            moves.append(exchanges.from_first(place, values, types))
     flight = Flight(executor.wire(eqn, 0), moves, np.dtype(np.uint8))
     flight.advance(True)
     for d, values in flight.results.items():

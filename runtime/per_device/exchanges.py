@@ -30,7 +30,7 @@ Piece = tuple[int, int, Any, Any]
 """(source member, target member, part of the source's block, place in the target's result)."""
 
 
-def _pairs(group: Group, parts: Mapping[int, Sequence[np.ndarray]],
+def _all_pairs(group: Group, parts: Mapping[int, Sequence[np.ndarray]],
            shapes: Sequence[Sequence[tuple[int, ...]]]) -> Round:
     """A round in which every member sends a part to every other. parts: of each local device, one
     for each member. shapes: by position of source and target in the group.
@@ -49,7 +49,7 @@ def _from_all(group: Group, blocks: Blocks, shapes: Sequence[tuple[int, ...]]
               ) -> Generator[Round, Arrived, dict[int, list[np.ndarray]]]:
     """For each local device the blocks of all members, in group order. shapes: of these blocks."""
     n = len(group)
-    arrived = yield _pairs(group, {d: [b] * n for d, b in blocks.items()},
+    arrived = yield _all_pairs(group, {d: [b] * n for d, b in blocks.items()},
                            [[shape] * n for shape in shapes])
     return {to: [arrived[source, to][0] for source in group] for to in blocks}
 
@@ -60,7 +60,7 @@ def _to_each(group: Group, parts: Mapping[int, Sequence[np.ndarray]]
     one for each member.
     """
     shapes = [p.shape for p in _any(parts)]
-    arrived = yield _pairs(group, parts, [shapes] * len(group))
+    arrived = yield _all_pairs(group, parts, [shapes] * len(group))
     return {to: [arrived[source, to][0] for source in group] for to in parts}
 
 
@@ -179,7 +179,7 @@ def declared(group: Group, blocks: Blocks, evaluate: Callable[..., np.ndarray],
     return out
 
 
-def handed_on(group: Group, values: Mapping[int, Sequence[np.ndarray]],
+def from_first(group: Group, values: Mapping[int, Sequence[np.ndarray]],
               types: Sequence[tuple[tuple[int, ...], Any]]) -> Exchange:
     """The values of the first member, at all local devices. values: by local device; only those of
     the first member are used. types: shape and dtype of each.

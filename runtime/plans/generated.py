@@ -35,7 +35,7 @@ from ...ir.passes import Pass
 from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ..calls.call import Call, last_reads
-from ..calls.indexed import is_written, written
+from ..calls.indexed import has_source, write_source
 from ..calls.symbolic import (
     BITS,
     CALL,
@@ -161,8 +161,8 @@ class Lines:
             if recording is not None:
                 (out,) = call.outputs
                 inline(w, recording, operands, self.slot(out), call.eqn)
-            elif is_written(call):
-                written(w, call, operands, self.slot(call.outputs[0]), self.constants)
+            elif has_source(call):
+                write_source(w, call, operands, self.slot(call.outputs[0]), self.constants)
             elif type(call.function) is Reshaped:
                 w.line(f"{self.slot(call.outputs[0])} = {operands[0]}.reshape("
                        f"{call.function.shape})", call.eqn)

@@ -59,7 +59,7 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mappi
             if dying:
                 out[i] = new_call((call.function.overwriting(dying), *call[1:6], True))
             continue
-        changed = _changed(call)
+        changed = _overwriting(call)
         if changed is None:
             continue
         function, operands, inputs = changed
@@ -73,7 +73,7 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mappi
     return out, used
 
 
-def _changed(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | None:
+def _overwriting(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | None:
     """(function, candidates, inputs) for a call that can write its result over an operand: one of
     the candidates. `inputs` are those of the call if the function overwrites its first operand;
     else the overwritten operand has to be appended to them.

@@ -81,7 +81,7 @@ class _Steps:
             self.eqn = call.eqn
             given = [self._slot(s, value) for s, value in
                      zip(call.inputs, recording.values[:recording.operands], strict=False)]
-            self.at[call.outputs[0]] = self._all(recording, given)
+            self.at[call.outputs[0]] = self._append(recording, given)
 
     def _slot(self, s: int, value: Any) -> int:
         if s not in self.at:
@@ -94,7 +94,7 @@ class _Steps:
         self.whole.append(whole)
         return len(self.values) - 1
 
-    def _all(self, recording: Any, given: Sequence[Any]) -> int:
+    def _append(self, recording: Any, given: Sequence[Any]) -> int:
         """Append the steps of a recording, on these values and constants; returns its result."""
         at = dict(enumerate(given))
         for step in recording.steps:
@@ -102,9 +102,9 @@ class _Steps:
             shape, dtype = recording.values[step.result]
             if step.kind == WHERE:          # a condition is used unrepeated
                 operands = (self.repeated.get(operands[0], operands[0]), *operands[1:])
-            inner = self._form(step, operands, shape, dtype)
+            inner = self._as_recording(step, operands, shape, dtype)
             if inner is not None:
-                at[step.result] = self._all(inner, operands)
+                at[step.result] = self._append(inner, operands)
                 continue
             v = operands[0]
             if step.kind in VIEWS and type(v) is int:
@@ -118,7 +118,7 @@ class _Steps:
             at[step.result] = out
         return at[recording.result]
 
-    def _form(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
+    def _as_recording(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
         """The recording of a step that is not a single numpy call; None for one that is."""
         count, function = math.prod(shape), step.function
         if step.kind == WHERE and count >= FEWEST_SELECTED and has_bits(dtype):
@@ -151,7 +151,7 @@ class _Registers:
         self.names = {block.at[s]: f"v{s}" for s in block.at if s < operands}
         self.ends = [block.at[s] for s in results]
         self.last: dict[int, int] = {}              # root to the step that reads it last,
-        self.beside: dict[int, bool] = {}           # and whether that may overwrite it
+        self.overwritable: dict[int, bool] = {}           # and whether that may overwrite it
         makers: dict[int, int] = {}
         for i, (step, _) in enumerate(block.steps):
             makers.setdefault(roots[step.result], i)
@@ -159,8 +159,8 @@ class _Registers:
                 if type(v) is int:
                     again = self.last.get(roots[v]) == i
                     self.last[roots[v]] = i
-                    self.beside[roots[v]] = self._is_beside(v, step) and (
-                        not again or self.beside[roots[v]])
+                    self.overwritable[roots[v]] = self._may_overwrite(v, step) and (
+                        not again or self.overwritable[roots[v]])
         self.last.update([(roots[v], end) for v in self.ends])
         self.over = {j: block.at[o] for j, o in over.items()}
         self.homes: dict[int, int] = {}             # root to the result that it becomes
@@ -171,7 +171,7 @@ class _Registers:
                     and self._is_free(j, makers[root])):
                 self.homes[root] = j
         self.writes = {j: makers[root] for root, j in self.homes.items()}
-        self.busy: list[int | None] = [None] * len(results)     # result to the root in its memory
+        self.occupied: list[int | None] = [None] * len(results)     # result to root in its memory
         self.sizes: list[int] = []                  # of registers
         self.free: list[int] = []                   # registers, the latest used last
         self.held: dict[int, int] = {}              # root to its register
@@ -192,10 +192,10 @@ class _Registers:
             same = self.block.values[self.ends[j]][0] == shape
             return self._result(j, dtype) if same else f"{self._result(j, dtype)}.reshape({shape})"
         over = {self.block.roots[x] for x in step.operands if type(x) is int
-                and self.last[self.block.roots[x]] == i and self.beside[self.block.roots[x]]}
-        for j, owner in enumerate(self.busy):
-            if (owner is None or owner in over) and self._may(j, step, i):
-                self.busy[j] = v
+                and self.last[self.block.roots[x]] == i and self.overwritable[self.block.roots[x]]}
+        for j, owner in enumerate(self.occupied):
+            if (owner is None or owner in over) and self._may_live_in(j, step, i):
+                self.occupied[j] = v
                 return self._result(j, dtype)
         size = -(-self._bytes(v) // _LINE) * _LINE
         if size < FEWEST:
@@ -206,13 +206,13 @@ class _Registers:
         self.held[v] = register
         return f"r{self.places.setdefault((register, shape, dtype), len(self.places))}"
 
-    def _is_beside(self, x: int, step: Step) -> bool:
+    def _may_overwrite(self, x: int, step: Step) -> bool:
         """May a step write its result over this operand while it reads it?"""
         values, out = self.block.values, step.result
         return step.kind == CALL and self.block.whole[x] and values[x][0] == values[out][0] and (
             values[x][1].itemsize == values[out][1].itemsize)
 
-    def _may(self, j: int, step: Step, i: int) -> bool:
+    def _may_live_in(self, j: int, step: Step, i: int) -> bool:
         """May the value of step i be in the memory of result j for as long as it lives?"""
         v = step.result
         (shape, dtype), (given, kind) = self.block.values[v], self.block.values[self.ends[j]]
@@ -222,7 +222,7 @@ class _Registers:
             return False
         last, end = self.last.get(v, i), self.writes.get(j)
         return last < len(self.block.steps) if end is None else (
-            last < end or last == end and self.beside[v])
+            last < end or last == end and self.overwritable[v])
 
     def _is_free(self, j: int, i: int) -> bool:
         """May step i write into the memory of result j, which may be that of an operand?"""
@@ -231,7 +231,7 @@ class _Registers:
         step, root = self.block.steps[i][0], self.over[j]
         end = self.last[root]
         return i > end or i == end and all([
-            self._is_beside(x, step) for x in step.operands
+            self._may_overwrite(x, step) for x in step.operands
             if type(x) is int and self.block.roots[x] == root])
 
     def _result(self, j: int, dtype: np.dtype) -> str:
@@ -261,9 +261,9 @@ class _Registers:
             lines.append((text, eqn))
             for v in step.operands:
                 if type(v) is int and self.last[block.roots[v]] == i:
-                    self._leave(block.roots[v])
+                    self._release(block.roots[v])
             if block.roots[step.result] not in self.last:
-                self._leave(step.result)
+                self._release(step.result)
         for count, given in ((self.operands, "arguments"), (len(self.ends), "memory"),
                              (len(self.places), "registers")):
             if count:
@@ -278,9 +278,9 @@ class _Registers:
         return Body(w.function("arguments, memory, registers"), starts[-1],
                     tuple([(starts[k], shape, dtype) for k, shape, dtype in self.places]))
 
-    def _leave(self, root: int) -> None:
+    def _release(self, root: int) -> None:
         """Free the memory of this root, which nobody reads any more."""
         if root in self.held:
             self.free.append(self.held.pop(root))
-        elif root in self.busy:
-            self.busy[self.busy.index(root)] = None
+        elif root in self.occupied:
+            self.occupied[self.occupied.index(root)] = None

@@ -85,7 +85,7 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
         k = leading(shape, rows)
         return Form(True, shape[k:]) if k else None
 
-    def beside(shape: Shape, out: Shape) -> Form | None:
+    def broadcast_form(shape: Shape, out: Shape) -> Form | None:
         """The form of an operand that numpy broadcasts to the shape `out`."""
         k = leading(out, rows)
         if not shape or len(shape) != len(out):
@@ -107,7 +107,8 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
                 continue
             given, form = values[v][0], None
             if step.kind in (CALL, WHERE, CAST, BITS, REPEAT):
-                form = beside(given, shape) if out.is_rows else out if given == shape else None
+                form = (broadcast_form(given, shape) if out.is_rows
+                        else out if given == shape else None)
             elif step.kind == RESHAPE:
                 form = by_rows(given) if out.is_rows else Form(False, given)
             elif step.kind == REDUCE and out.is_rows and leading(given, rows) <= min(step.axes):
@@ -151,10 +152,10 @@ class Cuts:
         """
         found = self._loops.get(rows)
         if found is None:
-            found = self._loops[rows] = min(self._rows_beside(self.forms[rows]), default=math.inf)
+            found = self._loops[rows] = min(self._repeated_rows(self.forms[rows]), default=math.inf)
         return found
 
-    def _rows_beside(self, forms: Forms) -> Iterator[int]:
+    def _repeated_rows(self, forms: Forms) -> Iterator[int]:
         assert self._recording is not None
         values = self._recording.values
         for step in self._recording.steps:

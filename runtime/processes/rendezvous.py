@@ -110,11 +110,11 @@ class World:
             if self.broken is None:
                 member.call, member.value, member.meeting = call, value, None
                 member.become(State.WAITING)
-                self._match(call)
+                self._start_if_complete(call)
                 while member.meeting is None and self.broken is None:
                     self.changed.wait(POLL)
                     if member.meeting is None and self.broken is None:
-                        self._look()
+                        self._check_deadlock()
                 member.become(State.RUNNING)
                 member.call = member.value = None
             meeting = member.meeting
@@ -140,7 +140,7 @@ class World:
                 raise _copied(meeting.error)
         return meeting.result
 
-    def _match(self, call: Call) -> None:
+    def _start_if_complete(self, call: Call) -> None:
         """Start the meeting at this call if all of its group have reached it."""
         group = [self.members[p] for p in call.processes]
         if all(m.state is State.WAITING and m.meeting is None and m.call == call for m in group):
@@ -150,7 +150,7 @@ class World:
             self.changed.notify_all()
 
     # -- who waits in vain ---------------------------------------------------------------------
-    def _look(self) -> None:
+    def _check_deadlock(self) -> None:
         """End the world if it has deadlocked."""
         now = time.monotonic()
         if any(m.meeting is not None for m in self.members):
@@ -160,7 +160,7 @@ class World:
             self._break()
         elif all(m.state is not State.ABSENT for m in moving):
             waiting = [m for m in self.members if m.state is State.WAITING]
-            if any(now - m.since > PATIENCE and self._in_vain(m, now) for m in waiting):
+            if any(now - m.since > PATIENCE and self._waits_in_vain(m, now) for m in waiting):
                 self._break()
 
     def _may_move(self, member: Member, now: float) -> bool:
@@ -168,13 +168,13 @@ class World:
             arrived = max(m.since for m in self.members)
             timeout = float(config.read("shardtrace_process_timeout"))
             return now - arrived < timeout and not (
-                now - arrived > 10 * POLL and self._nobody_else())
+                now - arrived > 10 * POLL and self._others_only_wait())
         if member.state is State.LEFT:
             thread = member.thread
             return now - member.since < GRACE and thread is not None and thread.is_alive()
         return member.state is State.RUNNING
 
-    def _in_vain(self, member: Member, now: float) -> bool:
+    def _waits_in_vain(self, member: Member, now: float) -> bool:
         """Does it wait for a process that has ended, or that waits with the same group at another
         call?
         """
@@ -187,7 +187,7 @@ class World:
             or (o.state is State.WAITING and o.call is not None
                 and o.call.processes == call.processes and o.call != call) for o in others)
 
-    def _nobody_else(self) -> bool:
+    def _others_only_wait(self) -> bool:
         """Are all other threads only waiting for threads to end, so that none can start a process?
         """
         waiting = {m.thread.ident for m in self.members

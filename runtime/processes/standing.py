@@ -58,7 +58,7 @@ def reason(standings: Sequence[Standing]) -> str:
         if gone:
             verb = {State.FAILED: "raised an exception", State.ABSENT: "never started"}.get(
                 state, "ended")
-            return f"{named(gone)} {verb}, and others wait for {_it(gone)}"
+            return f"{named(gone)} {verb}, and others wait for {_pronoun(gone)}"
     (i, first), rest = placed[0], placed[1:]
     if any(s.what != first.what for _, s in rest):
         return "the processes wait at different calls"
@@ -67,12 +67,12 @@ def reason(standings: Sequence[Standing]) -> str:
     for j, other in rest:
         for (word, mine), (_, its) in zip(first.parts, other.parts, strict=False):
             if mine != its:
-                a, b = _apart(mine, its)
+                a, b = _first_difference(mine, its)
                 return (f"{first.what} is called with different {word}, {a} by process {i} and "
                         f"{b} by process {j}")
     running = [i for i in sorted(groups) if standings[i].state is State.RUNNING]
     if running:
-        return f"{named(running)} did not come in time, and others wait for {_it(running)}"
+        return f"{named(running)} did not come in time, and others wait for {_pronoun(running)}"
     return "the processes wait for each other"
 
 
@@ -104,11 +104,11 @@ def named(numbers: Sequence[int]) -> str:
     return numbered("process", "processes", numbers)
 
 
-def _it(numbers: Sequence[int]) -> str:
+def _pronoun(numbers: Sequence[int]) -> str:
     return "it" if len(numbers) == 1 else "them"
 
 
-def _apart(a: str, b: str) -> tuple[str, str]:
+def _first_difference(a: str, b: str) -> tuple[str, str]:
     """The first pair of lines that differ in two texts."""
     for x, y in itertools.zip_longest(a.split("\n"), b.split("\n"), fillvalue=""):
         if x != y:

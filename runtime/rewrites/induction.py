@@ -93,7 +93,7 @@ def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
     read = {a for e in rest for a in e.invars}.union(outvars)
     given = [v for v in (*scan.counters, *[e.outvars[0] for e in scan.ahead if e in gone])
              if v in read]
-    vectors = _Vectors(program, scan)
+    vectors = _AllIterations(program, scan)
     items = [vectors.vector(v) for v in given]
     counts = [vectors.last(k) for k in scan.steps]
     names = {v: Var(v.aval, v.name) for v in given}
@@ -111,7 +111,7 @@ def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
         {**eqn.params, "jaxpr": small, "num_carry": len(carried)}, eqn.location, eqn.reason)]
 
 
-class _Vectors:
+class _AllIterations:
     """Writes the equations for all iterations at once. of: body value to what replaces it, an array
     with an element for each iteration if it varies.
     """

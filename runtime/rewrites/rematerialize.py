@@ -155,7 +155,7 @@ def rematerialize_scans(program: Program) -> Program:
     for i in scans:
         readers = _readers(program, i)
         for j in sorted({r for r in readers.values() if r is not None}):
-            program = _between(program, i, j, readers)
+            program = _stacking_less(program, i, j, readers)
             readers = _readers(program, i)
     return program
 
@@ -197,7 +197,7 @@ class _Body:
         self.stacks = dict(zip(eqn.outvars[self.nk:], flat.outvars[self.nk:], strict=True))
 
 
-def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -> Program:
+def _stacking_less(program: Program, i: int, j: int, readers: dict[Var, int | None]) -> Program:
     """The program with the scan at i stacking less for the scan at j, if that pays."""
     a, b = _Body(program.eqns[i]), _Body(program.eqns[j])
     length = a.eqn.params["length"]
@@ -223,11 +223,11 @@ def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -
     if not choice.recomputed and all(v not in free for v in mine.values()) and (
             len(set(mine.values())) == len(mine)):
         return program
-    return _moved(program, i, j, a, b, mine, free, choice.recomputed)
+    return _recomputed_later(program, i, j, a, b, mine, free, choice.recomputed)
 
 
-def _moved(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Var, Any],
-           free: dict[Any, Any], recomputed: set[Var]) -> Program:
+def _recomputed_later(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Var, Any],
+                      free: dict[Any, Any], recomputed: set[Var]) -> Program:
     """The program with the scan at j recomputing these values of the scan at i."""
     made = {v: e for e in a.flat.eqns for v in e.outvars}
     # The first scan: stacks of what is saved for the second.

@@ -57,7 +57,7 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     value whose memory it shares.
     """
     wanted = [v for v in wanted if price(v)]
-    into, dear = _region(wanted, made, price)
+    into, dear = _cheap_region(wanted, made, price)
     saved: set[Var] = set()
     recomputed: set[Var] = set()
     if dear.issuperset(wanted):
@@ -72,14 +72,14 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
         if won < least:
             continue
         cut.update(v for v in mine if root(v) in cut)
-        found = _between(mine, cut, into)
+        found = _on_the_way(mine, cut, into)
         if sum([held_bytes(v.aval) for v in found]) <= MAX_RECOMPUTE_RATIO * won:
             saved |= cut
             recomputed |= found
     return Choice(saved, recomputed)
 
 
-def _region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable[[Var], int]
+def _cheap_region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable[[Var], int]
             ) -> tuple[dict[Var, list[Var]], set[Var]]:
     """(for each value that cheap equations lead to a wanted one: its operands that are not free;
     the expensive values among them).
@@ -137,7 +137,7 @@ def _by_part(wanted: Sequence[Var], parts: Sequence[set[Var]]) -> list[list[Var]
     return found
 
 
-def _between(wanted: Sequence[Var], saved: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
+def _on_the_way(wanted: Sequence[Var], saved: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
     """The values on the way from the saved ones to the wanted ones, the latter included."""
     found: set[Var] = set()
     left = [v for v in wanted if v not in saved]

@@ -24,7 +24,7 @@ from .device_sums import FOLDED
 from .workspace import Kind, Value, Workspace, kind_of
 
 
-class _Change(NamedTuple):
+class _LayoutChange(NamedTuple):
     """A collective that is a change of layout.
 
     operator: the value is combined by it first. form: the stack and split needed first, if not
@@ -43,10 +43,10 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     (out,) = eqn.outvars
     known, key = eqn.instance.table(plan), (p.atoms.owner, x.known_kind or x.kind, out.aval)
     if key not in known:
-        known[key] = _change(p, eqn, x)
+        known[key] = _layout_change(p, eqn, x)
     found = known[key]
     if found is None:
-        _plan(p, eqn, x)
+        _plan_exchange(p, eqn, x)
         return
     operator, form, function, layout, uniform, kind = found
     if operator is not None:
@@ -57,7 +57,7 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     p.at[out] = Value(out.aval, layout, slot, uniform, kind)
 
 
-def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
+def _layout_change(p: Workspace, eqn: Equation, x: Value) -> _LayoutChange | None:
     """The collective as a change of layout, of `x` or of its combination over the group; None if it
     is more than that.
     """
@@ -90,11 +90,11 @@ def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
         layout = Layout(form[0], form[1], layout.folded).without(set(group))
         layout = _in_place(layout, group, params["split_axis"])
     elif name == "ppermute":
-        layout, function = _moves(p, x, group, params["perm"])
+        layout, function = _permuted(p, x, group, params["perm"])
         uniform = x.uniform if function is None else uniform
     else:
         return None
-    return _Change(operator, form, function, layout, uniform, kind_of(aval, layout, uniform))
+    return _LayoutChange(operator, form, function, layout, uniform, kind_of(aval, layout, uniform))
 
 
 def _kind(eqn: Equation) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def _in_place(layout: Layout, group: Atoms, d: int) -> Layout:
     return layout._replace(split=tuple(split))
 
 
-def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
+def _plan_exchange(p: Workspace, eqn: Equation, x: Value) -> None:
     """`plan` for collectives that are more than a change of layout."""
     group = collective_atoms(eqn, p.atoms)
     name, params, (kind, _) = eqn.op.name, eqn.params, _kind(eqn)
@@ -234,7 +234,7 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
 
 # -- `ppermute`: blocks move, often by a new layout alone ------------------------------------------
 
-def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ...]
+def _permuted(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ...]
            ) -> tuple[Layout, Callable[[Any], Any] | None]:
     """The layout of a permutation's result, and the function that moves blocks, if any move.
 

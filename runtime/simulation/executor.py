@@ -34,7 +34,14 @@ from ..plans.plan import Plan
 from ..rewrites.pipeline import run_execution_passes
 from ..storage import Stored, new_stored
 from . import collectives, control
-from .conversions import Given, given, global_types, number, result, usual_lead
+from .conversions import (
+    StoredArgument,
+    global_types,
+    stored_argument,
+    stored_literal,
+    stored_result,
+    usual_lead,
+)
 from .device_sums import (
     NO_FOLDS,
     NONE,
@@ -140,7 +147,7 @@ class Planner(Workspace):
     def __init__(self, program: Program, atoms: MeshAtoms) -> None:
         super().__init__(atoms)
         self.program = program
-        self.expected: list[Given] = []
+        self.expected: list[StoredArgument] = []
         self.mask: Value | None = None
         self.predicate: Equation | None = None
         self.literals: dict[tuple, Value] = {}
@@ -154,7 +161,7 @@ class Planner(Workspace):
         for var, t, lead in zip(program.invars, global_types(program.global_in, program.invars),
                                 leads, strict=True):
             aval = var.aval
-            found = known.get((aval, t, lead)) or given(self, aval, t, lead)
+            found = known.get((aval, t, lead)) or stored_argument(self, aval, t, lead)
             expected.append(found)
             _, _, layout, same, kind, functions = found
             slot = self.plan.input()
@@ -166,7 +173,7 @@ class Planner(Workspace):
         stacks: list[tuple[str, ...]] = []
         for atom, t in zip(program.outvars, global_types(program.global_out, program.outvars),
                            strict=True):
-            slot, stack = result(self, atom, self.value_of(atom), t)
+            slot, stack = stored_result(self, atom, self.value_of(atom), t)
             slots.append(slot)
             stacks.append(stack)
         return self.plan.finish(slots, read_only=True), stacks
@@ -189,7 +196,7 @@ class Planner(Workspace):
             _strategy(eqn.op)(self, eqn)
         self.eqn = None
         if self.atoms.count(self.atoms.order) >= MANY:
-            _say_what_differs(self.at, self.atoms, program)
+            _warn_of_large_stacks(self.at, self.atoms, program)
 
     def nested(self, program: Program) -> Planner:
         """A planner for the program of a loop or branch."""
@@ -214,7 +221,7 @@ class Planner(Workspace):
         key = aval, type(value), value.tobytes()
         found = self.literals.get(key)
         if found is None:
-            made = self.atoms.borders.get(key) or number(self.atoms, key, value)
+            made = self.atoms.borders.get(key) or stored_literal(self.atoms, key, value)
             data, layout, same, kind = made
             found = self.literals[key] = Value(aval, layout, self.plan.constant(data), same, kind)
         return found
@@ -293,7 +300,7 @@ class Planner(Workspace):
         return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
 
 
-def _say_what_differs(at: Mapping[Var, Value], atoms: MeshAtoms, program: Program) -> None:
+def _warn_of_large_stacks(at: Mapping[Var, Value], atoms: MeshAtoms, program: Program) -> None:
     """Warn, before memory is taken, if values that differ between devices need much of it."""
     most, largest, results = LARGE, None, set(program.outvars)
     for v, x in at.items():
