@@ -14,8 +14,9 @@ What XLA exchanges and computes comes from the text of its optimised per-device 
 and both times from the same cost model, exchanges and computation one after the other. XLA computes
 its products, and all else as our program for `objective="xla"` does where that exchanges as much;
 elsewhere as our program does, or less by as much as it has fewer operations there. Its own reads
-and writes are those of the compiler of CPUs, which fuses otherwise. The compiler of GPUs (`--gpu`) goes further: it adds before it sums, and combines
-exchanges of all kinds. Of it exchanges and memory are taken, which one GPU suffices to record.
+and writes are those of the compiler of CPUs, which fuses otherwise. The compiler of GPUs (`--gpu`)
+goes further: it adds before it sums, and combines exchanges of all kinds without a copy. Of it
+exchanges and memory are taken, which one GPU suffices to record.
 """
 from __future__ import annotations
 

@@ -36,7 +36,6 @@ from .cost.topology import Topology
 from .dumps import Dump
 from .optimization.hoist import exchanges
 from .passes import PartitionRequest
-from .preparation.uneven import has_strides
 from .stages import staged, with_attribute
 
 if TYPE_CHECKING:
@@ -123,8 +122,8 @@ def _best_plan(given: Program, program: Program, request: PartitionRequest, pass
     def made_by(other: Objective, dump: Dump | None = None, draft: bool = False
                 ) -> Iterator[tuple[str, Program]]:
         source, steps = program, passes[at:]    # its text names the objective for later stages
-        if other.name == "xla" and has_strides(program):
-            source, steps = given, passes       # which it does not pad
+        if other.name == "xla":
+            source, steps = given, passes       # which it prepares in its own way
         if other != objective:
             source = with_attribute(source, OBJECTIVE, other.said)
         return staged(source, request._replace(objective=other, draft=draft), steps, dump)
@@ -140,6 +139,8 @@ def _best_plan(given: Program, program: Program, request: PartitionRequest, pass
                     break
                 stages[stage] = made
         *_, made = stages.values()
+        if made.global_out != local.global_out:     # no plan decides how an open result is split
+            stages, made = first, local
         return _Plan(stages, made, other, program.memo.get(DONATED, ()))
 
     taken = usual = plan(objective)

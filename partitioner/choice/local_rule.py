@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...ir.meshes.axes import format_sub_axis
 from ...ir.meshes.mesh import BaseMesh
 from ...ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ..factors import Axes, RuleInfo
@@ -26,16 +27,25 @@ class LocalRule(LookaheadSearch):
     """A `LookaheadSearch` that takes each equation by itself."""
 
     types_stay = True
+    idle_axes = True        # what is summed over may move to axes that no array has
 
     def _collect_preferences(self) -> None:
         pass
 
     def _search(self) -> None:
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None else _strategy(decision)
+            self.found[k] = None if decision.info is None else _strategy(decision, self.idle_axes)
 
 
-def _strategy(decision: Decision) -> Strategy | Decision:
+class TriedLocalRule(LocalRule):
+    """`LocalRule` for a plan that is tried beside others: nothing moves to idle axes, for which XLA
+    pays a permutation and a sum where one gather would do.
+    """
+
+    idle_axes = False
+
+
+def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
     """The strategy of an equation; its decision if nothing has to move."""
     info = decision.info
     assert info is not None
@@ -46,9 +56,12 @@ def _strategy(decision: Decision) -> Strategy | Decision:
              for m, home in zip(table.maps, decision.homes, strict=True)]
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
         return decision
-    axes_of = _product(info, parts) if info.is_product else _elementwise(
+    axes_of = _product(info, parts, decision.layouts.mesh) if info.is_product else _elementwise(
         info, parts, decision.layouts.mesh)
     _move_axes(decision, axes_of, whole, parts)
+    if idle_axes and (info.is_product or _indexed(info)):
+        _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
+    decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
     while True:
         found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
         if found is not None:
@@ -89,15 +102,20 @@ def _move_axes(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts
         n, anywhere = parts_of(mesh, axes), info.factors[f].kind in (HALO, ORDERED)
         for g, other in enumerate(info.factors):
             own = axes_of.get(g, ())
-            if (other.kind == PASS and other.size % (n * parts_of(mesh, own)) == 0 and other.size > 1
+            parts_then = n * parts_of(mesh, own)
+            if (other.kind == PASS and other.size % parts_then == 0 and other.size > 1
                     and len(info.positions[g]) >= len(info.maps) - 1
                     and (anywhere or any(part.get(g) == axes for part in parts))):
                 axes_of[g] = (*own, *axes)
                 break
 
 
-def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
-    """The factors of a product: each axis at the factor where most of its arrays have it."""
+def _product(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
+    """The factors of a product: each axis at the factor where most of its arrays have it.
+
+    An operand that alone is split along a summed factor is gathered if it is no larger than the
+    result.
+    """
     votes: dict[str, dict[int, int]] = {}
     for rank, part in enumerate(reversed(parts)):
         for f, axes in part.items():
@@ -111,7 +129,30 @@ def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
     order = [axes for part in reversed(parts) for axes in part.values()]
     for f, axes in found.items():                             # in an order that some array has
         found[f] = next((o for o in order if {*o} == {*axes}), axes)
-    return found
+    for f, axes in [(f, axes) for f, axes in found.items() if info.factors[f].leaves_sum]:
+        split = [part.get(f, ()) for part in parts[:info.operands]]
+        for a in axes if {*axes}.issuperset(sum(split, ())) else ():
+            having = [t for t, own in enumerate(split) if a in own]
+            fewer = {**found, f: tuple([b for b in found[f] if b != a])}
+            if len(having) == 1 and _elements(info, having[0], fewer, mesh) <= _elements(
+                    info, info.operands, fewer, mesh):
+                found = fewer
+    return {f: axes for f, axes in found.items() if axes}
+
+
+def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: BaseMesh) -> None:
+    """Let what is summed over, and was split along an axis that another factor has now, be split
+    along one that no array has, or a part of it.
+    """
+    used = {a for part in parts for axes in part.values() for a in axes}
+    for part in parts:
+        for f, axes in part.items():
+            n = parts_of(mesh, axes)
+            idle = next((a for a in mesh.axis_names if a not in used
+                         and mesh.axis_size(a) % n == 0), None)
+            if f not in axes_of and info.factors[f].leaves_sum and idle is not None:
+                axes_of[f] = (idle if n == mesh.axis_size(idle) else format_sub_axis(idle, 1, n),)
+                used.add(idle)
 
 
 def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
@@ -144,5 +185,10 @@ def _largest(info: RuleInfo, found: AxesOf, mesh: BaseMesh) -> float:
     """Elements of the largest block, which XLA compares first between two ways of an indexed
     lookup.
     """
-    return max([math.prod([info.factors[f].size / parts_of(mesh, found.get(f, ()))
-                           for f in carried]) for carried in info.carried])
+    return max([_elements(info, t, found, mesh) for t in range(len(info.carried))])
+
+
+def _elements(info: RuleInfo, t: int, found: AxesOf, mesh: BaseMesh) -> float:
+    """Elements of a block of operand or result `t`."""
+    return math.prod([info.factors[f].size / parts_of(mesh, found.get(f, ()))
+                      for f in info.carried[t]])

@@ -35,7 +35,8 @@ class Recipe:
     def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
                  rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
                  emitter: bool = False, exchange: str = "", instance: OpInstance | None = None,
-                 finish: tuple[tuple[Op, tuple[Axes, ...], str], ...] = (), direct: bool = True) -> None:
+                 finish: tuple[tuple[Op, tuple[Axes, ...], str], ...] = (), direct: bool = True
+                 ) -> None:
         self.types, self.declared, self.rule = types, declared, rule
         self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
         self.emitter, self.exchange, self.instance = emitter, exchange, instance

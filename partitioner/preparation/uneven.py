@@ -44,11 +44,6 @@ def pad_uneven(program: Program, mesh: AbstractMesh,
     return drop_dead(_Writer(wanted, strides).program(program))
 
 
-def has_strides(program: Program) -> bool:
-    """Are there windows more than one row apart?"""
-    return any(map(_strided, program.eqns))
-
-
 def _strided(eqn: Equation) -> bool:
     return max(eqn.params.get("window_strides", ()), default=1) > 1
 

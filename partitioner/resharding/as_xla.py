@@ -10,7 +10,7 @@ from ...ir.ops.reductions.sorting import top_k_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.inside import inside
 from ...ir.types import ArrayType, Entries
-from ..choice.local_rule import LocalRule
+from ..choice.local_rule import LocalRule, TriedLocalRule
 from ..cost.prices import Prices
 from ..factors import rule_info
 from ..propagation.resolved_types import brought, typed
@@ -21,9 +21,13 @@ from .reshards import resharded
 _NEVER_SPLIT = frozenset((fft_p, top_k_p))      # XLA's partitioner has no case for these
 
 
-def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Program:
-    """The pass: a RESHARDED program whose equations run as in XLA. draft: as for `resharded`."""
-    return _in_steps(resharded(_on_whole_arrays(program), prices, LocalRule, draft))
+def shard_as_xla(program: Program, prices: Prices, draft: bool = False, tried: bool = False
+                 ) -> Program:
+    """The pass: a RESHARDED program whose equations run as in XLA. draft: as for `resharded`.
+    tried: whether the plan is for another objective.
+    """
+    rule = TriedLocalRule if tried else LocalRule
+    return _in_steps(resharded(_on_whole_arrays(program), prices, rule, draft))
 
 
 def _on_whole_arrays(program: Program) -> Program:
@@ -32,6 +36,7 @@ def _on_whole_arrays(program: Program) -> Program:
     if not any([eqn.op in _NEVER_SPLIT for eqn in program.eqns]):
         return program
     eqns: list[Equation] = []
+    known: dict[Atom, Atom] = {}        # whole values, by what was cut out of them
     for eqn in program.eqns:
         if eqn.op not in _NEVER_SPLIT:
             eqns.append(eqn)
@@ -40,12 +45,14 @@ def _on_whole_arrays(program: Program) -> Program:
                                 v.aval.sharding.spec.unreduced) for v in values]
                          for values in (eqn.invars, eqn.outvars)]
         why = f"XLA's partitioner has no case for `{eqn.op.name}`"
-        operands = [brought(atom, aval, eqn.location, why, eqns)
+        operands = [known.get(atom) or brought(atom, aval, eqn.location, why, eqns)
                     for atom, aval in zip(eqn.invars, before, strict=True)]
         results = [v if v.aval is aval else Var(aval)
                    for v, aval in zip(eqn.outvars, after, strict=True)]
+        known.update(zip(eqn.outvars, results, strict=True))
         eqns.append(eqn.replace(invars=operands, outvars=results))
-        eqns += [Equation(reshard_p, (whole,), (v,), {"dst_sharding": v.aval.sharding}, eqn.location)
+        eqns += [Equation(reshard_p, (whole,), (v,), {"dst_sharding": v.aval.sharding},
+                          eqn.location)
                  for whole, v in zip(results, eqn.outvars, strict=True) if whole is not v]
     return program.replace(eqns=eqns)
 
