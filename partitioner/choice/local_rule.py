@@ -24,7 +24,7 @@ AxesOf = dict[int, Axes]
 
 
 class LocalRule(LookaheadSearch):
-    """The search that does not search; as `LookaheadSearch`."""
+    """A `LookaheadSearch` that takes each equation by itself."""
 
     types_stay = True
     idle_axes = True        # what is summed over may move to axes that no array has
@@ -34,19 +34,19 @@ class LocalRule(LookaheadSearch):
 
     def _search(self) -> None:
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None else _taken(decision, self.idle_axes)
+            self.found[k] = None if decision.info is None else _strategy(decision, self.idle_axes)
 
 
 class TriedLocalRule(LocalRule):
-    """The same for a plan that is tried beside ours: nothing moves to idle axes, by which XLA takes
-    a permutation and a sum for what one gather brings.
+    """`LocalRule` for a plan that is tried beside others: nothing moves to idle axes, for which XLA
+    pays a permutation and a sum where one gather would do.
     """
 
     idle_axes = False
 
 
-def _taken(decision: Decision, idle_axes: bool) -> Strategy | Decision:
-    """What an equation runs as: as it is, if nothing has to move."""
+def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
+    """The strategy of an equation; its decision if nothing has to move."""
     info = decision.info
     assert info is not None
     whole = _whole_factors(info)
@@ -58,7 +58,7 @@ def _taken(decision: Decision, idle_axes: bool) -> Strategy | Decision:
         return decision
     axes_of = _product(info, parts, decision.layouts.mesh) if info.is_product else _elementwise(
         info, parts, decision.layouts.mesh)
-    _move(decision, axes_of, whole, parts)
+    _move_axes(decision, axes_of, whole, parts)
     if idle_axes and (info.is_product or _indexed(info)):
         _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
     decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
@@ -71,14 +71,14 @@ def _taken(decision: Decision, idle_axes: bool) -> Strategy | Decision:
 
 
 def _indexed(info: RuleInfo) -> bool:
-    """Is something looked up at the indices of an array, not at one place?"""
+    """Does it look up several places, at the indices of an array?"""
     return (info.operands > 1 and bool(info.maps[1])
             and any(f.kind == INDEXED for f in info.factors))
 
 
 def _whole_factors(info: RuleInfo) -> frozenset[int]:
-    """Factors that XLA never splits: what is sorted, the dimension along which pieces meet or
-    move, and where windows of several rows are read or written at indices.
+    """The factors that XLA never splits: a sorted dimension, the dimension along which pieces are
+    joined or shifted, and windows of several rows that are read or written at indices.
     """
     windows = _indexed(info) and any(
         f.kind == REPLICATE and f.size > 1 and any(
@@ -90,9 +90,10 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
         or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
 
 
-def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: list[AxesOf]) -> None:
-    """Let the axes of factors that are not split go to one that passes through, if one is free: any
-    for what is sorted or joined, else one that has them already.
+def _move_axes(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: list[AxesOf]
+               ) -> None:
+    """Move the axes of factors that are not split to a pass-through factor, if one is free: to any
+    for sorting and joining, else to one that has them already.
     """
     info, mesh = decision.info, decision.layouts.mesh
     assert info is not None
@@ -110,8 +111,10 @@ def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: lis
 
 
 def _product(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
-    """The factors of a product: by axis, where most of its arrays have it. An operand that alone is
-    split along what is summed over is gathered if it is no larger than the result.
+    """The factors of a product: each axis at the factor where most of its arrays have it.
+
+    An operand that alone is split along a summed factor is gathered if it is no larger than the
+    result.
     """
     votes: dict[str, dict[int, int]] = {}
     for rank, part in enumerate(reversed(parts)):
@@ -153,8 +156,8 @@ def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: B
 
 
 def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
-    """The factors of what is no product: those of the result; of what operands are summed over,
-    those of the operands first.
+    """The factors of an op that is no product: as the result has them; if it sums, as operands have
+    them, then the result.
     """
     count = info.operands
     row = count == 1 and not any(f.kind == REPLICATE for f in info.factors)
@@ -167,7 +170,7 @@ def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
 
 
 def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
-    """The factors as the first tensors have them that have them, each axis at one factor."""
+    """Each factor with the axes of the first tensor that has it; each axis at one factor only."""
     found: AxesOf = {}
     used: set[str] = set()
     for part in parts:
@@ -179,7 +182,9 @@ def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
 
 
 def _largest(info: RuleInfo, found: AxesOf, mesh: BaseMesh) -> float:
-    """Elements of the largest block, what XLA compares first of two ways to look up at indices."""
+    """Elements of the largest block, which XLA compares first between two ways of an indexed
+    lookup.
+    """
     return max([_elements(info, t, found, mesh) for t in range(len(info.carried))])
 
 

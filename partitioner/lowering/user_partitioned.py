@@ -20,7 +20,7 @@ from .recipes import recipe_of
 
 
 def localize_user_function(out: Lowering, eqn: Equation) -> None:
-    """Append what a `custom_partitioning` equation is on one device's blocks."""
+    """Append the user's function for a `custom_partitioning` equation, on one device's blocks."""
     types = [a.aval for a in eqn.invars]
     blocks = eqn.params["call"].on_blocks(types, [v.aval for v in eqn.outvars])
     body = inline(blocks.program)

@@ -31,7 +31,7 @@ Axes = tuple[str, ...]
 @cached(4096, "steps of XLA between layouts")
 def steps(mesh: AbstractMesh, source: Entries, target: Entries, permutes: bool = True
           ) -> tuple[Entries, ...]:
-    """The layouts on the way, the last of them the target; each takes one exchange, or a slice.
+    """The layouts on the way, ending with the target; each takes one exchange, or a slice.
     permutes: whether tiles change places where that saves gathering them.
     """
     sizes = mesh.shape
@@ -112,8 +112,8 @@ def _with_gathered_last(mesh: AbstractMesh, now: Entries, end: Entries) -> Seque
 
 
 def _moved(mesh: AbstractMesh, source: Entries, target: Entries) -> list[Axes] | None:
-    """The layout once dimensions with too many tiles have given them to those that lack as many;
-    None where there are no such pairs.
+    """The layout after dimensions with too many tiles have passed them to those that lack as many;
+    None if there is no such pair.
     """
     now = [*source]
     counts = [tile_count(mesh, axes) for axes in now]
@@ -133,7 +133,7 @@ def _moved(mesh: AbstractMesh, source: Entries, target: Entries) -> list[Axes] |
 
 
 def _tail(mesh: AbstractMesh, axes: Axes, n: int) -> tuple[Axes, Axes] | None:
-    """The axes in front of the minor ones that make n tiles, and these; None if there are none."""
+    """(the axes in front, the minor axes that make n tiles); None if no minor axes do."""
     for k in range(len(axes), -1, -1):
         count = tile_count(mesh, axes[k:])
         if count == n:

@@ -23,8 +23,8 @@ _NEVER_SPLIT = frozenset((fft_p, top_k_p))      # XLA's partitioner has no case 
 
 def shard_as_xla(program: Program, prices: Prices, draft: bool = False, tried: bool = False
                  ) -> Program:
-    """The pass: a RESHARDED program whose equations run as in XLA. draft: as of `resharded`; tried:
-    whether the plan is for another objective, and does without permutations that seldom pay.
+    """The pass: a RESHARDED program whose equations run as in XLA. draft: as for `resharded`.
+    tried: whether the plan is for another objective, and does without permutations that seldom pay.
     """
     rule = TriedLocalRule if tried else LocalRule
     return _in_steps(resharded(_on_whole_arrays(program), prices, rule, draft), not tried)
@@ -58,7 +58,7 @@ def _on_whole_arrays(program: Program) -> Program:
 
 
 def _in_steps(program: Program, permutes: bool) -> Program:
-    """The program with a reshard for each step; a constant is made where it is wanted."""
+    """The program with a reshard for each step; a constant is made in the wanted layout."""
     program = inside(program, lambda body: _in_steps(body, permutes))
     made: dict[Atom, Equation] = {v: eqn for eqn in program.eqns for v in eqn.outvars}
     eqns: list[Equation] = []
@@ -88,14 +88,14 @@ def _steps_of(eqn: Equation, maker: Equation | None, permutes: bool) -> Iterator
 
 def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None, permutes: bool
                 ) -> Iterator[ArrayType]:
-    """The types between the two, without these."""
+    """The types between the two ends."""
     mesh, layout = target.mesh, source.entries
     pending, left = source.sharding.spec.unreduced, target.sharding.spec.unreduced
     if left - pending or target.sharding.spec.reduced or source.sharding.spec.reduced:
         return
     sums: list[tuple[str, ...]] = []
     if pending != left and maker is not None and not maker.op.subprograms:
-        # of these each device keeps its block: last
+        # each device keeps its own block of these, so they come last
         final_axes = frozenset().union(*target.entries)
         sums = sorted([axes for axes in _summed(maker) if pending.issuperset(axes)],
                       key=lambda axes: not final_axes.isdisjoint(axes))
@@ -115,7 +115,7 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None, pe
 
 
 def _summed(maker: Equation) -> list[tuple[str, ...]]:
-    """The axes of each dimension that an equation sums over, the last dimension first."""
+    """For each dimension the axes over which an equation sums, the last dimension first."""
     found = [axes for factor, axes in _axes_of(maker) if factor.leaves_sum and axes]
     return list(dict.fromkeys(reversed(found)))
 
@@ -129,7 +129,9 @@ def _axes_of(maker: Equation) -> Iterator:
 
 
 def _cut(have: Entries, want: Entries, pending: frozenset[str]) -> Entries:
-    """The layout in which a sum is finished: each device keeps what it would cut of it at once."""
+    """The layout in which a sum is finished, if each device cuts at once what it would cut of it
+    anyway.
+    """
     cut = tuple([b if b[:len(a)] == a and pending.issuperset(b[len(a):]) else a
                  for a, b in zip(have, want, strict=True)])
     return cut
