@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -310,8 +309,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
     """The fused call of a group, followed by those of its results that are views of others."""
     inside = read_counts(calls)
-    calls = _deduplicated(calls, readers - inside)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
+    calls = _deduplicated(calls, needed)
     views: list[Call] = []
     needed_calls: list[Call] = []
     read: set[int] = set()
@@ -335,7 +334,7 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     return [_fused(needed_calls, needed, _best(rows, computed)), *views]
 
 
-def _deduplicated(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
+def _deduplicated(calls: Sequence[Call], outside: Container[int]) -> list[Call]:
     """The calls without those that repeat an earlier one: within a block, its value is still in a
     register. outside: slots that other calls read.
     """
