@@ -25,6 +25,10 @@ from .reasons.explain_collective import Reasons
 from .root_causes import RootCause, root_causes
 
 
+_TRIED = 3          # root causes of which it is looked for what avoids them before they are ordered
+_NEARLY = 0.9       # of the most that is saved: as good, and of a dearer cause
+
+
 def costed_collectives(program: Program, topology: Topology
                        ) -> list[tuple[CollectiveRecord, float]]:
     """The collectives of a LOCAL program in order, with the seconds of one run of each."""
@@ -81,7 +85,20 @@ class Analysis:
 
     @functools.cached_property
     def root_causes(self) -> list[RootCause]:
-        """What is behind the collectives: annotations, that with the dearest collectives first."""
+        """What is behind the collectives: annotations; first what saves most if it is changed, as
+        the suggestions for the first few say, then that with the dearest collectives.
+        """
+        causes = self.causes_by_cost
+        best = [c.suggestions[0] for cause in causes[:_TRIED]
+                for c in [cause.groups[0][0]] if c.suggestions]
+        least = min([s.time for s in best], default=0.0)
+        first = next((s for s in best if self.time - s.time >= _NEARLY * (self.time - least)), None)
+        return causes if first is None else root_causes(
+            self.collectives, self.partitioned, self.freedoms, first.changes)
+
+    @functools.cached_property
+    def causes_by_cost(self) -> list[RootCause]:
+        """The same without a search for suggestions: that with the dearest collectives first."""
         return root_causes(self.collectives, self.partitioned, self.freedoms)
 
     # -- totals ----------------------------------------------------------------------------------

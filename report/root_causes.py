@@ -19,7 +19,7 @@ from ..ir.rules.rule import ELEMENTWISE
 from ..ir.source.location import Location
 from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
-from .advice.changes import pattern_of, row_of
+from .advice.changes import Argument, Change, Constrain, Result, pattern_of, row_of
 from .advice.freedoms import Freedoms
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
@@ -69,12 +69,15 @@ class RootCause:
 
 
 def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned,
-                freedoms: Freedoms | None = None) -> list[RootCause]:
+                freedoms: Freedoms | None = None, changes: Sequence[Change] = ()
+                ) -> list[RootCause]:
     """The root causes, that with the dearest collectives first; an argument that is laid out unlike
-    others rather than these.
+    others rather than these. changes: what of the program is known to save most if it is changed,
+    which is a root cause before all others.
     """
     rows = _Rows(partitioned, freedoms)
     roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
+    changed = rows.changed(changes)
     left = list(collectives)
     found: list[RootCause] = []
     while left:
@@ -87,14 +90,16 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
                 weights[root] = weights.get(root, 0) + weight
                 direct[root] = direct.get(root, 0) + weight * is_direct
         most = max(weights.values(), default=0)
-        best = max([root for root in weights if weights[root] >= _NEARLY * most],
+        known = [root for root in weights if root in changed]
+        best = max(known or [root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root], root in rows.asked), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
         groups = sorted(grouped(its), key=_order(its, [c for c in its if roots[id(c)].get(best)]))
         found.append(RootCause(best, tuple(map(tuple, groups))))
         left = [c for c in left if best not in roots[id(c)]] if best else []
-    return sorted(found, key=lambda r: (_SUSPECT if r.text in rows.suspect else 1) * -max(
-        sum(c.total_time for c in group) for group in r.groups))
+    return sorted(found, key=lambda r: (r.text not in changed, (
+        _SUSPECT if r.text in rows.suspect else 1) * -max(
+            sum(c.total_time for c in group) for group in r.groups)))
 
 
 def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[ExplainedCollective]
@@ -149,6 +154,19 @@ class _Rows:
                 yield self.named(path.root, path.root_location), own
         for hold in cause.holds:
             yield self.named(hold.root, hold.root_location), True
+
+    def changed(self, changes: Sequence[Change]) -> set[str]:
+        """The texts of the roots, of those that were met, that changes are of."""
+        found: set[str] = set()
+        for c in changes:
+            if isinstance(c, Argument):
+                found.add(self.text.get(c.name, ""))
+            elif isinstance(c, Result):
+                found |= {root for root in self.asked if root.startswith("`out_shardings`")
+                          and (not c.name or f"result {c.name}" in root)}
+            elif not isinstance(c, Constrain):
+                found.add(self.at.get((c.location.file, c.location.line), ""))
+        return found - {""}
 
     def named(self, root: str, at: Location) -> str:
         match = _ARGUMENT.search(root)

@@ -36,6 +36,7 @@ LITTLE = 0.05     # what counts of seconds that are computed less; of a step: wh
 SAME = 1e-9        # differences of time below this part are none
 EQUAL_WORTH = 0.02       # of two that are worth as much within this part the simpler comes first
 SOME = 1.01        # times the memory or operations that count as raising them
+_LESS_WORK = 1.1  # times the operations that a change leaves: what is padded less does not split
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective
 _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
@@ -103,7 +104,7 @@ class Ranking:
 
     def over(self, s: Suggestion) -> bool:
         """Does it split values over further axes?"""
-        return self.kinds.over(s.changes) or s.flops * SOME < self.trials.base.flops and any(
+        return self.kinds.over(s.changes) or s.flops * _LESS_WORK < self.trials.base.flops and any(
             isinstance(c, Argument | Result | Constrain) and any(c.spec) for c in s.changes)
 
     def avoids(self, s: Suggestion) -> bool:

@@ -199,8 +199,9 @@ class _Blocks:
             eqn = self.m.maker(a)
             if eqn is None and a in split and not axes & split[a]:
                 continue
-            if eqn is None or eqn.op.effect or eqn.op.subprograms or not eqn.invars:
-                return False
+            if eqn is None or eqn.op.effect or eqn.op.subprograms or (
+                    not eqn.invars and eqn.op.evaluate is None):
+                return False             # of another device it is another, such as its number
             if eqn.op.name not in (*_GATHERS, *_SUMS):
                 waiting += eqn.invars
             elif eqn.params.get("axis_index_groups") is not None or not axes <= {*axis_names(eqn)}:

@@ -28,6 +28,10 @@ CASES = {
     "a product over its rows": ("whole.T @ whole", lambda x, w: x.T @ x, PRODUCTS, ""),
     "a product with its transpose": ("(whole @ w).T @ whole", lambda x, w: (x @ w).T @ x,
                                      PRODUCTS, ""),
+    "a sum of rows by their labels": (
+        "(jnp.argmax(whole @ w, 1)[:, None] == jnp.arange(8)).astype(np.float32).T @ whole",
+        lambda x, w: (np.argmax(x @ w, 1)[:, None] == np.arange(8)).astype(np.float32).T @ x,
+        PRODUCTS, ""),
     "a mean of products": ("(whole @ w).mean(0)", lambda x, w: (x @ w).mean(0), REDUCED, "")}
 
 
