@@ -16,7 +16,7 @@ from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
 from .advice.candidates import Candidates
 from .advice.freedoms import Freedoms, freedoms_of
-from .advice.suggestion import Found
+from .advice.suggestion import Found, Suggestion
 from .advice.suggestions import SECONDS, Search
 from .advice.trials import Subject
 from .explained_collective import ExplainedCollective
@@ -26,7 +26,7 @@ from .root_causes import RootCause, root_causes
 
 
 _TRIED = 3          # root causes of which it is looked for what avoids them before they are ordered
-_NEARLY = 0.9       # of the most that is saved: as good, and of a dearer cause
+_NEARLY = 0.75      # of the most that is saved: as good, and of a dearer cause
 
 
 def costed_collectives(program: Program, topology: Topology
@@ -88,13 +88,20 @@ class Analysis:
         """What is behind the collectives: annotations; first what saves most if it is changed, as
         the suggestions for the first few say, then that with the dearest collectives.
         """
-        causes = self.causes_by_cost
-        best = [c.suggestions[0] for cause in causes[:_TRIED]
+        best = [c.suggestions[0] for cause in self.causes_by_cost[:_TRIED]
                 for c in [cause.groups[0][0]] if c.suggestions]
-        least = min([s.time for s in best], default=0.0)
-        first = next((s for s in best if self.time - s.time >= _NEARLY * (self.time - least)), None)
-        return causes if first is None else root_causes(
-            self.collectives, self.partitioned, self.freedoms, first.changes)
+        most = max([self.time - s.time for s in best], default=0.0)
+        best.sort(key=lambda s: self.time - s.time < _NEARLY * most)
+        for s in best:
+            causes = self._causes_of(s)
+            c = causes[0].groups[0][0]           # what is told first has to be what avoids it
+            if c.suggestions and self._causes_of(c.suggestions[0])[0].text == causes[0].text:
+                return causes
+        return self._causes_of(best[0]) if best else self.causes_by_cost
+
+    def _causes_of(self, s: Suggestion) -> list[RootCause]:
+        """The root causes, first that which a suggestion changes."""
+        return root_causes(self.collectives, self.partitioned, self.freedoms, s.changes)
 
     @functools.cached_property
     def causes_by_cost(self) -> list[RootCause]:
