@@ -24,7 +24,6 @@ from .reasons.causes import Cause
 from .reasons.explain_collective import Reasons
 from .root_causes import RootCause, root_causes
 
-
 _TRIED = 3          # root causes of which it is looked for what avoids them before they are ordered
 _NEARLY = 0.75      # of the most that is saved: as good, and of a dearer cause
 
@@ -89,7 +88,8 @@ class Analysis:
         the suggestions for the first few say, then that with the dearest collectives.
         """
         best = [c.suggestions[0] for cause in self.causes_by_cost[:_TRIED]
-                for c in [cause.groups[0][0]] if c.suggestions]
+                for c in [cause.groups[0][0]] if c.suggestions and not self.search.whole.much(
+                    c.suggestions[0].peak_bytes, c.suggestions[0].flops)]
         most = max([self.time - s.time for s in best], default=0.0)
         best.sort(key=lambda s: self.time - s.time < _NEARLY * most)
         for s in best:

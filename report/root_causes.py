@@ -30,6 +30,7 @@ _SUSPECT = 8             # times the bytes, or seconds, that those of a suspect 
 _NEEDED = 0.5            # of the bytes of what no way of running its operation does without
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
+_PLACE = re.compile(r" at line \d+$")
 _ARGUMENT = re.compile(r"argument `(.*)`")
 
 
@@ -55,6 +56,15 @@ class RootCause:
     def time(self) -> float:
         """Seconds of its collectives, as if each were alone."""
         return sum(c.total_time for c in self.collectives)
+
+    def is_in(self, sentence: str) -> bool:
+        """Does a sentence of a reason speak of it?"""
+        place = _PLACE.search(self.text)
+        if place is not None:
+            return re.search(rf"{place[0]}\b", sentence) is not None
+        name = self.text[1:].partition("`")[0]
+        row = re.escape(name).replace(r"\*", r"[\d., ]+")       # `ps[0..3]['o']` of `ps[*]['o']`
+        return re.search(rf"argument `{row}`", sentence) is not None
 
     def said(self, total: int) -> str:
         """In a sentence. total: bytes that the program receives."""

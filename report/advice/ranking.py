@@ -130,8 +130,8 @@ class Ranking:
 
 
 def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
-    """Not two that do the same, nor a pair that does no better than one of its changes, nor what is
-    like an earlier one but for taking more memory or operations, or for other specs of the same
+    """Not two that do the same, nor a pair that does no better than one of its changes, nor a part
+    of a row of which an earlier one changes all, nor what is like an earlier one but for taking more memory or operations, or for other specs of the same
     values that are no better in anything. What does as an earlier one, written elsewhere, comes
     behind what does something else.
     """
@@ -139,9 +139,15 @@ def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
     again: list[Suggestion] = []
     for s in found:
         if not any(set(k.changes) < set(s.changes) or _dearer(s, k) or _same_values(s, k)
-                   or s.text == k.text for k in (*kept, *again)):
+                   or s.text == k.text or _part_of(s, k) for k in (*kept, *again)):
             (again if any(is_equal(s, k) for k in kept) else kept).append(s)
     return [*kept, *again][:_KEPT]
+
+
+def _part_of(s: Suggestion, other: Suggestion) -> bool:
+    """Is it a part of a row that the other one changes as a whole?"""
+    changes = set(s.changes)
+    return any(changes < set(row) for row in rows(other.changes))
 
 
 def is_equal(s: Suggestion, other: Suggestion) -> bool:
