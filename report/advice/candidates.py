@@ -133,12 +133,11 @@ class Candidates(PlacedValues):
         group = {i: name for i, (name, own) in enumerate(zip(
             self.partitioned.traced.arg_names, self.partitioned.in_specs, strict=False))
             if own == spec and name.partition("[")[0] == tree}
-        shapes = [self.inlined.invars[i].aval.shape for i in group]
-        entries = [change.spec.padded(len(shape)).entries if len(change.spec) <= len(shape) else None
-                   for shape in shapes]
-        if any(e is None or not is_layout(self.mesh, shape, e)
-               for shape, e in zip(shapes, entries, strict=True)):
-            return self.alike(change)
+        for i in group:
+            shape = self.inlined.invars[i].aval.shape
+            if len(change.spec) > len(shape) or not is_layout(
+                    self.mesh, shape, change.spec.padded(len(shape)).entries):
+                return self.alike(change)
         return tuple([change.of(i, name) for i, name in group.items()])
 
     def beside(self, change: Constrain) -> tuple[Change, ...]:
