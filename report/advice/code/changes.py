@@ -1,9 +1,9 @@
 """Changes to the user's code that exchange less and compute the same: declared rewrites.
 
 Each is a `Rewrite` (ir/rewriting/rewrite.py) from rewrites.py, blocks.py, one_block.py,
-selections.py or loops.py: a pattern, a replacement and the condition under which they are equal, with a description
-and the user's expression as it would read. Like changes of specs they are tried at one line at a
-time, where a collective is among the replaced equations or feeds them.
+selections.py or loops.py: a pattern, a replacement and the condition under which they are equal,
+with a description and the user's expression as it would read. Like changes of specs they are tried
+at one line at a time, where a collective is among the replaced equations or feeds them.
 """
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
         "compute each device's own block of its own block instead of gathering", lambda m: ""),
     CodeChange(Rewrite(
         "smaller of one block first",
-        "out = dot_general|reduce_sum|reduce_max|reduce_min *operands", _one_smaller_first, why="what is smaller is given to all"),
+        "out = dot_general|reduce_sum|reduce_max|reduce_min *operands", _one_smaller_first,
+        why="what is smaller is given to all"),
         "compute what is smaller of the one block that is read, and exchange that instead",
         lambda m: ""),
 )
