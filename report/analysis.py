@@ -87,21 +87,21 @@ class Analysis:
         """What is behind the collectives: annotations; first what saves most if it is changed, as
         the suggestions for the first few say, then that with the dearest collectives.
         """
-        best = [c.suggestions[0] for cause in self.causes_by_cost[:_TRIED]
+        best = [(c.suggestions[0], c) for cause in self.causes_by_cost[:_TRIED]
                 for c in [cause.groups[0][0]] if c.suggestions and not self.search.whole.much(
                     c.suggestions[0].peak_bytes, c.suggestions[0].flops)]
-        most = max([self.time - s.time for s in best], default=0.0)
-        best.sort(key=lambda s: self.time - s.time < _NEARLY * most)
-        for s in best:
-            causes = self._causes_of(s)
+        most = max([self.time - s.time for s, _ in best], default=0.0)
+        best.sort(key=lambda found: self.time - found[0].time < _NEARLY * most)
+        for s, c in best:
+            causes = self._causes_of(s, c)
             c = causes[0].groups[0][0]           # what is told first has to be what avoids it
-            if c.suggestions and self._causes_of(c.suggestions[0])[0].text == causes[0].text:
+            if c.suggestions and self._causes_of(c.suggestions[0], c)[0].text == causes[0].text:
                 return causes
-        return self._causes_of(best[0]) if best else self.causes_by_cost
+        return self._causes_of(*best[0]) if best else self.causes_by_cost
 
-    def _causes_of(self, s: Suggestion) -> list[RootCause]:
-        """The root causes, first that which a suggestion changes."""
-        return root_causes(self.collectives, self.partitioned, self.freedoms, s.changes)
+    def _causes_of(self, s: Suggestion, c: ExplainedCollective) -> list[RootCause]:
+        """The root causes, first that which a suggestion for a collective changes."""
+        return root_causes(self.collectives, self.partitioned, self.freedoms, s.changes, c)
 
     @functools.cached_property
     def causes_by_cost(self) -> list[RootCause]:

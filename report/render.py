@@ -148,6 +148,12 @@ class _Told:
         self.less = False
         self.cause: RootCause | None = None
 
+    def asked(self, c: ExplainedCollective) -> bool:
+        """Is the cause that is told of what asked for this collective?"""
+        return (self.cause is not None and c.asked_by is not None
+                and c.asked_by.location.file == c.source.file
+                and self.cause.text.startswith(c.asked_by.text))
+
     def nearest(self, sentences: Sequence[str], count: int) -> Sequence[str]:
         """A few of the sentences (one more is told, too): the first, and those on the cause before
         others.
@@ -176,8 +182,11 @@ def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[st
     if c.source.line:
         lines.append(f"   --> {c.source}{inside}")
     lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
-    lines.append(f"   {c.verdict}")
     sentences = causes(group)
+    if told is None or not told.asked(c):
+        lines.append(f"   {c.verdict}")
+    elif c.cause.move is None:
+        sentences = sentences[1:]                # that it is written where it was asked for
     for k, sentence in enumerate(sentences if told is None else told.nearest(sentences, _REASONS)):
         lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
     vetoes = c.vetoes if told is None else told.nearest(c.vetoes, 1)

@@ -20,7 +20,9 @@ from ..ir.source.location import Location
 from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import Argument, Change, Constrain, Result, pattern_of, row_of
+from .advice.code.changes import Rewritten
 from .advice.freedoms import Freedoms
+from .advice.trials import key_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
 from .reasons.causes import whole_axes
@@ -79,15 +81,23 @@ class RootCause:
 
 
 def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned,
-                freedoms: Freedoms | None = None, changes: Sequence[Change] = ()
-                ) -> list[RootCause]:
+                freedoms: Freedoms | None = None, changes: Sequence[Change] = (),
+                about: ExplainedCollective | None = None) -> list[RootCause]:
     """The root causes, that with the dearest collectives first; an argument that is laid out unlike
     others rather than these. changes: what of the program is known to save most if it is changed,
-    which is a root cause before all others.
+    which is a root cause before all others; about: the collective that they are for. A line of code
+    that is changed is one of this, if no line asked for it.
     """
     rows = _Rows(partitioned, freedoms)
     roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
     changed = rows.changed(changes)
+    if about is not None and about.cause.asked_by is None and not changed:
+        lines = {rows.placed(_expression(c.location), c.location): True for c in changes
+                 if isinstance(c, Rewritten) and c.location.line}
+        changed |= lines.keys()
+        for c in collectives:
+            if key_of(c.record) == key_of(about.record):
+                roots[id(c)].update(lines)
     left = list(collectives)
     found: list[RootCause] = []
     while left:
@@ -125,6 +135,11 @@ def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[Explaine
         return (group[0].reason_kind == "needed" and seconds < _MUCH * most,
                 not any(id(c) in own for c in group) or seconds * _MUCH < most)
     return key
+
+
+def _expression(at: Location) -> str:
+    """What is written at a place, in backquotes."""
+    return f"`{at.text() or at.source_line().strip()}`"
 
 
 def _alike(name: str) -> bool:
