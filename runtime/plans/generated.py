@@ -210,7 +210,7 @@ def _ends_in_result(call: Call) -> bool:
     """Is its one result what its last line computes, when no operand is needed any more?"""
     recording = call.recording
     if recording is None:
-        return not call.several and not is_written(call)
+        return not call.several and not has_source(call)
     return not recording.steps or recording.steps[-1].result == recording.result
 
 
