@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 def widened(x: np.ndarray) -> np.ndarray:
-    """A narrow float array as float32; others as they are."""
+    """A narrow float array as float32; others unchanged."""
     return x.astype(F32) if is_narrow_float(x.dtype) else x
 
 
@@ -97,7 +97,7 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
 
 def _keeps(ufunc: np.ufunc, operands: Sequence[np.dtype], dtype: np.dtype, shape: Shape,
            given: Sequence[Shape]) -> bool:
-    """Does the ufunc on operands of these dtypes and shapes give the declared ones?"""
+    """Does the ufunc, on operands of these dtypes and shapes, return the declared ones?"""
     if shape not in given:
         return False
     rank = len(shape)
@@ -118,7 +118,7 @@ def _result_dtype(ufunc: np.ufunc, *dtypes: np.dtype) -> np.dtype | None:
 
 
 def as_declared(x: Any, dtype: np.dtype, shape: Shape, op: Op) -> Any:
-    """A result in its declared dtype and shape."""
+    """A result converted to its declared dtype and shape."""
     if x.dtype != dtype:
         x = x.astype(dtype)
     if x.shape != shape:

@@ -32,7 +32,7 @@ from .charges import Charges
 from .code.changes import Rewritten, Site, sites
 from .code.shard_map_bodies import Ungather, body_changes
 from .freedoms import Freedoms
-from .other_layouts import layouts_over_others, merged, other_layouts
+from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
 from .placed_values import PlacedValues, line_of
 
 _NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
@@ -68,7 +68,8 @@ class Candidates(PlacedValues):
                 group = self.alike(c)
                 if not group:            # a value of a derivative alone, which no line of his makes
                     continue
-                rounds.append((self.charge(t, group, axes) / (turn + 1), turn, group))
+                for changed in dict.fromkeys((self.siblings(c), group)):
+                    rounds.append((self.charge(t, changed, axes) / (turn + 1), turn, changed))
                 single += [(c,)] if len(group) > 1 else []
         if not others and self.freedoms is not None:
             rounds += [(self.charge(-1, group, axes), 0, group) for axis in axes
@@ -121,6 +122,23 @@ class Candidates(PlacedValues):
         group = self.groups[isinstance(change, Result)].get(change.index, {change.index: ""})
         return tuple([change.of(i, name) for i, name in group.items()]) if len(group) > 1 else (
             change,)
+
+    def siblings(self, change: Change) -> tuple[Change, ...]:
+        """A change of an argument made to all of its tree that are in the same layout, of whatever
+        name and shape: whoever wrote the table of their specs wrote that layout in several rows.
+        """
+        if not isinstance(change, Argument):
+            return self.alike(change)
+        tree, spec = change.name.partition("[")[0], self.partitioned.in_specs[change.index]
+        group = {i: name for i, (name, own) in enumerate(zip(
+            self.partitioned.traced.arg_names, self.partitioned.in_specs, strict=False))
+            if own == spec and name.partition("[")[0] == tree}
+        for i in group:
+            shape = self.inlined.invars[i].aval.shape
+            if len(change.spec) > len(shape) or not is_layout(
+                    self.mesh, shape, change.spec.padded(len(shape)).entries):
+                return self.alike(change)
+        return tuple([change.of(i, name) for i, name in group.items()])
 
     def beside(self, change: Constrain) -> tuple[Change, ...]:
         """The same constraint on all results of its equation that are of one type with its value.

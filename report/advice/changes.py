@@ -15,11 +15,12 @@ from typing import Any
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Equation, Program, Var
+from ...ir.rewriting.substitution import substituted
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec
 from ..reasons.causes import sharding_key
-from ..reasons.value_paths import Place, rewritten, substituted
+from ..reasons.value_paths import Place, rewritten
 from ..words import spec_text
 from .code.changes import Rewritten
 from .code.shard_map_bodies import Ungather, Unsum
@@ -154,7 +155,8 @@ def row_of(name: str) -> str:
 
 def rows(changes: Iterable[Change]) -> list[list[Change]]:
     """The changes as a person would write them: arguments, or results, of one row, and of which the
-    same is said, together; likewise constraints behind one line."""
+    same is said, together; likewise constraints behind one line, and one change of several lines.
+    """
     found: dict[Any, list[Change]] = {}
     for i, c in enumerate(changes):
         key: Any = i
@@ -162,6 +164,8 @@ def rows(changes: Iterable[Change]) -> list[list[Change]]:
             key = (type(c), c.spec, c.was, row_of(c.name))
         elif isinstance(c, Constrain):
             key = (Constrain, c.spec, c.location)
+        elif isinstance(c, Rewritten):
+            key = (Rewritten, c.change.words)
         found.setdefault(key, []).append(c)
     return list(found.values())
 
@@ -185,6 +189,10 @@ def text_of(changes: Iterable[Change]) -> str:
         elif others and isinstance(first, Constrain):
             names = [getattr(c, "name", "") for c in (first, *others)]
             texts.append(first.text_for(", ".join([f"`{name}`" for name in names])))
+        elif others and isinstance(first, Rewritten):
+            at = sorted({c.location.line for c in (first, *others) if isinstance(c, Rewritten)})
+            where = " and ".join([", ".join(map(str, at[:-1])), str(at[-1])][len(at) < 2:])
+            texts.append(f"{first.change.words} at line{'s' * (len(at) > 1)} {where}")
         else:
             texts += [c.text for c in (first, *others)]
     return ", and ".join(texts)

@@ -27,7 +27,9 @@ from .plan import Plan
 
 
 def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
-    """What a loop is given, by slot."""
+    """Write the assignment of what the loop is given to its slots; what it will overwrite is
+    copied.
+    """
     if not slots:
         return
     w.line(f"{lines.unpack(slots)}= {source}")
@@ -38,7 +40,9 @@ def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
 
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
              ended: Sequence[int]) -> None:
-    """Let what came out go into the next iteration. ended: other slots that nobody reads now."""
+    """Write the assignment of the outputs to the carry of the next iteration. ended: other slots
+    whose live range ends here.
+    """
     moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
              if x != o]
     if moved:
@@ -56,10 +60,10 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
 
 def scan_function(plan: Plan, head: int, carry: int, copied: Sequence[int]
                   ) -> Callable[..., list[Any]] | None:
-    """The function of fixed arguments, carry, order, items and places.
+    """The loop of a scan as a function of (fixed arguments, carry, order, items, stacks).
 
-    head, carry: how many inputs of the body are of these kinds; the rest are items. copied: numbers
-    of outputs that go to places. None if the body is too long.
+    head, carry: how many inputs of the body are of these kinds; the rest are items. copied:
+    positions of the outputs that are stored in the stacks. None if the body is too long.
     """
     if len(plan.calls) >= plans.LONG:
         return None
@@ -85,10 +89,10 @@ def scan_function(plan: Plan, head: int, carry: int, copied: Sequence[int]
 
 def while_function(test: Plan, body: Plan, before: int, head: int
                    ) -> Callable[..., list[Any]] | None:
-    """The function of fixed arguments of test and body, and the carry.
+    """The loop of a `while` as a function of (fixed arguments of the test, of the body, carry).
 
-    before, head: how many fixed arguments the test has, and the body. The body runs first, and
-    then again for as long as the test holds. None if they are too long.
+    before, head: how many fixed arguments the test and the body have. The body runs first, and then
+    again for as long as the test holds. None if they are too long.
     """
     if len(test.calls) + len(body.calls) >= plans.LONG:
         return None

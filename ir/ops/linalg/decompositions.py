@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import of_matrices
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
@@ -161,7 +162,7 @@ cholesky_p = define(
     (2,), _cholesky_results,
     many=False,
     jvp=cholesky_jvp,
-    evaluate=cholesky,
+    evaluate=cholesky, cost=of_matrices(lambda m, n: n ** 3 / 3),
     samples=lambda: [Sample((_positive(3),), {}, np.linalg.cholesky, grad=False)])
 
 
@@ -192,6 +193,7 @@ eigh_p = define(
     "eigh", "Eigenvectors and ascending eigenvalues of Hermitian matrices.", (2,), _eigh_results,
     jvp=eigh_jvp,
     evaluate=_eigh, narrowed=_narrowed("only_values", 1),
+    cost=of_matrices(lambda m, n: 9 * n ** 3),
     samples=lambda: [Sample((_positive(3, 1),), {
         "lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None},
         grad=False)])
@@ -216,6 +218,7 @@ svd_p = define(
     _svd_results,
     jvp=svd_jvp,
     evaluate=svd, narrowed=_narrowed("only_values", 0),
+    cost=of_matrices(lambda m, n: 12 * m * n * n),
     samples=lambda: [
         Sample((_matrix(4, 3),), {"full_matrices": False, "compute_uv": False,
                                   "subset_by_index": None, "algorithm": None},
@@ -231,7 +234,7 @@ lu_p = define(
     "lu", "L and U in one array, the row exchanges, and the permutation they make.", (2,),
     lambda types, a, dtype: [(a, dtype), ((min(a),), INT32), ((a[0],), INT32)],
     jvp=lu_jvp,
-    evaluate=lu,
+    evaluate=lu, cost=of_matrices(lambda m, n: 2 * m * n * n / 3),
     samples=lambda: [Sample((_matrix(3, 3, 2),), {}), Sample((_matrix(4, 3, 3),), {}),
                      Sample((_matrix(2, 4, 3),), {})])
 
@@ -264,6 +267,7 @@ qr_p = define(
     "qr", "Q with orthonormal columns and the upper triangular R, with A = Q R.", (2,), _qr_results,
     jvp=qr_jvp,
     evaluate=qr, narrowed=_narrowed("only_triangles", 1),
+    cost=of_matrices(lambda m, n: 4 * m * n * n),
     samples=lambda: [Sample((_matrix(4, 3, 4),), {"pivoting": False, "full_matrices": False,
                                                   "use_magma": None}),
                      Sample((_matrix(2, 4, 4),), {"pivoting": False, "full_matrices": False,
@@ -275,7 +279,7 @@ qr_p = define(
 geqrf_p = define(
     "geqrf", "R in the upper triangle, Householder vectors below, and their scales.", (2,),
     lambda types, a, dtype: [(a, dtype), ((min(a),), dtype)],
-    evaluate=lambda lead, a: geqrf(a),
+    evaluate=lambda lead, a: geqrf(a), cost=of_matrices(lambda m, n: 2 * m * n * n),
     samples=lambda: [Sample((_matrix(4, 3, 6),), {})])
 
 
@@ -294,6 +298,7 @@ householder_product_p = define(
     _householder_results,
     many=False,
     evaluate=lambda lead, a, taus: householder_product(a, taus),
+    cost=of_matrices(lambda m, n: 2 * m * n * n),
     samples=lambda: [Sample((_matrix(4, 3, 7), np.asarray([0.5, 0.2, 0.1], np.float32)), {})])
 
 
@@ -308,7 +313,7 @@ def _eig_results(types: Any, a: Shape, dtype: np.dtype, *, compute_left_eigenvec
 eig_p = define(
     "eig", "Eigenvalues, left and right eigenvectors of general matrices.", (2,), _eig_results,
     jvp=eig_jvp,
-    evaluate=eig,
+    evaluate=eig, cost=of_matrices(lambda m, n: 25 * n ** 3),
     samples=lambda: [Sample((_matrix(3, 3, 8),), {
         "compute_left_eigenvectors": False, "compute_right_eigenvectors": True,
         "enable_eigvec_derivs": False, "implementation": None}, grad=False)])
@@ -322,7 +327,7 @@ def _schur_results(types: Any, a: Shape, dtype: np.dtype, *, compute_schur_vecto
 
 schur_p = define(
     "schur", "T and Z with A = Z T Z^H, T (quasi-)triangular.", (2,), _schur_results,
-    evaluate=schur,
+    evaluate=schur, cost=of_matrices(lambda m, n: 25 * n ** 3),
     samples=lambda: [Sample((_matrix(3, 3, 9),), {
         "compute_schur_vectors": True, "sort_eig_vals": False, "select_callable": None},
         grad=False)])

@@ -93,6 +93,16 @@ def body(x):
 f, args = mapped(body), (struct((512, 1024), "d"),)
 """, lambda x: (blocks(x) + blocks(x)[2]).reshape(x.shape),
         'lax.psum(jnp.where(lax.axis_index("d") == 2, x, 0), "d")'),
+    "the last row of the block before": ("""
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    i = lax.axis_index("d")
+    return x + lax.dynamic_slice_in_dim(whole, (i * 64 - 1) % 512, 1)
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""", lambda x: (blocks(x) + np.roll(blocks(x)[:, -1:], 1, 0)).reshape(x.shape),
+        'lax.ppermute(x[63:], "d", [((i + 7) % 8, i) for i in range(8)])'),
     "own block of a sum": ("""
 def body(x):
     total = lax.psum(x, "d")
@@ -139,6 +149,14 @@ f, args = mapped(body), (struct((512, 1024), "d"),)
 def body(x):
     every = lax.all_gather(x, "d")
     return every[jnp.argmax(x) % 8]
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""",
+    "a part of two blocks": """
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return lax.dynamic_slice_in_dim(whole, lax.axis_index("d") * 56 + 32, 64)
 
 
 f, args = mapped(body), (struct((512, 1024), "d"),)
