@@ -60,11 +60,13 @@ class Decision(NamedTuple):
 
 
 def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Sequence[ArrayType],
-           atoms: MeshAtoms, folds: Folds, done: frozenset[str]) -> Decision:
+           atoms: MeshAtoms, folds: Folds, done: frozenset[str],
+           read: Sequence[int] | None = None) -> Decision:
     """The decision for an equation with results of these types.
 
     folds: by operator, the axes over which the results may be folded. done: axes over which the
-    operands, and hence the results, are folded already.
+    operands, and hence the results, are folded already. read: the results that are read, by number,
+    of an evaluator that asks for them (`Evaluator.narrowed`).
     """
     if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
             BY_PLACE not in op.facts):
@@ -111,6 +113,8 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
         wanted = [leading + shape for shape in wanted]
     dtypes = [(x.known_kind or x.kind).dtype for x in operands]
     results = [storage_dtype(t.dtype) for t in types]
+    if read is not None:
+        params = {**params, **op.evaluator.narrowed(read)}      # type: ignore[union-attr, misc]
     function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
     uniform = [(False,) * len(t.shape) for t in types]
     if rule is not None:

@@ -273,18 +273,17 @@ class Planner(Workspace):
             operands = self.reduce_linear_operands(eqn, operands, members, done)
             slots, kinds = [x.slot for x in operands], [x.kind for x in operands]
         key: tuple = (*kinds, *types)
-        params = eqn.params
-        narrowed = eqn.op.evaluator.narrowed        # type: ignore[union-attr]
-        if narrowed is not None:                    # what only unread results need is left out
-            which = [i for i, v in enumerate(outs) if v in self.read]
-            key, params = (*key, *which), narrowed(params, which)
+        read: Sequence[int] | None = None
+        if eqn.op.evaluator.narrowed is not None:   # type: ignore[union-attr]
+            read = [i for i, v in enumerate(outs) if v in self.read]
+            key = (*key, *read)
         if allowed or done:
             key = key, tuple(sorted(allowed.items())), done
         try:
             made = eqn.instance.tables[self.atoms.owner][key]
         except KeyError:
             made = eqn.instance.table(self.atoms.owner)[key] = decide(
-                eqn.op, params, operands, types, self.atoms, allowed, done)
+                eqn.op, eqn.params, operands, types, self.atoms, allowed, done, read)
         if made.operands is not None:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]

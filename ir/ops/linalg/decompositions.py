@@ -27,7 +27,7 @@ from ...kernels.matrices.linalg import (
     schur,
     svd,
 )
-from ...op import Evaluator, Op, Sample, defop
+from ...op import Evaluator, Op, Sample, defop, only
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import batch_first
 from ..elementwise.complex_parts import complex_dtype
@@ -184,15 +184,10 @@ def _eigh(lead: int, a: np.ndarray, *, lower: bool, sort_eigenvalues: bool, subs
     return [v[..., kept], w[..., kept]]
 
 
-def _narrowed(said: str, needed: int) -> Callable[[dict[str, Any], Sequence[int]], dict[str, Any]]:
-    """Params that say so where result number `needed` is the only one that is read."""
-    return lambda params, read: {**params, said: True} if [*read] == [needed] else params
-
-
 eigh_p = define(
     "eigh", "Eigenvectors and ascending eigenvalues of Hermitian matrices.", (2,), _eigh_results,
     jvp=eigh_jvp,
-    evaluate=_eigh, narrowed=_narrowed("only_values", 1),
+    evaluate=_eigh, narrowed=only(1, "only_values"),
     cost=of_matrices(lambda m, n: 9 * n ** 3),
     samples=lambda: [Sample((_positive(3, 1),), {
         "lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None},
@@ -217,7 +212,7 @@ svd_p = define(
     "svd", "Descending singular values, left vectors and adjoint right vectors.", (2,),
     _svd_results,
     jvp=svd_jvp,
-    evaluate=svd, narrowed=_narrowed("only_values", 0),
+    evaluate=svd, narrowed=only(0, "only_values"),
     cost=of_matrices(lambda m, n: 12 * m * n * n),
     samples=lambda: [
         Sample((_matrix(4, 3),), {"full_matrices": False, "compute_uv": False,
@@ -266,7 +261,7 @@ def _qr_results(types: Any, a: Shape, dtype: np.dtype, *, pivoting: bool, full_m
 qr_p = define(
     "qr", "Q with orthonormal columns and the upper triangular R, with A = Q R.", (2,), _qr_results,
     jvp=qr_jvp,
-    evaluate=qr, narrowed=_narrowed("only_triangles", 1),
+    evaluate=qr, narrowed=only(1, "only_triangles"),
     cost=of_matrices(lambda m, n: 4 * m * n * n),
     samples=lambda: [Sample((_matrix(4, 3, 4),), {"pivoting": False, "full_matrices": False,
                                                   "use_magma": None}),

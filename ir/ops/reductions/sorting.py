@@ -21,9 +21,9 @@ from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
 from ...facts import IN_PLACE
-from ...kernels.sorting import largest, stable_order, taken
+from ...kernels.sorting import largest, largest_values, stable_order, taken
 from ...meshes.mesh import empty_abstract_mesh
-from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
+from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop, only
 from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Entries, Shape, short_list
 from ..communication.column_sort import column_sort
@@ -298,7 +298,9 @@ def _top_k_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, k: 
     return list(top_k_p.bind(operands[0], k=k, axis=axis + (axis >= dims[0]))), [dims[0]] * 2
 
 
-def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:
+def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int, only_values: bool = False) -> list[Any]:
+    if only_values and x.dtype.kind in "fiub":
+        return [largest_values(x, k, lead + axis), None]
     values, places = largest(x, k, lead + axis)
     return [values, places.astype(I32)]
 
@@ -354,7 +356,8 @@ top_k_p = defop(
     infer=_top_k_infer, multiple_results=True, rule=_top_k_rule, explicit=_top_k_explicit,
     pending="indexed",
     jvp=_top_k_jvp, batch=_top_k_batch,
-    evaluate=_top_k, cost=DeviceCost(_sort_flops), padded=_top_k_padded, localize=_top_k_localize,
+    evaluate=Evaluator(_top_k, narrowed=only(0, "only_values")), cost=DeviceCost(_sort_flops),
+    padded=_top_k_padded, localize=_top_k_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"k": 2, "axis": 1},
                lambda x: _top_k_reference(x, 2, 1)),

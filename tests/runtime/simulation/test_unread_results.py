@@ -50,6 +50,22 @@ def test_the_same_equation_with_all_results_read_gives_them(asked):
     assert [name for name, *_ in asked] == ["eigvalsh", "eigh", "eigvalsh"]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int32, np.uint8, bool])
+@pytest.mark.parametrize("k", [0, 1, 3, 40])
+def test_the_largest_without_their_positions(dtype, k, monkeypatch):
+    x = np.random.default_rng(1).integers(-5, 5, (6, 40)).astype(dtype)
+    if x.dtype.kind == "f":
+        x[0, :4], x[1, :3] = (np.nan, -np.nan, np.inf, -np.inf), (0, -0.0, 0)
+    both = st.jit(lambda x: tuple(lax.top_k(x, k)))(x)[0]
+    monkeypatch.setattr("shardtrace.ir.ops.reductions.sorting.largest", None)
+    found = st.jit(lambda x: lax.top_k(x, k)[0])(x)
+    assert found.dtype == both.dtype
+    assert np.asarray(found).tobytes() == np.asarray(both).tobytes()
+    split = st.jit(lambda x: lax.top_k(x, k, axis=0)[0] if k <= 6 else x,
+                   in_shardings=NamedSharding(MESH, PartitionSpec("x", "y")))(x)
+    assert split.shape == ((k, 40) if k <= 6 else x.shape)
+
+
 def test_values_of_matrices_that_are_not_finite_are_nan():
     bad = A.copy()
     bad[3, 0, 0] = np.inf
