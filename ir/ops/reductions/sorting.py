@@ -134,8 +134,8 @@ def _keys(x: np.ndarray) -> list[np.ndarray]:
     return [np.real(x), np.imag(x)] if x.dtype.kind == "c" else [x]
 
 
-def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_keys: int
-          ) -> list[np.ndarray]:
+def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_keys: int,
+          read: Sequence[int] | None = None) -> list[Any]:
     axis = lead + dimension
     if len(arrays) == 1 and arrays[0].dtype.kind != "c":
         x = arrays[0]
@@ -146,7 +146,8 @@ def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_k
     keys = [key for x in arrays[:num_keys] for key in _keys(x)]
     order = (stable_order(keys[0], axis) if len(keys) == 1
              else np.lexsort(keys[::-1], axis=axis))
-    return [taken(x, order, axis) for x in arrays]
+    return [taken(x, order, axis) if read is None or i in read else None
+            for i, x in enumerate(arrays)]
 
 
 def _order_shows(x: np.ndarray) -> bool:
@@ -217,8 +218,8 @@ sort_p = defop(
     infer=_sort_infer, multiple_results=True, rule=_sort_rule, explicit=_sort_explicit,
     pending="indexed",
     jvp=_sort_jvp, transpose=_sort_transpose, batch=_sort_batch,
-    evaluate=_sort, facts=(IN_PLACE,), cost=DeviceCost(_sort_flops, _sort_traffic),
-    padded=_sort_padded, localize=_sort_localize,
+    evaluate=Evaluator(_sort, narrowed=lambda read: {"read": read}), facts=(IN_PLACE,),
+    cost=DeviceCost(_sort_flops, _sort_traffic), padded=_sort_padded, localize=_sort_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
                lambda x: [np.sort(x, 1)]),

@@ -50,6 +50,21 @@ def test_the_same_equation_with_all_results_read_gives_them(asked):
     assert [name for name, *_ in asked] == ["eigvalsh", "eigh", "eigvalsh"]
 
 
+def test_what_is_sorted_along_is_not_computed_for_its_order_alone(monkeypatch):
+    seen = []
+
+    def taken(x, order, axis):
+        seen.append(x.dtype)
+        return np.take_along_axis(x, order, axis)
+    monkeypatch.setattr("shardtrace.ir.ops.reductions.sorting.taken", taken)
+    x, y = A[0], A[1].astype(np.int8)
+    assert np.array_equal(st.jit(jnp.argsort)(x), np.argsort(x))
+    keys, others = st.jit(lambda x, y: tuple(lax.sort((x, y, x + y), num_keys=2)[:2]))(x, y)
+    assert np.array_equal(keys, np.sort(x))
+    assert np.array_equal(others, np.take_along_axis(y, np.argsort(x), -1))
+    assert seen == [np.int32, np.float32, np.int8]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int32, np.uint8, bool])
 @pytest.mark.parametrize("k", [0, 1, 3, 40])
 def test_the_largest_without_their_positions(dtype, k, monkeypatch):
