@@ -93,25 +93,35 @@ class Tried:
                    for r in collectives(self.partitioned.local) if key_of(r) == key)
 
 
+@dataclass(frozen=True)
+class Shortening:
+    """How a shortened program relates to the whole one.
+
+    results: for each result its number in the whole program. ratio: how much longer the whole
+    program is. gone: how many more repetitions it has. translated: from a change of the whole
+    program to one of the short one; None if it does not apply.
+    """
+    results: Sequence[int]
+    ratio: float
+    gone: int
+    translated: Callable[[Change], Change | None]
+
+
 class Trials:
     """Changes tried on one program. Each costs `work` of the budget, once.
 
-    base: the figures without changes. For a shortened program: results: for each result its number
-    in the whole program. ratio: how much longer the whole program is. gone: how many more
-    repetitions it has. translated: from a change of the whole program to one of this; None if it
-    does not apply.
+    base: the figures without changes. compared: whether several plans are made. short: if it is a
+    shortened program, how.
     """
 
     def __init__(self, subject: Subject, topology: Topology, base: Figures, equations: int,
-                 budget: Budget, results: Sequence[int] | None = None, ratio: float = 1.0,
-                 translated: Callable[[Change], Change | None] = lambda change: change,
-                 compared: bool = True, gone: int = 0) -> None:
-        self.gone = gone
+                 budget: Budget, compared: bool = True, short: Shortening | None = None) -> None:
         self.subject, self.topology, self.base = subject, topology, base
         self.partitioned: Partitioned = subject.partitioned
-        self.equations, self.budget, self.ratio = equations, budget, ratio
-        self.results = range(len(self.partitioned.out_specs)) if results is None else results
-        self.translated = translated
+        self.equations, self.budget = equations, budget
+        short = short or Shortening(range(len(self.partitioned.out_specs)), 1.0, 0, lambda c: c)
+        self.results, self.ratio, self.gone = short.results, short.ratio, short.gone
+        self.translated = short.translated
         self.work = work_of(self.partitioned, equations, compared)
         self.least = work_of(self.partitioned, equations, False)
         self.longest = base.time * _NEAR
@@ -196,9 +206,9 @@ def short_trials(whole: Trials, topology: Topology, periods: int = PERIODS) -> T
                 else replace(change, place=found[0]))  # type: ignore[call-arg]
 
     base = figures(partitioned.local, topology, subject.donated)
-    return Trials(subject, topology, base, len(place), whole.budget,
-                  short.results, len(inlined.eqns) / len(short.program.eqns), translated, compared,
-                  short.gone)
+    ratio = len(inlined.eqns) / len(short.program.eqns)
+    return Trials(subject, topology, base, len(place), whole.budget, compared,
+                  Shortening(short.results, ratio, short.gone, translated))
 
 
 def work_of(partitioned: Partitioned, equations: int, compared: bool = True) -> float:
