@@ -71,10 +71,7 @@ class Row:
         found: dict[str, Any] = {
             "op": self.op, "name": self.name, "type": self.type, "runs": self.runs,
             "seconds": self.seconds, "share": self.share, "kind": self.kind,
-            "received_bytes": self.received,
-            "source": {"file": self.source.file, "line": self.source.line,
-                       "column": self.source.column + 1,
-                       "text": self.source.source_line().strip()}}
+            "received_bytes": self.received, "source": self.source.to_dict()}
         if self.devices is not None:
             found["received_by_device"] = self.devices.tolist()
         return found
