@@ -12,10 +12,11 @@ besides the arguments, and modelled time on each hardware, for which the plan is
 
 What XLA exchanges and computes comes from the text of its optimised per-device program (hlo.py),
 and both times from the same cost model, exchanges and computation one after the other. XLA computes
-its products, and all else as our program does, or, of a plan with other exchanges, less by as much
-as it has fewer operations there; its own reads and writes are those of the compiler of CPUs, which
-fuses otherwise. The compiler of GPUs (`--gpu`) goes further: it adds before it sums, and combines
-exchanges of all kinds. Of it exchanges and memory are taken, which one GPU suffices to record.
+its products, and all else as our program for `objective="xla"` does where that exchanges as much;
+elsewhere as our program does, or less by as much as it has fewer operations there. Its own reads
+and writes are those of the compiler of CPUs, which fuses otherwise. The compiler of GPUs (`--gpu`)
+goes further: it adds before it sums, and combines exchanges of all kinds without a copy. Of it
+exchanges and memory are taken, which one GPU suffices to record.
 """
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-import partition_layers  # noqa: F401 - adds its programs
+import partition_control  # noqa: F401 - adds its programs
+import partition_layers  # noqa: F401
 import partition_models  # noqa: F401
 import partition_uneven  # noqa: F401
 from hlo import DEVICES, Exchange, xla_program
@@ -146,14 +148,18 @@ def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p", compiled: Any 
     found = compiled.explain(hardware)
     moved, words = own_bytes(compiled)
     device = found.topology.hardware
-    products, rest, operations = _computation(found.partitioned.local, device)
+    _, rest, operations = _computation(found.partitioned.local, device)
     theirs = sum(times * max(flops / device.peak_of("float32"), size / device.hbm)
                  for times, flops, size in xla["products"])
     flops = compiled.cost_analysis()["flops"]
     less = (xla["flops"] - sum(n * f for n, f, _ in xla["products"])) / max(1, flops - operations)
-    if moved == received(xla["exchanges"]) or not 0.9 / DEVICES < less < REPEATED:
-        less = 1.0
-    computed = theirs + rest * less
+    with config.override(shardtrace_hardware=hardware, shardtrace_objective="xla"):
+        alike = compile_case(case, "shardtrace")
+    if own_bytes(alike)[0] == received(xla["exchanges"]):
+        rest = _computation(alike.explain(hardware).partitioned.local, device)[1]
+    elif moved != received(xla["exchanges"]) and 0.9 / DEVICES < less < REPEATED:
+        rest *= less
+    computed = theirs + rest
     own = Plan(found.times.communication + found.times.compute, moved, flops,
                compiled.memory_analysis().peak_memory_in_bytes, xla["arguments"], tuple(words))
     exchanged = exchange_seconds(xla["exchanges"], case.mesh, hardware)
@@ -193,7 +199,10 @@ def recorded_by(python: str, part: str, gpu: bool = False) -> dict[str, Any]:
     """XLA's plans of the cases whose names have `part`, made now by that Python. gpu: by the
     compiler of GPUs, for one that is there and seven like it.
     """
-    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if gpu else {
+    # kernels are not tuned: that work is shared by the devices, of which seven are not there
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+                   "XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_gpu_shard_autotuning=false"
+                   } if gpu else {
         **os.environ, "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
     run = subprocess.run([python, __file__, "--only-jax", "-k", part, *["--gpu"] * gpu],

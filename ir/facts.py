@@ -36,9 +36,34 @@ IN_PLACE = "in place"
 FRESH = "fresh"
 """The result lies in memory of its own."""
 
+PERMUTED = "permuted"
+"""The result is the operand with its dimensions in another order: that of `permutation`."""
+
+READS_FUSED = "reads fused"
+"""Runs in one kernel with what computes its operands, as elementwise ops and reductions do."""
+
+BRANCHES = "branches"
+"""Runs one of the programs that it holds; other ops run all of theirs."""
+
+PER_DEVICE = "per device"
+"""The program that it holds is that of one device, and sees its blocks."""
+
+POSITION = "position"
+"""The result is the device's position along mesh axes, those of `axis_name`."""
+
+LAYOUT = "layout"
+"""Says how its operand is laid out, and computes nothing."""
+
+BY_PLACE = "by place"
+"""Elements depend on their places in the array, so that those of a longer one are others."""
+
+REPEATS = "repeats"
+"""Along dimensions that no operand has, the operand is repeated."""
+
 _IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, TRANSCENDENTAL, GENERATED, REARRANGED,
-                    IN_PLACE, FRESH))
+                    IN_PLACE, FRESH, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE, POSITION,
+                    LAYOUT, BY_PLACE, REPEATS))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

@@ -8,6 +8,7 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     infer             shape and dtype of the results                  inference, verifier
     multiple_results  whether there is a list of them                 all
     subprograms       params that hold programs                       passes, executors
+    region            what is one value in and outside (ir/region.py) partitioner
     rule              factor rule (ir/rules/rule.py)                        typing, propagation,
                                                                       lowering, batching, cost
     explicit          entries of the results on Explicit axes         inference
@@ -15,11 +16,13 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     sharding_param    the param that overrides the result's sharding  inference
     manual            what varies over Manual axes                    inference, verifier
     linear            operand sets in which it is (jointly) linear    optimiser, autodiff
+    passes_sums       where partial sums of these pass it unfinished  layout choice
     jvp, transpose    derivative                                      autodiff
     batch             batching, where the factor rule does not do     vmap
     evaluate          meaning in numpy, with leading device dims      executors, reference
     arithmetic        False for data movement                         executors
-    facts             what it is and costs (ir/facts.py)              passes, executors, cost
+    facts             what it is (ir/facts.py)                        passes, executors, cost
+    cost              what else it costs (ir/device_cost.py)          cost
     collective        exchange between the devices of a group         lowering, executors, cost
     resize            params for other (local) shapes                 lowering, executors
     padded            the op on padded operands, where the factor     uneven dimensions
@@ -53,6 +56,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .device_cost import DeviceCost
 from .facts import facts_of
 from .rules.rule import FactorRule, Pattern, rule_of_text
 from .settings.context import STATE, Interpreter
@@ -85,11 +89,14 @@ class Evaluator:
     write_over: as `function`, but the result may take the memory of the first operand.
     ufunc: (dtype of the first operand, params) -> the numpy ufunc that `function` is then, or None;
       an executor may give the buffer of the result to it.
+    narrowed: (params, numbers of the results that are read) -> params with which `function` gives
+      None for others, where these take time of their own.
     """
     function: Callable[..., Any]
     prepare: Callable[..., Callable[..., Any] | None] | None = None
     write_over: Callable[..., Any] | None = None
     ufunc: Callable[[np.dtype, dict[str, Any]], np.ufunc | None] | None = None
+    narrowed: Callable[[dict[str, Any], Sequence[int]], dict[str, Any]] | None = None
 
 
 @immutable
@@ -171,10 +178,11 @@ _RULES = tables("ir.op.Op.factor_rule", "factor rules of an op, by shapes", 4096
 class Op:
     """A primitive operation. Make one with `defop`; see the module docstring for the fields."""
 
-    __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "doc", "effect", "evaluate",
-                 "evaluator", "explicit", "facts", "infer", "infer_cache", "instances", "jvp",
-                 "linear", "localize", "manual", "multiple_results", "name", "padded", "pending",
-                 "resize", "rule", "samples", "sharding_param", "subprograms", "transpose")
+    __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "cost", "doc", "effect",
+                 "evaluate", "evaluator", "explicit", "facts", "infer", "infer_cache", "instances",
+                 "jvp", "linear", "localize", "manual", "multiple_results", "name", "padded",
+                 "passes_sums", "pending", "region", "resize", "rule", "samples", "sharding_param",
+                 "subprograms", "transpose")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -260,6 +268,9 @@ def _op_named(name: str) -> Op:
     return OPS[name]
 
 
+_BY_FACTORS = DeviceCost()
+
+
 def inference_key(types: tuple[ArrayType, ...], params: dict[str, Any], context: Any) -> tuple:
     """The key of `Op.infer_cache` (written out where equations are recorded, to save the call)."""
     return (types, context, *params.items())
@@ -272,13 +283,15 @@ def params_key(params: dict[str, Any]) -> tuple:
 
 def defop(name: str, *, doc: str = "",
           infer: Callable[..., Any], multiple_results: bool = False,
-          subprograms: tuple[str, ...] = (), rule: str | Callable[..., Any],
+          subprograms: tuple[str, ...] = (), region: Callable[..., Any] | None = None,
+          rule: str | Callable[..., Any],
           explicit: str | Callable[..., Any] = "join", pending: str | Callable[..., Any] = "none",
           sharding_param: str | None = None, manual: Callable[..., Any] | None = None,
-          linear: Iterable[Iterable[int]] | str | Callable[..., Any] = (), jvp: Any = None,
+          linear: Iterable[Iterable[int]] | str | Callable[..., Any] = (),
+          passes_sums: str | Callable[..., bool] = "always", jvp: Any = None,
           transpose: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
           evaluate: Callable[..., Any] | Evaluator | None = None, arithmetic: bool = True,
-          facts: Iterable[str] = (),
+          facts: Iterable[str] = (), cost: DeviceCost = _BY_FACTORS,
           collective: Collective | None = None,
           resize: Callable[..., dict[str, Any]] | None = None,
           padded: Callable[[Any], Any] | None = None,
@@ -289,7 +302,7 @@ def defop(name: str, *, doc: str = "",
     infer(*types, **params) -> (shape, dtype) or (shape, dtype, weak_type); a list of these if
       `multiple_results`. Raises TypeError/ValueError with JAX's text on bad operands. The weak flag
       defaults to "all operands are weak" (False without operands).
-    subprograms: params that hold Programs.
+    subprograms: params that hold Programs. region: equation -> `Region` (ir/region.py).
     rule: text, or (operand_shapes, result_shapes, **params) -> text, Pattern or FactorRule.
     explicit: "join" (operands that carry a factor agree or are whole), "equal" (all operands have
       the same spec), "follow" (operand 0's axes, through the rule), "unsharded" (result whole), or
@@ -305,6 +318,9 @@ def defop(name: str, *, doc: str = "",
     linear: operand index sets; in each set alone the op is jointly linear. "all" for ops with any
       number of operands that are jointly linear in all of them; or (count, types, params) -> sets,
       where it depends on these. Ask `op.linear_sets(count, types, params)`.
+    passes_sums: whether finite partial sums of a linear set give the result's partial sums:
+      "always"; "constants", if the other operands are finite constants other than zero; "never" (a
+      zero term with an infinite other operand is NaN); or (types, params) -> bool.
     jvp: "linear" (the op itself on the tangents of its linear set), "zero" (no derivative, e.g.
       floor), a tuple with one (g, out, *operands, **params) -> contribution or None per operand, or
       a function (operands, tangents, **params) -> (out, tangent), tangents being None where zero.
@@ -319,7 +335,7 @@ def defop(name: str, *, doc: str = "",
       local rank, so dimension d of the op is dimension lead + d of the array. Result dtype as
       inferred. None for collectives and ops with subprograms. Or an `Evaluator`.
     arithmetic: False for data movement; narrow floats are then not widened.
-    facts: of those in ir/facts.py.
+    facts: of those in ir/facts.py. cost: what the factor rule does not say of it.
     resize(params, operand_shapes, result_shapes) -> params for the same op on blocks of these
       shapes, where only factors that pass through are split.
     padded(context) -> results on operands with rows appended, or None to have them cut off first;
@@ -335,15 +351,17 @@ def defop(name: str, *, doc: str = "",
         raise ValueError(f"op name {name!r}: use lower case letters, digits and _")
     op = Op(name)
     op.doc, op.infer, op.multiple_results = doc, infer, multiple_results
-    op.subprograms, op.rule, op.explicit, op.pending = subprograms, rule, explicit, pending
+    op.subprograms, op.region, op.rule = subprograms, region, rule
+    op.explicit, op.pending = explicit, pending
     op.sharding_param, op.manual = sharding_param, manual
     op.linear = (linear if linear == "all" or callable(linear)
                  else tuple(tuple(s) for s in linear))
+    op.passes_sums = passes_sums
     op.jvp, op.transpose, op.batch = jvp, transpose, batch
     by = evaluate if isinstance(evaluate, Evaluator) or evaluate is None else Evaluator(evaluate)
     op.evaluator, op.evaluate = by, None if by is None else by.function
     op.arithmetic, op.collective = arithmetic, collective
-    op.facts = facts_of(facts)
+    op.facts, op.cost = facts_of(facts), cost
     op.resize, op.padded, op.localize = resize, padded, localize
     op.effect, op.samples = effect, samples
     OPS[name] = op

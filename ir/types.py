@@ -161,6 +161,22 @@ class ArrayType:
             memo["local_shape"] = tuple(sizes)
         return memo["local_shape"]
 
+    @property
+    def local_size(self) -> int:
+        """Number of elements of one device's block."""
+        n = 1
+        for d in self.local_shape():
+            n *= d
+        return n
+
+    @property
+    def local_nbytes(self) -> int:
+        """Bytes of one device's block."""
+        memo = self.memo
+        if "local_nbytes" not in memo:
+            memo["local_nbytes"] = self.local_size * self.dtype.itemsize
+        return memo["local_nbytes"]
+
     # -- text --------------------------------------------------------------------------------
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
         """`f32[8@X,2]` (short) or `float32[8@X,2]`, with `({Explicit: ('X',)})` if asked."""

@@ -40,14 +40,14 @@ class CollectiveRecord:
 
     @property
     def reason_kind(self) -> str:
-        """"asked": the user wrote down the exchange or the layout; "needed": the op cannot do
-        without by its rule; "chosen": the partitioner preferred it to what `alternative` says.
+        """"asked": the user wrote the exchange or the layout. "needed": the op's rule allows no
+        other way. "chosen": the partitioner preferred it to `alternative`.
         """
         return self._verdict[0]
 
     @property
     def alternative(self) -> Alternative | None:
-        """Of a collective that was chosen, the best plan that would not have had it."""
+        """For a chosen collective, the best plan without it."""
         return self._verdict[1]
 
     @property
@@ -56,7 +56,7 @@ class CollectiveRecord:
 
     @property
     def padding(self) -> float:
-        """The part of what is moved that is padding of dimensions which the axes do not divide."""
+        """The share of the moved data that is padding of dimensions that axes do not divide."""
         return padded_share(self.reason)
 
     @property

@@ -17,7 +17,7 @@ from .passes import PIPELINE, PartitionRequest
 _collectives = lazy_import(".collectives", __package__)
 _text = lazy_import("..ir.text.print", __package__)
 
-# what a stage is the work of, in a word
+# a word for the pass that a stage comes from
 _MADE_BY = {step.stage: step.name for step in reversed(PIPELINE)} | {"optimized": "optimize"}
 PASSES = "passes"
 
@@ -61,14 +61,14 @@ class Dump:
         self.count += 1
 
     def rewind(self, stages: int) -> None:
-        """Delete the last stages: another plan is taken from there."""
+        """Delete the files of the last stages, as another plan replaces them."""
         self.count -= stages
         for at, path in self.files:
             if at >= self.count:
                 path.unlink(missing_ok=True)
 
     def write_step(self, letter: str, step: Pass, program: Program) -> None:
-        """What a pass within a stage left: `04b-hoist` is on the way from 04 to 05."""
+        """Write the program after a pass within a stage: `04b-hoist` is between 04 and 05."""
         if self.folder is not None:
             self._save(f"{PASSES}/{self.name}.{self.count - 1:02d}{letter}-{step.name}.st", program,
                        f"after {step.name}, {len(program.eqns)} equations; {step.doc}")
@@ -82,12 +82,12 @@ class Dump:
             _text.save_program(program, path, comment=comment)
 
     def remember(self, local: Program) -> None:
-        """Let the last stage know where it was dumped, for who goes on with it."""
+        """Note in the last stage's program where it was dumped, for later dumps of it."""
         if self.folder is not None:
             local.memo[Dump.KEY] = self
 
     def execution(self, number: int, step: Pass, program: Program, body: str = "") -> None:
-        """Write what pass `number` of the executor's left; of the body of a loop, by its name."""
+        """Write the program after pass `number` of the executor's; `body` names that of a loop."""
         file = f"{self.name}.{self.count + number:02d}-{step.stage}.st"
         if body:
             file = f"{PASSES}/{file.removesuffix('st')}{body}.st"
@@ -96,7 +96,7 @@ class Dump:
                    f"{step.doc}")
 
     def plans(self, number: int, texts: Sequence[tuple[str, str]]) -> None:
-        """Write the calls of numpy that the executor plans: a name and a text for each step."""
+        """Write the executor's plan: (name, text) for each step."""
         assert self.folder is not None
         with _into(self.folder):
             folder = self.folder / PASSES
@@ -105,8 +105,9 @@ class Dump:
                 (folder / f"{self.name}.{i:02d}-{name}.txt").write_text(text, encoding="utf-8")
 
     def repro(self, step: Pass, before: Program) -> str:
-        """Write the input of a pass that failed, as a file to run it on, into the folder of
-        dumps; says where, or how to get it. Of a trial, which may fail, nothing is kept.
+        """Write the input of a pass that failed into the folder of dumps, as a file to run. Returns
+        a sentence on where it is, or how to get it. Nothing is kept of a trial plan, which may
+        fail.
         """
         if not self.keeps:
             return ""
@@ -121,7 +122,7 @@ class Dump:
 
 @contextlib.contextmanager
 def _into(folder: pathlib.Path) -> Iterator[None]:
-    """What writes into the folder of dumps; DumpError where the system refuses."""
+    """A block that writes into the folder of dumps; raises DumpError where the system refuses."""
     try:
         yield
     except OSError as problem:

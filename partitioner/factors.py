@@ -45,7 +45,7 @@ class RuleInfo:
         self.rule = rule
         self.factors: tuple[Factor, ...] = rule.factors
         self.maps = rule.operands + rule.results
-        # Rules that differ in sizes alone are the same otherwise.
+        # Rules that differ only in sizes share the rest of these facts.
         sizes = tuple([f.size if f.size < 2 else 2 for f in rule.factors])
         pattern = rule.pattern
         known = pattern.memo if pattern is not None else {}
@@ -62,7 +62,9 @@ class RuleInfo:
         self.split_ok, self.positions = like.split_ok, like.positions
 
     def carries(self, factor: int, tensor: int) -> bool:
-        """Does sharding flow along this factor in this tensor? (Not in what is read at indices.)"""
+        """Does sharding flow along this factor of this tensor? (It does not in an operand read at
+        indices.)
+        """
         return any(t == tensor for t, _, _ in self.positions[factor])
 
 
@@ -72,8 +74,9 @@ Place = tuple[tuple[int, int, bool], ...]
 @cached(4096)
 def _tensor(dims: tuple[tuple[int, ...], ...]
             ) -> tuple[Place, frozenset[int], tuple[int, ...] | None, frozenset[int]]:
-    """Of a tensor with these factors: `places`, `carried` and `plain` of RuleInfo, and the factors
-    that are in several of its dimensions: along such a diagonal, no axis can split them all."""
+    """(`places`, `carried`, `plain` of RuleInfo, and the factors in several dimensions) for a
+    tensor with these factors. No axis can split all dimensions of such a diagonal.
+    """
     plain = None
     if any([split[1:] for split in dims]):
         place = tuple([(f, d, not split[p + 1:]) for d, split in enumerate(dims)
@@ -89,10 +92,10 @@ def _tensor(dims: tuple[tuple[int, ...], ...]
 
 
 class _Structure:
-    """What rules have in common that differ in sizes alone; fields as of RuleInfo.
+    """What rules that differ only in sizes have in common; fields as in RuleInfo.
 
-    sizes: 0 or 1 for such a size of a factor and else 2. plain: whether it is known that all
-    factors pass through and none is blocked.
+    sizes: of each factor, 0, 1, or 2 for anything larger. plain: whether all factors are known to
+    pass through and none is blocked.
     """
 
     __slots__ = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds",
@@ -107,7 +110,7 @@ class _Structure:
         self.places, self.carried, self.plain, doubles = parts
         self.simple = None not in self.plain
         twice = _NONE.union(*doubles)
-        # in the results, no sharding flows along what is read at indices
+        # no sharding flows from an operand read at indices to the results
         hidden = () if plain else {f for f, factor in enumerate(factors)
                                    if factor.kind == INDEXED and factor.operator != "own"}
         positions: list[tuple[tuple[int, int, bool], ...]] = [()] * count
@@ -129,7 +132,7 @@ class _Structure:
         kinds = [factor.kind for factor in factors]
         self.has_halos = HALO in kinds or any([factor.reach > 0 for factor in factors])
         self.has_other_kinds = any([kind != PASS for kind in kinds])
-        # along an ordered factor only where its axes can move to another dimension meanwhile
+        # along an ordered factor only if its axes can move to another dimension for the op
         stuck = ORDERED in kinds and not any([
             kind == PASS and size > 1 for kind, size in zip(kinds, sizes, strict=True)])
         self.flows = tuple([
@@ -149,7 +152,9 @@ class _Structure:
                     self.is_product = True
 
     def _kind(self, maps: tuple, operands: int, factors: tuple[Factor, ...]) -> str:
-        """What reaches to neighbours is left out: a window slides along what stays where it is."""
+        """"structural", "broadcast" or "other". Halo factors count as passing through: a window
+        slides over what stays where it is.
+        """
         carried, real = self.carried, frozenset(range(len(factors)))
         if self.has_halos:
             real = frozenset([f for f in real if factors[f].reach <= 0])
@@ -207,7 +212,7 @@ def project(dims: tuple, factors: tuple[Factor, ...], entries: Entries, size: Ax
 
 def dim_axes(split: tuple[int, ...], factors: tuple[Factor, ...], axes_of: Mapping[int, Axes],
              size: AxisSize) -> Axes | None:
-    """The axes of a dimension from those of its factors; None where the block would be strided."""
+    """The axes of a dimension, from those of its factors; None if the block would be strided."""
     if len(split) == 1:
         return axes_of.get(split[0], ())
     out: Axes = ()
@@ -223,15 +228,14 @@ def dim_axes(split: tuple[int, ...], factors: tuple[Factor, ...], axes_of: Mappi
 
 
 def major_factor(split: Sequence[int], rule: FactorRule) -> int:
-    """The first factor of a dimension that is more than one; -1 where there is no factor."""
+    """The first factor of a dimension that is larger than 1; -1 if there is none."""
     return next((f for f in split if rule.factors[f].size != 1), split[0] if split else -1)
 
 
 def tensor_entries(dims: tuple, shape: Shape, factors: tuple[Factor, ...],
                    axes_of: Mapping[int, Axes], size: AxisSize) -> Entries | None:
-    """The layout of a tensor in which each factor has these axes; None if it has none.
-
-    It has none where a block would be strided or a dimension is not divisible.
+    """The layout of a tensor whose factors have these axes; None if a block would be strided or a
+    dimension is not divisible.
     """
     out = []
     for split, n in zip(dims, shape, strict=True):

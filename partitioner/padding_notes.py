@@ -17,17 +17,17 @@ def padded_to(d: int, op: str, n: int, size: int) -> str:
 
 
 def rows_count(n: int, size: int, d: int) -> str:
-    """The reason, or a part of it, of an equation that tells rows from padding, or moves both."""
+    """The reason, or part of it, of an equation that masks, cuts or moves padding."""
     return f"{n} of {size} rows of dimension {d} count"
 
 
 def paddings(reason: str) -> list[tuple[int, int, int]]:
-    """(dimension, rows, rows with padding) of an equation with this reason."""
+    """(dimension, real rows, rows with padding), read from a reason."""
     return [(int(d), int(n), int(size)) for d, n, size in _PADDED.findall(reason)]
 
 
 def padded_share(reason: str) -> float:
-    """The part of what an exchange with this reason moves that is padding."""
+    """The share of what an exchange with this reason moves that is padding."""
     part = 1.0
     for n, size in dict.fromkeys(_COUNT.findall(reason)):
         part *= int(n) / int(size)

@@ -6,6 +6,7 @@ import math
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.collective import ppermute_p
 from ..ir.ops.control.custom import CALLS
+from ..ir.ops.control.loops_and_branches import REGIONS
 from ..ir.passes import Pass, run_passes
 from ..ir.program import Program
 from ..ir.rewriting.inside import inside
@@ -29,26 +30,26 @@ from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
-from .regions import REGIONS
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
 from .resharding.reshards import insert_reshards
 
 as_xla = lazy_import(".resharding.as_xla", __package__)
 
-# Ops that make sizes which axes do not divide of such as they do; and a constraint may ask for it.
+# Ops that can make a size that axes do not divide of one that they do; or a constraint asks for it.
 UNEVEN = frozenset(("slice", "pad", "concatenate", "split", "rev", "conv_general_dilated",
                     "reduce_window_sum", "reduce_window_max", "reduce_window_min",
                     "sharding_constraint"))
 
 
 class PartitionRequest(NamedTuple):
-    """What is asked of the pipeline besides the program; see `partition`. skip: passes that are
-    left out, by name; `optimize` stands for several. objective: what plans are judged by. keeps:
-    whether the program has the decisions of a frozen plan: no other is compared with it, and
-    reshards stand where it has them. compared: the seconds of a step up to which a plan is compared
-    with others, and the best taken.
-    draft: whether this one is only compared: nothing is verified, and no reasons are given.
+    """What is asked of the pipeline besides the program; see `partition`.
+
+    skip: names of passes to leave out; `optimize` stands for several. objective: what plans are
+    judged by. keeps: the program carries the decisions of a frozen plan: no other plan is made, and
+    reshards stay where they are. compared: the seconds of a step up to which several plans are made
+    and the best taken. draft: the plan is only compared with others: nothing is verified, and no
+    reasons are given.
     """
     mesh: AbstractMesh
     in_shardings: tuple[PartitionSpec | None, ...]
@@ -60,19 +61,22 @@ class PartitionRequest(NamedTuple):
     draft: bool = False
 
     def prices(self, program: Program) -> Prices:
-        """What the layouts of a program are chosen by."""
+        """The prices by which layouts of a program are chosen."""
         return self.objective.prices(program.mesh)
 
     @property
     def left_out(self) -> frozenset[str]:
-        """All of these passes, by their own names, and those that the objective has no use for."""
+        """The names of all passes to leave out, including those that the objective has no use for.
+        """
         return self.skip.union(_OF_OTHERS["xla" if self.objective.name == "xla" else "own"],
                                OPTIMIZE if "optimize" in self.skip else (),
                                _DECIDED if self.keeps else ())
 
 
 def _inside_loops(program: Program, request: PartitionRequest) -> Program:
-    """The programs in a program after the passes from this one to the last before `combine`."""
+    """The program with nested programs taken through the passes from this one to the last before
+    `combine`.
+    """
     left_out = request.left_out
     return inside(program, lambda body: run_passes(SIMPLIFY, body, request, skip=left_out))
 
@@ -87,9 +91,9 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
                    parted=judged_by == "time")
 
 
-_REPEATED = frozenset((ppermute_p,))      # by XLA, as they have channels of their own
+_REPEATED = frozenset((ppermute_p,))      # XLA does not merge them: each has a channel
 
-# XLA takes each equation by itself: nothing is planned ahead, delayed, or written in another way.
+# XLA takes each equation by itself: it plans nothing ahead, and delays and rewrites nothing.
 PREPARE: tuple[Pass, ...] = (
     Pass("drop-checks", "inlined", lambda p, r: drop_checks(p),
          "checks for debugging are not made; others have to be values of the program by now",
@@ -118,11 +122,11 @@ PREPARE: tuple[Pass, ...] = (
          UNEVEN, inside=True),
 )
 
-# One makes room for the next.
+# Each of these makes room for the next.
 SIMPLIFY: tuple[Pass, ...] = (
     Pass("inside-loops", "optimized", _inside_loops,
          "programs of loops and branches have been through the passes that follow",
-         frozenset(REGIONS), inside=True),
+         REGIONS, inside=True),
     Pass("hoist", "optimized", lambda p, r: hoist_invariants(p),
          "what a loop repeats on the same values, exchanges above all, is done once, before it",
          frozenset({"scan", "while"})),
@@ -144,7 +148,7 @@ SIMPLIFY: tuple[Pass, ...] = (
          frozenset({"exchange_rows"}), plans="own"),
 )
 
-# What a frozen plan has: it is of a prepared program, and its reshards stand where they have to.
+# Done already in a frozen plan: it is of a prepared program, with reshards in their final places.
 _DECIDED = frozenset(("pad-uneven", "move-sums", *[step.name for step in PREPARE if step.plans]))
 
 PIPELINE: tuple[Pass, ...] = (
@@ -156,7 +160,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("insert-reshards", "resharded", lambda p, r: insert_reshards(p, r.prices(p), r.draft),
          "operands are brought to what each equation can run with, where that moves least",
          plans="own"),
-    Pass("shard-as-xla", "resharded", lambda p, r: as_xla.shard_as_xla(p, r.prices(p), r.draft),
+    Pass("shard-as-xla", "resharded",
+         lambda p, r: as_xla.shard_as_xla(p, r.prices(p), r.draft, bool(r.objective.tried_for)),
          "operands are brought to what each equation runs with in XLA, by its steps", plans="xla"),
     Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
@@ -166,10 +171,10 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("localize", "local", lambda p, r: localize(p, r.objective.name == "xla"),
          "blocks instead of whole values, collectives instead of reshards"),
     *SIMPLIFY,
-    # it hides parts from the others, so it comes last, in all programs
+    # joined parts are hidden from other passes, so it comes last, in nested programs too
     Pass("combine", "optimized", _combined,
          "small exchanges that do not wait for each other are one", COMBINED, inside=True),
 )
-# By the kind of plan, the passes that it has no use for.
+# By kind of plan, the passes to leave out.
 _OF_OTHERS = {kind: frozenset([step.name for step in PIPELINE if step.plans not in ("", kind)])
               for kind in ("own", "xla")}

@@ -29,9 +29,9 @@ from ..ir.types import ArrayType
 from .cost.hardware import Hardware
 from .cost.prices import Objective
 from .dumps import Dump
+from .frozen_plan import keeps_plan
 from .passes import PIPELINE, PartitionRequest
 from .plans import planned
-from .propagation.graph import keeps_plan
 from .propagation.resolved_types import frozen_mesh, typed
 from .stages import with_attribute
 
@@ -53,8 +53,8 @@ class Options(NamedTuple):
     compared: float = math.inf
 
     def judged(self, program: Program) -> Objective:
-        """What plans for a program are judged by. Raises ValueError for what there is not, and
-        VerificationError where the program's text says it.
+        """The objective for a program. Raises ValueError for an unknown one, VerificationError if
+        the program's text names it.
         """
         said = program.memo.get(OBJECTIVE, ("", "", 0))
         limit = self.memory_limit
@@ -160,7 +160,9 @@ def partition(program: Program, *, mesh: AbstractMesh,
 
 
 def left_out(program: Program) -> frozenset[str]:
-    """The passes that its text leaves out. Raises VerificationError for one that is needed."""
+    """The passes that the program's text leaves out. Raises VerificationError for one that is
+    needed.
+    """
     without = program.memo.get(SKIPPED_PASSES, ())
     for name in {*without} - _OURS:
         raise VerificationError(f"pass {name!r} cannot be left out; those that can are "
@@ -169,12 +171,12 @@ def left_out(program: Program) -> frozenset[str]:
 
 
 def _requests(program: Program, request: PartitionRequest) -> Requests | None:
-    """What is asked for besides what the types of the program say."""
+    """The constraints that the specs of arguments and results add to the types of the program."""
     try:
         given = _as_types(program.in_avals, request.in_shardings, request.mesh)
         asked = _as_types(program.out_avals, request.out_shardings, request.mesh)
     except ValueError:
-        return None                      # no such type: for the passes to say what is wrong
+        return None                      # an invalid type: the passes say what is wrong
     said = {*given, *asked} - {None} or (request.mesh.auto_axes and program.invars)
     return Requests(given, asked) if said else None
 
@@ -197,7 +199,7 @@ def _spec_of(types: Sequence[ArrayType | None]) -> tuple[PartitionSpec | None, .
 
 
 def _whole(types: Sequence[ArrayType]) -> tuple[PartitionSpec, ...]:
-    """The specs of types, with the parts of an axis that follow each other as one."""
+    """The specs of types, with consecutive parts of an axis merged."""
     return tuple(map(_with_whole_axes, types))
 
 
@@ -217,6 +219,6 @@ def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
     if len(given) != count:
         raise ValueError(f"{what} has {len(given)} entries for {count} values")
     for spec in given:
-        if spec is not None and UNCONSTRAINED in spec.entries:      # no type says such a thing
+        if spec is not None and UNCONSTRAINED in spec.entries:      # a spec that no type can have
             raise ValueError(f"Unconstrained dims are not allowed when passed to {what}: {spec}")
     return tuple(given)

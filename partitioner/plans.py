@@ -36,7 +36,6 @@ from .cost.topology import Topology
 from .dumps import Dump
 from .optimization.hoist import exchanges
 from .passes import PartitionRequest
-from .preparation.uneven import has_strides
 from .stages import staged, with_attribute
 
 if TYPE_CHECKING:
@@ -46,17 +45,17 @@ _memory = lazy_import(".cost.memory", __package__)
 _schedule = lazy_import(".cost.schedule", __package__)
 
 FIRST = "insert-reshards"       # the pass that prices are for
-WEIGHTS = (16, 256)             # of bytes of blocks beside time
-MAX_PEAK_RATIO = 1.1            # what a plan may hold besides for a step as long as another's
-MIN_GAIN = 1.03                 # of a step, for which blocks are split otherwise than elsewhere
-MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which on XLA's plan is worth making
-MUCH_LARGER = 16        # a sum, than another over the same axes, which could have gone with it
+WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
+MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
+MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
+MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making
+MUCH_LARGER = 16        # ratio of two sums over the same axes that a plan has come to keep apart
 _USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
-LARGEST = 3                     # values that are named where there is not enough memory
+LARGEST = 3                     # values named in a MemoryLimitError
 
 
 class _Plan(NamedTuple):
-    """The stages that a plan led to, and the last of them. donated: of the program's arguments."""
+    """The stages of a plan, and the last of them. donated: of the program's arguments."""
     stages: dict[str, Program]
     local: Program
     objective: Objective
@@ -64,7 +63,7 @@ class _Plan(NamedTuple):
 
     @property
     def memory(self) -> Memory:
-        """What a device then holds."""
+        """The peak memory of a device."""
         return _memory.memory(self.local, self.donated)
 
     @property
@@ -72,8 +71,9 @@ class _Plan(NamedTuple):
         return self.memory.peak_bytes
 
     def longer_than(self, other: _Plan, most: float = 0.0) -> float:
-        """How many times as long a step takes on the hardware as by another plan, at least:
-        whether exchanges overlap with computation, or nothing does. Up to `most` it may be less.
+        """How many times as long as another plan's a step takes on the hardware: the smaller of the
+        ratios with and without overlap of exchanges. The former is not computed if the latter is at
+        most `most`.
         """
         if self.local is other.local:
             return 1.0
@@ -88,9 +88,9 @@ class _Plan(NamedTuple):
 
 def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
             dump: Dump | None = None) -> Iterator[tuple[str, Program]]:
-    """What each stage leaves, by name, verified, of the plan that is taken.
+    """The stages of the plan that is taken, by name, verified.
 
-    Raises MemoryLimitError where none is found that needs as little as is asked for.
+    Raises MemoryLimitError if none is found within the limit.
     """
     names = [step.name for step in passes]
     at = names.index(FIRST) if FIRST in names else 0
@@ -98,19 +98,20 @@ def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     for stage, program in staged(program, request, passes[:at], dump):      # noqa: B020
         yield stage, program
     first = dict(staged(program, request, passes[at:], dump))
-    taken = _taken(given, program, request, passes, at, first, dump) if FIRST in names else first
-    yield from taken.items()
+    if FIRST in names:
+        first = _best_plan(given, program, request, passes, at, first, dump)
+    yield from first.items()
 
 
-def _taken(given: Program, program: Program, request: PartitionRequest, passes: Sequence[Pass],
+def _best_plan(given: Program, program: Program, request: PartitionRequest, passes: Sequence[Pass],
            at: int, first: dict[str, Program], dump: Dump | None) -> dict[str, Program]:
-    """The stages of the plan that is taken: those of the first one, or others.
+    """The stages of the plan that is taken: those of the first one, or of another.
 
-    given: before all passes; program: before that at `at`, with which plans begin to differ.
+    given: before all passes. program: before pass `at`, from which on plans differ.
     """
     objective = request.objective
     *_, local = first.values()
-    repeats, large, grows = _compared(local, objective)
+    repeats, large, grows = _plans_to_make(local, objective)
     if request.keeps or not request.compared or (
             not math.isinf(request.compared) and step_of(local, objective) > request.compared):
         repeats = large = False
@@ -120,9 +121,9 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
 
     def made_by(other: Objective, dump: Dump | None = None, draft: bool = False
                 ) -> Iterator[tuple[str, Program]]:
-        source, steps = program, passes[at:]    # whose text says what later stages are made by
-        if other.name == "xla" and has_strides(program):
-            source, steps = given, passes       # which it does not pad
+        source, steps = program, passes[at:]    # its text names the objective for later stages
+        if other.name == "xla":
+            source, steps = given, passes       # which it prepares in its own way
         if other != objective:
             source = with_attribute(source, OBJECTIVE, other.said)
         return staged(source, request._replace(objective=other, draft=draft), steps, dump)
@@ -134,10 +135,12 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
             stages = {}
             for stage, made in made_by(other, draft=True):
                 if stage == "resharded" and not least and programs_equal(made, first[stage]):
-                    stages = first              # but for what is exchanged together
+                    stages = first              # except for joined exchanges
                     break
                 stages[stage] = made
         *_, made = stages.values()
+        if made.global_out != local.global_out:     # no plan decides how an open result is split
+            stages, made = first, local
         return _Plan(stages, made, other, program.memo.get(DONATED, ()))
 
     taken = usual = plan(objective)
@@ -149,7 +152,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
         xla = plan(_as_xla(objective))
         if xla.local is not taken.local and _exchanges(taken) != _exchanges(xla):
             taken = _shorter_or_lighter(taken, xla, grows)
-    if large and not repeats:       # with blocks that count more, computation is seldom repeated
+    if large and not repeats:       # with more weight on blocks, computation is seldom repeated
         for weight in WEIGHTS:
             weighed = plan(objective._replace(weight=weight, no_repeats=True))
             if weighed.local is usual.local:
@@ -157,7 +160,7 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
             shorter = taken.longer_than(weighed, MIN_GAIN)
             if shorter > MIN_GAIN and weighed.peak <= MAX_PEAK_RATIO * shorter * taken.peak:
                 taken = weighed
-    if taken.longer_than(usual, 1.0) > 1:        # which needs too much memory: what lies between?
+    if taken.longer_than(usual, 1.0) > 1:        # it needs too much memory: try what lies between
         for weight in WEIGHTS:
             taken = _shorter_or_lighter(plan(objective._replace(weight=weight, no_repeats=True)),
                                         taken)
@@ -176,9 +179,9 @@ def _taken(given: Program, program: Program, request: PartitionRequest, passes: 
     return dict(made_by(taken.objective, dump))
 
 
-def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
-    """Whether a plan is compared with one that repeats no computation, and with XLA's; and whether
-    its blocks may be larger than those of XLA.
+def _plans_to_make(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
+    """(make a plan without repeated computation, make XLA's plan, may its blocks be larger than
+    XLA's).
     """
     if objective.name != "time":
         return False, False, False
@@ -199,30 +202,29 @@ def _compared(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
         other = sums.setdefault(use.mesh_axes, received)
         joins = joins or max(other, received) > MUCH_LARGER * min(other, received)
     grows = moved > 0 and moved >= sum(
-        [_memory.nbytes(t) for t in (*local.in_avals, *local.out_avals)])
+        [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
     return repeats, grows or joins or total >= MIN_BYTES_FOR_XLA_PLAN, grows
 
 
 def step_of(local: Program, objective: Objective) -> float:
-    """Seconds of a step of a per-device program on the hardware that plans are judged by."""
+    """Seconds of a step of a per-device program on the hardware of the objective."""
     return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
 
 
 def _exchanges(plan: _Plan) -> list[tuple]:
-    """What two plans have in common that are as good as each other."""
+    """The figures in which equally good plans agree."""
     return [(use.kind, use.mesh_axes, use.received_bytes, use.count)
             for use in each_collective(plan.local)]
 
 
 def plans_made(local: Program, objective: Objective) -> int:
-    """How many plans have been made for a program of which this one was taken."""
-    repeats, large, _ = _compared(local, objective)
+    """How many plans were made for a program, of which this one was taken."""
+    repeats, large, _ = _plans_to_make(local, objective)
     return 1 + 2 * repeats + large * (1 if repeats else 2)
 
 
 def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
-    """Of two plans the one whose steps are shorter; where devices hold more, in proportion to it.
-    """
+    """Of two plans the one with the shorter step; it may hold more memory, in proportion."""
     if own.local is other.local:
         return own
     most = min(1.0, MAX_PEAK_RATIO * other.peak / max(own.peak, 1)) if grows else 1.0
@@ -230,7 +232,8 @@ def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
 
 
 def _lighter(objective: Objective) -> Iterator[Objective]:
-    """Objectives by which plans need ever less memory, most of the time; XLA's plan is one."""
+    """Objectives whose plans need less and less memory, in most cases; XLA's plan is one of them.
+    """
     if objective.name == "xla":
         return
     for weight in WEIGHTS:
@@ -240,12 +243,12 @@ def _lighter(objective: Objective) -> Iterator[Objective]:
 
 
 def _as_xla(objective: Objective) -> Objective:
-    """That of XLA's plan, to be judged by another one."""
+    """The objective of XLA's plan, to be judged by another one."""
     return objective._replace(name="xla", tried_for=objective.name)
 
 
 def _refuse(least: _Plan, limit: int) -> NoReturn:
-    """Say that all plans need more than the limit."""
+    """Raise MemoryLimitError: the plan with the least memory needs more than the limit."""
     found = least.memory
     largest = [f"{h.name}: {h.type}, {h.nbytes:,} bytes" for h in found.held[:LARGEST]]
     fail(MemoryLimitError,

@@ -7,7 +7,7 @@ _MOST = 8
 
 
 def written(op: str) -> str:
-    """Why the user's own exchange is there."""
+    """The reason of an exchange that the user wrote."""
     return f"`{op.removesuffix('_invariant')}` is written here"
 
 
@@ -15,12 +15,12 @@ WRITTEN = written("reshard")
 
 
 def merged_reasons(reasons: Iterable[str]) -> str:
-    """One text for an exchange that exists for several reasons."""
+    """One text for an exchange with several reasons."""
     return "; ".join(dict.fromkeys(filter(None, reasons)))
 
 
 def shown_reasons(reasons: Sequence[str]) -> str:
-    """The same where each may be several itself; of many the first ones and how many follow."""
+    """The same for reasons that are merged already; of many, the first ones and how many follow."""
     if reasons and len(reasons) < 2 and "; " not in reasons[0]:
         return reasons[0]
     parts = list(dict.fromkeys(part for r in reasons if r for part in r.split("; ")))
@@ -31,5 +31,5 @@ def shown_reasons(reasons: Sequence[str]) -> str:
 
 
 def reason_of_both(first: str, second: str) -> str:
-    """Why one reshard is there instead of two; one without a reason was written by the user."""
+    """The reason of one reshard in place of two; one without a reason was written by the user."""
     return merged_reasons((first or WRITTEN, second or WRITTEN)) if first or second else ""

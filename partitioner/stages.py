@@ -33,7 +33,9 @@ _NAME, _STAGE = operator.attrgetter("name"), operator.attrgetter("stage")
 
 def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
            dump: Dump | None = None) -> Iterator[tuple[str, Program]]:
-    """What each stage leaves, by name, verified; one whose passes are all left out is not there."""
+    """The program after each stage, by name, verified. A stage whose passes are all left out is
+    missing.
+    """
     left_out = request.left_out
     run = run_pass if dump is None else functools.partial(run_pass, dump=dump)
     for stage, group in itertools.groupby(passes, _STAGE):
@@ -65,7 +67,8 @@ def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
 
 def _changed(done: list[tuple[str, Pass, Program, Program]], request: PartitionRequest, number: int,
              step: Pass, before: Program, after: Program) -> Program:
-    """What a pass left, with what is to be said of it; entered among those that are done."""
+    """The program after a pass, with the attributes of its input; recorded among the passes done.
+    """
     after = carrying(after, before)
     if step.stage == "inlined":
         after = with_attribute(after, Requests.KEY, before.memo.get(Requests.KEY))
@@ -88,20 +91,20 @@ def _blame(done: Sequence[tuple[str, Pass, Program, Program]], dump: Dump | None
 
 def run_pass(step: Pass, program: Program, request: PartitionRequest,
              dump: Dump | None = None) -> Program:
-    """What a pass makes of a program. One that fails says so: VerificationError, by its name."""
+    """The result of a pass. One that fails raises VerificationError, which names it."""
     try:
         return in_phase(step.name, step.run, program, request)
     except Exception as problem:
         if (isinstance(problem, ShardtraceError) or hasattr(problem, "diagnostic")
                 or _is_users(problem)):
-            raise                                # it says itself what is wrong, and where
+            raise                                # it explains itself
         shown = dump.repro(step, program) if dump and isinstance(problem, AssertionError) else ""
         raise VerificationError(f"pass `{step.name}` failed{shown}: {type(problem).__name__}: "
                                 f"{clipped(str(problem))}") from problem
 
 
 def _is_users(problem: Exception) -> bool:
-    """Did code of the user's raise it, such as a rule of custom_partitioning?"""
+    """Was it raised by the user's code, such as a rule of custom_partitioning?"""
     trace = problem.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -110,7 +113,9 @@ def _is_users(problem: Exception) -> bool:
 
 
 def with_attribute(program: Program, key: str, said: Any) -> Program:
-    """The program with something that its text says and only the memo holds; as it is if None."""
+    """The program with an attribute that its text shows and only its memo holds; unchanged for
+    None.
+    """
     if said is None or program.memo.get(key) == said:
         return program
     memo = {**program.memo, key: said}
@@ -120,7 +125,7 @@ def with_attribute(program: Program, key: str, said: Any) -> Program:
 
 
 def carrying(after: Program, before: Program) -> Program:
-    """What a pass left, with what its input's text says for all later stages."""
+    """The program after a pass, with the attributes of its input that later stages need."""
     said = before.memo
     for key in (DONATED, SKIPPED_PASSES, OBJECTIVE, RECOMPUTES):
         if key in said:
@@ -129,7 +134,7 @@ def carrying(after: Program, before: Program) -> Program:
 
 
 def _before(local: Program, name: str) -> Program:
-    """A LOCAL program that says which pass is still to come ("": none)."""
+    """A LOCAL program with the name of the pass that is still to come ("": none)."""
     if local.memo.get(NEXT_PASS, "") == name:
         return local
     memo = {**local.memo, NEXT_PASS: name}

@@ -38,7 +38,7 @@ def _block(mesh: AbstractMesh, shape: Sequence[int], entries: Entries) -> int:
 
 
 def missing(mesh: AbstractMesh, shape: Sequence[int], source: Entries, target: Entries) -> int:
-    """Elements of its block of `target` that the worst-off device does not hold in `source`."""
+    """The elements of its `target` block that the worst-off device does not hold in `source`."""
     if source == target:
         return 0
     whole = {a for entries in (source, target) for e in entries for a in e}
@@ -69,11 +69,11 @@ def _even(mesh: AbstractMesh, shape: Sequence[int], entries: Entries) -> bool:
 
 def _missing_of_even(mesh: AbstractMesh, shape: Sequence[int], source: Entries, target: Entries
                      ) -> int:
-    """The same where blocks are of one size, without a look at devices.
+    """The same for blocks of one size, without looking at devices.
 
     Along a dimension one block lies in the other if the axes of the one begin with those of the
-    other. Else they split by different axes somewhere, whose coordinates are free of each other, so
-    that some device has nothing of what it wants.
+    other. Otherwise they are split by different, independent axes somewhere, so that some device
+    holds nothing of what it wants.
     """
     common = 1
     for n, a, b in zip(shape, source, target, strict=True):

@@ -20,8 +20,8 @@ SHOWN = 12         # types that are printed
 
 @dataclass(frozen=True)
 class Difference:
-    """before, after: explanations; text: what was changed. removed, added: collectives that only
-    one of them has (by kind, axes, bytes and expression).
+    """before, after: explanations. text: what was changed. removed, added: collectives in only one
+    of them (told apart by kind, axes, bytes and expression).
     """
     before: Explanation
     after: Explanation
@@ -37,8 +37,8 @@ class Difference:
 
     @property
     def types(self) -> list[tuple[str, str, str]]:
-        """(name, type before, type after) of arguments, results and values of the user's lines that
-        are laid out otherwise.
+        """(name, type before, type after) of arguments, results and named values whose layout
+        changed.
         """
         a, b = self.before.partitioned.local, self.after.partitioned.local
         names = [v.name or f"argument {i}" for i, v in enumerate(a.invars)]
@@ -96,7 +96,7 @@ class Difference:
 
 
 def _values(found: Explanation) -> dict[tuple, tuple[str, ArrayType]]:
-    """The values of the user's lines: place -> what it is called, and its type."""
+    """The values at the user's lines: place -> (name, type)."""
     values: dict[tuple, tuple[str, ArrayType]] = {}
     seen: Counter[tuple] = Counter()
     for eqn in equations(found.partitioned.resolved):
@@ -124,6 +124,6 @@ def _missing(a: Explanation, b: Explanation) -> list[ExplainedCollective]:
 
 
 def _key(c: ExplainedCollective) -> tuple:
-    # the expression, rather than the line, which moves when something above it is written
+    # the expression: line numbers move when lines above are edited
     where = c.source.text() or c.source.source_line().strip() or c.source.line
     return (c.kind, c.mesh_axes, c.received_bytes, c.count, c.source.short_file, where)

@@ -13,13 +13,13 @@ from .explained_collective import ExplainedCollective
 _NAMED = re.compile(r"`[^`]*`")
 _NUMBER = re.compile(r"(\d+)")
 _AGAIN = re.compile(r"_\d+\b")            # `h_1` is the second value called `h`
-_SMALL = 1 / 50          # of the bytes of the largest: whatever its time, it comes later
+_SMALL = 1 / 50          # share of the largest's bytes below which one comes last
 
 
 def grouped(collectives: Iterable[ExplainedCollective]) -> list[list[ExplainedCollective]]:
-    """Equal collectives grouped, the most expensive first, by time and number.
+    """Equal collectives in groups, the most expensive first, by time and number.
 
-    What moves next to nothing comes behind what moves much, though many of it may take longer.
+    Those that move next to nothing come last, even if there are so many that they take longer.
     """
     groups: dict[tuple, list[ExplainedCollective]] = {}
     for c in collectives:
@@ -38,7 +38,7 @@ def pattern(text: str) -> str:
 
 
 def merged(texts: Sequence[str]) -> str:
-    """Texts that differ in numbers as one, with `0..11` where they count.
+    """Texts that differ only in numbers as one, with `0..11` for a range.
 
     >>> merged(["`blocks[0]` is whole", "`blocks[1]` is whole", "`blocks[2]` is whole"])
     '`blocks[0..2]` is whole'
@@ -47,7 +47,7 @@ def merged(texts: Sequence[str]) -> str:
     for text in texts:
         parts = _NUMBER.split(text)
         alike.setdefault(tuple(parts[::2]), []).append(parts)
-    parts = max(alike.values(), key=len)           # of those that differ otherwise the most
+    parts = max(alike.values(), key=len)           # most texts that differ in numbers alone
     return "".join([_numbers([p[i] for p in parts]) if i % 2 else part
                     for i, part in enumerate(parts[0])])
 
@@ -64,7 +64,7 @@ def _numbers(texts: Sequence[str]) -> str:
 
 
 def causes(group: Sequence[ExplainedCollective]) -> list[str]:
-    """Why these collectives are there, in sentences."""
+    """The sentences on why these collectives are there."""
     lines = [c.cause.lines() for c in group]
     if any(len(each) != len(lines[0]) for each in lines):
         return list(lines[0])
@@ -72,5 +72,5 @@ def causes(group: Sequence[ExplainedCollective]) -> list[str]:
 
 
 def places(group: Sequence[ExplainedCollective]) -> str:
-    """`, in 12 places`; '' of one."""
+    """`, in 12 places`; '' for a single collective."""
     return f", in {len(group)} places" if len(group) > 1 else ""

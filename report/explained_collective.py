@@ -57,23 +57,23 @@ class ExplainedCollective:
 
     @property
     def reason_kind(self) -> str:
-        """"asked", "needed" or "chosen", as of `CollectiveRecord`."""
+        """"asked", "needed" or "chosen"; see `CollectiveRecord`."""
         return self.record.reason_kind
 
     @property
     def alternative(self) -> Alternative | None:
-        """Of one that was chosen: the best plan without it, and its price in bytes."""
+        """For a chosen one: the best plan without it, and the difference in price."""
         return self.cause.alternative
 
     @property
     def asked_by(self) -> Asked | None:
-        """Of one that was asked for: the user's expression and its place."""
+        """For one that was asked for: the user's expression, and where it is."""
         return self.cause.asked_by if self.reason_kind == ASKED else None
 
     @property
     def verdict(self) -> str:
-        """The kind in a sentence: who asked for it, by which rule it is needed, or than what it is
-        cheaper, and by how much.
+        """The kind in a sentence: who asked for it, which rule needs it, or what it is cheaper than
+        and by how much.
         """
         return self.cause.verdict
 
@@ -113,12 +113,13 @@ class ExplainedCollective:
 
     @functools.cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
-        """What would avoid it, best first; each was partitioned and costed as a whole."""
+        """Changes that would avoid it, the best first; each was partitioned and costed as a whole.
+        """
         return self.search.suggestions
 
     @property
     def search(self) -> Found:
-        """The suggestions, with how many candidates there were and how many of them were tried."""
+        """The suggestions, with the number of candidates, and of those tried."""
         return self._find_suggestions(self.record, self.cause)
 
     @functools.cached_property

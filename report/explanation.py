@@ -94,21 +94,23 @@ class Explanation(Analysis):
         return _page.page_of([self.view(suggestions)], self.name, render.text(self, suggestions))
 
     def summary(self, count: int | None = None) -> str:
-        """Totals and one line for each of the `count` dearest collectives (None: of all)."""
+        """The totals, and a line for each of the `count` most expensive collectives (None: all)."""
         return render.summary(self, count)
 
     def table(self, suggestions: int = 3) -> Any:
-        """A rich renderable: totals, collectives, reasons, advice for the dearest `suggestions`."""
+        """A rich renderable: totals, collectives, reasons, and advice for the `suggestions` most
+        expensive ones.
+        """
         return render.table(self, suggestions)
 
     def text(self, suggestions: int = 3, width: int = 100, each: bool = False) -> str:
-        """All of it as text, with advice for the dearest `suggestions` collectives. Of many those
-        that have a cause in common are told together; each: all in full.
+        """All of it as text, with advice for the `suggestions` most expensive collectives. Of many,
+        those with a common cause are told together; each: tell all of them in full.
         """
         return render.text(self, suggestions, width, each)
 
     def blocks(self, suggestions: int = 3, width: int = 100, each: bool = False) -> Iterator[str]:
-        """`text`, block by block, each as soon as it is known; a line ends each block."""
+        """`text` in blocks, each as soon as it is known; a line ends each block."""
         return render.blocks(self, suggestions, width, each)
 
     def __str__(self) -> str:

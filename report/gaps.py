@@ -13,15 +13,15 @@ from typing import Any
 from ..ir.program import Equation, Var
 from ..ir.rules.factor import SCAN
 from ..ir.source.location import Location
-from ..partitioner.cost.buffers import info_of, nbytes
+from ..partitioner.cost.buffers import info_of
 from .explained_collective import ExplainedCollective
 from .words import quantity
 
 
 @dataclass(frozen=True)
 class Gap:
-    """What an operation or a change of layout makes a device receive in all its runs, and the least
-    that would do. op: "all-gather" and such for what the user wrote himself.
+    """What an operation or change of layout makes a device receive over all its runs, and the least
+    that would do. op: "all-gather" and such for an exchange that the user wrote.
     """
     op: str
     source: Location
@@ -30,7 +30,7 @@ class Gap:
 
     @property
     def factor(self) -> float:
-        """Received over least; infinite where nothing would have to move."""
+        """Received bytes over the least; infinite if nothing would have to move."""
         if not self.received_bytes:
             return 1.0
         return self.received_bytes / self.lower_bound if self.lower_bound else float("inf")
@@ -46,7 +46,7 @@ class Gap:
 
 
 def gaps(collectives: Sequence[ExplainedCollective]) -> list[Gap]:
-    """By operation, those that exceed their bound by most bytes first."""
+    """By operation, those furthest above their bound first, in bytes."""
     groups: dict[int, list[ExplainedCollective]] = {}
     for c in collectives:
         groups.setdefault(id(c.cause.equation or c.cause.move or c), []).append(c)
@@ -68,8 +68,8 @@ def gaps(collectives: Sequence[ExplainedCollective]) -> list[Gap]:
 
 
 def operation_bound(eqn: Equation, group: Sequence[ExplainedCollective]) -> int | None:
-    """Least bytes for a running operation along a dimension that was split: a slice an operand."""
-    if eqn.op.subprograms:              # a loop or branches whose operands move
+    """The least bytes for a running operation along a split dimension: a slice of each operand."""
+    if eqn.op.subprograms:              # operands of a loop or branch
         return None
     info = info_of(eqn)
     along = [f for f, factor in enumerate(info.factors) if factor.kind == SCAN]
@@ -84,5 +84,5 @@ def operation_bound(eqn: Equation, group: Sequence[ExplainedCollective]) -> int 
         source = (c.cause.move or eqn).invars[0]
         if not isinstance(source, Var) or not source.aval.entries[dim]:
             return None
-        total += nbytes(source.aval) // max(1, source.aval.local_shape()[dim])
+        total += source.aval.local_nbytes // max(1, source.aval.local_shape()[dim])
     return total

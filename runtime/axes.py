@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..ir.facts import POSITION
 from ..ir.meshes.mesh import BaseMesh
 from ..ir.op_instance import OpInstance
 from ..ir.program import Equation
@@ -20,7 +21,7 @@ from ..ir.support.caches import cached, tables
 
 @cached(256)
 def _owner(sizes: tuple[tuple[str, int], ...]) -> object:
-    """Stands for atoms and their sizes; hashed by identity."""
+    """A key that stands for atoms and their sizes and is hashed by identity."""
     return object()
 
 
@@ -32,10 +33,10 @@ _GROUPS = tables("runtime.axes.MeshAtoms.groups", "axes of the collectives on a 
 class MeshAtoms:
     """The atoms of a mesh for the axis names that a program uses.
 
-    order: all atoms, in mesh order, major first. size: atom to its number of devices. owner: one
-    object for equal ones, whose tables decisions are kept in. borders: what the planner knows of
-    arguments, results and literals, by their types. groups: the atoms along which collectives
-    exchange, by their uses.
+    order: all atoms, in mesh order, major first. size: atom to its number of devices. owner: the
+    same object for equal atoms, a key for tables of decisions. borders: how the planner stores
+    arguments, results and literals, by type. groups: the atoms along which a collective exchanges,
+    by op instance.
     """
 
     __slots__ = ("_of", "_place", "borders", "groups", "mesh", "order", "owner", "size")
@@ -87,7 +88,7 @@ class MeshAtoms:
         return tuple(sorted(atoms, key=self._place.__getitem__))
 
     def count(self, atoms: Iterable[str]) -> int:
-        """Number of devices along these atoms together."""
+        """Number of devices along all of these atoms."""
         return math.prod([self.size[a] for a in atoms])
 
     def sizes(self, atoms: Iterable[str]) -> tuple[int, ...]:
@@ -100,13 +101,13 @@ def _cut(mesh: BaseMesh, parts: frozenset[str]) -> MeshAtoms:
 
 
 def mesh_atoms(mesh: BaseMesh, used: Iterable[str] = ()) -> MeshAtoms:
-    """The atoms of a mesh, made once for the same sub-axes in use."""
+    """The atoms of a mesh, one object for the same sub-axes."""
     whole = mesh.shape
     return _cut(mesh, frozenset([name for name in used if name not in whole]))
 
 
 def linear_index(mesh: BaseMesh, names: Iterable[str], coordinates: Mapping[str, Any]) -> Any:
-    """Place along several axes or sub-axes, the first most significant (`lax.axis_index`).
+    """Position along several axes or sub-axes, the first most significant (`lax.axis_index`).
 
     coordinates: mesh axis to an integer, or to integer arrays that broadcast together.
     """
@@ -123,12 +124,14 @@ def axis_names(names: Any) -> tuple[str, ...]:
 
 
 def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
-    """The atoms along which a collective exchanges, in the order that numbers its group."""
+    """The atoms along which a collective exchanges, in the order that numbers the members of its
+    group.
+    """
     return _group(eqn, atoms)[0]
 
 
 def group_of(eqn: Equation, atoms: MeshAtoms) -> frozenset[str]:
-    """The same without their order."""
+    """`collective_atoms` as a set."""
     return _group(eqn, atoms)[1]
 
 
@@ -136,7 +139,7 @@ def _group(eqn: Equation, atoms: MeshAtoms) -> tuple[tuple[str, ...], frozenset[
     known, instance = atoms.groups, eqn.instance
     if instance in known:
         return known[instance]
-    if eqn.op.name == "axis_index":
+    if POSITION in eqn.op.facts:
         names = eqn.params["axis_name"]
     else:
         assert eqn.op.collective is not None

@@ -46,10 +46,10 @@ _WARNINGS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "wa
 # -- one call --------------------------------------------------------------------------------------
 
 class host_context:
-    """Outside of every trace and mesh, as if the function were called in a thread of its own.
+    """Runs a block outside of every trace and mesh, as if in a thread of its own.
 
-    No generator: one that an interrupt leaves behind would put numpy's settings back when it is
-    collected, after the run around it has put back the user's.
+    It is no generator: one that an interrupt leaves behind would restore numpy's settings when it
+    is collected, after the enclosing run has restored the user's.
     """
 
     __slots__ = ("_errors", "_scope")
@@ -78,9 +78,9 @@ def host_array(block: Any, aval: ArrayType, device: Any) -> ArrayImpl:
 
 
 def printed(args: Sequence[Any], kwargs: dict[str, Any], params: Params) -> str:
-    """What `debug_print` writes."""
+    """The text that `debug_print` prints."""
     fmt = params["fmt"]
-    for _ in format_fields(fmt):          # none that looks further than the arguments
+    for _ in format_fields(fmt):          # raises for a field that reaches into an argument
         pass
     if not fmt or next(iter(string.Formatter().parse(fmt)))[1] is None:
         return " ".join((fmt, *map(str, args)))
@@ -89,7 +89,7 @@ def printed(args: Sequence[Any], kwargs: dict[str, Any], params: Params) -> str:
 
 
 def act(op: Op, params: Params, operands: Sequence[Any]) -> Any:
-    """Do what a callback equation says, on arrays: what its function returns."""
+    """Call the function of a callback equation on arrays; returns what it returns."""
     if isinstance(params["in_tree"], OpaqueValue) or any(
             isinstance(x, OpaqueValue) for _, x in params["static_args"]):
         raise NameError(f"`{op.name}` was read from text, which does not have its arguments that "
@@ -139,7 +139,7 @@ class HostCall:
                     f"INTERNAL: CpuCallback error calling callback: {text}") from problem
 
     def checked(self, returned: Any) -> list[np.ndarray]:
-        """The results as arrays of the declared types, on which the function must agree."""
+        """The returned values as arrays. Raises unless they have the declared shapes and dtypes."""
         values, wanted = flatten(returned)[0], self.results
         if len(values) != len(wanted):
             raise RuntimeError("Mismatched number of outputs from callback. Expected: "
@@ -165,7 +165,7 @@ class HostCall:
 
 
 def call_now(op: Op, params: Params, operands: Sequence[Any], types: Sequence[ArrayType]) -> None:
-    """A debug callback outside of every trace: its exceptions are the caller's."""
+    """Call a debug callback outside of every trace; its exceptions reach the caller."""
     device = local_devices()[0]
     arrays = [host_array(x.value if isinstance(x, ArrayImpl) else np.asarray(x), t, device)
               for x, t in zip(operands, types, strict=True)]

@@ -15,11 +15,11 @@ from ..ir.types import ArrayType
 from .axes import MeshAtoms, linear_index
 from .storage import Stored, frozen, identical
 
-Buffers = list[Any]        # one array a device, in mesh order; None where it is not at work
+Buffers = list[Any]        # an array for each device, in mesh order; None if it is inactive
 
 
 class DeviceBlocks:
-    """The devices of a mesh, by their coordinates, and what each holds of a value."""
+    """The devices of a mesh, by their coordinates, and the blocks of values on them."""
 
     def __init__(self, mesh: AbstractMesh) -> None:
         self.mesh = mesh
@@ -27,7 +27,7 @@ class DeviceBlocks:
                             for c in np.ndindex(*mesh.axis_sizes)]
 
     def scatter(self, x: Stored, t: ArrayType, local: ArrayType) -> Buffers:
-        """A copy of its block for each device; blocks beyond the end are filled with zeros."""
+        """For each device a copy of its block of `x`, with zeros for what is beyond the end."""
         out = []
         for at in self.coordinates:
             data = x.data[tuple(self.place(a, at) for a in x.lead)]
@@ -35,7 +35,7 @@ class DeviceBlocks:
         return out
 
     def slices(self, t: ArrayType, local: ArrayType, at: dict[str, int]) -> tuple[slice, ...]:
-        """Where the block of the device at these coordinates lies in the whole value."""
+        """The slices of the whole value that the device at these coordinates holds."""
         tiles = tile_index(self.mesh.shape, t.entries, at)
         return tuple([slice(i * n, (i + 1) * n) for i, n in zip(tiles, local.shape, strict=True)])
 
@@ -43,7 +43,9 @@ class DeviceBlocks:
         return linear_index(self.mesh, (axis,), at)
 
     def assemble(self, blocks: Buffers, t: ArrayType, local: ArrayType) -> Stored:
-        """The whole value. Axes over which devices differ without sharding it are leading."""
+        """The whole value. Axes along which blocks differ without sharding a dimension become
+        leading.
+        """
         spec = t.sharding.spec
         used = (*spec.axes(), *sorted(spec.unreduced))
         atoms = MeshAtoms(self.mesh, used)
@@ -64,7 +66,7 @@ class DeviceBlocks:
         return Stored(frozen(data[end]), lead)
 
     def differs(self, blocks: Buffers, axis: str) -> bool:
-        """Do devices that differ in this coordinate alone hold different blocks?"""
+        """Do blocks of devices that differ only in this coordinate differ?"""
         first: dict[tuple, np.ndarray] = {}
         base, _, _, rest = axis_factor(axis, self.mesh.shape)
         for at, block in zip(self.coordinates, blocks, strict=True):
@@ -75,7 +77,7 @@ class DeviceBlocks:
 
 
 def filled(piece: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A copy of a piece of a value as a block of this shape, with zeros behind the piece."""
+    """A copy of `piece`, extended to this shape with zeros."""
     if piece.shape == shape:
         return np.array(piece)
     block = np.zeros(shape, piece.dtype)

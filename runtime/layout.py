@@ -1,9 +1,9 @@
 """Layouts: how one numpy array holds a value of every device.
 
 A per-device value has a local shape, and differs over some mesh axes. Each of these is either *in
-place* in a dimension (the array has that dimension whole, the axis being its major part, so that
+place* in a dimension (the array has that dimension whole, with the axis as its major part, so that
 the array is the global one) or *stacked* (a leading dimension of its own). An axis over which the
-value does not differ appears nowhere: such values are held and computed once.
+value does not differ does not appear: such values are held and computed once.
 
 With X=2, Y=4 and a block of shape [8, 3]:
 
@@ -11,9 +11,9 @@ With X=2, Y=4 and a block of shape [8, 3]:
     stack=("Y",), split=((), ())            array [4, 8, 3]
     stack=("Y",), split=((), ("X",))        array [4, 8, 6]
 
-Which dimension an axis is in place in is a choice of the layout, not a property of the value. To go
-from one layout to another is to split, permute and merge dimensions (`rearrangement`); most often
-numpy does it without a copy.
+In which dimension an axis is in place is a choice of the layout, not a property of the value. To go
+from one layout to another is to split, permute and merge dimensions (`rearrangement`), which numpy
+mostly does without a copy.
 """
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Function = Callable[..., Any]
 
 
 class Layout(NamedTuple):
-    """Where the axes of a value are.
+    """Where the axes of a value are in its array.
 
     stack: leading dimensions. split: for each dimension the axes in place there, major to minor.
     folded: axes over which the array holds the sum (or maximum, ...) of what the devices would
-    have; only what combines the value over these axes may use it
+    hold; only an op that combines the value over these axes may use it
     (runtime/simulation/device_sums.py).
     """
     stack: Atoms
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
 
     @property
     def dims(self) -> Dims:
-        """Labels of the array's dimensions: atoms, and numbers of the value's dimensions."""
+        """The labels of the array's dimensions: atoms, and numbers of the value's dimensions."""
         return (*((a,) for a in self.stack), *((*axes, d) for d, axes in enumerate(self.split)))
 
     def without(self, atoms: frozenset[str] | set[str]) -> Layout:
@@ -69,13 +69,13 @@ def whole(ndim: int) -> Layout:
 
 
 def array_shape(layout: Layout, local: Shape, size: Mapping[str, int]) -> Shape:
-    """Shape of the array that holds blocks of shape `local`."""
+    """The shape of the array for blocks of shape `local`."""
     found = split_shape(layout.split, local, size)
     return (*[size[a] for a in layout.stack], *found) if layout.stack else found
 
 
 def split_shape(split: Sequence[Atoms], local: Shape, size: Mapping[str, int]) -> Shape:
-    """Shape of the array that holds blocks of shape `local` with these axes in place."""
+    """The shape of the array for blocks of shape `local` with these axes in place."""
     found = list(local)
     for d, axes in enumerate(split):
         for a in axes:
@@ -84,7 +84,7 @@ def split_shape(split: Sequence[Atoms], local: Shape, size: Mapping[str, int]) -
 
 
 class Reshaped(NamedTuple):
-    """Gives an array another shape."""
+    """The function that reshapes an array to `shape`."""
     shape: Shape
 
     def __call__(self, x: Any) -> Any:
@@ -94,10 +94,11 @@ class Reshaped(NamedTuple):
 @cached(4096)
 def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
                   ) -> Function | None:
-    """The function that brings an array with dimensions `have` into dimensions `want`.
+    """The function that brings an array with dimensions `have` to dimensions `want`; None if it is
+    the identity.
 
-    Labels that only `want` has are repeated; every label of `have` occurs in `want`, except those
-    of size 1. A dimension of `want` without labels has size 1. None if nothing has to be done.
+    Labels that only `want` has are repeated; those that only `have` has are of size 1. A dimension
+    of `want` without labels has size 1.
     """
     size = dict(sizes)
     source = [x for d in have for x in d]
@@ -137,7 +138,7 @@ def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
 
 def label_sizes(dims: Sequence[Sequence[Label]], local: Shape, size: Mapping[str, int],
                 more: Mapping[Label, int] | None = None) -> tuple[tuple[Label, int], ...]:
-    """Sizes of all labels: atoms from the mesh, dimension numbers from the local shape."""
+    """The sizes of all labels: atoms from the mesh, dimension numbers from the local shape."""
     out: dict[Label, int] = {}
     for labels in dims:
         for x in labels:

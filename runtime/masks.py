@@ -1,8 +1,8 @@
 """Masks: which devices are active in a loop or branch whose predicate differs between them.
 
 A mask is a boolean array, with a dimension for each axis along which the predicate differs. All
-devices compute; inactive ones keep their old values, and the whole group of a collective must be
-active or inactive: hardware would deadlock otherwise.
+devices compute; inactive ones keep their old values. The members of a replica group must be all
+active or all inactive at a collective: hardware would deadlock otherwise.
 """
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics.diagnostic import Label, error
+from ..ir.facts import BRANCHES
 from ..ir.program import Equation, Program
 from ..ir.source.wording import numbered
 from ..ir.types import array_type
@@ -26,7 +27,7 @@ MASK = array_type((), np.dtype(np.bool_))      # the type of a mask on one devic
 
 def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation | None
           ) -> Guard | None:
-    """A check that no collective of the program has a part of its group at work only."""
+    """A check, by mask, that no collective of the program has only a part of its group active."""
     if not mask or predicate is None:
         return None
     found: list[tuple[Equation, np.ndarray]] = []
@@ -56,7 +57,7 @@ def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation |
 
 
 def _groups(eqn: Equation, group: Atoms, atoms: MeshAtoms) -> np.ndarray:
-    """The ranks of the devices (their places in the mesh) by groups that exchange, one a row."""
+    """The ranks of the devices (positions in the mesh) by replica group, one group a row."""
     sizes = atoms.sizes(atoms.order)
     ranks = np.arange(math.prod(sizes)).reshape(sizes)
     last = [atoms.order.index(a) for a in group]
@@ -68,7 +69,7 @@ def _groups(eqn: Equation, group: Atoms, atoms: MeshAtoms) -> np.ndarray:
 
 def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], away: Sequence[int]
                      ) -> Exception:
-    """The error for a collective that a part of its group would wait in for ever.
+    """The error for a collective in which a part of its group would wait for ever.
 
     predicate: the loop or branch that parted the ranks that came here from those that did not.
     """
@@ -76,7 +77,7 @@ def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], aw
     axes = ", ".join(eqn.op.collective.axes(eqn.params))
     name, asks = eqn.op.name, predicate.op.name
     who, missing = (numbered("rank", "ranks", ranks, 8) for ranks in (here, away))
-    other, one = _elsewhere(eqn, predicate), len(away) == 1
+    other, one = _collective_of_other_branch(eqn, predicate), len(away) == 1
     if other is not None:
         doing = f"{'waits' if one else 'wait'} in `{other.op.name}` at {other.location}"
     elif asks == "while":
@@ -96,9 +97,11 @@ def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], aw
               f"or exchange before the `{asks}`"))
 
 
-def _elsewhere(eqn: Equation, predicate: Equation) -> Equation | None:
-    """The first exchange in another branch of the predicate, where the others would wait."""
-    if predicate.op.name != "cond":
+def _collective_of_other_branch(eqn: Equation, predicate: Equation) -> Equation | None:
+    """The first collective in another branch of the predicate, in which the missing devices would
+    wait.
+    """
+    if BRANCHES not in predicate.op.facts:
         return None
     exchanges = [[e for e in b.walk()
                   if e.op.collective is not None and not e.op.collective.local]
@@ -110,7 +113,7 @@ def _elsewhere(eqn: Equation, predicate: Equation) -> Equation | None:
 
 
 def mask_dims(mask: Atoms, layout: Layout, ndim: int, atoms: MeshAtoms) -> tuple[int, ...]:
-    """Shape in which a mask lies beside an array of this layout."""
+    """The shape that makes a mask broadcast with an array of this layout."""
     here = set(mask)
     return (*(atoms.size[a] if a in here else 1 for a in layout.stack), *(1,) * ndim)
 
@@ -123,7 +126,9 @@ def selected(mask: Any, new: Arrays, old: Arrays, shapes: Sequence[tuple[int, ..
 
 
 def outer_mask(p: Any) -> tuple[Atoms, Equation | None, list[int]]:
-    """Axes, predicate and slot of the mask that holds where an equation stands."""
+    """(axes, predicate, slots) of the mask around the equation being planned; empty if there is
+    none.
+    """
     if p.mask is None:
         return (), None, []
     return p.mask.layout.stack, p.predicate, [p.mask.slot]

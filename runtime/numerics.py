@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 def widened(x: np.ndarray) -> np.ndarray:
-    """A narrow float array as float32; others as they are."""
+    """A narrow float array as float32; others unchanged."""
     return x.astype(F32) if is_narrow_float(x.dtype) else x
 
 
@@ -54,7 +54,7 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
             if narrow:
                 arrays = tuple(x.astype(F32) if i in narrow else x for i, x in enumerate(arrays))
             out = list(evaluate(lead, *arrays, **params))
-            return [as_declared(x, dtype, shape, op)
+            return [None if x is None else as_declared(x, dtype, shape, op)
                     for x, dtype, shape in zip(out, results, shapes, strict=True)]
         return several
     dtype, shape = results[0], shapes[0]
@@ -97,7 +97,7 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
 
 def _keeps(ufunc: np.ufunc, operands: Sequence[np.dtype], dtype: np.dtype, shape: Shape,
            given: Sequence[Shape]) -> bool:
-    """Does the ufunc on operands of these dtypes and shapes give the declared ones?"""
+    """Does the ufunc, on operands of these dtypes and shapes, return the declared ones?"""
     if shape not in given:
         return False
     rank = len(shape)
@@ -118,7 +118,7 @@ def _result_dtype(ufunc: np.ufunc, *dtypes: np.dtype) -> np.dtype | None:
 
 
 def as_declared(x: Any, dtype: np.dtype, shape: Shape, op: Op) -> Any:
-    """A result in its declared dtype and shape."""
+    """A result converted to its declared dtype and shape."""
     if x.dtype != dtype:
         x = x.astype(dtype)
     if x.shape != shape:

@@ -52,7 +52,7 @@ class Placement(NamedTuple):
 
     def sharding(self, spec: PartitionSpec, ndim: int, axis_types: tuple[AxisType, ...] = (),
                  memory_kind: str | None = None) -> NamedSharding | GSPMDSharding:
-        """How a value of `ndim` dimensions with this spec lies on the devices, as users see it."""
+        """The sharding, as users see it, of a value with `ndim` dimensions and this spec."""
         mesh = self.mesh or self.abstract_mesh
         if axis_types and axis_types != mesh.axis_types:
             mesh = mesh.update(axis_types=axis_types)
@@ -107,7 +107,7 @@ def resolve(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[M
 
 def _on_one_mesh(args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
                  others: Sequence[Sharding], context: Mesh) -> Placement | None:
-    """The placement where all that names devices names one concrete mesh; None elsewhere."""
+    """The placement if everything that names devices names one concrete mesh; else None."""
     mesh = context if context.axis_names else None
     named = mesh is not None
     for _, _, s, used in args:
@@ -136,7 +136,7 @@ def _abstract_only(shardings: Iterable[Sharding]) -> AbstractMesh | None:
 
 
 def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding]) -> None:
-    """Raise ValueError for shardings on another number of devices than an abstract mesh has."""
+    """Raise ValueError for a sharding on another number of devices than the abstract mesh has."""
     for s in shardings:
         if isinstance(s, NamedSharding) and s.is_concrete and s.mesh.size != mesh.size:
             fail(ValueError, f"AbstractMesh size: {mesh.size} does not match the device assignment "
@@ -146,9 +146,8 @@ def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding]) -> None:
 def _named(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
            others: Iterable[Sharding], context: Mesh, who_named: Callable[[Mesh], str] | None
            ) -> Iterator[tuple[Callable[[], str], tuple[Device, ...], Mesh | None]]:
-    """Everything that names devices: (says what it is, the devices in order, its mesh).
-
-    Of arguments with one sharding the first.
+    """All that names devices: (description, the devices in order, their mesh). Only the first of
+    the arguments with the same sharding counts.
     """
     if context.axis_names:
         yield (lambda: "jit's context mesh"), tuple(context.device_tuple), context
@@ -208,7 +207,7 @@ def spec_on(mesh: Mesh, sharding: Sharding, ndim: int) -> PartitionSpec:
 
 def argument_specs(args: Sequence[ArgumentPlacement], placement: Placement
                    ) -> tuple[PartitionSpec | None, ...]:
-    """The specs of arguments on the mesh; None where one is not placed yet."""
+    """The specs of the arguments on the mesh; None for one that is not placed yet."""
     if not placement.abstract_mesh.axis_names:
         return (None,) * len(args)
     return tuple([None if sharding is None else _arg_spec(sharding, aval.ndim, used, placement)
@@ -225,7 +224,8 @@ def _arg_spec(sharding: Sharding, ndim: int, used: bool, placement: Placement
 
 
 def _abstract_spec(sharding: Any, mesh: AbstractMesh, ndim: int) -> PartitionSpec | None:
-    """The spec on an abstract mesh that does what `sharding`, on another of its size, does."""
+    """The spec on an abstract mesh equivalent to `sharding`, which is on another mesh of its size.
+    """
     if not isinstance(sharding, NamedSharding):
         return None
     if sharding.mesh.shape_tuple == mesh.shape_tuple:

@@ -65,7 +65,8 @@ def frozen(data: Any) -> np.ndarray:
 
 
 def freeze_result(x: Any) -> np.ndarray:
-    """A result as it is kept: read-only, and not a small part of a large buffer kept alive."""
+    """A result as the user gets it: read-only, and copied if it is a small view of a large buffer.
+    """
     base = getattr(x, "base", None)
     if type(base) is np.ndarray and base.nbytes > 4 * x.nbytes + _SMALL:
         x = x.copy()
@@ -73,20 +74,20 @@ def freeze_result(x: Any) -> np.ndarray:
 
 
 def memory_of(x: Any) -> int:
-    """Says whose memory an array lies in: equal for an array and its views."""
+    """An identifier of the memory in which an array lies; the same for an array and its views."""
     while type(x.base) is np.ndarray:
         x = x.base
     return id(x)
 
 
 def without_alias(x: np.ndarray, others: Set[int]) -> np.ndarray:
-    """x in memory that is none of `others`, which somebody may write to."""
+    """x, copied if it shares memory with one of `others`, which may be written to."""
     return frozen(x.copy()) if memory_of(x) in others else x
 
 
 @cached(1024)
 def lead_index(mesh: Mesh, lead: tuple[str, ...]) -> dict[Device, tuple[int, ...]]:
-    """Where a device's part lies in the leading dimensions `lead`."""
+    """The index of a device's part in the leading dimensions `lead`."""
     coordinates = np.indices(mesh.axis_sizes, sparse=True)
     columns = tile_index(mesh.shape, tuple((a,) for a in lead), coordinates)
     full = [np.broadcast_to(c, mesh.axis_sizes).reshape(-1) for c in columns]
@@ -94,15 +95,17 @@ def lead_index(mesh: Mesh, lead: tuple[str, ...]) -> dict[Device, tuple[int, ...
 
 
 def block_index(sharding: Sharding, shape: Shape) -> Mapping[Device, tuple[slice, ...]]:
-    """Device to the slices of the global array that it holds, also for partial sums; not to be
-    changed."""
+    """Device to the slices of the global array that it holds, also for partial sums. Do not modify.
+    """
     if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
         sharding = sharding.update(spec=sharding.spec.update(unreduced=frozenset()))
     return common_devices_indices_map(sharding, shape)
 
 
 def holders(index: Mapping[Device, tuple[slice, ...]], shape: Shape) -> dict[Place, list[Device]]:
-    """By block, the devices that hold it, in the order of the sharding. index: what each holds."""
+    """For each block the devices that hold it, in the order of the sharding. index: device to
+    slices.
+    """
     found: dict[Place, list[Device]] = {}
     for device, where in index.items():
         place = tuple([s.indices(n)[:2] for s, n in zip(where, shape, strict=True)])
@@ -111,7 +114,7 @@ def holders(index: Mapping[Device, tuple[slice, ...]], shape: Shape) -> dict[Pla
 
 
 def on_mesh(sharding: Sharding) -> Sharding:
-    """The same sharding with a mesh, whose axes leading dimensions are named by."""
+    """The same sharding as a NamedSharding, whose mesh axes name leading dimensions."""
     return sharding.named() if isinstance(sharding, GSPMDSharding) else sharding
 
 
@@ -126,9 +129,9 @@ def block_of(stored: Stored, sharding: Sharding, shape: Shape, device: Device) -
 
 def assemble(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: Shape,
              dtype: Any) -> Stored:
-    """The stored form of an array of which each device's block is given.
+    """The stored form of an array, from the block of each device.
 
-    Devices that should hold the same block may differ; the axes between them are then leading.
+    Devices that should hold the same block may differ; the axes between them then become leading.
     """
     index = block_index(sharding, shape)
     held = storage_dtype(dtype)
@@ -161,7 +164,7 @@ def differing_axes(sharding: NamedSharding) -> tuple[str, ...]:
 
 
 def identical(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays are equal, bit for bit."""
+    """Are two arrays equal, bit for bit?"""
     if a is b:
         return True
     if a.shape != b.shape or a.dtype != b.dtype:
@@ -169,5 +172,5 @@ def identical(a: np.ndarray, b: np.ndarray) -> bool:
     if not a.size or a.strides == b.strides and (
             a.__array_interface__["data"][0] == b.__array_interface__["data"][0]):
         return True
-    at = (0,) * a.ndim              # what differs most often differs there
+    at = (0,) * a.ndim              # most differences show there
     return a[at].tobytes() == b[at].tobytes() and a.tobytes() == b.tobytes()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import error
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.control.user_partitioned import custom_partitioning_p
@@ -256,7 +257,7 @@ def _value(atom: Atom, env: dict[Var, np.ndarray]) -> np.ndarray:
 
 def _comparable(eqn: Equation) -> bool:
     """Does it mean something on whole values: no region of blocks, nothing seen outside?"""
-    if eqn.op.name == "shard_map" or eqn.op.collective is not None or eqn.op.effect:
+    if PER_DEVICE in eqn.op.facts or eqn.op.collective is not None or eqn.op.effect:
         return False
     return all(_comparable(e) for _, p in eqn.subprograms() for e in p.eqns)
 

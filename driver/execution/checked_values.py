@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import Mesh
 from ...ir.program import Program, Var
 from ...ir.settings.context import STATE, config
@@ -73,7 +74,7 @@ def _replay(program: Program, arguments: Sequence[Any], kinds: Sequence[str]) ->
             results = process(eqn.op, operands, eqn.params)
             kind = bad_value(results, kinds)
             if kind is not None and bad_value(operands, (kind,)) is None:
-                region = eqn.op.name == "shard_map"
+                region = PER_DEVICE in eqn.op.facts
                 _raise(kind, f"Invalid value ({kind}) encountered in sharded computation." if region
                        else f"invalid value ({kind}) encountered in {eqn.op.name}", eqn.location)
         env.update(zip(eqn.outvars, results, strict=True))

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from ...ir.program import Program
 from ...ir.support.immutable import immutable
-from ...partitioner.cost.buffers import nbytes
 from ...partitioner.cost.memory import memory
 from ...partitioner.cost.work import accessed_bytes, program_work
 
@@ -39,11 +38,11 @@ class CompiledMemoryStats:
 def memory_stats(program: Program, kept: Sequence[bool], donated: Sequence[bool]
                  ) -> CompiledMemoryStats:
     """The figures of a LOCAL program. kept, donated: per argument, whether it is."""
-    sizes = [nbytes(v.aval) if k else 0 for v, k in zip(program.invars, kept, strict=True)]
-    unused = sum(nbytes(v.aval) for v in program.invars) - sum(sizes)
+    sizes = [v.aval.local_nbytes if k else 0 for v, k in zip(program.invars, kept, strict=True)]
+    unused = sum(v.aval.local_nbytes for v in program.invars) - sum(sizes)
     arguments = sum(sizes)
-    results = sum(nbytes(v.aval) for v in program.outvars)
-    spare = [nbytes(v.aval) for v in program.outvars]
+    results = sum(v.aval.local_nbytes for v in program.outvars)
+    spare = [v.aval.local_nbytes for v in program.outvars]
     alias = 0
     for n, given in zip(sizes, donated, strict=False):
         if given and n in spare:

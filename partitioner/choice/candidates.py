@@ -1,10 +1,10 @@
 """Candidates: the factor shardings worth trying for a rule, given the layouts of its tensors.
 
 The layouts of operands and results assign mesh axes to the factors of a rule. A candidate gives
-each of these axes to one of the factors that some tensor gives it to, or to none. The set of
-candidates depends on few facts about the layouts, so it is memoised on these, as bit sets of (axis,
-factor) pairs, and shared by all rules with the same dimension maps, whatever their sizes and number
-of operands.
+each of these axes to one of the factors to which some tensor gives it, or to none. The candidates
+depend on little of the layouts, encoded as bit sets of (axis, factor) pairs, and are remembered by
+these; they are shared by all rules with the same dimension maps, whatever their sizes and number of
+operands.
 """
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ Part = tuple[tuple[Pair, ...], Axes]    # of one layout; and overflow
 
 
 class Candidate:
-    """One factor sharding. parts: factor -> number of blocks, of those that are split; product: of
-    all parts. layouts, cuts: per dimension map, the axes of each dimension and the number of
-    blocks; the last entry is that of scalars. pending: axes over which results are partial sums.
-    Only axes_of is set unless the rule is `simple` (see `CandidateTable`).
+    """One factor sharding.
+
+    parts: factor -> number of blocks, for the factors that are split. product: of all parts.
+    layouts, cuts: for each dimension map, the axes of each dimension and the number of blocks; the
+    last entry is that of scalars. pending: axes over which results are partial sums. Only axes_of
+    is set unless the rule is `simple` (see `CandidateTable`).
     """
 
     __slots__ = ("axes_of", "cuts", "layouts", "parts", "pending", "product")
@@ -70,8 +72,9 @@ _FactorAxes = tuple[int, int, tuple[Pair, ...]]
 
 
 class _KnownAxes(NamedTuple):
-    """What is known for the mesh axes met so far. order: `LayoutTable.order` at that time. lacking:
-    per map, all (axis, factor) pairs of an unsharded tensor; given: by (map, layouts).
+    """What has been worked out for the mesh axes met so far. order: `LayoutTable.order` at that
+    time. lacking: for each map, all (axis, factor) pairs of an unsharded tensor. given: by (map,
+    layouts).
     """
     order: list[tuple[str, int]]
     lacking: list[int]
@@ -79,8 +82,8 @@ class _KnownAxes(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """Candidates where several axes may split one factor (of `factors`): they depend on the order
-    of axes in the layouts. picks: sets of (axis, factor) pairs.
+    """Candidates of rules in which several axes may split one factor (of `factors`): they depend on
+    the order of the axes in the layouts. picks: sets of (axis, factor) pairs.
     """
     picks: list[int]
     order: list[tuple[str, int]]
@@ -89,12 +92,13 @@ class _Shared(NamedTuple):
 
 
 class CandidateTable:
-    """The candidates of all rules that agree in dimension maps, and in their factors but for sizes.
+    """The candidates of all rules that have the same dimension maps, and the same factors but for
+    sizes.
 
     maps: the distinct maps of tensors with dimensions, numbered. simple: no dimension has several
     factors, and each factor passes through or is summed (`summed`, a bit set like the other sets of
-    factors); then dividing sizes is all that legality and cost take. elementwise: all tensors with
-    dimensions have the same map, and all factors pass through.
+    factors); then legality and cost depend only on which sizes divide. elementwise: all tensors
+    with dimensions have the same map, and all factors pass through.
     """
 
     __slots__ = ("elementwise", "by_pick", "can_split", "carried", "found", "info", "layouts",
@@ -140,7 +144,7 @@ class CandidateTable:
         self.found: dict[tuple[int, int, Pending], list[Candidate] | _Shared] = {}
 
     def candidate(self, axes_of: dict[int, Axes]) -> Candidate:
-        """The candidate that splits factors so; these are in order."""
+        """The candidate with these axes for each factor, in the order of the factors."""
         places, pick, several = self.layouts.places, 0, False
         for f in axes_of:
             axes = axes_of[f]
@@ -156,9 +160,7 @@ class CandidateTable:
         return self.by_pick[pick]
 
     def part(self, m: int, layout: int) -> Part:
-        """The axes that a layout assigns to each factor, for tensors with this map; and its
-        overflow.
-        """
+        """(the axes that a layout assigns to each factor of a tensor with this map, overflow)."""
         key = m, layout
         if key in self.parts:
             return self.parts[key]
@@ -185,7 +187,7 @@ class CandidateTable:
         return pairs, overflow
 
     def rebuild(self) -> _KnownAxes:
-        """What is known for the axes that exist now."""
+        """Work out what is known for the axes that exist now."""
         order = self.layouts.order()
         every = 0
         for _, place in order:
@@ -194,8 +196,8 @@ class CandidateTable:
         return known
 
     def factor_axes(self, known: _KnownAxes, m: int, held: LayoutIds) -> _FactorAxes:
-        """The (axis, factor) pairs that these layouts assign, for tensors with this map; noted in
-        `known`.
+        """The (axis, factor) pairs that these layouts assign to a tensor with this map; remembered
+        in `known`.
         """
         if len(held) != 1:
             has = lacks = 0
@@ -225,9 +227,9 @@ class CandidateTable:
 
     def enumerated(self, known: _KnownAxes, has: int, lacks: int, summed: Pending,
                    given: Sequence[_FactorAxes]) -> tuple[list[Candidate], tuple[Pair, ...]]:
-        """The candidates for the (axis, factor) pairs that layouts assign (`has`), and that some of
-        them do not (`lacks`); and the orders of axes on which the result depends, where axes may
-        share a factor. summed: axes over which operands are partial sums.
+        """(the candidates, the orders of axes that they depend on) for the (axis, factor) pairs
+        that layouts assign (`has`), and that some of them do not (`lacks`). There are orders where
+        several axes may share a factor. summed: axes over which operands are partial sums.
         """
         key = has, lacks, summed
         if key in self.found:
@@ -251,9 +253,11 @@ class CandidateTable:
 
     def _enumerate(self, known: _KnownAxes, has: int, lacks: int, summed: Pending
                    ) -> list[Candidate] | _Shared:
-        """One factor or none for each axis. An axis that every tensor that could have it has on the
-        same pass-through factor stays; it is also tried without where a tensor lacks it, or where
-        it has several factors or none.
+        """The sets of pairs that give each axis to one factor or to none.
+
+        An axis that has the same pass-through factor in every tensor that could have it stays
+        there. None is tried, too, if a tensor lacks the axis, or if it has several factors or none
+        that can be split.
         """
         width, other = self.width, self.other
         every = (1 << width - 1) - 1
@@ -342,7 +346,7 @@ class CandidateTable:
 
 
 def candidates_of(layouts: LayoutTable, info: RuleInfo) -> CandidateTable:
-    """The candidates of a rule."""
+    """The table of candidates of a rule."""
     memo = layouts.memo
     if info in memo:
         return memo[info]

@@ -1,7 +1,7 @@
-"""Clusters: values whose layouts must be decided together, and what an equation makes of them.
+"""Clusters: values whose layouts must be decided together, and how an equation transforms them.
 
-A *cluster* is a table: a row for each assignment of layouts to its values, with the cost of the
-program up to here above that of the cheapest row. Values in different clusters are independent. An
+A *cluster* is a table with a row for each assignment of layouts to its values, and the cost of the
+program so far above that of the cheapest row. Values in different clusters are independent. An
 equation joins the clusters that it reads, adds its results, and eliminates values that nothing
 reads any more. Dominated rows are dropped: those that cost as much as resharding from a cheaper
 row. A value on which all rows agree is decided.
@@ -25,13 +25,13 @@ Row = tuple[LayoutIds, ...]
 
 
 class SearchBudget(NamedTuple):
-    """How widely is searched.
+    """How wide the search is.
 
-    limits: number of rows kept by cost plus the whole expected cost, plus half of it, and by cost
-    alone; each taken from the first `compared`. transitions: of one equation per row. merged: rows
-    when clusters are merged. all_preferences: whether to try also what readers prefer without a
-    gain over resharding back. doubt: by how many quarters an expected cost may be wrong; rows that
-    cost more even so are dropped, none if 0.
+    limits: how many rows to keep, ranked by cost plus the whole expected cost, by cost plus half of
+    it, and by cost alone; each taken from the best `compared`. transitions: of one equation for
+    each row. merged: rows of merged clusters. all_preferences: also try layouts that readers prefer
+    without a gain over resharding back. doubt: by how many quarters an expected cost may be wrong;
+    rows that are more expensive even so are dropped, none if 0.
     """
     limits: tuple[int, int, int]
     compared: int
@@ -41,13 +41,13 @@ class SearchBudget(NamedTuple):
     doubt: int
 
 
-_WEIGHTS = (2, 1, 0)            # halves of what is expected to be paid
-_WIDEST = 24                    # values of a cluster
+_WEIGHTS = (2, 1, 0)            # halves of the expected cost
+_WIDEST = 24                    # values in a cluster, at most
 
 
 class ClusterTable:
-    """The rows of a cluster. values: the expected cost of each value. costs: above that of the
-    first row.
+    """The rows of a cluster. values: the expected cost of each value. costs: of each row, above
+    that of the first.
     """
 
     __slots__ = ("costs", "rows", "values")
@@ -58,12 +58,13 @@ class ClusterTable:
 
 
 class Step(NamedTuple):
-    """What an equation makes of clusters.
+    """The effect of an equation on the clusters that it reads.
 
-    content: of the cluster after it; None if everything is decided. values: where those of the
-    cluster come from, and agreed: (source, layouts) of values on which all rows agree; a source is
-    (cluster, place) of an old cluster, (READ, number of a variable) or (MADE, number of a result).
-    parents: per row the rows of the old clusters it comes from. strategies: taken, per row.
+    content: the cluster after it; None if everything is decided. values: the source of each value
+    in it. agreed: (source, layouts) of values on which all rows agree. A source is (cluster,
+    position) in an old cluster, (READ, number of a variable) or (MADE, number of a result).
+    parents: for each row, the rows of the old clusters that led to it. strategies: the one taken,
+    for each row.
     """
     content: ClusterTable | None
     values: tuple[tuple[int, int], ...]
@@ -76,11 +77,12 @@ READ, MADE = -1, -2
 
 
 class StepContext(NamedTuple):
-    """How an equation meets clusters: all that a step depends on besides the decision.
+    """All that a step depends on besides the decision of the equation.
 
-    sources: per variable read, its (cluster, place), or (READ, its layouts). ends: per variable,
-    whether nothing reads it later. unread: per result, whether nothing does. later: per variable,
-    what later readers prefer; preferences: per result.
+    contents: the clusters that are read. sources: for each variable, its (cluster, position), or
+    (READ, its layouts). ends: for each variable, whether this is its last reader. unread: for each
+    result, whether it has no reader. later: for each variable, what later readers prefer.
+    preferences: the same for each result.
     """
     contents: tuple[ClusterTable, ...]
     sources: tuple[tuple[int, LayoutIds | int], ...]
@@ -93,10 +95,10 @@ class StepContext(NamedTuple):
 
 
 def step(layouts: LayoutTable, decision: Decision, context: StepContext) -> Step:
-    """The clusters that an equation reads, after it."""
+    """The cluster that an equation leaves of those that it reads."""
     contents, sources, budget = context.contents, context.sources, context.budget
     read_at = {s: i for i, s in enumerate(sources) if s[0] >= 0}
-    # the values that live on: those of the clusters that are not read, then operands and results
+    # the values that stay alive: unread ones of the clusters, then operands, then results
     places: list[tuple[int, int]] = []
     values: list[ExpectedCost] = []
     for c, content in enumerate(contents):
@@ -141,7 +143,7 @@ def step(layouts: LayoutTable, decision: Decision, context: StepContext) -> Step
 
 
 def _merged(contents: Sequence[ClusterTable], most: int) -> list[tuple[int, tuple[int, ...]]]:
-    """(cost, row of each) of the product of clusters, the most promising first."""
+    """(cost, row in each cluster) for the product of clusters, the most promising first."""
     if not contents:
         return [(0, ())]
     if len(contents) < 2:
@@ -160,7 +162,7 @@ def _merged(contents: Sequence[ClusterTable], most: int) -> list[tuple[int, tupl
 
 
 def _expected_costs(values: Sequence[ExpectedCost], rows: Iterable[Row]) -> list[int]:
-    """The expected cost of what each row holds."""
+    """The expected cost of the values of each row."""
     expected_costs: list[int] = []
     for row in rows:
         ahead = 0
@@ -174,7 +176,7 @@ def _settled(layouts: LayoutTable, places: Sequence[tuple[int, int]],
              values: Sequence[ExpectedCost],
              found: dict[Row, tuple[int, tuple[int, ...], Strategy | None]],
              budget: SearchBudget) -> Step:
-    """The rows to go on with, and the values on which all of them agree."""
+    """The step that keeps the promising rows and decides the values on which they agree."""
     ranked = _promising(layouts.gaps, values, found, budget)
     first = ranked[0]
     if len(ranked) < 2:
@@ -217,8 +219,8 @@ def _content(layouts: LayoutTable, values: tuple[ExpectedCost, ...], rows: tuple
 
 def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Sequence[ExpectedCost],
                found: dict[Row, tuple], budget: SearchBudget) -> list[Row]:
-    """The rows to go on with, the cheapest first, without those that cost as much as resharding
-    from one that is taken.
+    """The rows to keep, the cheapest first, without those that cost as much as resharding from one
+    that is kept.
     """
     rows = list(found)
     if len(rows) < 2:
@@ -237,7 +239,7 @@ def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Seq
             dearest.append(mean + wrong)
         least = min(dearest)
     selected: list[int] = []
-    dropped: set[int] = set()       # as dear as it is to come to them from one that is taken
+    dropped: set[int] = set()       # no cheaper than resharding from a row that is kept
     numbers = range(len(rows))
     for weight, count in zip(_WEIGHTS, budget.limits, strict=True):
         if not count:

@@ -23,9 +23,11 @@ ASKED, NEEDED, CHOSEN = "asked", "needed", "chosen"
 
 
 class Alternative(NamedTuple):
-    """The best plan without an exchange. text: what it does; price: what the part that differs
-    would cost, by what plans are judged by (cost/prices.py); saved: how much of that the plan that
-    was taken saves, negative where it saves only later. unit: "ns" or "B".
+    """The best plan without an exchange.
+
+    text: what it does. price: of the part that differs, in the unit by which plans are judged
+    (cost/prices.py). saved: how much of that the chosen plan saves; negative if it pays off only
+    later. unit: "ns" or "B".
     """
     text: str
     price: int
@@ -34,7 +36,7 @@ class Alternative(NamedTuple):
 
     @classmethod
     def of(cls, text: str, price: int, taken: int, prices: Prices) -> Alternative:
-        """price, taken: of the alternative and of what was taken, in units of `prices`."""
+        """price, taken: of the alternative and of the chosen plan, in units of `prices`."""
         cost = round(price / prices.scale)
         return cls(text, cost, cost - round(taken / prices.scale), prices.unit)
 
@@ -60,7 +62,7 @@ _ALTERNATIVE = lazy_pattern(r", (?:no dearer than (.+?): ([\d,]+) (B|ns) either 
 _ASKED = lazy_pattern(r" asks for | asked for\b| takes operand \d+ as | wants its operands so|"
                     r"^out_specs claim| says that result |` is written here$")
 _PLACE = lazy_pattern(r", (?:as asked for|asked for here|asked for at \S+:\d+:\d+)(?=;|$)")
-# what is said of an exchange besides why it is there
+# remarks on an exchange, other than its reason
 _REMARK = lazy_pattern(r"^(?:the same in every iteration of|finished once for all|and \d+ more$|"
                      r"and more$)| the finished sum |"
                      r"^\d+ of \d+ rows of dimension \d+ count$|"
@@ -82,7 +84,7 @@ def parse_alternative(clause: str) -> Alternative | None:
 
 
 def without_alternative(reason: str) -> str:
-    """The reason without the alternative, and without the place of the user's request."""
+    """The reason without the alternative, and without the line of the user's request."""
     return _PLACE.sub("", _ALTERNATIVE.sub("", reason))
 
 
@@ -98,11 +100,11 @@ def kind_of(clause: str) -> str:
 
 
 def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternative | None]:
-    """The kind of an exchange that has these reasons, and the runner-up where it was chosen.
+    """The kind of an exchange with these reasons, and the alternative if it was chosen.
 
-    Of several reasons the one counts that would keep the exchange if the others went: what is
-    needed, then what was asked for. sums: whether the exchange adds up; of reasons of which some
-    are about a sum, it has those that are, or those that are not.
+    Of several reasons the one that would keep the exchange alone decides: "needed" first, then
+    "asked". sums: whether the exchange adds up; if only some of the reasons are about a sum, only
+    those that fit are considered.
     """
     every = reason.split("; ")
     clauses = [c for c in every if not _REMARK.search(c)] or every
@@ -117,10 +119,12 @@ def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternat
 
 
 class CostedStrategy(NamedTuple):
-    """One strategy of an equation. cost: including the reshards of operands to it and of results to
-    where they are wanted. moved: variables that need an exchange, other than finishing
-    a sum in place; after: results that do. summed: axes over which it leaves partial sums of its
-    own; exchanges_inside: whether its blocks exchange something.
+    """One strategy of an equation, with its cost in context.
+
+    cost: including the reshards of operands to it, and of results to where they are wanted. moved:
+    variables that need an exchange other than finishing a sum in place. after: results that do.
+    summed: axes over which it leaves partial sums of its own. exchanges_inside: whether its blocks
+    exchange something.
     """
     strategy: Strategy
     cost: int
@@ -131,19 +135,20 @@ class CostedStrategy(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Does it exchange nothing but perhaps its operands and results as they are?"""
+        """Does it exchange nothing, except that operands and results may be moved?"""
         return not (self.summed or self.exchanges_inside)
 
     @property
     def stays(self) -> bool:
-        """Does it exchange nothing, whatever its results are wanted as?"""
+        """Does it exchange nothing before its results?"""
         return self.ends and not self.moved
 
 
 class Comparison:
-    """The strategies that one equation had. decision, taken: of the equation, and the row of the
-    strategy it took; held: the layouts its variables were available in; ends: where its results
-    were wanted.
+    """The strategies that one equation had.
+
+    decision, taken: of the equation, and the row of the strategy taken. held: the layouts in which
+    its variables were available. ends: the layouts in which its results are wanted.
     """
 
     __slots__ = ("held", "layouts", "rows", "taken", "decision")
@@ -173,7 +178,7 @@ class Comparison:
         return CostedStrategy(strategy, cost, moved, after, summed, strategy.received > 0)
 
     def _finishing(self, p: int, need: int) -> int:
-        """What it takes to finish the sum that variable p is, where it stays, if that is needed."""
+        """The cost of finishing the sum that variable p is, in place, if it must be finished."""
         layouts, held = self.layouts, self.held[p]
         entries, pending = layouts.table[held[0]]
         if not pending or layouts.table[need][1]:
@@ -184,14 +189,16 @@ class Comparison:
     # -- verdicts --------------------------------------------------------------------------------
 
     def of_operand(self, p: int, asked: bool) -> tuple[str, CostedStrategy | None]:
-        """Why variable p is exchanged. asked: whether the user said how a result is laid out."""
+        """(kind of reason, best strategy without it) for moving variable p. asked: whether the user
+        said how a result is laid out.
+        """
         if asked and self.only_ends:
             return ASKED, None
         stay = [r for r in self.rows if p not in r.moved]
         return (CHOSEN, _cheapest(stay)) if stay else (NEEDED, None)
 
     def of_sum(self) -> tuple[str, CostedStrategy | None]:
-        """Why results are partial sums to be finished, or why blocks exchange something."""
+        """The same for results that are partial sums, or for blocks that exchange something."""
         in_place = [r for r in self.rows if not r.moved]
         without = [r for r in self.rows if r.ends]
         if not without or (in_place and not any([r.ends for r in in_place])):
@@ -199,7 +206,8 @@ class Comparison:
         return CHOSEN, _cheapest(without)
 
     def of_result(self, k: int, asked: bool) -> tuple[str, CostedStrategy | None]:
-        """Why result k is brought to another layout than it was made in."""
+        """The same for result k, which leaves its equation in another layout than it is wanted in.
+        """
         if asked and self.only_ends:
             return ASKED, None
         without = [r for r in self.rows if k not in r.after]
@@ -209,19 +217,19 @@ class Comparison:
 
     @property
     def only_ends(self) -> bool:
-        """Is all that could be exchanged for nothing but where results are wanted?"""
+        """Is nothing exchanged except to bring results to where they are wanted?"""
         free = [r for r in self.rows if r.stays]
         return bool(free) and all([r.after for r in free])
 
     # -- words -----------------------------------------------------------------------------------
 
     def alternative(self, row: CostedStrategy, rest: int = 0) -> Alternative:
-        """A row as the alternative, with its cost. rest: what else it would cost."""
+        """A row as the alternative. rest: what else would have to be paid with it."""
         return Alternative.of(" and ".join(self._words(row)), row.cost + rest, self.taken.cost,
                               self.layouts.prices)
 
     def cost_of(self, p: int) -> int:
-        """What it cost to bring variable p to where it is taken."""
+        """The cost of bringing variable p to the layout in which it is taken."""
         decision = self.decision
         need = self.taken.strategy.needs[decision.places.index(p)]
         return self.layouts.moved[decision.var_kinds[p], self.held[p]][need][0]
@@ -256,7 +264,7 @@ class Comparison:
 
 
 class _Spelling:
-    """Layouts and axes in the names that the program has for them."""
+    """Spells layouts and axes with the program's own axis names."""
 
     def __init__(self, layouts: LayoutTable) -> None:
         self.layouts = layouts
@@ -271,12 +279,12 @@ class _Spelling:
         joint, axes = self.layouts.joint, tuple(axes)
         try:
             return axes if joint is None else joint.spelled(axes)
-        except ValueError:              # parts of a row of axes that are not parts of one of them
+        except ValueError:              # a part of a joint axis that its axes do not have
             return axes
 
 
 def spelled(entries: Sequence[Sequence[str]]) -> str:
-    """P('X', None), as it would be written."""
+    """The entries as the user would write them: P('X', None)."""
     words = []
     for axes in entries:
         names = [repr(str(a)) for a in axes]
@@ -293,7 +301,9 @@ def _cheapest(rows: Sequence[CostedStrategy]) -> CostedStrategy:
 
 def _strategies(layouts: LayoutTable, decision: Decision, taken: Strategy,
                 held: tuple[LayoutIds, ...], ends: LayoutIds) -> Iterator[Strategy]:
-    """The strategy taken, those compared with it, and one that leaves each operand in place."""
+    """The strategy taken, those suggested by the layouts in play, and for each operand one that
+    leaves it in place.
+    """
     table = decision.table
     candidates = table.candidates
     yield taken

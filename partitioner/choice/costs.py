@@ -17,7 +17,7 @@ from ..factors import Axes, RuleInfo
 from ..redistribution.effects import tile_count as parts_of
 from ..redistribution.redistribute import plan
 
-TIE = 1024               # of equal prices less local work counts, by this part of what it costs
+TIE = 1024               # the weight of local work where strategies cost the same otherwise
 
 Pending = frozenset[str]         # axes over which a value is an unfinished sum
 Layout = tuple[Entries, Pending]
@@ -38,10 +38,10 @@ PriceOf = Callable[[str, Axes], Price]       # of a collective of a kind, over a
 def compute_cost(price: PriceOf, prices: Prices, info: RuleInfo, shapes: Sequence[Shape],
                  itemsizes: Sequence[int], axes_of: Mapping[int, Axes], parts: Mapping[int, int],
                  blocks: Sequence[int], finish: Sequence[tuple[str, Axes]]) -> tuple[int, int]:
-    """The cost of running an equation with its factors over these axes, without any reshards; and
-    the bytes that its blocks exchange, alone.
+    """(cost of running an equation with its factors over these axes, without reshards; bytes that
+    its blocks exchange).
 
-    parts: into how many each factor is split. blocks: elements of each tensor's block. finish:
+    parts: the number of blocks of each factor. blocks: elements of each tensor's block. finish:
     (monoid, axes) of reductions finished at once. Counts exchanges between blocks (totals of scans,
     halos, partial maxima) and local work.
     """
@@ -81,9 +81,9 @@ def compute_cost(price: PriceOf, prices: Prices, info: RuleInfo, shapes: Sequenc
 
 
 def local_cost(prices: Prices, flops: int, itemsize: int, sizes: Sequence[int]) -> int:
-    """The cost of local work: operations of a product, and blocks of so many bytes.
+    """The cost of local work: operations of a product, and blocks of these sizes in bytes.
 
-    Elementwise work is fused with what makes and reads its values, so that of other equations the
+    Elementwise work is fused with what makes and reads its values, so for other equations the
     largest block counts.
     """
     total = sum(sizes)
@@ -93,8 +93,9 @@ def local_cost(prices: Prices, flops: int, itemsize: int, sizes: Sequence[int]) 
 
 def _halo(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int, operand: int
           ) -> tuple[int, int, int]:
-    """Rows of an operand that a device receives for halo factor f, the rows of its block, and in
-    how many exchanges."""
+    """For halo factor f: (rows of an operand that a device receives, rows of its block, number of
+    exchanges).
+    """
     factor = info.factors[f]
     dim = next((d for g, d, _ in info.places[operand] if g == f), None)
     if dim is None or not (factor.kind == HALO or factor.reach):
@@ -110,7 +111,7 @@ def _halo(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int, operand
 
 
 def can_split_into(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int) -> bool:
-    """Whether an emitter can work with factor f in so many parts, as far as sizes matter."""
+    """Can an emitter work with factor f in so many parts, as far as sizes matter?"""
     factor = info.factors[f]
     if not factor.splittable_over(devices):
         return False
@@ -118,19 +119,19 @@ def can_split_into(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int
 
 
 def halo_plan(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int) -> Exchange | None:
-    """The exchange of edges where halo factor f is in so many parts; None if there is none."""
+    """The exchange of edge rows for halo factor f in so many parts; None if there is none."""
     other = 1 if info.factors[f].kind == REDUCE else info.operands     # who reads the rows
     sizes = [shapes[t][d] for t in (0, other) for g, d, _ in info.places[t] if g == f]
     return plan_of(info.factors[f], devices, sizes[0], sizes[-1])
 
 
 def _summary(info: RuleInfo, f: int, local: int, devices: int) -> int:
-    """Elements of a result that each block tells all others where factor f is in so many parts.
+    """Elements of a result that each block sends to all others when factor f is in so many parts.
 
     local: elements of the result's block.
     """
     factor = info.factors[f]
-    if devices == 1:                           # an axis of one device: nobody to tell
+    if devices == 1:                           # an axis of one device exchanges nothing
         return 0
     if factor.kind == SCAN:                    # the block's total: one position along the factor
         return local * devices // max(factor.size, 1)
@@ -142,8 +143,10 @@ def _summary(info: RuleInfo, f: int, local: int, devices: int) -> int:
 
 
 class Transfer(NamedTuple):
-    """A change of layout without sums, for values of any size. units: what dimensions are rounded
-    up to; fixed, slope: its price, once and for each byte of the whole value.
+    """A change of layout without sums, for values of any size.
+
+    units: what dimensions are rounded up to. fixed, slope: its price, once and for each byte of the
+    whole value.
     """
     units: tuple[int, ...]
     fixed: int
@@ -157,14 +160,14 @@ class Transfer(NamedTuple):
 
 
 def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries) -> Transfer:
-    """The price between two layouts, without the plan for it.
+    """The price of the change between two layouts, without a plan.
 
-    Blocks are cut along the axes that come in, which is free; axes that change their place are
-    exchanged (all-to-all) and those that leave are gathered. Plans do as well as that but for parts
-    of axes, for which one is made, on dimensions that all axes divide.
+    Blocks are cut along new axes, which is free; axes that change their dimension are exchanged
+    (all-to-all), and those that go away are gathered. Plans are no cheaper than that except with
+    parts of axes; for these one is made, on dimensions that all axes divide.
     """
     units: tuple[int, ...] = ()
-    moving: set[str] = set()                    # where a dimension no longer begins as it did
+    moving: set[str] = set()                    # from here on the dimension differs
     whole = True
     tiles = 1
     for have, want in zip(source, target):  # noqa: B905 (speed)
@@ -201,7 +204,7 @@ def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entrie
 
 def _planned(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries,
              units: tuple[int, ...]) -> Transfer:
-    """The price of the plan between two layouts."""
+    """The price of the planned change between two layouts."""
     shape = tuple([parts_of(mesh, a) * parts_of(mesh, b)
                    for a, b in zip(source, target, strict=True)])
     whole = math.prod(shape)
@@ -216,11 +219,10 @@ def _planned(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entrie
 
 def sum_cost(price: PriceOf, mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout,
              target: Layout, moved: Callable[[Layout, Layout], int]) -> int:
-    """The cost of a reshard that finishes a partial sum or makes one, without a plan for it where
-    that can be.
+    """The cost of a reshard that finishes or makes a partial sum, where possible without a plan.
 
     It may be slightly too high: the sum is assumed to be finished directly in the wanted layout.
-    moved: the cost between layouts that are sums alike.
+    moved: the cost of a change between layouts that are sums over the same axes.
     """
     finish, have = source[1] - target[1], source[0]
     start = target[1] - source[1]

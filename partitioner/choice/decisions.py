@@ -1,9 +1,9 @@
 """Decisions: what there is to decide about an equation.
 
 Equations with the same rule, shapes, layouts and pinned results share one decision, so that what is
-found out about a layer holds for its repetitions. A decision is *settled* if the types that
-propagation gave agree and neither an exchange nor a partial sum arises: as long as its operands are
-in those layouts and no reader prefers its results in others, there is nothing to search.
+worked out for a layer holds for its repetitions. A decision is *settled* if the types that
+propagation gave agree and there is neither an exchange nor a partial sum: as long as its operands
+are in those layouts and no reader prefers its results in others, there is nothing to search.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..factors import Axes, RuleInfo, rule_info
 from .candidates import Candidate, candidates_of
 from .costs import parts_of
 from .layouts import LayoutIds, LayoutTable, Preference
-from .sinking import BY_CONSTANTS, is_nonzero_constant, partial_sum_sets
+from .sinking import is_nonzero_constant, partial_sum_sets
 from .strategies import Strategy, StrategySpec, StrategyTable
 
 _EMPTY: frozenset[str] = frozenset()
@@ -29,8 +29,8 @@ _FIRST = (0,)
 _FREE = ()          # all results of an equation are
 
 
-# A strategy, given the layouts of its variables: its cost with that of bringing them to it,
-# itself (None where there is none), what they are held in then, and what the results are.
+# (cost, including that of bringing variables to it; the strategy, None if there is none; the
+# layouts of variables afterwards; the layouts of results).
 Transition = tuple[int, Strategy | None, tuple[LayoutIds, ...], LayoutIds]
 
 
@@ -75,7 +75,7 @@ class Decision:
             self.var_kinds = tuple([kinds[i] for i in read])
             self.var_homes = tuple([homes[i] for i in read])
             self.positions = read if len([p for p in places if p >= 0]) == len(read) else ()
-        self.at_home = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
+        self.at_home = tuple([(n,) for n in self.var_homes])
         self.no_preferences: tuple[Preference, ...] = ((),) * len(self.var_homes)
         self.results = homes[count:]
         self.no_result_preferences = ((),) * len(pinned)
@@ -88,7 +88,7 @@ class Decision:
         self.rest = self.settled is not None and self.settled[0] == self.at_home
 
     def __getattr__(self, name: str) -> StrategyTable:
-        """The table is made on demand: most settled decisions need none."""
+        """The strategy table, made on demand: most settled decisions need none."""
         if name != "table":
             raise AttributeError(name)
         layouts, info = self.layouts, self.info
@@ -102,8 +102,8 @@ class Decision:
     def repeats(self, strategy: Strategy) -> bool:
         """Does a strategy compute on several devices what the types divide between them?
 
-        What reduces a dimension is divided by the axes of all its tensors, other work by those of
-        its results.
+        Work that reduces a dimension is divided by the axes of all its tensors, other work by those
+        of its results.
         """
         if self.axes is None:
             info, table = self.info, self.layouts.table
@@ -115,8 +115,8 @@ class Decision:
 
     @property
     def spec(self) -> StrategySpec:
-        """The strategy of a settled decision, which is seldom asked for: its equation stays as it
-        is.
+        """The strategy of a settled decision, by axis names; seldom needed, since its equation
+        stays as it is.
         """
         return self.strategy.spec
 
@@ -131,8 +131,8 @@ class Decision:
         return table.strategy(self.candidate, self.sums)               # type: ignore[return-value]
 
     def _settled(self, info: RuleInfo) -> tuple[tuple[LayoutIds, ...], LayoutIds] | None:
-        """The layouts of variables and results where nothing moves, all values being in the layouts
-        of their types; None if something must move.
+        """The layouts of variables and results, if nothing has to move when all values are in the
+        layouts of their types; else None.
         """
         homes, layouts, count = self.homes, self.layouts, self.count
         if self.needs or (layouts.waiting and not layouts.waiting.isdisjoint(homes)):
@@ -198,32 +198,34 @@ class Decision:
 
 
 def declared_sums(types: Sequence[ArrayType], operands: int) -> tuple[frozenset[str], ...]:
-    """Per operand the axes over which the equation passes its sum on, as the types say."""
-    if len(types) != operands + 1:           # which result is pending over what is not said
+    """For each operand the axes over which the equation passes its sum on, going by the types."""
+    if len(types) != operands + 1:           # whose pending sum is not said
         return (_EMPTY,) * operands
     wanted = types[-1].sharding.spec.unreduced
     return tuple([t.sharding.spec.unreduced & wanted for t in types[:operands]])
 
 
 class SubDecision(NamedTuple):
-    """A part of an equation: its decision, and which operands and results belong to it."""
+    """A part of an equation: its decision, and the operands and results that belong to it."""
     decision: Decision
     operands: tuple[int, ...]
     results: tuple[int, ...]
 
 
-# Of an equation that is decided as a whole, or in several parts.
+# The decision of an equation, or those of its parts.
 EquationDecision = Decision | tuple[SubDecision, ...]
 
 
 class DecisionBuilder:
-    """Makes the decisions of equations. fixed: the values that stay as typed, None for all."""
+    """Makes the decisions of equations. fixed: the values that keep the layouts of their types;
+    None for all.
+    """
 
     def __init__(self, layouts: LayoutTable, fixed: frozenset[Var] | None) -> None:
         self.layouts, self.fixed = layouts, fixed
 
     def of(self, eqns: Sequence[Equation]) -> list[EquationDecision]:
-        """Per equation its decision, or those of its parts."""
+        """For each equation its decision, or those of its parts."""
         fixed, memo, found = self.fixed, self.layouts.memo, []
         free = None
         for eqn in eqns:
@@ -234,7 +236,7 @@ class DecisionBuilder:
             types = eqn.known_types or eqn.types
             if len(invars) == 1 and invars[0].__class__ is not Literal:
                 places = _FIRST
-            elif len(invars) == 2 and op.name not in BY_CONSTANTS:
+            elif len(invars) == 2 and op.passes_sums != "constants":
                 first, second = invars
                 if first.__class__ is Literal:
                     places = (-1, 0) if second.__class__ is not Literal else (-1, -1)
@@ -243,7 +245,7 @@ class DecisionBuilder:
                 else:
                     places = (0, 1) if first is not second else (0, 0)
             else:
-                places = _places(invars, op.name in BY_CONSTANTS)
+                places = _places(invars, op.passes_sums == "constants")
             key = op if op.subprograms else eqn.instance.identity, types, places, free
             members = memo.get(key)
             if members is None:
@@ -301,8 +303,8 @@ class DecisionBuilder:
 
 
 def _places(atoms: tuple[Atom, ...], constants: bool) -> tuple[int, ...]:
-    """Per operand its number among the distinct variables; -1 for literals. constants: -2 for those
-    that one may divide by.
+    """For each operand its number among the distinct variables; -1 for literals. constants: use -2
+    for literals that one may divide by.
     """
     seen: dict[Atom, int] = {}
     places: tuple[int, ...] = ()
@@ -320,7 +322,9 @@ def _renumbered(places: Sequence[int]) -> tuple[int, ...]:
 
 
 def groups_of(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(operands, results) that share no factor with others; one group unless all factors pass."""
+    """The (operands, results) that share no factor with others; one group unless all factors pass
+    through.
+    """
     found = rule.memo.get("groups")
     if found is None:
         found = rule.memo["groups"] = _groups(rule)
@@ -352,7 +356,7 @@ def _groups(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 def part_of(rule: FactorRule, operands: tuple[int, ...], results: tuple[int, ...]) -> FactorRule:
-    """The rule of these operands and results alone; factors keep their numbers."""
+    """The rule for these operands and results alone; factors keep their numbers."""
     key = ("part", operands, results)
     found = rule.memo.get(key)
     if found is None:

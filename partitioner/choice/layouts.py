@@ -20,27 +20,27 @@ from ..factors import Axes
 from ..redistribution.joint_axes import JointAxes, Row, joint_axes
 from .costs import Layout, Transfer, sum_cost, transfer
 
-LayoutIds = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
-# What readers are expected to gain, per layout that they prefer a value in: its cost from then
-# on, less that of having it as its type says. First perhaps (DEFERRED, the share of what it costs
-# to finish a sum that is expected to be paid if it is deferred, in 1024 parts).
+LayoutIds = tuple[int, ...]          # numbers of the layouts in which a value is available
+# (layout, cost) for each layout in which readers prefer a value: the cost from there on, relative
+# to the layout of its type. First perhaps (DEFERRED, share): the share, in 1024ths, of the cost of
+# finishing a partial sum that is still to be paid if it is deferred.
 Preference = tuple[tuple[int, int], ...]
 DEFERRED, WHOLE_SHARE = -1, 1024
-MOST_PREFERRED = 3                      # layouts of a preference
-MOST_HELD = 4                        # layouts of one value that are remembered
+MOST_PREFERRED = 3                      # layouts in a preference, at most
+MOST_HELD = 4                        # layouts of one value, at most
 _EMPTY: frozenset[str] = frozenset()
 Key = TypeVar("Key")
 Found = TypeVar("Found")
-_LOCK = threading.RLock()        # while a number is given
+_LOCK = threading.RLock()        # held while a number is assigned
 
-# What is found out about programs is kept for the next one on the same mesh, but not for ever:
-# while there are not more answers than this, and of no longer program.
+# What is worked out for a program is kept for the next one on the same mesh, up to a number of
+# answers, and not for programs with more equations than that.
 _TABLES = Cache("partitioner.choice.layouts.LayoutTable.memo",
                 "answers about the equations of programs on one mesh", 8192)
 
 
 def layouts_for(program: Program, prices: Prices) -> LayoutTable:
-    """The numbers of a program's mesh, with costs at these prices."""
+    """The table for a program's mesh at these prices, shared with other programs on the mesh."""
     if prices.mesh is not program.mesh:
         prices = prices.on(program.mesh)
     rows = joint_axes(program)
@@ -90,7 +90,7 @@ class LayoutTable:
         self.memo: dict[Any, Any] = {}
 
     def named(self, entries: Entries, pending: frozenset[str]) -> int:
-        """The number of a layout by the names that the program has for axes."""
+        """The number of a layout, given with the program's axis names."""
         joint = self.joint
         layout = (entries, pending)
         return self.numbers[layout if joint is None else joint.in_joint_axes(*layout)]
@@ -122,10 +122,10 @@ class LayoutTable:
         return cost, best
 
     def left(self, amount: int, kind: int, source: int, target: int, home: int) -> int:
-        """What is left of an amount that pays for a reshard; negative if it does not suffice.
+        """What is left of `amount` after a reshard; negative if it does not suffice.
 
-        The cost between sums over different axes takes a plan, which is not made where the amount
-        pays for the detour over `home`.
+        The cost between sums over different axes takes a plan; none is made if the amount covers
+        the detour over `home`.
         """
         costs = self.costs
         pending, other = self.table[source][1], self.table[target][1]
@@ -137,10 +137,10 @@ class LayoutTable:
 
     def combined_preference(self, kind: int, home: int, first: Preference, second: Preference,
                             all_of_them: bool) -> Preference:
-        """What the readers of two preferences prefer together; a value is resharded once to what
-        both like.
+        """The preference that serves the readers of both; a value is resharded once for all of
+        them.
 
-        all_of_them: also what gains nothing over resharding the value back.
+        all_of_them: keep layouts that gain nothing over resharding the value back.
         """
         key = ("preference", kind, home, first, second, all_of_them)
         found = self.memo.get(key)
@@ -167,7 +167,7 @@ class LayoutTable:
 
 
 class _Answers(dict[Key, Found]):
-    """What has been asked of some numbers; an answer is worked out by `__missing__`, once."""
+    """A table of answers about layout numbers; `__missing__` works each out once."""
 
     __slots__ = ("layouts",)
 
@@ -255,8 +255,8 @@ class _Transfers(_Answers[tuple[int, int], Transfer]):
 
 
 class Moves(_Answers[int, tuple[int, LayoutIds]]):
-    """Of a value in some layouts: the cost of bringing it to another from the nearest, and the
-    layouts it is in then.
+    """For a value available in some layouts: the cost of bringing it to another from the nearest,
+    and the layouts in which it is available then.
     """
     __slots__ = ("held", "kind")
 
@@ -300,8 +300,8 @@ class _CoverCosts(_Answers[tuple[int, LayoutIds, LayoutIds], int]):
 
 
 class ExpectedCost(_Answers[LayoutIds, int]):
-    """What is expected to be paid for a value from now on, by the layouts it is in, relative to the
-    layout of its type alone. preference: what its readers prefer.
+    """The cost that is still expected for a value, by the layouts in which it is available,
+    relative to the layout of its type alone. preference: what its readers prefer.
     """
     __slots__ = ("preference", "home", "kind")
 
@@ -350,7 +350,7 @@ class _ExpectedCosts(_Answers[tuple[int, int, Preference], ExpectedCost]):
 
 
 def with_layout(held: LayoutIds, layout: int) -> LayoutIds:
-    """The layouts of a value once it is brought to one more."""
+    """The layouts in which a value is available once it is brought to one more."""
     if layout in held:
         return held
     return (*held, layout) if len(held) < MOST_HELD else (held[0], *held[2:], layout)
@@ -361,7 +361,7 @@ def share_of(preference: Preference) -> int:
 
 
 def any_preferred(preferences: tuple[Preference, ...]) -> bool:
-    """Do readers prefer any of these values in another layout than its type says, finished?"""
+    """Do readers prefer any of these values finished, in another layout than its type's?"""
     for preference in preferences:
         if preference and preference[-1][0] != DEFERRED:
             return True

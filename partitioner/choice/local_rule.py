@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...ir.meshes.axes import format_sub_axis
 from ...ir.meshes.mesh import BaseMesh
 from ...ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ..factors import Axes, RuleInfo
@@ -23,20 +24,29 @@ AxesOf = dict[int, Axes]
 
 
 class LocalRule(LookaheadSearch):
-    """The search that does not search; as `LookaheadSearch`."""
+    """A `LookaheadSearch` that takes each equation by itself."""
 
     types_stay = True
+    idle_axes = True        # what is summed over may move to axes that no array has
 
     def _collect_preferences(self) -> None:
         pass
 
     def _search(self) -> None:
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None else _taken(decision)
+            self.found[k] = None if decision.info is None else _strategy(decision, self.idle_axes)
 
 
-def _taken(decision: Decision) -> Strategy | Decision:
-    """What an equation runs as: as it is, if nothing has to move."""
+class TriedLocalRule(LocalRule):
+    """`LocalRule` for a plan that is tried beside others: nothing moves to idle axes, for which XLA
+    pays a permutation and a sum where one gather would do.
+    """
+
+    idle_axes = False
+
+
+def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
+    """The strategy of an equation; its decision if nothing has to move."""
     info = decision.info
     assert info is not None
     whole = _whole_factors(info)
@@ -46,9 +56,12 @@ def _taken(decision: Decision) -> Strategy | Decision:
              for m, home in zip(table.maps, decision.homes, strict=True)]
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
         return decision
-    axes_of = _product(info, parts) if info.is_product else _elementwise(
+    axes_of = _product(info, parts, decision.layouts.mesh) if info.is_product else _elementwise(
         info, parts, decision.layouts.mesh)
-    _move(decision, axes_of, whole, parts)
+    _move_axes(decision, axes_of, whole, parts)
+    if idle_axes and (info.is_product or _indexed(info)):
+        _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
+    decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
     while True:
         found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
         if found is not None:
@@ -58,14 +71,14 @@ def _taken(decision: Decision) -> Strategy | Decision:
 
 
 def _indexed(info: RuleInfo) -> bool:
-    """Is something looked up at the indices of an array, not at one place?"""
+    """Does it look up several places, at the indices of an array?"""
     return (info.operands > 1 and bool(info.maps[1])
             and any(f.kind == INDEXED for f in info.factors))
 
 
 def _whole_factors(info: RuleInfo) -> frozenset[int]:
-    """Factors that XLA never splits: what is sorted, the dimension along which pieces meet or
-    move, and where windows of several rows are read or written at indices.
+    """The factors that XLA never splits: a sorted dimension, the dimension along which pieces are
+    joined or shifted, and windows of several rows that are read or written at indices.
     """
     windows = _indexed(info) and any(
         f.kind == REPLICATE and f.size > 1 and any(
@@ -77,9 +90,10 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
         or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
 
 
-def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: list[AxesOf]) -> None:
-    """Let the axes of factors that are not split go to one that passes through, if one is free: any
-    for what is sorted or joined, else one that has them already.
+def _move_axes(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: list[AxesOf]
+               ) -> None:
+    """Move the axes of factors that are not split to a pass-through factor, if one is free: to any
+    for sorting and joining, else to one that has them already.
     """
     info, mesh = decision.info, decision.layouts.mesh
     assert info is not None
@@ -87,15 +101,21 @@ def _move(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: lis
         axes = axes_of.pop(f)
         n, anywhere = parts_of(mesh, axes), info.factors[f].kind in (HALO, ORDERED)
         for g, other in enumerate(info.factors):
-            if (other.kind == PASS and g not in axes_of and other.size % n == 0 and other.size > 1
+            own = axes_of.get(g, ())
+            parts_then = n * parts_of(mesh, own)
+            if (other.kind == PASS and other.size % parts_then == 0 and other.size > 1
                     and len(info.positions[g]) >= len(info.maps) - 1
                     and (anywhere or any(part.get(g) == axes for part in parts))):
-                axes_of[g] = axes
+                axes_of[g] = (*own, *axes)
                 break
 
 
-def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
-    """The factors of a product: by axis, where most of its arrays have it."""
+def _product(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
+    """The factors of a product: each axis at the factor where most of its arrays have it.
+
+    An operand that alone is split along a summed factor is gathered if it is no larger than the
+    result.
+    """
     votes: dict[str, dict[int, int]] = {}
     for rank, part in enumerate(reversed(parts)):
         for f, axes in part.items():
@@ -109,12 +129,35 @@ def _product(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
     order = [axes for part in reversed(parts) for axes in part.values()]
     for f, axes in found.items():                             # in an order that some array has
         found[f] = next((o for o in order if {*o} == {*axes}), axes)
-    return found
+    for f, axes in [(f, axes) for f, axes in found.items() if info.factors[f].leaves_sum]:
+        split = [part.get(f, ()) for part in parts[:info.operands]]
+        for a in axes if {*axes}.issuperset(sum(split, ())) else ():
+            having = [t for t, own in enumerate(split) if a in own]
+            fewer = {**found, f: tuple([b for b in found[f] if b != a])}
+            if len(having) == 1 and _elements(info, having[0], fewer, mesh) <= _elements(
+                    info, info.operands, fewer, mesh):
+                found = fewer
+    return {f: axes for f, axes in found.items() if axes}
+
+
+def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: BaseMesh) -> None:
+    """Let what is summed over, and was split along an axis that another factor has now, be split
+    along one that no array has, or a part of it.
+    """
+    used = {a for part in parts for axes in part.values() for a in axes}
+    for part in parts:
+        for f, axes in part.items():
+            n = parts_of(mesh, axes)
+            idle = next((a for a in mesh.axis_names if a not in used
+                         and mesh.axis_size(a) % n == 0), None)
+            if f not in axes_of and info.factors[f].leaves_sum and idle is not None:
+                axes_of[f] = (idle if n == mesh.axis_size(idle) else format_sub_axis(idle, 1, n),)
+                used.add(idle)
 
 
 def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
-    """The factors of what is no product: those of the result; of what operands are summed over,
-    those of the operands first.
+    """The factors of an op that is no product: as the result has them; if it sums, as operands have
+    them, then the result.
     """
     count = info.operands
     row = count == 1 and not any(f.kind == REPLICATE for f in info.factors)
@@ -127,7 +170,7 @@ def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
 
 
 def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
-    """The factors as the first tensors have them that have them, each axis at one factor."""
+    """Each factor with the axes of the first tensor that has it; each axis at one factor only."""
     found: AxesOf = {}
     used: set[str] = set()
     for part in parts:
@@ -139,6 +182,13 @@ def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
 
 
 def _largest(info: RuleInfo, found: AxesOf, mesh: BaseMesh) -> float:
-    """Elements of the largest block, what XLA compares first of two ways to look up at indices."""
-    return max([math.prod([info.factors[f].size / parts_of(mesh, found.get(f, ()))
-                           for f in carried]) for carried in info.carried])
+    """Elements of the largest block, which XLA compares first between two ways of an indexed
+    lookup.
+    """
+    return max([_elements(info, t, found, mesh) for t in range(len(info.carried))])
+
+
+def _elements(info: RuleInfo, t: int, found: AxesOf, mesh: BaseMesh) -> float:
+    """Elements of a block of operand or result `t`."""
+    return math.prod([info.factors[f].size / parts_of(mesh, found.get(f, ()))
+                      for f in info.carried[t]])

@@ -21,14 +21,16 @@ from .sinking import partial_sum_sets
 from .strategies import Strategy, StrategySpec
 from .transitions import transitions
 
-# By the number of equations, up to which; short programs are searched more widely.
+# (up to this many equations, budget): short programs are searched more widely.
 BUDGETS = ((48, SearchBudget((4, 4, 0), 12, 4, 32, True, 0)),
            (400, SearchBudget((3, 2, 0), 12, 4, 16, False, 2)),
            (math.inf, SearchBudget((2, 1, 0), 8, 3, 16, False, 2)))
 
 
 def loop_invariant_counts(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
-    """`seeds`, and of what is computed from them alone: results are as invariant as operands."""
+    """`seeds`, extended by values computed from them alone: results are as invariant as the
+    operands.
+    """
     found = dict(seeds)
     if found:
         for eqn in program.eqns:
@@ -39,10 +41,10 @@ def loop_invariant_counts(program: Program, seeds: Mapping[Var, int]) -> dict[Va
 
 
 def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
-    """Results of a loop's body that could be carried as partial sums.
+    """The results of a loop's body that could be carried as partial sums.
 
     carries: result -> the parameter it becomes. It must depend on that parameter alone, through
-    equations that a sum may pass, as in `total + x`.
+    equations that pass a sum on, as in `total + x`.
     """
     reads: dict[Var, list[Equation | None]] = {}
     for eqn in program.eqns:
@@ -69,8 +71,8 @@ def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
 
 
 class _Cluster:
-    """A cluster of this program: which variables its table is about, and what led to its rows: part
-    `part` of the program, which made `after` of the clusters `merged`.
+    """A cluster of this program: the variables that its table is about, and its history: part
+    `part` of the program made it by taking `after` on the clusters `merged`.
     """
 
     __slots__ = ("after", "content", "merged", "part", "variables")
@@ -112,11 +114,13 @@ LoopTrips = Callable[[], Mapping[int, int]]         # see `LookaheadSearch`
 
 
 class LookaheadSearch:
-    """Decides one program. members: the decisions of each equation. repeats: per value that a loop
-    does not change, how often equations run for one reshard of it. loop_trips: gives, per result
-    that a loop may carry as a partial sum, how often the loop runs until it is finished. free:
-    numbers of results that may be in any layout. types_stay: whether every value ends in the layout
-    of its type.
+    """The search over one program.
+
+    members: the decisions of each equation. repeats: for each value that a loop does not change,
+    how often equations run for one reshard of it. loop_trips: returns, for each result that a loop
+    may carry as a partial sum, how often the loop runs until the sum is finished. free: numbers of
+    results that may be in any layout. types_stay: whether every value ends in the layout of its
+    type.
     """
 
     types_stay = False
@@ -149,8 +153,8 @@ class LookaheadSearch:
         self.repeats_work = False       # whether devices compute the same, as the planner chose
 
     def run(self) -> list[Strategy | StrategySpec | Decision | None]:
-        """What every equation takes: a strategy, the spec of one that has several parts, or its
-        decision where that is settled; None where there is nothing to choose.
+        """For every equation its strategy, the spec of one that has several parts, or its decision
+        if that is settled; None where there is no choice.
         """
         self._collect_preferences()
         self._search()
@@ -271,7 +275,7 @@ class LookaheadSearch:
         self._finish()
 
     def _held(self, decision: Decision, read: Sequence[Var]) -> tuple[LayoutIds, ...]:
-        """The layouts of the variables of a part, where all are decided."""
+        """The layouts of the variables of a part; None unless all are decided."""
         base = self.base
         return tuple([base[v] if v in base else own
                       for v, own in zip(read, decision.at_home)])  # noqa: B905 (speed)
@@ -281,7 +285,7 @@ class LookaheadSearch:
 
     def _only_transition(self, k: int, wanted: tuple[Preference, ...], held: tuple[LayoutIds, ...]
                          ) -> Transition | None:
-        """The transition of a part that reads no cluster; None if there are several."""
+        """The only transition of a part that reads no cluster; None if there are several."""
         decision, read, _ = self.parts[k]
         last = self.last
         found = transitions(self.layouts, decision, wanted or decision.no_result_preferences,
@@ -337,7 +341,7 @@ class LookaheadSearch:
             clusters[v] = cluster, place
 
     def _take(self, cluster: _Cluster, row: int) -> None:
-        """Note the strategies that led to a row."""
+        """Record the strategies that led to a row."""
         stack, found = [(cluster, row)], self.found
         while stack:
             at, i = stack.pop()

@@ -14,10 +14,10 @@ from .layouts import DEFERRED, MOST_PREFERRED, WHOLE_SHARE, LayoutIds, LayoutTab
 
 def operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[Preference, ...],
                         all_of_them: bool, preferred: bool) -> tuple[Preference, ...]:
-    """Per variable, what the equation would gain from it in other layouts than that of its type.
+    """For each variable the equation's gain from having it in other layouts than its type's.
 
-    after: per result, the preference of its readers; preferred: whether they prefer any other
-    layout. all_of_them: also what gains nothing over resharding the value back.
+    after: for each result, the preference of its readers. preferred: whether they prefer any other
+    layout. all_of_them: keep layouts that gain nothing over resharding the value back.
     """
     key = after, all_of_them
     if key not in decision.preferences:
@@ -88,7 +88,8 @@ def _operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[
 
 def _deferral_shares(layouts: LayoutTable, decision: Decision, after: tuple[Preference, ...]
                      ) -> list[Preference]:
-    """Per variable, the share of finishing a partial sum that remains if it passes this equation.
+    """For each variable the share of the cost of finishing a partial sum that remains after this
+    equation.
     """
     shares = [*decision.no_preferences]
     if decision.linear and not decision.pinned[0]:

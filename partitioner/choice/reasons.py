@@ -24,7 +24,7 @@ def _tensor(info: RuleInfo, t: int) -> str:
 
 
 def _carrier(info: RuleInfo, f: int, besides: int) -> str:
-    """Where a factor shows: "dimension 0 of operand 0", rather not in operand `besides`."""
+    """Where a factor appears: "dimension 0 of operand 0"; preferably not in operand `besides`."""
     places = [(t == besides, t, d) for t, place in enumerate(info.places)
               for g, d, _ in place if g == f]
     _, t, d = min(places)
@@ -36,7 +36,7 @@ def operand_reason(op: Op, info: RuleInfo, i: int, spec: StrategySpec, types: tu
                    needed: bool) -> str:
     """Why operand i is moved: "`add` takes dimension 0 of operand 1 over X, as operand 0 has".
 
-    needed: whether the equation can do with no layout in which it stays.
+    needed: whether the equation has no strategy that leaves it in place.
     """
     name, verb = op.name, "needs" if needed else "takes"
     finished = types[i].sharding.spec.unreduced - spec.pending
@@ -70,7 +70,7 @@ def operand_reason(op: Op, info: RuleInfo, i: int, spec: StrategySpec, types: tu
 @cached(4096)
 def result_reason(op: Op, info: RuleInfo, spec: StrategySpec, k: int, aval: ArrayType, asked: bool
                   ) -> str:
-    """Why a result is moved after it was computed. asked: whether the user wants it so."""
+    """Why a result is moved after it was computed. asked: whether the user wrote its sharding."""
     name = op.name
     summed = spec.pending - aval.sharding.spec.unreduced
     if summed:

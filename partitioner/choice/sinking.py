@@ -15,10 +15,7 @@ import cmath
 import math
 from collections.abc import Collection, Iterable
 
-import numpy as np
-
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.ops.indexing.common import GatherScatterMode
 from ...ir.program import Atom, Equation, Literal
 from ...ir.rules.factor import PASS
 from ...ir.support.caches import cached
@@ -29,16 +26,11 @@ from ..propagation.resolved_types import typed
 from ..redistribution.redistribute import plan
 
 _EMPTY: frozenset[str] = frozenset()
-# Linear in an operand by what they compute, but a zero term times an infinite factor, or over a
-# zero, is no number: these only pass sums on where the factor is a constant, or not at all.
-BY_CONSTANTS = frozenset(("div",))
-_NEVER = frozenset(("triangular_solve", "tridiagonal_solve", "scatter_mul", "scatter-mul",
-                    "ragged_dot_general"))
 
 
 class Sunk(NamedTuple):
-    """used: operands taken before their reshard; needed: the types of all operands then; result:
-    the type of the result.
+    """How an equation runs before a reshard. used: operands taken before theirs. needed: the types
+    of all operands then. result: the type of its result.
     """
     used: frozenset[int]
     needed: tuple[ArrayType, ...]
@@ -59,7 +51,9 @@ def _between(source: ArrayType, target: ArrayType) -> int:
 
 
 def can_sink(eqn: Equation) -> bool:
-    """Is it an equation with one result and a factor rule that computes and nothing else?"""
+    """Can the equation move above a reshard at all: one result, and a factor rule that says
+    everything?
+    """
     op = eqn.op
     return (len(eqn.outvars) == 1 and bool(eqn.invars) and not op.subprograms and not op.effect
             and op.collective is None and op is not reshard_p
@@ -67,8 +61,8 @@ def can_sink(eqn: Equation) -> bool:
 
 
 def partial_sum_sets(eqn: Equation) -> tuple[tuple[int, ...], ...]:
-    """Operand sets through each of which a partial sum may pass: taken together they come as sums
-    over the same axes, and the result is one.
+    """The operand sets through which a partial sum may pass: if these operands are sums over the
+    same axes, so is the result.
     """
     op = eqn.op
     if not op.linear or not can_sink(eqn):
@@ -78,20 +72,20 @@ def partial_sum_sets(eqn: Equation) -> tuple[tuple[int, ...], ...]:
         if t.sharding.spec.reduced:
             return ()
     sets = op.linear_sets(len(types), types, eqn.params)
-    constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
+    constant = _constants(eqn) if op.passes_sums == "constants" else ()
     return tuple([tuple(s) for s in sets if _exact(eqn, types, s, constant)])
 
 
 def sunk(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Sunk | None:
-    """The equation on operands before their reshards; None where it cannot run so.
+    """How the equation runs on operands before their reshards; None if it cannot.
 
-    earlier: per operand the type before its reshard, or None. Where not all can be taken, one of
-    them may be.
+    earlier: for each operand the type before its reshard, or None. If not all can be taken early, a
+    single one is tried.
     """
     op = eqn.op
     if op.subprograms:
         return None
-    constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
+    constant = _constants(eqn) if op.passes_sums == "constants" else ()
     key, tables = (eqn.known_types or eqn.types, earlier, constant), eqn.instance.tables
     if sunk in tables:
         known = tables[sunk]
@@ -105,12 +99,12 @@ def sunk(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Sunk | None:
 
 
 def _constants(eqn: Equation) -> tuple[bool, ...]:
-    """Which operands are numbers that one may divide by."""
+    """For each operand whether it is a constant by which a sum may be divided."""
     return tuple([is_nonzero_constant(a) for a in eqn.invars])
 
 
 def is_nonzero_constant(atom: Atom) -> bool:
-    """A number that one may divide a sum by, term for term."""
+    """Is it a finite constant other than zero, by which a sum may be divided term by term?"""
     if not isinstance(atom, Literal):
         return False
     kind, val = atom.aval.dtype.kind, atom.val
@@ -149,7 +143,7 @@ def _sunk(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType 
         if found is None or not _exact(eqn, types, used, constant):
             return None
         together = frozenset(found)
-    # which axes each factor has: as the earlier operands say, then as the others and the result
+    # axes of each factor: as the early operands say, then as the others and the result do
     info = rule_info(eqn.instance.rule(*eqn.types))
     axes_of: dict[int, Axes] = {}
     for i, t in enumerate(earlier):
@@ -201,7 +195,7 @@ def _sunk(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType 
 
 
 def _by_factor(info: RuleInfo, i: int, t: ArrayType, size: AxisSize) -> Iterable[tuple[int, Axes]]:
-    """The axes of each factor of a tensor; of factor -1 where some are left over."""
+    """(factor, axes) for each factor of a tensor; factor -1 for axes that fit none."""
     plain = info.plain[i]
     if plain is not None and len(info.places[i]) == len(info.carried[i]):
         return [(f, axes) for f, axes in zip(plain, t.entries, strict=True) if axes or f >= 0]
@@ -211,17 +205,15 @@ def _by_factor(info: RuleInfo, i: int, t: ArrayType, size: AxisSize) -> Iterable
 
 def _linear_set(eqn: Equation, types: tuple[ArrayType, ...], used: frozenset[int]
                 ) -> tuple[int, ...] | None:
-    """The smallest operand set in which the op is linear and which has these operands."""
+    """The smallest operand set in which the op is linear and which includes these operands."""
     sets = [s for s in eqn.op.linear_sets(len(types), types, eqn.params) if used <= set(s)]
     return min(sets, key=len, default=None)
 
 
 def _exact(eqn: Equation, types: tuple[ArrayType, ...], used: Collection[int],
            constant: tuple[bool, ...]) -> bool:
-    """Does a finished sum come out as before, up to the order in which terms are added?"""
-    op, target = eqn.op, eqn.outvars[0].aval.dtype
-    if op.name in _NEVER:
-        return False
+    """Is the finished sum the same as before, up to the order in which terms are added?"""
+    passes, target = eqn.op.passes_sums, eqn.outvars[0].aval.dtype
     source = None
     for i in used:
         dtype = types[i].dtype
@@ -230,22 +222,12 @@ def _exact(eqn: Equation, types: tuple[ArrayType, ...], used: Collection[int],
         source = dtype
     if source is None:
         return False
-    if op.name in BY_CONSTANTS:
+    if passes == "constants":
         return target.kind in "fc" and all(c for i, c in enumerate(constant) if i not in used)
-    if op.name == "gather" and not _fills_like_a_sum(eqn, types[0]):
+    if passes == "never" or callable(passes) and not passes(types, eqn.params):
         return False
     if source == target:
         return True
-    if source.kind == "f" and target.kind == "c":      # a complex number of as many digits
+    if source.kind == "f" and target.kind == "c":      # complex, with the same precision
         return target.itemsize == 2 * source.itemsize
     return source.kind == "c" and target.kind == "f" and source.itemsize == 2 * target.itemsize
-
-
-def _fills_like_a_sum(eqn: Equation, operand: ArrayType) -> bool:
-    """Is what a gather gives for indices outside the sum of what it gives for each term?"""
-    if eqn.params["mode"] is not GatherScatterMode.FILL_OR_DROP:
-        return True
-    fill = eqn.params["fill_value"]
-    if fill is None:                             # no number; the least one of integers
-        return operand.dtype.kind in "fc"
-    return fill == 0 or (operand.dtype.kind in "fc" and bool(np.isnan(fill)))

@@ -24,11 +24,13 @@ _WHOLE: Entries = ((),)
 
 
 class StrategySpec(NamedTuple):
-    """A strategy by the names of mesh axes. axes_of: factor -> axes. layouts: of the operands as
-    taken, then of the results as produced. sums: per operand, the axes over which it is taken as a
-    partial sum. pending: the axes over which results are partial sums. finish: (monoid, axes) of
-    reductions other than sums, which are finished at once. cost: of running the equation so
-    (costs.py). received: bytes that its blocks exchange.
+    """A strategy, by the names of mesh axes.
+
+    axes_of: factor -> axes. layouts: of the operands as taken, then of the results as produced.
+    sums: for each operand, the axes over which it is taken as a partial sum. pending: axes over
+    which results are partial sums. finish: (monoid, axes) of reductions other than sums, which are
+    finished at once. cost: of running the equation so (costs.py). received: bytes that its blocks
+    exchange.
     """
     axes_of: dict[int, Axes]
     layouts: tuple[Entries, ...]
@@ -43,9 +45,10 @@ class StrategySpec(NamedTuple):
 
 
 class Strategy:
-    """A strategy in layout numbers. needs: per operand the layout in which it is taken; results:
-    the layouts produced. cost, received, pending: as of `StrategySpec`; spec: the strategy as one,
-    made on demand.
+    """A strategy in layout numbers.
+
+    needs: for each operand the layout in which it is taken. results: the layouts produced. cost,
+    received, pending: as in `StrategySpec`. spec: the strategy as one, made on demand.
     """
 
     __slots__ = ("spec", "needs", "pending", "cost", "received", "results", "sums", "table",
@@ -137,7 +140,7 @@ class StrategyTable:
         return found
 
     def strategy(self, candidate: Candidate, sums: tuple[Pending, ...]) -> Strategy | None:
-        """The strategy that splits factors so; None where it is not legal."""
+        """The strategy of a candidate; None if it is not legal."""
         key = candidate, sums
         if key not in self.strategies:
             self.strategies[key] = (self._simple if self.candidates.simple else self._general)(*key)
@@ -153,7 +156,7 @@ class StrategyTable:
                         spec.cost, spec.pending, spec.received)
 
     def _simple(self, candidate: Candidate, sums: tuple[Pending, ...]) -> Strategy | None:
-        """What `legal_strategy` and `compute_cost` would say of a candidate that is simple."""
+        """`legal_strategy` and `compute_cost` for a candidate of a simple rule."""
         parts, lengths = candidate.parts, self.lengths
         for f in parts:
             if f not in lengths:
@@ -183,12 +186,12 @@ class StrategyTable:
         return Strategy(self, candidate, sums, tuple(held), cost, pending, 0)
 
     def spec(self, candidate: Candidate, sums: tuple[Pending, ...]) -> StrategySpec | None:
-        """The strategy that splits factors so, by the names of the layouts' mesh."""
+        """The strategy of a candidate, by the axis names of the layouts' mesh."""
         return legal_strategy(self, candidate.axes_of, sums)
 
 
 def _in_program_axes(spec: StrategySpec, joint: JointAxes | None) -> StrategySpec:
-    """A strategy by the axes that the program names, where the search took some of them as one."""
+    """A strategy with the program's own axes in place of joint ones."""
     if joint is None:
         return spec
     spelled = joint.spelled
@@ -202,9 +205,9 @@ def _in_program_axes(spec: StrategySpec, joint: JointAxes | None) -> StrategySpe
 
 def legal_strategy(table: StrategyTable, axes_of: dict[int, Axes], sums: tuple[Pending, ...]
                    ) -> StrategySpec | None:
-    """The strategy that splits factors so; None where a block would be strided or sizes do not
-    divide. sums: per operand, the axes over which it is taken as a partial sum that the equation
-    passes on.
+    """The strategy with these axes for each factor; None if a block would be strided or sizes do
+    not divide. sums: for each operand, the axes over which it is taken as a partial sum that the
+    equation passes on.
     """
     layouts, info = table.layouts, table.info
     mesh = layouts.mesh

@@ -1,4 +1,4 @@
-"""Transitions: how an equation may go on from the layouts of its operands, and at what cost.
+"""Transitions: how an equation may continue from the layouts of its operands, and at what cost.
 
 The forward pass of the look-ahead for one equation. Input: the layouts in which each operand is
 available. Output: a few (cost, strategy, layouts of operands afterwards, layouts of results), the
@@ -12,18 +12,18 @@ from .decisions import Decision, Transition
 from .layouts import LayoutIds, LayoutTable, Preference
 from .strategies import Strategy
 
-DEFERRAL_COST = 10 ** 5         # what passing on a sum counts: it is not done for nothing
+DEFERRAL_COST = 10 ** 5         # so that a sum is not passed on without a gain
 _EMPTY: frozenset[str] = frozenset()
 
-# what a strategy costs from its results on: cost of bringing pinned ones to where they must be, the
-# results then, what is expected to be paid for them, and whether it repeats computation
+# A strategy from its results on: the cost of bringing pinned results to where they must be, the
+# results then, their expected cost, and whether the strategy repeats computation.
 _Ending = tuple[int, LayoutIds, int, bool]
 _Row = tuple[tuple[LayoutIds, ...], LayoutIds]
 
 
 def transitions(layouts: LayoutTable, decision: Decision, preferences: tuple[Preference, ...],
                 repeats: tuple[int, ...], ends: tuple[bool, ...], most: int) -> TransitionTable:
-    """How an equation may go on, by the layouts of its variables; see `TransitionTable`."""
+    """The transitions of an equation, by the layouts of its variables (see `TransitionTable`)."""
     key = preferences, repeats, ends, most
     found = decision.transitions.get(key)
     if found is None:
@@ -32,11 +32,12 @@ def transitions(layouts: LayoutTable, decision: Decision, preferences: tuple[Pre
 
 
 class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
-    """By the layouts in which the variables of an equation are available: its transitions, the most
-    promising first, at most `most`.
+    """From the layouts in which the variables of an equation are available to its transitions, the
+    most promising first, at most `most`.
 
-    preferences: per result, what its readers prefer. repeats: per variable, how often the equation
-    runs for one reshard of it; () for once. ends: per variable, whether nothing reads it later.
+    preferences: for each result, what its readers prefer. repeats: for each variable, how often the
+    equation runs for one reshard of it; () for once. ends: for each variable, whether this is its
+    last reader.
     """
 
     __slots__ = ("ahead", "endings", "hints", "layouts", "living", "most", "repeats", "decision",
@@ -70,7 +71,8 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
         return found
 
     def _brought(self, held: tuple[LayoutIds, ...]) -> Transition:
-        """The transition of an equation without strategies: operands as their types say."""
+        """The transition of an equation without strategies: operands in the layouts of their types.
+        """
         decision, repeats, moved = self.decision, self.repeats, self.layouts.moved
         cost = 0
         now = []
@@ -97,7 +99,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                     some = some or n in waiting
             if some:
                 sum_sets = _sums(layouts, decision, held)
-        # per row: (cost with what is expected, cost, strategy, row)
+        # row -> (cost with the expected cost, cost, strategy, row)
         out: dict[_Row, tuple[int, int, Strategy, _Row]] = {}
         moves = [moved[key] for key in zip(decision.var_kinds, held, strict=True)]
         positions, margin = decision.positions, layouts.prices.margin
@@ -150,7 +152,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
             ranked.sort(key=itemgetter(0))
             _, cost, strategy, (now, results) = ranked[0]
             if not (now != held or cost > strategy.cost or strategy.received or strategy.pending):
-                # it moves nothing: of interest besides is what gives a result as readers prefer
+                # It moves nothing: others matter only if a reader prefers their results.
                 others = ranked[1:self.most]
                 del ranked[1:]
                 for other in others:
@@ -165,7 +167,9 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
 
     def _undominated(self, found: list[tuple[int, int, Strategy, _Row]]
                      ) -> list[tuple[int, int, Strategy, _Row]]:
-        """Without transitions that cost as much as resharding from a better one; at most `most`."""
+        """The transitions without those that cost as much as resharding from a better one; at most
+        `most`.
+        """
         layouts, living = self.layouts, self.living
         gaps, costs, kinds = layouts.gaps, layouts.costs, self.decision.var_kinds
         out: list[tuple[int, int, Strategy, _Row]] = []
@@ -201,8 +205,8 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
 
 def _sums(layouts: LayoutTable, decision: Decision, held: tuple[LayoutIds, ...]
           ) -> list[tuple[frozenset[str], ...]]:
-    """The partial sums that operands may be taken as: those of their types, and those they are held
-    as.
+    """The combinations of partial sums as which operands may be taken: those of their types, and
+    those that are available.
     """
     sum_sets, table = [decision.sums], layouts.table
     for members in decision.linear:

@@ -6,26 +6,24 @@ decided here once per program, for memory traffic and for peak memory.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
 
 from ...ir.dtypes import issubdtype
-from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, REARRANGED
+from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, PERMUTED, READS_FUSED, REARRANGED
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import PASS, REDUCE
-from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.types import ArrayType
 from ..factors import RuleInfo, rule_info
 
 T = TypeVar("T")
 
 
 def by_types(f: Callable[[Equation], T]) -> Callable[[Equation], T]:
-    """A decorator: found once for all equations of equal op, params and types, in all programs."""
+    """A decorator: computed once for all equations of equal op, params and types, in all programs.
+    """
     def found(eqn: Equation) -> T:
         types = eqn.known_types or eqn.types
         try:
@@ -37,19 +35,13 @@ def by_types(f: Callable[[Equation], T]) -> Callable[[Equation], T]:
     return found
 
 
-@cached(4096, "the bytes of one device's block, by type")
-def nbytes(aval: ArrayType) -> int:
-    """Bytes of one device's block."""
-    return math.prod(aval.local_shape()) * aval.dtype.itemsize
-
-
 def info_of(eqn: Equation) -> RuleInfo:
     """The factors of an equation on blocks."""
     return rule_info(eqn.instance.rule(*eqn.types))
 
 
 def is_elementwise(eqn: Equation) -> bool:
-    """Does it fuse into what reads its result?"""
+    """Can it be fused into its readers?"""
     facts = eqn.op.facts
     if GENERATED in facts or REARRANGED in facts or not eqn.op.arithmetic and EXACT in facts:
         return True
@@ -67,7 +59,7 @@ def is_elementwise(eqn: Equation) -> bool:
 
 
 def is_reduction(eqn: Equation) -> bool:
-    """Does it read its operands element by element, and give fewer?"""
+    """Does it read its operands element by element, and return fewer elements?"""
     if eqn.op.subprograms or eqn.op.collective or not eqn.op.arithmetic:
         return False
     info = info_of(eqn)
@@ -76,7 +68,9 @@ def is_reduction(eqn: Equation) -> bool:
 
 
 class Kind(NamedTuple):
-    """How an equation takes part in fusions. reads: it reads values that are never written."""
+    """How an equation takes part in fusions. reads: it can read values that are never written to
+    memory.
+    """
     elementwise: bool
     reduction: bool
     reads: bool
@@ -88,20 +82,20 @@ class Kind(NamedTuple):
 @by_types
 def kind_of(eqn: Equation) -> Kind:
     elementwise, reduction, facts = is_elementwise(eqn), is_reduction(eqn), eqn.op.facts
-    return Kind(elementwise, reduction, elementwise or reduction or eqn.op.name == "dynamic_slice",
+    return Kind(elementwise, reduction, elementwise or reduction or READS_FUSED in facts,
                 BITCAST in facts, GENERATED in facts, REARRANGED in facts)
 
 
 class Buffers(NamedTuple):
-    """root: value -> the value whose buffer it is. fused: values that are never written. kinds: of
-    the equations.
+    """root: value -> the value whose buffer it uses. fused: values that are never written to
+    memory. kinds: of the equations.
     """
     root: dict[Var, Var]
     fused: set[Var]
     kinds: list[Kind]
 
     def of(self, atom: Atom) -> Var | None:
-        """The value that has the buffer; None for scalars in the program text."""
+        """The value whose buffer this is; None for a scalar literal."""
         return None if isinstance(atom, Literal) else self.root.get(atom, atom)
 
 
@@ -109,8 +103,8 @@ KEY, WRITTEN = "report-buffers", "report-written"
 
 
 def buffers(program: Program, key: str = KEY) -> Buffers:
-    """The buffers of a LOCAL program (not of those inside). key: WRITTEN for those that there are
-    where reductions read masked values from memory.
+    """The buffers of a LOCAL program (without those of nested programs). key: WRITTEN if reductions
+    read masked operands from memory.
     """
     found = program.memo.get(key)
     if found is None:
@@ -127,7 +121,7 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
         if kinds[i].bitcast:
             for a, v in zip(eqn.invars, eqn.outvars, strict=True):
                 source = out.of(a)
-                if source is not None and nbytes(a.aval) == nbytes(v.aval):
+                if source is not None and a.aval.local_nbytes == v.aval.local_nbytes:
                     root[v] = source
         if not eqn.outvars or eqn.outvars[0] in root:
             continue
@@ -137,13 +131,13 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
     results = {out.of(a) for a in program.outvars}
     reads = [kind.reads for kind in kinds]
     for i, eqn in enumerate(eqns):
-        source = out.of(eqn.invars[0]) if eqn.op.name == "transpose" else None
+        source = out.of(eqn.invars[0]) if PERMUTED in eqn.op.facts else None
         if source is None:
             continue
         v, order = eqn.outvars[0], eqn.params["permutation"]
         uses = readers.get(v, [])
         if v not in results and uses and all(
-                eqns[j].op.name == "dot_general" and grouped(eqns[j], n, order)
+                eqns[j].op.cost.as_stored is not None and reads_as_stored(eqns[j], n, order)
                 for j in uses for n, a in enumerate(eqns[j].invars) if a is v):
             root[v], reads[i] = source, False
     for i, eqn in enumerate(eqns):
@@ -165,7 +159,9 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
 
 
 def _write(eqn: Equation, makers: dict[Atom, Equation], out: Buffers) -> None:
-    """Operands of a reduction that it does not compute itself: it takes arithmetic of floats."""
+    """Mark as written the operands that a reduction does not compute itself: it fuses arithmetic of
+    floats alone.
+    """
     whole = _of_floats(eqn)
     for a in eqn.invars:
         maker = makers.get(a)
@@ -181,35 +177,23 @@ def _of_floats(eqn: Equation) -> bool:
     return all([issubdtype(a.aval.dtype, np.floating) for a in (*eqn.invars, *eqn.outvars)])
 
 
-def grouped(eqn: Equation, n: int, order: Sequence[int] | None = None) -> bool:
-    """Does a product read its operand n as it lies: batch dimensions first, and what is contracted
-    together? order: dimensions of the buffer that the operand is a transpose of.
-    """
-    contracted, batch = (dims[n] for dims in eqn.params["dimension_numbers"])
-    shape = eqn.invars[n].aval.shape
-    kinds = {}
-    for d, size in enumerate(shape):
-        if size > 1:
-            kinds[d if order is None else order[d]] = 0 if d in batch else 1 + (d in contracted)
-    found = [kinds[d] for d in sorted(kinds)]
-    groups = [kind for i, kind in enumerate(found) if not i or kind != found[i - 1]]
-    return len(set(groups)) == len(groups) and 0 not in groups[1:]
+def reads_as_stored(eqn: Equation, n: int, order: Sequence[int]) -> bool:
+    """Does it read operand n without a copy from a buffer whose dimension order[d] is d of n?"""
+    asks = eqn.op.cost.as_stored
+    return asks is None or asks(n, eqn.invars[n].aval, eqn.params, order)
 
 
 def is_copied(eqn: Equation, n: int) -> bool:
-    """Is operand n read in another order than it lies in? Of a product if it is not `grouped`, of a
-    convolution if images do not lie as batch, space, features, or kernels as space, features.
-    """
-    if eqn.op.name == "dot_general":
-        return not grouped(eqn, n)
-    if "rhs_dilation" not in eqn.params:
-        return False
-    first, last, *space = eqn.params["dimension_numbers"][n]
-    wanted = [first, *space, last] if n == 0 else [*space, last, first]
-    return wanted != sorted(wanted)
+    """Does it need a copy of operand n, in another order than it lies in?"""
+    return not reads_as_stored(eqn, n, range(len(eqn.invars[n].aval.shape)))
+
+
+def operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
+    """The bytes of one device's blocks of the operands, and of the results."""
+    return [a.aval.local_nbytes for a in eqn.invars], [v.aval.local_nbytes for v in eqn.outvars]
 
 
 def in_place(eqn: Equation, elementwise: bool) -> bool:
-    """May its result take the buffer of an operand that nothing reads later?"""
+    """May the result take the buffer of an operand that nothing reads later?"""
     facts = eqn.op.facts
     return (elementwise and GENERATED not in facts) or IN_PLACE in facts

@@ -14,8 +14,8 @@ from .work import Work, program_work
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one run on one device. received_bytes: of the busiest device; times in seconds; memory in
-    bytes; work: operations and bytes through memory.
+    """One run on one device. received_bytes: of the busiest device. Times are in seconds, memory in
+    bytes. work: operations and bytes through memory.
     """
     received_bytes: int
     times: Times

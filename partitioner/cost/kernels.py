@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ...ir.facts import PERMUTED
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import REDUCE
-from .buffers import Kind, buffers, by_types, info_of, nbytes
+from .buffers import Kind, buffers, by_types, info_of, operand_bytes
 
 _LONGEST_ROW = 1 << 16           # elements that a kernel keeps at hand
 
 
 def moved_bytes(program: Program, keeps_rows: bool = False) -> Mapping[Equation, int]:
-    """The bytes that each equation of a program (not of those inside) reads and writes in memory.
-    keeps_rows: as switched devices do.
+    """The bytes that each equation of a program (without nested ones) reads and writes in memory.
+    keeps_rows: as on devices behind a switch (`Hardware.keeps_rows`).
     """
     key = ("moved bytes", keeps_rows)
     found = program.memo.get(key)
@@ -39,7 +40,7 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
                 readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
     runs = _levels(program, root, kinds, readers, keeps_rows)
     joins = [_joins(eqn, kind) for eqn, kind in zip(eqns, kinds, strict=True)]
-    made: dict[Var, int] = {}          # what is made in a kernel: the level of that
+    made: dict[Var, int] = {}          # value made in a kernel: the level of the kernel
     results = {held.of(a) for a in program.outvars}
     for i in reversed(range(len(eqns))):
         if not joins[i]:
@@ -53,12 +54,12 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
             if v not in results and all([joins[j] and runs[j] == runs[i] for j in uses]):
                 fused.add(v)
     moved: dict[Equation, int] = {}
-    unread: dict[tuple[Var, int], int] = {}       # bytes that the kernels of a level have not read
+    unread: dict[tuple[Var, int], int] = {}       # bytes not yet read by the kernels of a level
     for i, eqn in enumerate(eqns):
         if eqn.outvars and eqn.outvars[0] in root:
             moved[eqn] = 0
             continue
-        read, written = _operand_bytes(eqn)
+        read, written = _traffic(eqn)
         total, at, invars = 0, runs[i], eqn.invars
         for n, a in enumerate(invars):
             if type(a) is Literal or (n and a in invars[:n]):
@@ -69,7 +70,7 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
             if joins[i]:
                 if source in made and made[source] == at:
                     continue
-                rest = unread.setdefault((source, at), nbytes(source.aval))
+                rest = unread.setdefault((source, at), source.aval.local_nbytes)
                 part = min(rest, read[n])
                 unread[source, at] = rest - part
                 total += part
@@ -84,7 +85,7 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
 
 def _levels(program: Program, root: Mapping[Var, Var], kinds: Sequence[Kind],
             readers: Mapping[Atom, Sequence[int]], keeps_rows: bool) -> list[int]:
-    """Of each equation behind how many kernels, one after the other, it can run."""
+    """For each equation the number of kernels that must have run before it."""
     eqns = program.eqns
     makers: dict[Atom, int] = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars
                                } if keeps_rows else {}
@@ -117,15 +118,15 @@ def _levels(program: Program, root: Mapping[Var, Var], kinds: Sequence[Kind],
 
 
 def _joins(eqn: Equation, kind: Kind) -> bool:
-    """May it run in a kernel with others, and read what they read?"""
+    """Can it run in one kernel with others that read the same values?"""
     return (kind.elementwise or kind.reduction) and not (
-        kind.bitcast or kind.generated or eqn.op.name == "transpose")
+        kind.bitcast or kind.generated or PERMUTED in eqn.op.facts)
 
 
 @by_types
 def _is_of_rows(eqn: Equation) -> bool:
-    """Does a reduction go along the last dimensions of its operand, over rows of which a kernel
-    holds several?
+    """Does a reduction go over the last dimensions of its operand, with rows short enough for a
+    kernel to hold several?
     """
     info, shape = info_of(eqn), eqn.invars[0].aval.shape
     dims = sorted([d for f, d, _ in info.places[0] if info.factors[f].kind == REDUCE])
@@ -135,20 +136,8 @@ def _is_of_rows(eqn: Equation) -> bool:
 
 
 @by_types
-def _operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
-    """The bytes that are read of each operand and written of each result, where these lie in
-    memory.
-    """
-    name = eqn.op.name
-    read = [nbytes(a.aval) for a in eqn.invars]
-    written = [nbytes(v.aval) for v in eqn.outvars]
-    if name == "sort":                    # as often as blocks in order are merged to larger ones
-        merges = math.ceil(math.log2(max(eqn.invars[0].aval.shape[eqn.params["dimension"]], 2)))
-        return [merges * n for n in read], [merges * n for n in written]
-    if name in ("gather", "dynamic_slice", "slice"):
-        return [min(n, sum(written)) for n in read], written
-    if name == "dynamic_update_slice":    # in place: what changes is counted with the update
-        return [0, *read[1:]], [read[1]]
-    if name in ("scatter", "scatter-add"):
-        return [0, *read[1:]], [2 * read[2]]
-    return read, written
+def _traffic(eqn: Equation) -> tuple[list[int], list[int]]:
+    """The bytes read of each operand, and written of each result, if all of them are in memory."""
+    read, written = operand_bytes(eqn)
+    traffic = eqn.op.cost.traffic
+    return traffic(read, written, eqn.types[0], eqn.params) if traffic else (read, written)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .topology import NETWORK, Span, Topology
 
-_MOST_ROUTED = 4096       # members of a group whose permutation is routed pair by pair
+_MOST_ROUTED = 4096       # members up to which a permutation is routed pair by pair
 
 
 def collective_seconds(topology: Topology, kind: str, mesh_axes: Sequence[str], size: int,
@@ -45,7 +45,7 @@ def collective_seconds(topology: Topology, kind: str, mesh_axes: Sequence[str], 
 
 
 def _part(inside: list[Span], size: int, m: int) -> tuple[list[Span], int, int]:
-    """Spans of a group that is a part of its axes: the inner devices first."""
+    """The spans of a group that is a part of its axes, filled from the inner devices."""
     found, left = [], size
     for s in reversed(inside):
         k = math.gcd(left, s.size)
@@ -56,7 +56,7 @@ def _part(inside: list[Span], size: int, m: int) -> tuple[list[Span], int, int]:
 
 
 class _Model:
-    """Times of one group: n devices over `spans` in each of m slices."""
+    """The times of one group: n devices over `spans`, in each of m slices."""
 
     def __init__(self, topology: Topology, spans: Sequence[Span], n: int, m: int) -> None:
         self.device = topology.hardware
@@ -65,14 +65,14 @@ class _Model:
 
     @property
     def rate(self) -> float:
-        """Bytes/s into a device inside of the slice, all links of the group in use."""
+        """Bytes/s into a device within the slice, with all links of the group in use."""
         if self.is_switch:
             return self.device.link
         return sum((2 if s.ring else 1) * self.device.link / s.stride for s in self.spans)
 
     @property
     def start(self) -> float:
-        """Latency of one sweep over the group inside of the slice."""
+        """The latency of one sweep over the group within the slice."""
         device = self.device
         if self.n == 1:
             return 0.0

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...ir.facts import BRANCHES
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.source.location import UNKNOWN, Location
-from .buffers import WRITTEN, Buffers, buffers, in_place, is_copied, nbytes
-from .operations import BLOCK, CUMULATIVE
+from .buffers import WRITTEN, Buffers, buffers, in_place, is_copied, operand_bytes
 from .work import bodies
 
 
@@ -30,8 +30,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Moment:
-    """While an equation of the program runs: its op and place, and the bytes that a device holds
-    then, what the equation needs inside among them.
+    """The run of one equation: its op and line, and the bytes that a device holds meanwhile,
+    including what the equation needs inside.
     """
     op: str
     location: Location
@@ -40,9 +40,9 @@ class Moment:
 
 @dataclass(frozen=True)
 class Memory:
-    """peak_bytes: most that a device holds at once; argument_bytes, result_bytes: of it, what goes
-    in and out. location: where the peak is. held: the buffers there, the largest first. timeline:
-    what is held while each equation runs, in order; one for all devices, however many.
+    """peak_bytes: the most that a device holds at once. argument_bytes, result_bytes: the part of
+    it that is arguments and results. location: where the peak is. held: the buffers at the peak,
+    the largest first. timeline: what is held while each equation runs, in order.
     """
     peak_bytes: int
     argument_bytes: int
@@ -57,8 +57,8 @@ class Memory:
 
 
 def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
-    """The peak of a LOCAL program, which it remembers. donated: per argument, whether results may
-    take its buffer.
+    """The peak memory of a LOCAL program, which remembers it. donated: for each argument, whether
+    results may take its buffer.
     """
     key = ("memory", tuple([i for i, free in enumerate(donated) if free]))
     found = program.memo.get(key)
@@ -71,8 +71,8 @@ def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
     sweep = _sweep(program, {v for v, d in given.items() if d}, timeline)
-    results = {id(v): nbytes(v.aval) for v in program.outvars}
-    return Memory(sweep.peak, sum(nbytes(v.aval) for v in program.invars),
+    results = {id(v): v.aval.local_nbytes for v in program.outvars}
+    return Memory(sweep.peak, sum(v.aval.local_nbytes for v in program.invars),
                   sum(results.values()), sweep.location, tuple(sweep.held), tuple(timeline))
 
 
@@ -84,12 +84,14 @@ class _Sweep:
 
 
 def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = None) -> _Sweep:
-    """free: parameters whose buffers end with their last use. timeline: gets a moment each."""
+    """The peak of a program. free: parameters whose buffers end with their last use. timeline: gets
+    a moment for each equation.
+    """
     held = buffers(program, WRITTEN)
     last, moved = _last_uses(program, held)
     alive: dict[Var, tuple[int, Equation | None]] = {}        # bytes, and what made it
     for v in (*program.invars, *program.constvars):
-        alive[v] = (nbytes(v.aval), None)
+        alive[v] = (v.aval.local_nbytes, None)
     pinned = {v for v in alive if v not in free}
     live = sum(n for n, _ in alive.values())
     best = _Sweep(live, UNKNOWN, [])
@@ -105,22 +107,20 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
         inside = _inside(eqn)
         copied = [held.of(a) for n, a in enumerate(eqn.invars) if is_copied(eqn, n)]
-        copies = sum(nbytes(v.aval) for v in copied if v in alive and v not in ending)
-        if eqn.op.name == "all_to_all":
-            copies += nbytes(eqn.invars[0].aval)      # packed by receiver
-        if eqn.op.name in CUMULATIVE and eqn.invars[0].aval.shape[eqn.params["axis"]] > BLOCK:
-            copies += nbytes(eqn.outvars[0].aval)     # of the blocks, before they are put together
+        copies = sum(v.aval.local_nbytes for v in copied if v in alive and v not in ending)
+        if eqn.op.cost.scratch is not None:
+            copies += eqn.op.cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)
         if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise):
-            # a loop writes what it carries where it was
+            # a loop writes its carry in place
             for v in made:
-                taken = next((u for u in ending if alive[u][0] == nbytes(v.aval)
+                taken = next((u for u in ending if alive[u][0] == v.aval.local_nbytes
                               and (u, i) not in moved), None)
                 if taken is not None:
                     live -= alive.pop(taken)[0]
                     ending.remove(taken)
         for v in made:
-            alive[v] = (nbytes(v.aval), eqn)
-            live += nbytes(v.aval)
+            alive[v] = (v.aval.local_nbytes, eqn)
+            live += v.aval.local_nbytes
         most = live + copies + inside.peak
         if timeline is not None:
             timeline.append(Moment(eqn.op.name, eqn.location, most))
@@ -137,8 +137,8 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
 
 
 def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tuple[Var, int]]]:
-    """Of each buffer the last equation that reads it, directly or inside of a fusion; and which
-    equations read one, likewise, whose elements go to other places.
+    """(last equation that reads each buffer, directly or in a fusion; the pairs (buffer, equation)
+    in which elements go to other positions).
     """
     end, root, fused = len(program.eqns), held.root, held.fused
     last: dict[Var, int] = {}
@@ -168,29 +168,28 @@ def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tup
 
 
 def _label(v: Var, eqn: Equation | None) -> str:
-    """What a reader knows a value by: its name, its text, or the equation that makes it."""
+    """A reader's name for a value: its own, its text, or that of the equation that makes it."""
     if v.name or eqn is None:
         return v.name or "a parameter"
     return eqn.location.text() or f"a result of `{eqn.op.name}`"
 
 
 def _inside(eqn) -> _Sweep:
-    """What the programs of an equation hold besides what they are given."""
+    """The sweep of what the programs of an equation hold beyond its operands."""
     best = _Sweep(0, UNKNOWN, [])
-    for body in bodies(eqn):
+    slots = eqn.op.region(eqn).slots if eqn.op.region is not None else None
+    for p, body in enumerate(bodies(eqn)):
         given, carried = set(body.invars), set[Var]()
-        # what a loop carries is written anew by each step, where it was; slices that a scan hands
-        # to its body are buffers of their own
-        if eqn.op.name == "scan":
-            first = eqn.params["num_consts"]
-            given = set(body.invars[:first + eqn.params["num_carry"]])
-            carried = set(body.invars[first:first + eqn.params["num_carry"]])
-        elif eqn.op.name == "while" and body is eqn.params["body_jaxpr"]:
-            carried = set(body.invars[eqn.params["body_nconsts"]:])
+        if slots is not None:
+            # each step overwrites the carry; slices that a scan hands to its body are buffers of
+            # their own
+            given = {body.invars[i] for s in slots if not s.stacked for q, i in s.inputs if q == p}
+            carried = {body.invars[i] for s in slots for q, i in s.inputs
+                       if q == p and p in [r for r, _ in s.outputs]}
         found = _sweep(body, carried)
-        own = sum(nbytes(v.aval) for v in given)
-        if eqn.op.name == "cond":           # what a branch makes for its end is the result
-            own += sum(nbytes(v.aval) for v in {*body.outvars} - given if isinstance(v, Var))
+        own = sum(v.aval.local_nbytes for v in given)
+        if BRANCHES in eqn.op.facts:        # the results of a branch are those of the equation
+            own += sum(v.aval.local_nbytes for v in {*body.outvars} - given if isinstance(v, Var))
         peak = max(0, found.peak - own)
         if peak > best.peak:
             names = {v.name for v in given if v.name}

@@ -37,7 +37,7 @@ BYTE = 10 ** 9                  # units in a received byte
 FLOPS_PER_BYTE = 1000
 TRAFFIC = 4000
 EXCHANGE = 1e-3
-# What plans that are tried are judged by, in texts: "xla_for_time", "time_weight_4_no_repeats".
+# How the text of a program names the objective of a trial plan: "time_weight_4_no_repeats".
 _NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(?:_for_([a-z]+))?")
 NEVER = 10 ** 6                # a margin that nothing is worth
 _LARGE, _SMALL = 10 ** 9, 16    # bytes with which the slope of an exchange is measured
@@ -45,8 +45,8 @@ _DTYPES = {1: "int8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128
 
 
 class Price(NamedTuple):
-    """The price of a collective: once, and for each byte of one device's operand. small: where
-    there is a way that starts sooner but moves more, for few bytes, its price.
+    """The price of a collective: a fixed part, and one for each byte of a device's operand. small:
+    the price for few bytes, if there is a way that starts sooner but moves more.
     """
     fixed: int
     slope: float
@@ -60,12 +60,13 @@ class Price(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """What plans are judged by. name: of OBJECTIVES. memory_limit: bytes that a device may hold at
-    once; 0: any.
+    """What plans are judged by.
 
-    Of plans that are tried for these (see plans.py): weight, by which bytes of blocks count more;
-    no_repeats: whether computation is repeated nowhere; tried_for: by which objective XLA's plan is
-    judged, whose exchanges are then combined by that.
+    name: of OBJECTIVES. memory_limit: bytes that a device may hold at once; 0: no limit.
+
+    For trial plans (see plans.py): weight: how much more the bytes of blocks count. no_repeats:
+    never repeat computation. tried_for: the objective by which XLA's plan is judged, and its
+    exchanges are combined.
     """
     name: str
     hardware: Hardware
@@ -78,7 +79,9 @@ class Objective(NamedTuple):
     @cached(32, "what plans are judged by")
     def of(name: str = "time", device: str | Hardware = DEFAULT_HARDWARE,
            memory_limit: float = 0) -> Objective:
-        """Raises ValueError for a name or a device that is not known, and a limit that is none."""
+        """Raises ValueError for an unknown name or device, and for a limit that is no number of
+        bytes.
+        """
         parts = _NAME.fullmatch(name)
         if not parts or parts[1] not in OBJECTIVES or parts[4] not in (None, *OBJECTIVES):
             raise ValueError(f"objective must be one of {', '.join(map(repr, OBJECTIVES))}, got "
@@ -91,7 +94,7 @@ class Objective(NamedTuple):
 
     @property
     def said(self) -> tuple[str, str, int] | None:
-        """What the text of a program says of it: nothing of what is usual."""
+        """What the text of a program says of the objective, leaving out what is usual."""
         name = self.name + f"_weight_{self.weight}" * (self.weight > 1)
         name += "_no_repeats" * self.no_repeats + f"_for_{self.tried_for}" * bool(self.tried_for)
         said = name, self.hardware.key, self.memory_limit
@@ -106,10 +109,11 @@ class Objective(NamedTuple):
 class Prices:
     """The prices of one mesh for an objective.
 
-    unit: what prices are said in, "ns" or "B"; scale: of one of these. traffic: of a byte through
-    memory; flops: of an operation, by the size of an element. margin: how often exchanges count
-    that let devices compute the same: by time computation is repeated, and blocks grow, only where
-    this halves what exchanges cost. received: of a byte received, where time does not count.
+    unit: of prices in texts, "ns" or "B". scale: prices in one unit. traffic: of a byte through
+    memory. flops: of an operation, by the size of an element. margin: the factor by which exchanges
+    count that make devices compute the same; by time computation is repeated, and blocks grow, only
+    where this halves the cost of exchanges. received: of a byte received, where time does not
+    count.
     """
 
     __slots__ = ("_exchanges", "flops", "made_of", "margin", "mesh", "received", "scale",
@@ -136,7 +140,7 @@ class Prices:
             self.margin = NEVER
 
     def on(self, mesh: AbstractMesh) -> Prices:
-        """The prices of another mesh of such devices."""
+        """The prices for another mesh of the same devices."""
         return _prices(mesh, *self.made_of)
 
     def exchange(self, kind: str, axes: Sequence[str]) -> Price:
@@ -172,15 +176,15 @@ class Prices:
         return 0 if source.sharding is target.sharding else _between(self, source, target)
 
     def worth_joining(self, kind: str, axes: Sequence[str]) -> float:
-        """Bytes up to which a part of several exchanges is better copied into one for all: it is
-        read and written twice for that. XLA joins all-reduces alone, of any size.
+        """The size in bytes up to which an exchange is better joined with others, which takes a
+        copy: a read and a write more. XLA joins all-reduces alone, of any size.
         """
         if self.made_of[0] == "xla":
             return math.inf if kind == "all-reduce" else 0.0
         return self.exchange(kind, axes).fixed / (4 * self.traffic)
 
     def computation(self, flops: float, itemsize: int, nbytes: float) -> int:
-        """The price of so many operations of a product of arrays, and of bytes through memory."""
+        """The price of these operations of a product, and of bytes through memory."""
         work = flops * self.flops[itemsize] if flops else 0.0
         moved = nbytes * self.traffic
         return int(work if work > moved else moved)
@@ -199,7 +203,7 @@ def _between(prices: Prices, source: ArrayType, target: ArrayType) -> int:
 
 def exchanges_of(mesh: AbstractMesh, shape: Shape, moves: Sequence[Move], source: Entries
                  ) -> Iterator[tuple[str, tuple[str, ...], int]]:
-    """(kind, axes, elements of the operand) of the collectives of a plan that starts at `source`.
+    """(kind, axes, elements of the operand) for the collectives of a plan that starts at `source`.
     """
     local = local_shape(mesh, shape, source)
     for move in moves:

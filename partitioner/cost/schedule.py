@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ...ir.facts import BRANCHES
 from ...ir.ops.communication.collective_kinds import collective_of
 from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.support.named_tuple import NamedTuple
@@ -38,7 +39,7 @@ class Times:
 
 
 class Exchange(Protocol):
-    """What is known of a collective: a `Use`, or the record of one."""
+    """What is needed of a collective: a `Use`, or the record of one."""
     @property
     def equation(self) -> Equation: ...
     @property
@@ -56,9 +57,9 @@ class Exchange(Protocol):
 def exchange_seconds(topology: Topology, exchange: Exchange) -> float:
     """Seconds of one run of a collective."""
     eqn = exchange.equation
-    pairs = eqn.params.get("perm") if eqn.op.name == "ppermute" else None
     return collective_seconds(topology, exchange.kind, exchange.mesh_axes, exchange.group_size,
-                              exchange.operand_bytes, exchange.received_bytes, pairs)
+                              exchange.operand_bytes, exchange.received_bytes,
+                              eqn.params.get("perm"))
 
 
 def times(program: Program, topology: Topology) -> Times:
@@ -72,8 +73,7 @@ def times(program: Program, topology: Topology) -> Times:
 
 
 def totals(program: Program, topology: Topology) -> tuple[float, float]:
-    """Seconds of all computation, and of all collectives of a LOCAL program, one after the other.
-    """
+    """Seconds of all computation and of all collectives of a LOCAL program, without overlap."""
     key = ("totals", topology)
     found = program.memo.get(key)
     if found is None:
@@ -87,7 +87,7 @@ def _totals(program: Program, topology: Topology) -> tuple[float, float]:
     for eqn, seconds in zip(program.eqns, costs.seconds, strict=True):
         if eqn.op.subprograms and (nested := bodies(eqn)):
             each = list(zip(*[totals(p, topology) for p in nested], strict=True))
-            a, b = map(max, each) if eqn.op.name == "cond" else (
+            a, b = map(max, each) if BRANCHES in eqn.op.facts else (
                 sum(one) * trips(eqn) for one in each)
             computation, communication = computation + a, communication + b
         elif eqn.op.collective is not None:
@@ -98,7 +98,9 @@ def _totals(program: Program, topology: Topology) -> tuple[float, float]:
 
 
 class _Costs(NamedTuple):
-    """seconds: of each equation of a program; links: that a collective uses, by its number."""
+    """seconds: of each equation of a program. links: for each collective, by its number, the links
+    that it uses.
+    """
     seconds: list[float]
     links: dict[int, list[str]]
 
@@ -142,10 +144,12 @@ class Run:
         self.bodies: dict[int, tuple[float, float]] = {}
 
     def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
-        """Called with when an equation runs; see timeline.py."""
+        """Called with the start and end of an equation; see timeline.py."""
 
     def program(self, program: Program, given: list[float], state: State) -> State:
-        """Run a program whose parameters are there at `given`; `ready` are its results."""
+        """Run a program whose parameters are ready at the times `given`; `ready` of the state has
+        those of its results.
+        """
         ready: dict[Atom, float] = dict(zip(program.invars, given, strict=True))
         costs = _costs(program, self.topology)
         for n, (eqn, seconds) in enumerate(zip(program.eqns, costs.seconds, strict=True)):
@@ -173,7 +177,9 @@ class Run:
         return state
 
     def nested(self, eqn: Equation, at: float, state: State) -> float:
-        """A loop or branch starts when all that it reads is there and every stream is free."""
+        """Run a loop or branch, which starts when all that it reads is ready and every stream is
+        free. Returns its end.
+        """
         start = max([at, state.compute, *state.links.values()])
         found = self.bodies.get(id(eqn))
         if found is None:
@@ -186,7 +192,7 @@ class Run:
 
     def loop(self, eqn: Equation) -> tuple[float, float]:
         nested = bodies(eqn)
-        if eqn.op.name == "cond":
+        if BRANCHES in eqn.op.facts:
             return max(self.program_seconds(p) for p in nested), 0.0
         if eqn.op.name != "scan":
             return sum(self.program_seconds(p) for p in nested) * trips(eqn), 0.0

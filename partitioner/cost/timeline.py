@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...ir.facts import BRANCHES
 from ...ir.program import Equation, Program
 from .schedule import COMPUTATION, Run, State
 from .topology import Topology
@@ -43,7 +44,7 @@ class _Written(Run):
 
     def nested(self, eqn: Equation, at: float, state: State) -> float:
         start = max([at, state.compute, *state.links.values()])
-        branches = eqn.op.name == "cond"
+        branches = BRANCHES in eqn.op.facts
         self.offset += start
         self.muted += branches
         end = super().nested(eqn, at, state)

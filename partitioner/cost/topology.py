@@ -34,9 +34,9 @@ class Piece(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What a group of devices has of one physical dimension.
+    """The part of one physical dimension that a group of devices has.
 
-    ring: its links close to a ring of its own. stride: groups that share its links.
+    ring: its links close to a ring of its own. stride: the number of groups that share its links.
     """
     dim: int
     size: int
@@ -109,7 +109,8 @@ class Topology:
         return cls(device, found, math.prod(outer.values()), axes)
 
     def spans(self, mesh_axes: Sequence[str]) -> tuple[Span, ...]:
-        """What a replica group over these axes has of each physical dimension, network first."""
+        """The spans of a replica group over these axes in each physical dimension, network first.
+        """
         key = tuple(mesh_axes)
         found = self._spans.get(key)
         if found is None:
@@ -204,19 +205,19 @@ class Topology:
 @cached(256)
 def _topology(device: Hardware, mesh: tuple[tuple[str, int], ...], shape: tuple[int, ...] | None,
               slices: int | None) -> Topology:
-    """`Topology.of`, which is asked for the same mesh again with every changed program."""
+    """`Topology.of`, remembered: it is asked for the same mesh with every program."""
     return Topology._found(device, dict(mesh), shape, slices)
 
 
 def _divisors(n: int) -> list[int]:
-    """In order; of large meshes as quickly as of small ones."""
+    """The divisors of n in order, quickly for large n, too."""
     small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
     return sorted({*small, *(n // k for k in small)})
 
 
 def _slice_counts(device: Hardware, total: int, shape: Sequence[int] | None, slices: int | None
                   ) -> list[int]:
-    """How many slices may hold the mesh, the fewest first."""
+    """The numbers of slices that may hold the mesh, the smallest first."""
     if slices is not None:
         return [slices]
     if shape is not None and device.kind == "torus":
@@ -226,7 +227,7 @@ def _slice_counts(device: Hardware, total: int, shape: Sequence[int] | None, sli
 
 
 def _across(mesh: Mapping[str, int], slices: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Split the major-most axes off for the network: (sizes between, sizes inside slices)."""
+    """Divide the major axes between network and slice: (sizes between slices, sizes within)."""
     outer, within, left = {}, {}, slices
     for name, n in mesh.items():
         k = math.gcd(left, n)
@@ -239,7 +240,7 @@ def _across(mesh: Mapping[str, int], slices: int) -> tuple[dict[str, int], dict[
 
 def _shaped(mesh: Mapping[str, int], device: Hardware
             ) -> tuple[tuple[int, ...], dict[str, tuple[Piece, ...]]] | None:
-    """The torus on which the axes have the most bandwidth between them (product of their rates)."""
+    """The torus on which the axes have the highest bandwidths (by their product)."""
     best: tuple | None = None
     for shape in _shapes(math.prod(mesh.values()), device.dims, device.longest):
         try:
@@ -270,7 +271,7 @@ def _shapes(n: int, dims: int, longest: int) -> Iterator[tuple[int, ...]]:
 
 
 def _on_shape(mesh: Mapping[str, int], shape: tuple[int, ...]) -> dict[str, tuple[Piece, ...]]:
-    """Axes on a given torus: whole dimensions to each where that works, else row by row."""
+    """The axes on a given torus: whole dimensions for each where that works, else row by row."""
     names = [a for a, n in mesh.items() if n > 1]
     for order in itertools.permutations(range(len(shape))):
         left = list(order)
@@ -291,7 +292,7 @@ def _on_shape(mesh: Mapping[str, int], shape: tuple[int, ...]) -> dict[str, tupl
 
 
 def _row_major(mesh: Mapping[str, int], shape: Sequence[int]) -> dict[str, tuple[Piece, ...]]:
-    """Devices in the order of the mesh along the torus in row-major order."""
+    """The axes with the devices in mesh order along the torus in row-major order."""
     found: dict[str, list[Piece]] = {a: [] for a in mesh}
     d = len(shape) - 1
     left, stride = shape[d] if shape else 1, 1

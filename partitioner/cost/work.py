@@ -13,20 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.facts import TRANSCENDENTAL
+from ...ir.facts import BRANCHES, TRANSCENDENTAL
 from ...ir.ops.communication.collective_kinds import trips
 from ...ir.program import Equation, Level, Program
 from ...ir.types import ArrayType
 from .buffers import by_types, info_of
 from .hardware import Hardware
 from .kernels import moved_bytes
-from .operations import MATRIX, equation_flops
+from .operations import equation_flops
 
 
 @dataclass(frozen=True)
 class Work:
-    """flops: operations but for transcendentals, which count the elements of functions such as
-    `exp`; hbm_bytes: read and written, what is fused left out; of one run on one device.
+    """The work of one run on one device. flops: operations without transcendentals.
+    transcendentals: elements of functions such as `exp`. hbm_bytes: read and written, without fused
+    values.
     """
     flops: float = 0.0
     transcendentals: float = 0.0
@@ -34,7 +35,7 @@ class Work:
 
     @property
     def operations(self) -> float:
-        """All of them."""
+        """All operations."""
         return self.flops + self.transcendentals
 
     def __add__(self, other: Work) -> Work:
@@ -51,7 +52,8 @@ def bodies(eqn: Equation) -> list[Program]:
 
 
 def equation_seconds(eqn: Equation, moved: float, device: Hardware) -> float:
-    """Seconds on one device by the roofline; 0 for collectives and loops. moved: in memory, bytes.
+    """Seconds on one device by the roofline; 0 for collectives and loops. moved: bytes through
+    memory.
     """
     if eqn.op.collective is not None or eqn.op.subprograms:
         return 0.0
@@ -61,15 +63,15 @@ def equation_seconds(eqn: Equation, moved: float, device: Hardware) -> float:
 
 @by_types
 def _matrix_flops(eqn: Equation) -> float:
-    """Operations of a product, or of linear algebra; of others 0."""
-    if eqn.op.arithmetic and (eqn.op.name in MATRIX or info_of(eqn).is_product):
+    """Operations of a product, or of linear algebra; 0 for other equations."""
+    if eqn.op.arithmetic and (eqn.op.cost.matrix_unit or info_of(eqn).is_product):
         return equation_flops(eqn)
     return 0.0
 
 
 def program_work(program: Program, keeps_rows: bool = False) -> Work:
-    """Work of one run: of one device for a LOCAL program, else of all; of branches the dearest.
-    keeps_rows: as of `moved_bytes`.
+    """The work of one run: of one device for a LOCAL program, else of all. Of branches the most
+    expensive counts. keeps_rows: as for `moved_bytes`.
     """
     moved = moved_bytes(program, keeps_rows)
 
@@ -87,7 +89,7 @@ def program_work(program: Program, keeps_rows: bool = False) -> Work:
 
 
 def accessed_bytes(program: Program) -> float:
-    """Bytes that the equations of one run read and write, each by itself."""
+    """Bytes that the equations of one run read and write, without any fusion."""
     def own(eqn: Equation) -> float:
         return float(sum(_size(a.aval) for a in (*eqn.invars, *eqn.outvars)))
 
@@ -100,14 +102,16 @@ def accessed_bytes(program: Program) -> float:
 
 def _over(program: Program, own: Callable[[Equation], Any], inside: Callable[[Program], Any],
           more: Callable[[Any, Any], Any], total: Any) -> Any:
-    """A figure over the equations of a program, loops multiplied, the dearest of branches taken."""
+    """The sum of a figure over the equations of a program, with loops multiplied and the most
+    expensive of branches.
+    """
     for eqn in program.eqns:
         nested = bodies(eqn)
         if not nested:
             total = total + own(eqn)
             continue
         each = [inside(p) for p in nested]
-        found = functools.reduce(more if eqn.op.name == "cond" else operator.add, each)
+        found = functools.reduce(more if BRANCHES in eqn.op.facts else operator.add, each)
         n = trips(eqn)
         total = total + (found.times(n) if isinstance(found, Work) else found * n)
     return total

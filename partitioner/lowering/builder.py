@@ -1,4 +1,4 @@
-"""Builds a per-device program: equations on blocks, and what each global value has become.
+"""Builds a per-device program: equations on blocks, and the local value of each global one.
 
 An equation whose tensors agree runs on blocks as it is, with its params resized. Where a shard
 needs more (an iota must count from where its block starts) the op's own emitter is called. A
@@ -47,7 +47,7 @@ def local_mesh(mesh: AbstractMesh) -> AbstractMesh:
 
 def local_type(aval: ArrayType, mesh: AbstractMesh,
                varying: frozenset[str] | None = None) -> ArrayType:
-    """The type of one device's block; it varies over the axes of its spec and pending sums."""
+    """The type of one device's block; it varies over the axes of its spec and of pending sums."""
     key, memo = (mesh, varying), aval.memo
     if key in memo:
         return memo[key]
@@ -60,7 +60,7 @@ def local_type(aval: ArrayType, mesh: AbstractMesh,
 
 
 class _Book:
-    """Whose tables of recipes are: one per mesh, hashed by identity."""
+    """A key for tables of recipes, one for each mesh, hashed by identity."""
 
     def __init__(self, mesh: AbstractMesh) -> None:
         self.mesh = mesh
@@ -70,8 +70,8 @@ _book = cached(256)(_Book)
 
 
 class _Blocks(dict[Atom, Atom]):
-    """What values are on blocks. A scalar constant is one on the mesh of this program, over which
-    it could vary.
+    """From global to local values. A scalar literal gets a type on the mesh of this program, over
+    which it may vary.
     """
 
     __slots__ = ("mesh", "types")
@@ -94,33 +94,35 @@ class _Blocks(dict[Atom, Atom]):
 
 
 class Special(NamedTuple):
-    """What is lowered otherwise than to the same op on blocks.
+    """Equations that are not lowered to the same op on blocks.
 
-    is_special: of an op, in the body of a shard_map or not. lower: appends an equation of such an
-    op; was it one?
+    is_special: (op, in the body of a shard_map) -> is it one? lower: appends such an equation;
+    returns False if it is none after all.
     """
     is_special: Callable[[Op, bool], bool]
     lower: Callable[[Lowering, Equation], bool]
 
 
 class Lowering:
-    """Appends the equations of a per-device program. special: how other modules lower theirs;
-    permutes: whether rows of other devices come by permutations even where these move more.
+    """Appends the equations of a per-device program.
+
+    special: how other modules lower their equations. as_xla: fetch rows of other devices by
+    permutations, even if these move more, and put results together one dimension after the other.
     """
 
     def __init__(self, mesh: AbstractMesh, special: Special, manual: bool = False,
-                 permutes: bool = False) -> None:
-        self.mesh, self.special, self.permutes = mesh, special, permutes
+                 as_xla: bool = False) -> None:
+        self.mesh, self.special, self.as_xla = mesh, special, as_xla
         self.book = _book(mesh)
         self.manual = manual              # inside the body of a shard_map
-        self.bodies: dict[tuple, Program] = {}            # of loops and branches, lowered
+        self.bodies: dict[tuple, Program] = {}            # lowered bodies of loops and branches
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
         self.env = _Blocks(mesh)
         self.location: Location = UNKNOWN
         self.reason = ""
-        self.exchange_reason = ""         # of collectives that an op's emitter makes
-        self.only_direct = True                 # is each equation one of the same op on blocks?
+        self.exchange_reason = ""         # reason of the collectives that an op's emitter makes
+        self.only_direct = True           # has every equation so far been `direct`?
 
     # -- building ----------------------------------------------------------------------------
 
@@ -138,7 +140,7 @@ class Lowering:
 
     def emit(self, op: Op, operands: Sequence[Atom], params: dict[str, Any],
              names: Sequence[str | None] = ()) -> list[Atom]:
-        """Append an equation; the results vary over all that the operands vary over."""
+        """Append an equation; its results vary over all axes over which an operand does."""
         operands = [self.env[v] if v.__class__ is Literal else v for v in operands]
         if any([v.aval.memory_space is not DEVICE for v in operands]):
             operands = self.in_one_space(operands)
@@ -158,13 +160,15 @@ class Lowering:
         return list(out)
 
     def in_one_space(self, operands: Sequence[Atom]) -> list[Atom]:
-        """With the indices and masks that lowering makes for a value of the host there, too."""
+        """The operands, with indices and masks made by lowering moved to host memory if the value
+        is there.
+        """
         space = next(s for v in operands if (s := v.aval.memory_space) is not DEVICE)
         return [self.emit(device_put_p, [v], {"memory_space": space.value})[0]
                 if v.aval.shape and v.aval.memory_space is DEVICE else v for v in operands]
 
     def block_offset(self, axes: Axes, block_size: int) -> Atom:
-        """int32 scalar: where the device's block starts, in elements."""
+        """int32 scalar: the first element of the device's block."""
         index = self.emit(axis_index_p, [], {"axis_name": tuple(axes), "varying": True})[0]
         if block_size == 1:
             return index
@@ -172,8 +176,8 @@ class Lowering:
         return self.emit(mul_p, [index, size], {})[0]
 
     def nested(self) -> Lowering:
-        """For a program inside this one."""
-        inside = Lowering(self.mesh, self.special, self.manual, self.permutes)
+        """A `Lowering` for a program inside this one."""
+        inside = Lowering(self.mesh, self.special, self.manual, self.as_xla)
         inside.bodies = self.bodies
         return inside
 
@@ -203,7 +207,7 @@ class Lowering:
                     recipe = instance.tables[book][eqn.known_types]
                 except KeyError:
                     recipe = self.recipe(eqn)
-                if recipe.direct:         # most equations by far: `direct`, written out
+                if recipe.direct:         # most equations by far; `direct` written out
                     made = recipe.made
                     known = made[types] if types in made else self.results(eqn, types, recipe)
                     new = Equation.__new__(Equation)
@@ -249,9 +253,10 @@ class Lowering:
         else:
             params = eqn.params if recipe.instance is None else recipe.instance.params
             results = self.emit(eqn.op, operands, params)
-        for op, axes, reason in recipe.finish:
+        for op, parts, reason in recipe.finish:
             self.reason = eqn.reason or reason
-            results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
+            for axes in reversed(parts) if self.as_xla else (sum(parts, ()),):
+                results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
         _check_shapes(eqn, recipe, [r.aval for r in results])
         for var, result in zip(eqn.outvars, results, strict=True):
             if result.aval.weak_type is not var.aval.weak_type:     # what it is made of was not
@@ -263,7 +268,7 @@ class Lowering:
             self.env[var] = result
 
     def direct(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
-        """An equation that is one equation on blocks, with the same op."""
+        """Append an equation that is the same op on blocks."""
         types = tuple([a.aval for a in operands])
         known = recipe.made.get(types) or self.results(eqn, types, recipe)
         new = eqn.with_operands(operands, self.bound(eqn, known[1]), recipe.instance)
@@ -271,13 +276,13 @@ class Lowering:
         self.eqns.append(new)
 
     def bound(self, eqn: Equation, types: Sequence[ArrayType]) -> tuple[Var, ...]:
-        """The results of an equation on blocks."""
+        """Bind the results of an equation on blocks; returns their variables."""
         results = tuple([Var(t, v.name) for t, v in zip(types, eqn.outvars, strict=True)])
         self.env.update(zip(eqn.outvars, results, strict=True))
         return results
 
     def results(self, eqn: Equation, types: tuple[ArrayType, ...], recipe: Recipe) -> Signature:
-        """The types of an equation on blocks: of its operands, which are given, and results."""
+        """The types of an equation on blocks: operands (as given), then results."""
         varying: frozenset[str] | None = _EMPTY if eqn.op.manual is None else None
         for t in types:
             state = t.manual
@@ -297,7 +302,7 @@ class Lowering:
         return found
 
     def is_direct(self, eqn: Equation) -> bool:
-        """Is it one equation of the same op on blocks?"""
+        """Is it the same op on blocks?"""
         return not self.special.is_special(eqn.op, False) and self.recipe(eqn).direct
 
     def recipe(self, eqn: Equation) -> Recipe:
@@ -316,7 +321,7 @@ def _check_shapes(eqn: Equation, recipe: Recipe, results: Sequence[ArrayType]) -
 
 
 class Context:
-    """What an op's `localize` sees; the protocol `LocalizeContext` of ir/op.py."""
+    """The `LocalizeContext` (ir/op.py) that an op's `localize` gets."""
 
     def __init__(self, lowering: Lowering, eqn: Equation, operands: Sequence[Atom],
                  recipe: Recipe) -> None:
@@ -331,5 +336,5 @@ class Context:
         self.axes_of_factor = recipe.axes_of
         self.emit = lowering.emit
         self.block_offset = lowering.block_offset
-        self.permutes = lowering.permutes
+        self.permutes = lowering.as_xla
 

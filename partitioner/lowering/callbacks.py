@@ -13,7 +13,7 @@ from .builder import Lowering
 
 
 def localize_callback(out: Lowering, eqn: Equation) -> None:
-    """Emit a callback equation for one device's blocks."""
+    """Append a callback equation for one device's blocks."""
     params, op = dict(eqn.params), eqn.op
     if op is inspect_sharding_p:            # whoever asked for the program tells its callback
         return

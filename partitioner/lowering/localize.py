@@ -6,6 +6,7 @@ parameters' blocks, own-block slices and collectives; they are not taken from ty
 """
 from __future__ import annotations
 
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
 from ...ir.ops.communication.sharding import reshard_p
@@ -29,10 +30,10 @@ from .region_bodies import (
 from .user_partitioned import localize_user_function
 
 
-def localize(program: Program, permutes: bool = False) -> Program:
-    """The pass: the per-device program of a RESHARDED one. permutes: as of `Lowering`."""
+def localize(program: Program, as_xla: bool = False) -> Program:
+    """The pass from a RESHARDED program to the per-device one. as_xla: as for `Lowering`."""
     mesh = local_mesh(program.mesh)
-    lowering = Lowering(mesh, _SPECIAL, permutes=permutes)
+    lowering = Lowering(mesh, _SPECIAL, as_xla=as_xla)
     env, wholes = lowering.env, program.in_avals
     blocks = {t: local_type(t, mesh) for t in set(wholes)}
     invars = [Var(blocks[v.aval], v.name) for v in program.invars]
@@ -63,25 +64,25 @@ def localize(program: Program, permutes: bool = False) -> Program:
 
 @cached(4096)
 def _too_many(local: ArrayType, whole: ArrayType, mesh: AbstractMesh) -> list[str]:
-    """Over which axes a block varies besides those of the whole value."""
+    """The axes over which a block varies although the whole value should not."""
     return sorted(axes_without(local.varying, whole.sharding.spec.unreduced.union(*whole.entries),
                                mesh))
 
 
 def _is_special(op: Op, manual: bool) -> bool:
-    """Is an equation of this op more than the same op on blocks?"""
+    """Does an equation of this op take more than the same op on blocks?"""
     return (op is reshard_p or bool(op.subprograms) or bool(op.effect)
             or op is custom_partitioning_p or manual and is_of_regions(op))
 
 
 def _localize_special(out: Lowering, eqn: Equation) -> bool:
-    """Lower an equation that is more than the same op on blocks; was it one?"""
+    """Lower an equation that takes more than the same op on blocks; returns False for any other."""
     op = eqn.op
     if op is reshard_p:
         _localize_reshard(out, eqn)
-    elif op.subprograms and op.name == "shard_map":
+    elif PER_DEVICE in op.facts:
         localize_manual_region(out, eqn)
-    elif op.subprograms and has_region(eqn):
+    elif has_region(eqn):
         localize_region(out, eqn)
     elif op.effect:
         localize_callback(out, eqn)

@@ -19,13 +19,13 @@ OF_BOOLS = {"and": pmin_p, "or": pmax_p}
 
 
 class Recipe:
-    """How an equation runs on blocks; one per (op, types, params).
+    """How an equation runs on blocks; one for each (op, types, params).
 
-    emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
-    direct: it is one equation there, with the same op. instance: of the op on blocks, None
-    where the params are those of the equation. finish: (reducer op, axes, reason). made: the
-    types of the operands and of what the local op gives, by those of the operands. rule: None
-    where nobody asks for it, since no factor is split or no dimension changes.
+    emitter: whether the op's own emitter is needed. exchange: why that may exchange something.
+    direct: the equation becomes one equation of the same op. instance: that op with local params;
+    None if the params stay the same. finish: (reducer op, axes by factor, reason). made:
+    the types of operands and local results, by the types of the operands. rule: None where no
+    factor is split or no dimension changes.
     """
 
     __slots__ = (
@@ -35,7 +35,8 @@ class Recipe:
     def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
                  rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
                  emitter: bool = False, exchange: str = "", instance: OpInstance | None = None,
-                 finish: tuple[tuple[Op, Axes, str], ...] = (), direct: bool = True) -> None:
+                 finish: tuple[tuple[Op, tuple[Axes, ...], str], ...] = (), direct: bool = True
+                 ) -> None:
         self.types, self.declared, self.rule = types, declared, rule
         self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
         self.emitter, self.exchange, self.instance = emitter, exchange, instance
@@ -44,12 +45,12 @@ class Recipe:
 
     @property
     def operand_shapes(self) -> tuple[Shape, ...]:
-        """Of the blocks."""
+        """Of the local blocks."""
         return tuple([t.local_shape() for t in self.types])
 
     @property
     def result_shapes(self) -> tuple[Shape, ...]:
-        """Of the blocks."""
+        """Of the local blocks."""
         return tuple([t.local_shape() for t in self.declared])
 
     @property
@@ -60,7 +61,7 @@ class Recipe:
 
 def recipe_of(instance: OpInstance, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
               params: dict[str, Any]) -> Recipe:
-    """How equations of this instance and these types run on blocks."""
+    """The recipe for equations of this instance and these types."""
     op, tensors = instance.op, (*types, *declared)
     if op.localize is None and ((op.rule == ELEMENTWISE and op.resize is None)
                                 or not _is_split(tensors)):
@@ -89,13 +90,13 @@ def recipe_of(instance: OpInstance, types: tuple[ArrayType, ...], declared: tupl
         return Recipe(types, declared, rule, axes_of, emitter, "", local, (), not emitter)
     worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes, _ in split]
     exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}"
-    finish: dict[Op, tuple[Axes, list[str]]] = {}
+    finish: dict[Op, tuple[tuple[Axes, ...], list[str]]] = {}
     for (_, axes, factor), text in zip(split, worked, strict=True):
         if factor.reducer:
             bools = OF_BOOLS if declared[0].dtype == np.bool_ else {}
             reducer = bools.get(factor.operator) or FINISH[factor.operator]
             before, texts = finish.get(reducer, ((), []))
-            finish[reducer] = (before + axes, [*texts, text])
+            finish[reducer] = ((*before, axes), [*texts, text])
     done = tuple([(reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
                   for reducer, (axes, texts) in finish.items()])
     return Recipe(types, declared, rule, axes_of, emitter, exchange, local, done,
@@ -111,6 +112,6 @@ def _is_split(tensors: Sequence[ArrayType]) -> bool:
 
 
 def _place(info: RuleInfo, f: int) -> str:
-    """Where a factor stands, in words."""
+    """In words, where a factor appears."""
     return next((f"dimension {d} of operand {i}" for i in range(info.operands)
                  for g, d, _ in info.places[i] if g == f), "a dimension")

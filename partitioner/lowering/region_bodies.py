@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ir.facts import POSITION
 from ...ir.meshes.manual_state import ManualState
 from ...ir.op import Op
 from ...ir.ops.communication.collective import (
@@ -19,15 +20,16 @@ from ...ir.ops.communication.collective import (
 )
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.region import Region
 from ...ir.rules.factor_axes import axes_without
 from ...ir.types import ArrayType
 from ..redistribution.moves import varying
-from ..regions import Region, region_of, with_programs
+from ..regions import region_of, with_programs
 from .builder import Lowering
 
 _EMPTY: frozenset[str] = frozenset()
-# Ops of a manual region whose state of the value (unreduced, reduced, untracked) is plain varying
-# or invarying data on the devices.
+# Ops of manual regions that differ only in the state of a value (unreduced, reduced, untracked), to
+# the op for data that plainly varies or not; None if it is the value itself.
 _PLAIN: dict[str, Op | None] = {
     "pvary": None, "preduced": None, "vary_unreduced_cast_p": None, "reduced_vary_cast_p": None,
     "psum": psum_invariant_p, "unreduced_psum": psum_invariant_p,
@@ -36,7 +38,7 @@ _PLAIN: dict[str, Op | None] = {
 
 
 def localize_manual_region(out: Lowering, eqn: Equation) -> None:
-    """Put the body of a shard_map in place: outside and inside are the same blocks."""
+    """Inline the body of a shard_map: blocks outside are its parameters inside."""
     body: Program = eqn.params["jaxpr"]
     out.bind_all(body.invars, [out.atom(a) for a in eqn.invars])
     out.constants(body)
@@ -44,7 +46,7 @@ def localize_manual_region(out: Lowering, eqn: Equation) -> None:
     out.body(body)
     out.manual = was
     out.location = eqn.location
-    around = eqn.params["mesh"].manual_axes      # of an enclosing region, which says for itself
+    around = eqn.params["mesh"].manual_axes      # those of an enclosing region are its own matter
     for outer, body_result in zip(eqn.outvars, body.outvars, strict=True):
         atom = out.atom(body_result)
         claimed = outer.aval.sharding.spec.unreduced.union(
@@ -57,14 +59,16 @@ def localize_manual_region(out: Lowering, eqn: Equation) -> None:
 
 
 def is_of_regions(op: Op) -> bool:
-    """May its equations mean something else once varying sets are facts? See `localize_plain`."""
-    return op.collective is not None or op.name in _PLAIN or op.name == "axis_index"
+    """Might `localize_plain` replace an equation of this op?"""
+    return op.collective is not None or op.name in _PLAIN or POSITION in op.facts
 
 
 def localize_plain(out: Lowering, eqn: Equation) -> bool:
-    """Lower an equation that means something else once varying sets are facts; was it one?"""
+    """Lower an equation of a manual region that changes once varying sets come from data flow;
+    returns False for any other.
+    """
     op, params = eqn.op, eqn.params
-    if op.name == "axis_index":
+    if POSITION in op.facts:
         out.env[eqn.outvars[0]] = out.emit(op, [], {**params, "varying": True})[0]
         return True
     if op.name in _PLAIN and not params.get("axis_index_groups"):
@@ -84,7 +88,7 @@ def localize_plain(out: Lowering, eqn: Equation) -> bool:
         return True
     parts = params.get("axis_index_groups") is not None
     if op.collective is not None and (parts or not op.collective.invariant):
-        # members get different parts, even of a value that is the same on all of them
+        # members get different parts even of an invarying value
         axes = op.collective.axes(params)
         out.equation(eqn, [varying(out, out.atom(a), axes) for a in eqn.invars], out.recipe(eqn))
         return True
@@ -94,17 +98,19 @@ def localize_plain(out: Lowering, eqn: Equation) -> bool:
 # -- loops and branches -----------------------------------------------------------------------
 
 def localize_region(out: Lowering, eqn: Equation) -> None:
-    """scan, while, cond: the programs on blocks, their carries varying as far as they come to."""
+    """Lower a scan, while or cond: its programs on blocks, iterating until it is known over which
+    axes the carries vary.
+    """
     region = region_of(eqn)
     operands = [out.atom(a) for a in eqn.invars]
     states = [_EMPTY] * len(region.slots)
     for s, slot in enumerate(region.slots):
         if slot.operand >= 0:
             states[s] = operands[slot.operand].aval.varying
-    states = _result_states(out, eqn, region, operands, states)
+    states = _result_states(out, region, operands, states)
     while True:
         programs = [_body(out, region, p, states) for p in range(len(region.programs))]
-        predicate = _predicate(eqn, operands, programs)
+        predicate = _predicate(region, operands, programs)
         grown = list(states)
         for s, slot in enumerate(region.slots):
             for p, i in slot.outputs:
@@ -127,11 +133,12 @@ def localize_region(out: Lowering, eqn: Equation) -> None:
         out.env[var] = result
 
 
-def _result_states(out: Lowering, eqn: Equation, region: Region, operands: Sequence[Atom],
+def _result_states(out: Lowering, region: Region, operands: Sequence[Atom],
                    states: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
-    """What slots come to vary over, where that can be told without lowering the programs.
+    """The axes over which slots vary in the end, as far as that is known without lowering the
+    programs.
 
-    Never more than they do: what is missed is found when the programs are lowered.
+    A lower bound: lowering the programs finds the rest.
     """
     every = frozenset().union(*states)
     carries = [s for s, slot in enumerate(region.slots) if slot.inputs and slot.outputs]
@@ -148,10 +155,9 @@ def _result_states(out: Lowering, eqn: Equation, region: Region, operands: Seque
                 return states
             results.append(found)
         predicate = _EMPTY
-        if eqn.op.name == "cond":
-            predicate = operands[0].aval.varying
-        elif eqn.op.name == "while":
-            predicate = results[0][0]
+        if region.predicate is not None:
+            p, i = region.predicate
+            predicate = operands[i].aval.varying if p < 0 else results[p][i]
         grown = list(known)
         for s in carries:
             grown[s] = grown[s].union(predicate, *[results[p][i] for p, i in
@@ -163,8 +169,8 @@ def _result_states(out: Lowering, eqn: Equation, region: Region, operands: Seque
 
 def _flow(out: Lowering, program: Program, state: dict[Atom, frozenset[str]]
           ) -> list[frozenset[str]] | None:
-    """What the results of a program on blocks vary over, by what its parameters do; None where an
-    equation is more than one equation on blocks.
+    """The axes over which the results of a program on blocks vary, given those of its parameters;
+    None if an equation becomes more than one on blocks.
     """
     for eqn in program.eqns:
         op = eqn.op
@@ -176,8 +182,8 @@ def _flow(out: Lowering, program: Program, state: dict[Atom, frozenset[str]]
             if op.name in _PLAIN:
                 if _PLAIN[op.name] is not None:
                     return None
-            elif op.name == "ppermute":
-                varies = varies.union(op.collective.axes(eqn.params))   # type: ignore[union-attr]
+            elif op.collective is not None and op.collective.kind == "collective-permute":
+                varies = varies.union(op.collective.axes(eqn.params))
             else:
                 return None
         elif op.manual is not None or not out.is_direct(eqn):
@@ -191,21 +197,20 @@ def _sorted(out: Lowering, axes: frozenset[str]) -> tuple[str, ...]:
     return out.mesh.sort_axes(axes)
 
 
-def _predicate(eqn: Equation, operands: Sequence[Atom], programs: Sequence[Program]
+def _predicate(region: Region, operands: Sequence[Atom], programs: Sequence[Program]
                ) -> frozenset[str]:
-    """Over which axes the devices may go different ways."""
-    if eqn.op.name == "cond":
-        return operands[0].aval.varying
-    if eqn.op.name == "while":
-        return programs[0].outvars[0].aval.varying
-    return _EMPTY
+    """The axes along which devices may take different ways."""
+    if region.predicate is None:
+        return _EMPTY
+    p, i = region.predicate
+    return (operands[i] if p < 0 else programs[p].outvars[i]).aval.varying
 
 
 def _body(out: Lowering, region: Region, p: int, states: Sequence[frozenset[str]]) -> Program:
-    """A program of the region on blocks, its parameters varying as their slots do.
+    """Program p of the region on blocks, its parameters varying as their slots do.
 
-    Remembered, since the body of a loop around this one may be lowered several times until it is
-    known what its carries vary over: otherwise loops within loops would double the work each.
+    Remembered: the body of a loop around this one may be lowered several times, until it is known
+    over which axes its carries vary, and otherwise work would double with each level of nesting.
     """
     program = region.programs[p][2]
     entering = {i: states[s] for s, slot in enumerate(region.slots)
@@ -229,7 +234,7 @@ def _body(out: Lowering, region: Region, p: int, states: Sequence[frozenset[str]
 
 def _with_results(out: Lowering, region: Region, p: int, program: Program,
                   states: Sequence[frozenset[str]]) -> Program:
-    """The program with its results varying as their slots do."""
+    """The program with its results made to vary as their slots do."""
     wanted: dict[int, frozenset[str]] = {i: states[s] for s, slot in enumerate(region.slots)
                                          for q, i in slot.outputs if q == p}
     eqns = list(program.eqns)

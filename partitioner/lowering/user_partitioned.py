@@ -20,7 +20,7 @@ from .recipes import recipe_of
 
 
 def localize_user_function(out: Lowering, eqn: Equation) -> None:
-    """Append what a `custom_partitioning` equation is on one device's blocks."""
+    """Append the user's function for a `custom_partitioning` equation, on one device's blocks."""
     types = [a.aval for a in eqn.invars]
     blocks = eqn.params["call"].on_blocks(types, [v.aval for v in eqn.outvars])
     body = inline(blocks.program)
@@ -47,8 +47,8 @@ def localize_user_function(out: Lowering, eqn: Equation) -> None:
                  location=eqn.location, help="the function on blocks gives the block of the result")
         claimed = aval.sharding.spec.unreduced.union(around, *made)
         extra = out.mesh.sort_axes(axes_without(atom.aval.varying, claimed, out.mesh))
-        for reducer, axes, reason in recipe.finish:
-            over = tuple([a for a in axes if a in extra])
+        for reducer, parts, reason in recipe.finish:
+            over = tuple([a for axes in parts for a in axes if a in extra])
             if over:
                 out.reason = reason
                 atom = out.emit(reducer, [atom], {"axes": over})[0]

@@ -41,7 +41,7 @@ from ..cost.prices import Prices
 from ..reasons import merged_reasons
 from .parted_sums import with_parted_sums
 
-# of each device's block one part for every device, and the other way round: by their dimension
+# ops that split a block among all devices, and the reverse, with their dimension param
 _SCATTERED = {reduce_scatter_p: "scatter_dimension"}
 _GATHERED = {all_gather_invariant_p: "all_gather_dimension"}
 _MOVING = frozenset((ppermute_p, *_GATHERED))      # without arithmetic
@@ -58,10 +58,10 @@ WINDOW = 200
 
 def combine(program: Program, prices: Prices, every: bool = False, parted: bool = False
             ) -> Program:
-    """A LOCAL program (not those in it) with small independent exchanges together.
+    """A LOCAL program (without nested ones) with small independent exchanges joined.
 
-    every: however far apart they are, and whatever else their operands vary over. parted: sums
-    over several axes may take two steps for that.
+    every: however far apart they are, and over whatever else their operands vary. parted: let sums
+    over several axes take two steps if that allows more joining.
     """
     if _COMBINED.isdisjoint(program.ops):
         return program
@@ -75,17 +75,19 @@ def combine(program: Program, prices: Prices, every: bool = False, parted: bool 
 
 def _priced_groups(program: Program, prices: Prices, every: bool
                    ) -> tuple[dict[Equation, tuple], dict[Equation, _Group]]:
-    """The exchanges that could be joined, with what they must have in common for that, and the
-    group of each that has company."""
+    """(what each small exchange must have in common with others, the group of each that has
+    company).
+    """
     keys = {eqn: key for eqn in program.eqns
             if eqn.op in _COMBINED and (key := _key(eqn, prices, every)) is not None}
     return keys, _groups(program, keys, every)
 
 
 def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
-    """What exchanges must have in common; None for one that is too large to be copied."""
+    """What exchanges must have in common to be joined; None for one that is too large to be copied.
+    """
     op, params = eqn.op, eqn.params
-    stacked = op in _GATHERED and not params[_GATHERED[op]]     # with or without a new dimension
+    stacked = op in _GATHERED and not params[_GATHERED[op]]     # along a new dimension
     if not isinstance(eqn.invars[0], Var) or not (stacked or params.get("tiled", True)):
         return None
     aval, result = eqn.invars[0].aval, eqn.outvars[0].aval
@@ -96,7 +98,7 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     dimension = _SCATTERED.get(op) or _GATHERED.get(op)
     most = prices.worth_joining(op.collective.kind, op.collective.axes(params))
     if dimension and math.prod(aval.shape[:params[dimension]]) > 1:
-        most = min(most / 2, TRANSPOSED)                # read and written once more
+        most = min(most / 2, TRANSPOSED)                # a transpose is one more read and write
     if not 0 < size <= most:
         return None
     common = {k: v for k, v in params.items() if k not in (dimension, "tiled")}
@@ -108,7 +110,7 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
 
 
 def _bits(dtype: np.dtype) -> np.dtype:
-    """Integers as wide."""
+    """The unsigned integer dtype of the same width."""
     return np.dtype(f"u{dtype.itemsize}")
 
 
@@ -116,10 +118,10 @@ def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
             ) -> dict[Equation, _Group]:
     """The group of each exchange that has company.
 
-    Members of a group are as many small exchanges away from the results, so that none waits for
-    another, and what nobody waits for comes last, together. Those that wait for no exchange at all,
-    such as gathers of parameters, may go with earlier ones. Members are not far apart, and nothing
-    that the host sees lies between them.
+    Members of a group are equally many small exchanges away from the results, so that none waits
+    for another; those that no other exchange waits for come last, together. Those that wait for no
+    exchange themselves, such as gathers of parameters, may join an earlier group. Members are not
+    far apart, and no effect on the host lies between them.
     """
     if len({*keys.values()}) == len(keys):
         return {}
@@ -127,7 +129,7 @@ def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
         return _groups_in_order(program, keys)
     height: dict[Atom, int] = {}
     open_: dict[tuple, _Group] = {}
-    made: dict[tuple, list[_Group]] = {}            # by what they have in common, last ones first
+    made: dict[tuple, list[_Group]] = {}            # by key, the last group first
     found: dict[Equation, _Group] = {}
     seen = {op for op in program.ops if op.effect or op.subprograms}
     waiting = _waiting(program, keys)
@@ -160,7 +162,7 @@ def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
 
 
 def _waiting(program: Program, keys: Mapping[Equation, tuple]) -> set[Atom]:
-    """The values that wait for one of these exchanges."""
+    """The values that depend on one of these exchanges."""
     found: set[Atom] = set()
     for eqn in program.eqns:
         if eqn in keys or (found and not found.isdisjoint(eqn.invars)):
@@ -169,7 +171,7 @@ def _waiting(program: Program, keys: Mapping[Equation, tuple]) -> set[Atom]:
 
 
 def _with_earlier_ones(made: Iterable[list[_Group]]) -> dict[_Group, _Group]:
-    """What groups become that wait for no exchange: parts of the next ones before them."""
+    """For groups that wait for no exchange, the earlier groups that they join."""
     merged_into: dict[_Group, _Group] = {}
     for groups in made:
         for i, group in enumerate(groups):
@@ -189,11 +191,11 @@ def _with_earlier_ones(made: Iterable[list[_Group]]) -> dict[_Group, _Group]:
 
 
 def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:
-    """The groups of XLA: each exchange with the next ones that do not wait for it.
+    """The groups of XLA: each exchange with the next ones that do not depend on it.
 
-    Sets of exchanges are integers, a bit each.
+    Sets of exchanges are integers, a bit for each.
     """
-    waits: dict[Atom, int] = {}                     # by value, for which exchanges it waits
+    waits: dict[Atom, int] = {}                     # value to the exchanges on which it depends
     own: dict[Equation, int] = {}
     for eqn in program.eqns:
         mask = 0
@@ -204,7 +206,7 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
             mask |= 1 << len(own) - 1
         if mask:
             waits.update(dict.fromkeys(eqn.outvars, mask))
-    joint: list[tuple[int, int]] = []               # groups, and for what they wait
+    joint: list[tuple[int, int]] = []               # groups, and on what they depend
 
     def all_of(mask: int) -> int:
         before = -1
@@ -239,9 +241,11 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
 
 
 class _Group:
-    """Exchanges that become one. first: the number of its last equation, from the end; level: how
-    many exchanges away from the results; size: of all members; waits: whether one waits for another
-    exchange; members: those whose operands are there.
+    """Exchanges that become one.
+
+    first: the number of its last equation, counted from the end. level: how many exchanges away
+    from the results it is. size: number of members. waits: whether a member waits for another
+    exchange. members: those whose operands are available.
     """
 
     def __init__(self, first: int, level: int = 0) -> None:
@@ -257,8 +261,8 @@ class _Combining:
         self.program = program
         self.groups = groups
         self.eqns: list[Equation] = []
-        self.missing: set[Atom] = set()         # values that wait for a group to be complete
-        self.postponed: list[Equation] = []     # equations that read them
+        self.missing: set[Atom] = set()        # values that wait for a group to complete
+        self.postponed: list[Equation] = []    # equations that read them
 
     def run(self) -> Program:
         groups, missing, eqns = self.groups, self.missing, self.eqns
@@ -366,7 +370,7 @@ class _Combining:
         return self.emit(like, bitcast_convert_type_p, [x], {"new_dtype": dtype}, result)
 
     def in_rows(self, like: Equation, x: Atom, d: int, n: int) -> Var:
-        """What dimension d is cut into, a row each."""
+        """x with dimension d cut into n parts, a row for each."""
         shape = x.aval.shape
         x = self.reshaped(like, x, (*shape[:d], n, shape[d] // n, *shape[d + 1:]))
         if math.prod(shape[:d]) > 1:
@@ -375,7 +379,7 @@ class _Combining:
         return self.reshaped(like, x, (n, math.prod(shape) // n))
 
     def from_rows(self, like: Equation, x: Var, d: int, result: Var) -> None:
-        """The rows behind each other along dimension d."""
+        """The rows joined along dimension d; the inverse of `in_rows`."""
         n, shape = x.aval.shape[0], result.aval.shape
         x = self.reshaped(like, x, (n, *shape[:d], shape[d] // n, *shape[d + 1:]))
         order = (*range(1, d + 1), 0, *range(d + 1, len(shape) + 1))

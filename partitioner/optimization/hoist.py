@@ -9,26 +9,26 @@ from __future__ import annotations
 from ...ir.op import Op
 from ...ir.program import Equation, Literal, Program
 from ...ir.rewriting.hoist import hoist
-from ..cost.buffers import by_types, nbytes
+from ..cost.buffers import by_types
 from ..cost.operations import equation_flops
 from ..reasons import merged_reasons, written
 
 
 def exchanges(op: Op) -> bool:
-    """Is it a collective that moves bytes?"""
+    """Is the op a collective that moves bytes?"""
     return op.collective is not None and bool(op.collective.kind)
 
 
 def hoist_invariants(program: Program) -> Program:
-    """A LOCAL program with what is invariant in its own loops in front of them."""
+    """A LOCAL program with the invariant work of its own loops moved in front of them."""
     return hoist(program, _is_worth_it, _reason)
 
 
 @by_types
 def _is_worth_it(eqn: Equation) -> bool:
     return exchanges(eqn.op) or equation_flops(eqn) > 0 and sum(
-        [nbytes(v.aval) for v in eqn.outvars]) <= sum(
-        [nbytes(a.aval) for a in eqn.invars if type(a) is not Literal])
+        [v.aval.local_nbytes for v in eqn.outvars]) <= sum(
+        [a.aval.local_nbytes for a in eqn.invars if type(a) is not Literal])
 
 
 def _reason(eqn: Equation, loop: Equation) -> str:

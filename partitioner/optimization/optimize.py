@@ -21,18 +21,18 @@ from ..redistribution.moves import group_size
 
 
 def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
-    """A LOCAL program (not those in it) that computes what equal equations give once. but: not of
-    these ops.
+    """A LOCAL program (without nested ones) that computes equal equations once. but: ops to leave
+    alone.
     """
-    # without operands they are new values each, but for where a device is
+    # each is a new value, except for the position of a device
     pure = {op for op in program.ops if not op.effect and not op.subprograms} - but
     computed = [(e.instance.identity, e.invars) for e in program.eqns if e.op in pure
                 and (e.invars or e.op is axis_index_p)]
     if len(set(computed)) == len(computed):
         return program
     eqns: list[Equation] = []
-    now: dict[Atom, Atom] = {}                # what each variable has become
-    seen: dict[tuple, int] = {}               # what an equation computes -> its number
+    now: dict[Atom, Atom] = {}                # variable to the one that replaces it
+    seen: dict[tuple, int] = {}               # what an equation computes, to its number
     for eqn in program.eqns:
         if now and not now.keys().isdisjoint(eqn.invars):
             eqn = eqn.replace(invars=tuple([now.get(a, a) for a in eqn.invars]))
@@ -54,7 +54,9 @@ def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
 
 
 def _block(m: Match) -> Atom:
-    """What was gathered, which may be the same on all devices where its block is said to vary."""
+    """The operand of an all-gather whose own block is taken again; made varying if the block is
+    said to vary.
+    """
     missing = m.eqn.outvars[0].aval.varying - m.x.aval.varying
     if not missing:
         return m.x
@@ -75,7 +77,7 @@ def _turned_block(m: Match) -> Atom:
 
 
 def _is_sum_of_one(m: Match) -> bool:
-    """Is a value summed along nothing but the dimensions of size 1 that it was given for that?"""
+    """Does the sum go only over dimensions of size 1 that were added for it?"""
     other_dims = [d for d in range(m.wide.aval.ndim) if d not in m.summed]
     return other_dims == [*m.dims] and m.x.aval.shape == m.eqn.outvars[0].aval.shape and all(
         [m.wide.aval.shape[d] == 1 for d in m.summed])

@@ -23,8 +23,8 @@ _TRIES = 4
 
 def with_parted_sums(program: Program, prices: Prices, joint: Joint,
                      regroup: Callable[[Program], Joint]) -> tuple[Program, Any]:
-    """The LOCAL program (not those in it) with sums in as many steps as is cheapest, and its
-    exchanges. joint: those of the program as it is. regroup: gives those of another.
+    """(the LOCAL program, without nested ones, with its sums in as many steps as is cheapest; its
+    exchanges). joint: the exchanges of the program as it is. regroup: returns those of another.
     """
     small = [eqn for eqn in joint[0] if eqn.op is psum_invariant_p]
     known = {eqn.params["axes"]: None for eqn in small}
@@ -45,7 +45,7 @@ def with_parted_sums(program: Program, prices: Prices, joint: Joint,
 
 
 def _price(joint: Joint, prices: Prices) -> int:
-    """What the exchanges cost that can be joined."""
+    """The price of the exchanges that can be joined."""
     every, grouped = joint
     sizes: dict[object, int] = {}
     first: dict[object, Equation] = {}
@@ -64,7 +64,7 @@ def _price(joint: Joint, prices: Prices) -> int:
 
 
 def _parted(program: Program, axes: Axes, steps: tuple[Axes, Axes], some: set[Equation]) -> Program:
-    """The program with the sums over `axes` among these in two steps."""
+    """The program with those of these sums that go over `axes` in two steps."""
     eqns: list[Equation] = []
     for eqn in program.eqns:
         if eqn.op is not psum_invariant_p or eqn.params["axes"] != axes or eqn not in some:

@@ -18,7 +18,7 @@ _SHARED = ("axis_name", "axis_size", "dimension", "parts")
 
 
 def share_rows(program: Program) -> Program:
-    """A LOCAL program (not those in it) with exchanges of rows of one value together."""
+    """A LOCAL program (without nested ones) with row exchanges of the same value joined."""
     groups: dict[tuple, list[Equation]] = {}
     for eqn in program.eqns:
         if eqn.op is exchange_rows_p:

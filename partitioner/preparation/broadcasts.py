@@ -13,8 +13,8 @@ from ...ir.rules.rule import ELEMENTWISE
 
 
 def broadcast_operands(program: Program) -> Program:
-    """The program, nested ones included, with all operands of elementwise equations that have
-    dimensions as large as the result.
+    """The program, nested ones included, with the operands of elementwise equations broadcast to
+    the shape of the result beforehand.
     """
     program = inside(program, broadcast_operands)
     eqns: list[Equation] = []

@@ -7,7 +7,7 @@ from ...ir.rewriting.inside import inside
 
 
 def drop_checks(program: Program) -> Program:
-    """The program without the checks that are for debugging. Raises ValueError for others."""
+    """The program without debugging checks. Raises ValueError for any other check."""
     if "check" not in program.effects:
         return program
     program = inside(program, drop_checks)

@@ -20,8 +20,8 @@ _MOST_OPERANDS = 3
 
 
 def _takes_all_between(m: Match) -> bool:
-    """Does a slice take every element from one to another, of what is complete?"""
-    return (may_be_split(m) and not m.mesh.explicit_axes      # types in between would be checked
+    """Does a slice take every element between two positions, of a value that is no partial sum?"""
+    return (may_be_split(m) and not m.mesh.explicit_axes      # types in between are checked there
             and all([s == 1 for s in m.strides or ()])
             and not _pending(m.eqn.outvars[0].aval) and not _pending(m.whole.aval))
 
@@ -39,7 +39,7 @@ def _of_padding(m: Match) -> Atom | None:
         config.append((low - start, high - (n - limit), between))
     if any(low + n <= 0 or high + n <= 0 for n, (low, high, _) in zip(
             m.x.aval.shape, config, strict=True)):
-        return None                                # nothing of x is left: as it was
+        return None                                # nothing of x is left
     return m.emit(pad_p, m.x, m.fill, padding_config=tuple(config))
 
 

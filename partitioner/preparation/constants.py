@@ -13,9 +13,9 @@ from ..factors import rule_info
 
 
 def split_constants(program: Program) -> Program:
-    """The program with equations that only constants go into once for each reader."""
+    """The program with equations on constants alone repeated for each reader."""
     program = inside(program, split_constants)
-    constant: dict[Atom, int] = {}              # by result, the number of its equation
+    constant: dict[Atom, int] = {}              # result to the number of its equation
     eqns: list[Equation] = []
 
     def copied(operands: Iterable[Atom]) -> dict[Atom, Atom]:
@@ -49,7 +49,7 @@ def split_constants(program: Program) -> Program:
 
 
 def _is_constant(eqn: Equation, constant: dict[Atom, int]) -> bool:
-    """Is it of the kind of a broadcast, positions or elementwise, of nothing but constants?"""
+    """Is it a broadcast, an iota or elementwise, and computed from constants alone?"""
     op = eqn.op
     if op.effect or op.subprograms or op.collective or op.manual or op.multiple_results or not all(
             [a.__class__ is Literal or a in constant for a in eqn.invars]):

@@ -9,14 +9,12 @@ from ...ir.rewriting.unread import without_unread
 
 
 def drop_unread(program: Program) -> Program:
-    """The program without what nothing reads, in the bodies of scans too, but for what the host
-    sees.
-    """
+    """The program without unread equations, in bodies of scans too; effects on the host stay."""
     return program.replace(eqns=without_unread(program.eqns, program.outvars, narrowed=_narrowed))
 
 
 def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
-    """A loop with those of its results that are read, and what these need."""
+    """A scan with only those results that are read, and what these need."""
     if eqn.op.name != "scan" or eqn.effects:
         return eqn
     params = eqn.params

@@ -27,13 +27,13 @@ def inline(program: Program) -> Program:
 
 
 def _variables(program: Program) -> set[Var]:
-    """What a program binds, but for the programs in it."""
+    """The variables that a program binds, without those of nested programs."""
     return {*program.invars, *program.constvars}.union(*[eqn.outvars for eqn in program.eqns])
 
 
 class _Inliner:
-    """seen: variables that are bound somewhere already. scope: the names of scopes around the calls
-    that led here. changed: whether the program is not what it was.
+    """seen: variables bound so far. scope: name scopes of the calls on the way here. changed:
+    whether the program has been changed.
     """
 
     def __init__(self, seen: set[Var], scope: str = "") -> None:
@@ -97,7 +97,7 @@ class _Inliner:
             self.changed = True
             if not op.subprograms and any(
                     [a.aval is not b.aval for a, b in zip(operands, eqn.invars, strict=True)]):
-                # A constant is on no mesh; what a region hands to a call inside is on the region's.
+                # A constant is on no mesh; operands of a call in a region are on the region's.
                 types = infer(op, tuple([a.aval for a in operands]), params, self.mesh)
                 outvars = [self.bind(v, t) if rename or v.aval is not t else v
                            for v, t in zip(eqn.outvars, types, strict=True)]
@@ -138,7 +138,7 @@ class _Inliner:
         given = {*operands, *[v for v, _ in self.consts]}
         for var, result in zip(eqn.outvars, results, strict=True):
             if var.name is not None and isinstance(result, Var) and result not in given:
-                result.name = var.name         # it was made here, and is what the caller calls so
+                result.name = var.name         # made here, under the caller's name
         results = self.constrained(eqn, results, eqn.params.get("out_shardings"))
         for var, result in zip(eqn.outvars, results, strict=True):
             self.env[var] = result

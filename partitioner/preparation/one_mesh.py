@@ -20,7 +20,7 @@ from ...ir.types import ArrayType
 
 
 def on_one_mesh(program: Program, mesh: AbstractMesh) -> Program:
-    """The program with every value on `mesh` that is on another Auto mesh of as many devices."""
+    """The program with all values on `mesh` that were on another Auto mesh of as many devices."""
     if not mesh.are_all_axes_auto or not any(
             _is_foreign(other, mesh) for other in program.result_meshes):
         return program
@@ -61,5 +61,5 @@ class _OnOneMesh(Retyped):
 
 
 def _is_open(was: Any, now: Any) -> bool:
-    """A dimension that the user left open, or whose split these axes cannot say."""
+    """Did the user leave the dimension open, or is there no axis of the mesh that splits it so?"""
     return was is UNCONSTRAINED or bool(was) and not now

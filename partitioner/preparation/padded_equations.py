@@ -27,7 +27,7 @@ from ..padding_notes import padded_to, rows_count
 
 
 class Output:
-    """Equations as they are written. made: what has been padded, masked and cut so far."""
+    """The equations written so far. made: values that have been padded, masked or cut already."""
 
     def __init__(self) -> None:
         self.eqns: list[Equation] = []
@@ -36,9 +36,9 @@ class Output:
 
 def equation_on(eqn: Equation, operands: Sequence[Padded], sizes: Sequence[Shape], out: Output
                 ) -> list[Padded]:
-    """The results of an equation on these operands; appends what computes them.
+    """Run an equation on these operands; appends what computes it and returns its results.
 
-    sizes: per result the shape that is wanted of it; it may come with less padding.
+    sizes: the wanted shape of each result, which may come with less padding.
     """
     context = _Context(eqn, operands, sizes, out)
     if eqn.op.effect or eqn.op.subprograms or eqn.op.evaluate is None:
@@ -51,12 +51,12 @@ def equation_on(eqn: Equation, operands: Sequence[Padded], sizes: Sequence[Shape
 
 
 def filler(dtype: np.dtype) -> Any:
-    """What padding is where it does not matter."""
+    """The value of padding where any will do."""
     return np.zeros((), dtype)[()]
 
 
 def unpadded(x: Padded, eqn: Equation, out: Output) -> Padded:
-    """The value without any padding. eqn: for which it is wanted."""
+    """The value with all padding cut off. eqn: the equation it is for."""
     context = _Context(eqn, (), (), out)
     for d in range(len(x.shape)):
         x = context.cut(x, d)
@@ -64,7 +64,7 @@ def unpadded(x: Padded, eqn: Equation, out: Output) -> Padded:
 
 
 def with_sizes(x: Padded, sizes: Shape, eqn: Equation, out: Output) -> Padded:
-    """The value with so many rows along each dimension. eqn: for which it is wanted."""
+    """The value padded or cut to these sizes. eqn: the equation it is for."""
     context = _Context(eqn, (), (), out)
     for d, size in enumerate(sizes):
         x = context.resized(x, d, size)
@@ -100,7 +100,7 @@ class _Context:
 
     def _made(self, name: str, operands: Sequence[Atom], params: dict[str, Any], reason: str = ""
               ) -> Atom:
-        """The result of an equation, appended if there is none like it."""
+        """The result of an equation, appended unless an equal one was."""
         op, made = OPS[name], self.out.made
         known = [(np.asarray(a.val).tobytes(), a.aval) if isinstance(a, Literal) else a
                  for a in operands]
@@ -113,7 +113,7 @@ class _Context:
         return made[key]
 
     def full(self, value: Any, like: ArrayType) -> Atom:
-        """One number throughout, for one reader: what others read may lie otherwise."""
+        """An array of one value for one reader; other readers may want another layout."""
         number, op = self.number(value, like), OPS["broadcast_in_dim"]
         if not like.shape:
             return number
@@ -146,7 +146,7 @@ class _Context:
             reason)
 
     def _padding(self, x: Padded, d: int, size: int) -> str:
-        """Why rows of an operand are moved: the result, or the operand itself, is padded."""
+        """The reason for moving rows of an operand: it, or the result, is padded."""
         n, name = x.shape[d], self.eqn.op.name
         for sizes, t in zip(self.sizes[:1], self.result_types, strict=False):
             if d < len(sizes) and sizes[d] == size:
@@ -181,7 +181,7 @@ class _Context:
     # -- equations -------------------------------------------------------------------------------
 
     def as_it_is(self) -> list[Padded]:
-        """The equation without any padding."""
+        """The equation on unpadded operands."""
         operands = [unpadded(x, self.eqn, self.out).atom for x in self.operands]
         self.out.eqns.append(self.eqn.replace(invars=operands))
         return [Padded(v, v.aval.shape) for v in self.eqn.outvars]
@@ -225,7 +225,7 @@ class _Context:
 
     def _factor_sizes(self, rule: FactorRule, operands: Sequence[Padded], safe: Sequence[int],
                       own: Sequence[int]) -> dict[int, int]:
-        """The sizes of factors along which the equation is to be padded."""
+        """The padded sizes of the factors along which the equation may run on padding."""
         found: dict[int, int] = {}
         tensors = [*zip(rule.operands, [x.shape for x in operands],
                         [x.sizes for x in operands], strict=True),
@@ -245,7 +245,7 @@ class _Context:
         return found
 
     def _takes(self, rule: FactorRule, f: int, operands: Sequence[Padded]) -> bool:
-        """May padding come along this factor? Of numbers, with a kind that says how."""
+        """May the operands be padded along this factor?"""
         factor = rule.factors[f]
         types = [*[x.atom.aval for x in operands], *self.result_types]
         for i, (dims, t) in enumerate(zip(rule.operands + rule.results, types, strict=True)):
@@ -259,7 +259,7 @@ class _Context:
 
     def _fills(self, rule: FactorRule, k: int, result: Var, operands: Sequence[Padded],
                params: dict[str, Any]) -> tuple[Any, ...]:
-        """What is known of the padding of a result."""
+        """What is known of the padding of a result: one number, or nothing."""
         op, dims = self.eqn.op, rule.results[k]
         fills: list[Any] = [None] * len(dims)
         for d, split in enumerate(dims):
@@ -283,7 +283,7 @@ def _with(values: Sequence[Any], d: int, value: Any) -> tuple[Any, ...]:
 
 
 def _size(n: int, split: Sequence[int], rule: FactorRule, sizes: dict[int, int]) -> int:
-    """The size of a dimension of n rows in which factors have these sizes."""
+    """The padded size of a dimension of n rows, from the sizes of its factors."""
     for f in split:
         if f in sizes:
             n = n // rule.factors[f].size * sizes[f]
@@ -291,7 +291,7 @@ def _size(n: int, split: Sequence[int], rule: FactorRule, sizes: dict[int, int])
 
 
 def _harmless(rule: FactorRule, f: int, params: dict[str, Any], dtype: np.dtype) -> Any:
-    """What padding must hold along a factor so that it does not count; None where it never does."""
+    """The value of padding that has no effect along a factor; None if there is none."""
     factor = rule.factors[f]
     if factor.kind == REDUCE or (factor.kind == SCAN and params.get("reverse")):
         return identity(factor.operator, dtype)
@@ -299,13 +299,13 @@ def _harmless(rule: FactorRule, f: int, params: dict[str, Any], dtype: np.dtype)
 
 
 def _keeps(rule: FactorRule, number: Any) -> bool:
-    """Does a reduction of equal numbers give this number?"""
+    """Is the reduction of copies of this number the number itself?"""
     return any([f.kind == REDUCE and f.operator in ("sum", "prod", "max", "min", "and", "or")
                 and same_number(number, identity(f.operator, number.dtype)) for f in rule.factors])
 
 
 def _number_along(x: Padded, dims: Sequence[Sequence[int]], split: Sequence[int]) -> Any:
-    """The number that an operand is throughout the padding of a dimension with these factors."""
+    """The number that fills the padding of an operand along all dimensions with these factors."""
     if isinstance(x.atom, Literal):
         return np.asarray(x.atom.val)[()]
     for d, own in enumerate(dims):

@@ -13,7 +13,9 @@ from .splitting import may_be_split
 
 
 def _separated(m: Match) -> Atom:
-    """Transforms of one dimension each: the last one first, but last where it becomes real."""
+    """The transform as one of each dimension: the last one first, unless it is the one that makes
+    the result real.
+    """
     rank = m.eqn.outvars[0].aval.ndim
     last = rank - 1
     others = [(d, m.lengths[d - rank]) for d in reversed(range(rank - len(m.lengths), last))]

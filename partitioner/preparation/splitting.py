@@ -6,7 +6,7 @@ from ...ir.rewriting.rewrite import Match
 
 
 def splitting_sizes(mesh: AbstractMesh) -> list[int]:
-    """The sizes of the axes by which dimensions may be split."""
+    """The sizes of the mesh axes that may split dimensions."""
     return [n for a, n in mesh.shape.items() if n > 1 and a not in mesh.manual_axes]
 
 

@@ -29,12 +29,12 @@ from .window_updates import CHOOSE_BOXES
 
 
 def arrange(program: Program) -> Program:
-    """The pass: a TRACED program with shifts as shifts, nested programs included."""
+    """The pass: a TRACED program, nested ones included, with shifts written as `place`."""
     return ARRANGE(CHOOSE_BOXES(inside(program, arrange)))
 
 
 def arrange_as_xla(program: Program) -> Program:
-    """The same as far as XLA sees that rows are moved."""
+    """The same as far as XLA recognises moved rows."""
     return ARRANGE_AS_XLA(inside(program, arrange_as_xla))
 
 
@@ -50,13 +50,13 @@ def _slices(m: Match) -> list[Atom]:
 
 
 def _update(m: Match) -> Atom | None:
-    """`x.at[3:7].set(y)`: rows over those of an array, at a known place."""
+    """`x.at[3:7].set(y)`: rows written over those of an array at a static position."""
     base, updates, result, numbers = m.base.aval, m.updates, m.eqn.outvars[0].aval, m.numbers
     first, shape = _constant(m, m.indices), base.shape
     d, low, rows = -1, 0, updates.aval.shape
     if first is not None and m.indices.aval.shape == (1,):
         (d,), low = numbers.scatter_dims_to_operand_dims, int(first.val)
-        if numbers.inserted_window_dims == (d,):        # a single row, without its dimension
+        if numbers.inserted_window_dims == (d,):        # a single row, whose dimension was dropped
             rows = (*rows[:d], 1, *rows[d:])
     known = (d >= 0 and len(rows) == len(shape)
              and not numbers.operand_batching_dims
@@ -77,7 +77,7 @@ def _update(m: Match) -> Atom | None:
 
 
 def _source(m: Match, atom: Atom) -> tuple[Atom, int, int]:
-    """(source, start, limit): a piece as rows of what it is a slice of, or of itself."""
+    """(source, start, limit): a piece as rows of the value that it slices, or of itself."""
     eqn = m.maker(atom)
     if eqn is not None and eqn.op is slice_p:
         params, (x,) = eqn.params, eqn.invars
@@ -89,7 +89,7 @@ def _source(m: Match, atom: Atom) -> tuple[Atom, int, int]:
 
 
 def _shifts(m: Match) -> bool:
-    """Is a piece a slice of something as long as the whole?"""
+    """Is a piece a slice of a value as long as the whole?"""
     aval = m.eqn.outvars[0].aval
     total = aval.shape[m.dimension]
     if (len(m.operands) < 2 or not total or aval.sharding.spec.unreduced
@@ -99,7 +99,7 @@ def _shifts(m: Match) -> bool:
 
 
 def _rolled(m: Match) -> Atom | None:
-    """The end of an array in front of its beginning."""
+    """A concatenation of the end of an array and its beginning."""
     if len(m.operands) != 2:
         return None
     (x, start, limit), (y, first, last) = [_source(m, a) for a in m.operands]
@@ -111,7 +111,7 @@ def _rolled(m: Match) -> Atom | None:
 
 
 def _constant(m: Match, atom: Atom) -> Literal | None:
-    """The value of a piece that is one value throughout."""
+    """The value of a piece, if all its elements are the same constant."""
     eqn = m.maker(atom)
     if eqn is not None and eqn.op is broadcast_in_dim_p and isinstance(eqn.invars[0], Literal):
         return eqn.invars[0]
@@ -119,7 +119,9 @@ def _constant(m: Match, atom: Atom) -> Literal | None:
 
 
 def _largest(m: Match) -> int:
-    """The piece that is most of a whole which divides where its pieces do not; -1: none is."""
+    """The piece that makes up most of a whole whose size divides where the pieces' do not; -1 if
+    there is none.
+    """
     d, aval = m.dimension, m.eqn.outvars[0].aval
     counts, total = [a.aval.shape[d] for a in m.operands], aval.shape[d]
     pending = aval.sharding.spec.unreduced or aval.manual.unreduced or aval.manual.reduced
@@ -137,16 +139,18 @@ def _over_largest(m: Match) -> Atom | None:
 
 
 def _placed(m: Match, largest: int = -1) -> Atom:
-    """Piece after piece written over one value, or over the largest piece with edges."""
+    """The pieces written one after the other over a constant, or over the largest piece with
+    padding.
+    """
     dimension, aval = m.dimension, m.eqn.outvars[0].aval
     constants = [_constant(m, a) for a in m.operands]
     fill = next((c for c in constants if c is not None), None)
     if fill is None:
         zero = np.zeros((), aval.dtype)[()] if isinstance(aval.dtype, np.dtype) else None
         fill = Literal(zero, array_type((), aval.dtype))
-    # Weak as the result is: a strong piece makes it strong, and so does a strong base.
+    # Weak only if the result is: a strong base makes it strong, as a strong piece does.
     fill = Literal(fill.val, array_type((), aval.dtype, aval.weak_type))
-    whole = False                                  # does the largest piece leave fill around it?
+    whole = False                                  # is there fill around the largest piece?
     if largest >= 0:
         x, start, limit = _source(m, m.operands[largest])
         whole = (start, limit) == (0, x.aval.shape[dimension])
@@ -163,14 +167,14 @@ def _placed(m: Match, largest: int = -1) -> Atom:
         if n and k != largest and not filled:
             x, start, limit = _source(m, atom)
             if largest >= 0 or x.aval.shape[dimension] != aval.shape[dimension]:
-                x, start, limit = atom, 0, n         # a few rows, of what is split otherwise
+                x, start, limit = atom, 0, n         # few rows of a value split differently
             base = m.emit(place_p, x, base, dimension=dimension, start=start, limit=limit, low=low)
         low += n
     return base
 
 
 def _edged(m: Match, largest: int, fill: Literal) -> Atom:
-    """The padding that puts a piece in its place, with whatever around it."""
+    """The padding that puts a piece in its position; what is around it does not matter."""
     d = m.dimension
     x, start, limit = _source(m, m.operands[largest])
 

@@ -30,9 +30,10 @@ from .padded_equations import Output, equation_on, unpadded, with_sizes
 def pad_uneven(program: Program, mesh: AbstractMesh,
                in_shardings: Sequence[PartitionSpec | None],
                out_shardings: Sequence[PartitionSpec | None], strides: bool = True) -> Program:
-    """The pass: a TRACED program, calls inlined, whose dimensions are divided by what splits them.
+    """The pass: a TRACED program, calls inlined, with all dimensions rounded up to what their axes
+    divide.
 
-    strides: also odd ones of windows more than one row apart, which XLA leaves whole.
+    strides: also pad odd sizes of windows more than one row apart, which XLA leaves whole.
     """
     splits = [n for n in mesh.axis_sizes if n > 1]
     if not splits or not mesh.auto_axes or mesh.manual_axes or not _may_gain(program, splits):
@@ -43,17 +44,12 @@ def pad_uneven(program: Program, mesh: AbstractMesh,
     return drop_dead(_Writer(wanted, strides).program(program))
 
 
-def has_strides(program: Program) -> bool:
-    """Are there windows that are further apart than by one row?"""
-    return any(map(_strided, program.eqns))
-
-
 def _strided(eqn: Equation) -> bool:
     return max(eqn.params.get("window_strides", ()), default=1) > 1
 
 
 def _may_gain(program: Program, splits: Sequence[int]) -> bool:
-    """Is there an equation that makes sizes which axes do not divide of such as they may?"""
+    """Does some equation turn sizes that axes do not divide into sizes that they may?"""
     for eqn in program.eqns:
         if eqn.op.subprograms:
             if has_region(eqn) and any([_may_gain(p, splits)
@@ -72,8 +68,9 @@ class _Wanted:
     graph: Graph
 
     def sizes(self, atom: Atom, is_xla: bool = False) -> Shape:
-        """With padding, which is of numbers: keys have no such. is_xla: not of a size that has
-        nothing in common with what splits it, since XLA splits others by a part of that.
+        """The padded shape of a value (random keys have no padding). is_xla: leave a size that has
+        no factor in common with the number of its parts; XLA splits the others over a part of the
+        axes.
         """
         t, shape = self.graph.of(atom), atom.aval.shape
         if t < 0 or is_extended(atom.aval.dtype):
@@ -91,7 +88,7 @@ class _Wanted:
 
 
 class _Writer:
-    """Writes programs with padding. env: values that have some, or other names, by the old ones."""
+    """Writes programs with padding. env: old variable to its padded or renamed value."""
 
     def __init__(self, wanted: _Wanted, strides: bool) -> None:
         self.wanted, self.strides = wanted, strides
@@ -104,7 +101,8 @@ class _Writer:
 
     def program(self, source: Program, arrivals: Sequence[Shape] = (),
                 leaves: Sequence[Shape] = ()) -> Program:
-        """arrivals, leaves: shapes of parameters and results; by default theirs."""
+        """arrivals, leaves: padded shapes of parameters and results; by default as `_Wanted` says.
+        """
         invars = list(source.invars)
         for i, shape in enumerate(arrivals):
             v = source.invars[i]
@@ -143,7 +141,7 @@ class _Writer:
                 self.env[v] = x
 
     def region(self, eqn: Equation) -> None:
-        """A loop or branch: what is one value inside and outside is padded alike."""
+        """Write a loop or branch: values that are one inside and outside get the same padding."""
         region = region_of(eqn)
         operands = [self.value(a) for a in eqn.invars]
         arrivals = {p: [v.aval.shape for v in body.invars]

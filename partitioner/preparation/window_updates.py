@@ -32,13 +32,13 @@ from ...ir.types import array_type
 from .splitting import may_be_split
 
 INT32 = np.dtype(np.int32)
-# What an update does to the elements that it meets: an op of both, or it takes their place.
+# How an update meets old elements: the op that combines both, or None to replace them.
 BOXES = {"scatter": None, "scatter-add": "add", "scatter-sub": "sub", "scatter-mul": "mul",
          "scatter-min": "min", "scatter-max": "max"}
 
 
 def known_starts(m: Match, indices: Atom) -> list[int] | None:
-    """Where a window begins, of an index vector that is made of numbers."""
+    """The start of a window, from an index vector made of constants."""
     eqn = m.maker(indices)
     if eqn is None:
         return None
@@ -51,7 +51,7 @@ def known_starts(m: Match, indices: Atom) -> list[int] | None:
 
 
 def _is_plain(m: Match) -> bool:
-    """Is it one window that is most of an array which Auto axes may split?"""
+    """Is it one window that covers most of an array which Auto axes may split?"""
     base, updates, numbers = m.base.aval, m.updates.aval, m.numbers
     return (may_be_split(m) and not m.mesh.explicit_axes and m.indices.aval.ndim == 1
             and not numbers.operand_batching_dims and 2 * updates.size >= base.size > updates.size
@@ -93,7 +93,7 @@ def _selected(m: Match) -> Atom | None:
 
 
 def _between(m: Match, count: int, first: int, end: int) -> Atom:
-    """Of so many places, which are from the first up to the end."""
+    """A mask of `count` positions: those from `first` up to `end`."""
     place = m.emit(iota_p, dtype=INT32, shape=(count,), dimension=0, sharding=None)
 
     def compared(op: Op, bound: int) -> Atom:

@@ -17,8 +17,9 @@ from ..factors import Axes
 
 @cached(4096, "shapes that all axes divide")
 def roomy(shape: Shape, mesh: AbstractMesh) -> Shape:
-    """The shape with dimensions rounded up to what all axes divide, where some axis that is no
-    larger does not: the layouts that it may then have are those of padded blocks."""
+    """The shape with dimensions rounded up so that every axis no larger than the dimension divides
+    it; such are the layouts of padded blocks.
+    """
     sizes = [n for n in mesh.axis_sizes if n > 1]
     return tuple([-(-n // mesh.size) * mesh.size if any([n >= k and n % k for k in sizes]) else n
                   for n in shape])
@@ -28,13 +29,13 @@ _given = [0]
 
 
 def warnings_given() -> int:
-    """How many warnings there have been about programs that were partitioned."""
+    """How many warnings about programs being partitioned there have been."""
     return _given[0]
 
 
 def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, divides: Axes,
                      size: Any) -> None:
-    """A constraint that does not divide is not an error in Auto mode; it must not go unsaid."""
+    """Warn of a constraint that does not divide, which is no error over Auto axes."""
     _given[0] += 1
     parts = math.prod(map(size, axes))
     n = aval.shape[dim]
@@ -49,7 +50,7 @@ def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, divid
 
 
 def dividing(axes: Axes, n: int, size: Any) -> Axes:
-    """The leading axes that divide a dimension of size n."""
+    """The longest prefix of axes that divides a dimension of size n."""
     divides: Axes = ()
     for a in axes:
         if n % math.prod(map(size, (*divides, a))):

@@ -1,9 +1,9 @@
 """The fixed point of propagation: worklists of nodes, until no layout grows.
 
-Five levels of falling certainty, and in each first what nobody contradicts, then conflicts by
-preference. Equations are integers in a worklist and layouts integers in a table; a step is computed
-once per rule and layouts, so repeated layers cost a dictionary lookup, in this program and in any
-other on a mesh of this shape.
+There are five levels of falling certainty; each first adds what no tensor contradicts, then
+resolves conflicts by preference. Equations are integers in a worklist and layouts integers in a
+table; a step is computed once for each rule and layouts, so repeated layers cost a dictionary
+lookup, in this program and in any other on a mesh of this shape.
 """
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Origin = tuple[Node, int, int]
 class Solution:
     """The graph at its fixed point.
 
-    grown: (node, what it added), in order. origins: (tensor, dim, axis) -> Origin, for axes that
-    were propagated; the graph's `roots` say where the others come from. results: the tensor of each
-    result as it leaves, -1 for scalars.
+    grown: (node, what it added), in order. origins: (tensor, dim, axis) -> Origin, for propagated
+    axes; the graph's `roots` have the others. results: the tensor of each result as it leaves, -1
+    for scalars.
     """
 
     def __init__(self, graph: Graph, results: list[int]) -> None:
@@ -41,7 +41,7 @@ class Solution:
         self.results = results
         self.grown: list[tuple[int, Extension]] = []
         self.steps = 0              # nodes visited
-        self.evaluated = 0          # steps that were computed, and not remembered
+        self.evaluated = 0          # count of steps computed rather than looked up
 
     @functools.cached_property
     def origins(self) -> dict[tuple[int, int, str], Origin]:
@@ -58,7 +58,7 @@ class Solution:
         return self.graph.layouts[tensor].entries if tensor >= 0 else ()
 
 
-Schedule = tuple[tuple[int, bool], ...]      # (direction, pass-through factors only) by level
+Schedule = tuple[tuple[int, bool], ...]      # level -> (direction, pass-through factors only)
 _OFF, _ALL = (NONE, False), (BOTH, False)
 _BACK = (BACKWARD, False)
 _CROSSING: Schedule = (_ALL,) * LEVELS
@@ -71,7 +71,8 @@ _PLAIN: Schedule = (_OFF, _OFF, _ALL, _ALL, _ALL)
 
 
 def _schedule(kind: Kind, shared: bool) -> Schedule:
-    """How nodes of a kind are visited at each level. shared: whether others read an operand."""
+    """When nodes of a kind are visited, by level. shared: whether other equations read an operand.
+    """
     info = kind.info
     if info is None:
         return _CROSSING
@@ -82,17 +83,17 @@ def _schedule(kind: Kind, shared: bool) -> Schedule:
     return _PASSING if info.has_other_kinds else _PLAIN
 
 
-Growing = tuple[tuple[Extension, int], ...]     # what a step adds, and the layouts it makes
+Growing = tuple[tuple[Extension, int], ...]     # what a step adds, and the new layouts
 Known = tuple[tuple[dict[tuple, Growing], dict[tuple, Growing]], set[tuple]]
 
 
 class _Tables:
-    """Layouts as numbers, and what steps add to them, for meshes of one shape.
+    """Layouts by number, and the steps between them, for meshes of one shape.
 
-    table: the layouts by number. steps: (rule, direction, pass-through only) -> by strategy, from
-    the numbers of the tensors' layouts to what grows, and the numbers of those for which nothing
-    ever does, since all tensors agree. Shared by all programs: a layer that comes again, in this
-    program or another, costs look-ups.
+    table: the layouts by number. steps: (rule, direction, pass-through only) -> for each strategy,
+    from the layouts of the tensors to what grows, and those layouts for which nothing ever grows,
+    since all tensors agree. Shared by all programs: a repeated layer, in this program or another,
+    costs look-ups.
     """
 
     _MOST = Cache("partitioner.propagation.fixed_point._Tables",
@@ -116,7 +117,7 @@ class _Tables:
         return found
 
     def known(self, info: RuleInfo | None, how: tuple[int, bool]) -> Known:
-        """The steps of a rule that were computed; of none at the boundary of a shard_map."""
+        """The computed steps of a rule; empty for the boundary of a shard_map."""
         if info is None:
             return ({}, {}), set()
         found = self.steps.get((info, how))
@@ -144,9 +145,9 @@ def run(solution: Solution) -> None:
 
 
 class _Turn:
-    """Nodes that are visited at the same levels, and share what is known of their steps.
+    """Nodes that are visited at the same levels and share known steps.
 
-    steps: by strategy, those of this level; None where the turn has not come. agreed: as of
+    steps: for each strategy, those of this level; None where it is not their turn. agreed: as in
     `Known`.
     """
 
@@ -160,7 +161,7 @@ class _Turn:
 
 
 class _Propagation:
-    """state: the layouts of the tensors, as numbers in a table."""
+    """The state of one run. state: the layout number of each tensor."""
 
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
@@ -170,11 +171,11 @@ class _Propagation:
         known, number = self.tables.numbers, self.tables.number
         numbers = {layout: known[layout] if layout in known else number(layout)
                    for layout in dict.fromkeys(graph.layouts)}
-        # after the last tensor stands the number -1 of "no dimensions", which is tensor -1
+        # the last entry, which tensor -1 reads, stands for "no dimensions"
         self.state = [*[numbers[layout] for layout in graph.layouts], -1]
 
     def turns(self) -> tuple[list[_Turn], Iterable[_Turn]]:
-        """Per node, when it is visited; and all that there are."""
+        """(the turn of each node, all turns)."""
         graph = self.graph
         uses = graph.uses
         found: list[_Turn] = []
@@ -203,6 +204,7 @@ class _Propagation:
         return found, known.values()
 
     def run(self) -> None:
+        """Bring the layouts of a graph to their fixed point."""
         graph, state, tables = self.graph, self.state, self.tables
         grown, count = self.solution.grown, len(graph.kinds)
         turns, kinds = self.turns()
@@ -211,8 +213,8 @@ class _Propagation:
             for t in tensors:
                 neighbours[t].append(i)
         numbers_of = [itemgetter(*tensors) for tensors in graph.tensors]    # from the state
-        waiting = bytearray(count), bytearray(count)    # 1 for nodes to visit by either strategy
-        # 1 for those whose tensors agree now, as all do that have no axes
+        waiting = bytearray(count), bytearray(count)    # for each strategy, 1 for nodes to visit
+        # 1 for nodes whose tensors agree; without axes all do
         settled = bytearray(b"\1") * count
         for t, layout in enumerate(graph.layouts):
             if any(layout.entries):
@@ -228,8 +230,8 @@ class _Propagation:
                         waiting[0][i] = waiting[1][i] = 1
             for aggressive in (False, True):
                 mine, other = waiting[aggressive], waiting[not aggressive]
-                stack: list[int] = []           # what is to be visited again, before the next
-                at = -1                         # how far the walk over all nodes has come
+                stack: list[int] = []           # nodes to visit again before going on
+                at = -1                         # position in the walk over all nodes
                 while True:
                     if stack:
                         i = stack.pop()
@@ -257,12 +259,12 @@ class _Propagation:
                     if not growing:
                         continue
                     tensors = graph.tensors[i]
-                    # As in Shardy what a change touches comes at once, unless it has yet to come.
+                    # As in Shardy, what a change touches is visited at once, unless still ahead.
                     touched: list[int] = []
                     for extension, number in growing:
                         t = tensors[extension.position]
                         if state[t] != key[extension.position]:
-                            continue            # an operand used twice: its other place came first
+                            continue            # an operand used twice: done already
                         state[t] = number
                         grown.append((i, extension))
                         for j in neighbours[t]:
@@ -279,8 +281,8 @@ class _Propagation:
 
     def step(self, info: RuleInfo | None, key: tuple[int, ...], how: tuple[int, bool],
              aggressive: bool, agreed: set[tuple]) -> Growing:
-        """What grows, and the numbers of the layouts that it grows to. agreed: takes note of a key
-        for which nothing grows in any way.
+        """(what grows, the new layout numbers). agreed: gets the key if nothing can ever grow for
+        it.
         """
         assert info is not None
         table = self.tables.table
@@ -298,7 +300,8 @@ class _Propagation:
         return Layout(layout.shape, entries, layout.open, layout.blocked)
 
     def cross(self, i: int) -> Growing:
-        """What grows between the two sides of a shard_map: the same axes after the manual ones."""
+        """What grows between the two sides of a shard_map: the same axes, behind the manual ones.
+        """
         outer_t, body_t = self.graph.tensors[i]
         table = self.tables.table
         outer, in_body = table[self.state[outer_t]], table[self.state[body_t]]

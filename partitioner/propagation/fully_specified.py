@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op_instance import SIGNATURES, Signature
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
@@ -36,13 +37,13 @@ from .resolved_types import (
 
 
 def is_decided(program: Program, mesh: AbstractMesh) -> bool:
-    """Do the types of a TRACED program say every layout over the axes of `mesh`?"""
+    """Do the types of a TRACED program determine every layout over the axes of `mesh`?"""
     return (mesh.are_all_axes_explicit or not mesh.axis_names) and _is_decided(
         program, mesh, mesh)
 
 
 def _is_decided(program: Program, mesh: AbstractMesh, own: AbstractMesh) -> bool:
-    """own: the mesh that types are on, with Manual axes where it is the body of a shard_map."""
+    """own: the mesh of the types, with Manual axes in the body of a shard_map."""
     if sharding_constraint_p in program.ops:
         return False
     meshes = {*[v.aval.mesh for v in program.invars], *program.result_meshes}
@@ -58,8 +59,10 @@ def _is_decided(program: Program, mesh: AbstractMesh, own: AbstractMesh) -> bool
 
 
 def _is_decided_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> bool:
-    """Is each value that has names in and outside of this equation laid out alike by all types?"""
-    if eqn.op.name == "shard_map":
+    """Do all names of a value, inside and outside of this equation, have the same layout by their
+    types?
+    """
+    if PER_DEVICE in eqn.op.facts:
         body_atoms = _mesh_inside(eqn, mesh, own)
         return _is_decided(eqn.params["jaxpr"], mesh, body_atoms) and all([
             all([axes[:len(p)] == p for axes, p in zip(
@@ -91,7 +94,7 @@ def _mesh_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> Abstra
 
 def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
            out_shardings: Sequence[PartitionSpec | None]) -> Program:
-    """The RESOLVED program of one that `is_decided`."""
+    """The RESOLVED program for one that `is_decided`."""
     check_ends(program, mesh, in_shardings, out_shardings)
     writer = _Writer(mesh)
     new = writer.whole(program, in_shardings, out_shardings)
@@ -112,28 +115,29 @@ Arrivals = Mapping[Var, tuple[ArrayType, Location, str]]
 
 @cached(4096)
 def _type_on(aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
-    """The type on a mesh that is frozen."""
+    """The type on a frozen mesh."""
     return typed(aval, mesh, aval.entries, aval.sharding.spec.unreduced)
 
 
 @cached(4096)
 def _type_as(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> ArrayType:
-    """The same of a parameter that is given, or of a result that is asked for, as `spec`."""
+    """The type on a frozen mesh of a parameter given as `spec`, or of a result asked for as such.
+    """
     entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in
                      zip(aval.entries, spec.padded(aval.ndim).entries, strict=True)])
     return typed(aval, mesh, entries, spec.unreduced)
 
 
 class _Writer:
-    """now: what to read instead of an atom; gone: those that are variables no more. plain: whether
-    every value has become of the type that its own is on a mesh that is frozen, none another one.
+    """now: atom to its replacement. gone: those of them that are no variables any more. plain:
+    whether every value so far only moved to the frozen mesh, keeping its type otherwise.
     """
 
     def __init__(self, mesh: AbstractMesh) -> None:
         self.mesh = mesh
         self.now: dict[Atom, Atom] = {}
         self.gone: set[Var] = set()
-        self.places: dict[Var, Location] = {}       # of results that have their own out_sharding
+        self.places: dict[Var, Location] = {}       # reasons of results with an out_sharding
         self.plain = True
 
     # -- programs --------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ class _Writer:
     def nested(self, old: Program, mesh: AbstractMesh, targets: Sequence[ArrayType | None],
                arrivals: Arrivals) -> Program:
         """A program that an equation holds. targets: the types in which the results of a shard_map
-        leave. arrivals: parameters that come in another type than they have inside, and why.
+        leave. arrivals: parameters that arrive in another type than they have inside, and why.
         """
         invars, first = [], []
         for v in old.invars:
@@ -183,7 +187,7 @@ class _Writer:
         return _resolved(old, mesh, invars, consts, [*eqns, *more] if more else eqns, outvars)
 
     def atom(self, atom: Atom) -> Atom:
-        """What to read instead of an atom."""
+        """The replacement of an atom."""
         if not isinstance(atom, Literal):
             return self.now.get(atom, atom)
         bare = bare_literal(atom)
@@ -196,7 +200,7 @@ class _Writer:
         return var
 
     def constant(self, var: Var, mesh: AbstractMesh, eqns: list[Equation]) -> Var:
-        """A captured array is whole; where its uses want blocks of it, these are taken at once."""
+        """A captured array, which is whole; if its readers want blocks, these are taken at once."""
         aval = var.aval
         self.gone.add(var)
         whole = typed(aval, mesh, ((),) * aval.ndim)
@@ -224,12 +228,12 @@ class _Writer:
 
     def body(self, old: Program, mesh: AbstractMesh, eqns: Sequence[Equation] = ()
              ) -> tuple[list[tuple[Var, Any]], Sequence[Equation]]:
-        """The captured arrays and the equations. eqns: those that come first."""
+        """The captured arrays and the equations. eqns: those to begin with."""
         out = list(eqns)
         consts = [(self.constant(v, mesh, out), value) for v, value in old.consts]
         now = self.now
         types = {t: new for t in old.result_types if (new := _type_on(t, mesh)) is not t}
-        pairs: dict[Any, Signature] = {}        # by what they are made of
+        pairs: dict[Any, Signature] = {}        # equations by what they are made from
         for literal in typed_literals(old):
             now[literal] = self.atom(literal)
         for eqn in old.eqns:
@@ -269,7 +273,7 @@ class _Writer:
 
     def reshard(self, eqn: Equation, operand: Atom, types: Mapping[ArrayType, ArrayType],
                 eqns: list[Equation]) -> None:
-        """Nothing, where the operand is laid out so already."""
+        """A reshard; nothing if the operand has the layout already."""
         (result,) = eqn.outvars
         target = types.get(result.aval, result.aval)
         whole = isinstance(operand, Literal) and not target.sharding.spec.unreduced
@@ -283,9 +287,10 @@ class _Writer:
 
     def with_programs(self, eqn: Equation, given: Sequence[Atom], mesh: AbstractMesh,
                       types: Mapping[ArrayType, ArrayType], eqns: list[Equation]) -> bool:
-        """An equation that holds programs whose layouts matter; false for one whose do not."""
+        """Append an equation whose programs have layouts of their own; returns False for any other.
+        """
         operands = list(given)
-        if eqn.op.name == "shard_map":
+        if PER_DEVICE in eqn.op.facts:
             params = self.shard_map(eqn, operands, mesh, eqns)
         elif has_region(eqn):
             params = self.region(eqn, operands, mesh, eqns)

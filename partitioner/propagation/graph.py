@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.op_instance import OpInstance
 from ...ir.ops.communication.sharding import sharding_constraint_p
@@ -27,7 +28,6 @@ from .divisibility import dividing, roomy, warn_indivisible
 from .step import Layout
 
 _EMPTY: frozenset[str] = frozenset()
-THE_PLAN = "the frozen plan"        # the reason of constraints that the user did not write
 
 
 class Root(NamedTuple):
@@ -37,12 +37,11 @@ class Root(NamedTuple):
 
 
 class Kind:
-    """What nodes have in common; one per case of a graph, told apart by identity.
+    """What nodes have in common; one object for each case in a graph.
 
-    info: factor rule, or None at the boundary of a shard_map. widens: whether it is a broadcast,
-    whatever its rule looks like. structural: whether its rule is (RuleInfo). operands: how many
-    there are. repeated: those that are as long as the result only after a broadcast, as (position,
-    kind of the broadcast, type after it).
+    info: factor rule, or None at the boundary of a shard_map. widens: it is a broadcast, whatever
+    its rule. structural: as in RuleInfo. operands: how many there are. repeated: operands broadcast
+    to the shape of the result beforehand, as (position, kind of the broadcast, type after it).
     """
 
     __slots__ = ("info", "operands", "repeated", "structural", "widens")
@@ -55,10 +54,10 @@ class Kind:
 
 
 class Node(NamedTuple):
-    """One place where layouts meet.
+    """A place where layouts meet.
 
-    info: factor rule, or None at the boundary of a shard_map, where `prefix` is the manual axes
-    of each dimension of the outer tensor (tensors[0]; the inner one is tensors[1]).
+    info: factor rule, or None at the boundary of a shard_map; `prefix` is then the manual axes of
+    each dimension of the outer tensor (tensors[0]; the inner one is tensors[1]).
     """
     info: RuleInfo | None
     tensors: tuple[int, ...]
@@ -70,14 +69,14 @@ _BOUNDARY = Kind(None)
 
 
 class Graph:
-    """Tables built from a program; `layouts` is what propagation changes.
+    """Tables built from a program; propagation changes `layouts`.
 
-    kinds, tensors, equations: of the nodes, in order; prefixes: of those that are boundaries.
-    index: variable -> tensor. pending: axes over which a tensor is an unfinished sum. roots: of
-    tensors that start with axes, where these come from. asked: tensors that a constraint closes.
-    uses: how many equations read a tensor. priority: tensors whose axes spread later than others'.
-    Tensors of rank 0 have no entry. uneven: sizes do not matter, see `roomy`. repeats: of tensors
-    that no variable has, but that an elementwise equation computes with, the operand.
+    kinds, tensors, equations: of the nodes, in order. prefixes: of those that are boundaries.
+    index: variable -> tensor; tensors of rank 0 have no entry. pending: axes over which a tensor is
+    an unfinished sum. roots: where the axes come from that a tensor starts with. asked: tensors
+    closed by a constraint. uses: how many equations read a tensor. priority: tensors whose axes
+    spread later than others'. uneven: sizes do not matter, see `roomy`. repeats: from the tensor of
+    a broadcast operand to that of the operand.
     """
 
     def __init__(self, mesh: AbstractMesh, uneven: bool = False) -> None:
@@ -98,12 +97,12 @@ class Graph:
         self.repeats: dict[int, int] = {}
         self.starts: dict[tuple[ArrayType, frozenset[str]], Any] = {}      # see `start`
         self.blocked: dict[tuple[AbstractMesh, frozenset[str]], frozenset[str]] = {}
-        self.known: dict[Any, Kind] = {}        # by use and types, by shapes, and by themselves
+        self.known: dict[Any, Kind] = {}        # by instance and types, or by rule
 
     # -- tensors -------------------------------------------------------------------------------
 
     def tensor(self, aval: ArrayType, manual: frozenset[str], location: Location) -> int:
-        """A new tensor that stands as its type says; Auto axes are open."""
+        """A new tensor, laid out as its type says; Auto axes are open."""
         start, uses = self.starts.get((aval, manual)), self.uses
         if start is None:
             start = self.starts[aval, manual] = self.start(aval, manual)
@@ -117,12 +116,12 @@ class Graph:
         return t
 
     def root(self, t: int, dim: int, axis: str) -> Root | None:
-        """Where an axis comes from that a tensor starts with."""
+        """The origin of an axis that a tensor starts with; None if it does not."""
         return self.roots[t].get((dim, axis)) if t in self.roots else None
 
     def start(self, aval: ArrayType, manual: frozenset[str]
               ) -> tuple[Layout, frozenset[str], tuple[tuple[int, str], ...]]:
-        """How a value of this type stands at first: its layout, pending axes, and axes by dim."""
+        """(layout, pending axes, (dim, axis) pairs) of a value of this type before propagation."""
         own, entries = aval.mesh, aval.entries
         key = own, manual
         if key not in self.blocked:
@@ -143,7 +142,7 @@ class Graph:
         return index[var]
 
     def of(self, atom: Atom) -> int:
-        """The tensor of an operand; -1 for what has no dimensions."""
+        """The tensor of an operand; -1 if it has no dimensions."""
         index = self.index
         return index[atom] if atom in index else -1  # type: ignore[index]
 
@@ -176,19 +175,19 @@ class Graph:
         self.equations.append(equation)
 
     def edge(self, tensors: Sequence[int], equation: Equation | None) -> None:
-        """Values that are one value: the same layout, as far as nobody objects."""
+        """Tie tensors that are one value: they get the same layout unless something forbids it."""
         tensors = tuple([t for t in tensors if t >= 0])
         if len(tensors) > 1:
             others = len(tensors) - 1
             self.link(tensors, equation, "... -> ..." + ", ..." * (others - 1))
 
-    def stack_edge(self, outer: int, body_atoms: int, equation: Equation) -> None:
-        """A value and its slices along a first dimension that is not split."""
-        if outer >= 0 and body_atoms >= 0:
-            self.link((outer, body_atoms), equation, "n ... -> ... | n!:replicate")
+    def stack_edge(self, outer: int, inner: int, equation: Equation) -> None:
+        """Tie a value to its slices along a first dimension that is not split."""
+        if outer >= 0 and inner >= 0:
+            self.link((outer, inner), equation, "n ... -> ... | n!:replicate")
 
     def link(self, tensors: tuple[int, ...], equation: Equation | None, text: str) -> None:
-        """A node by the text of its rule, of the first tensor."""
+        """Add a node with the rule of this text, from the first tensor to the others."""
         shapes = tuple([self.layouts[t].shape for t in tensors])
         key = text, shapes
         if key not in self.known:
@@ -236,9 +235,8 @@ class Graph:
                 self.add_whole(eqn, tensors, manual)
 
     def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
-        """An equation that holds programs."""
-        name = eqn.op.name
-        if name == "shard_map":
+        """Add an equation that holds programs."""
+        if PER_DEVICE in eqn.op.facts:
             self.add_shard_map(eqn, manual)
         elif has_region(eqn):
             region = region_of(eqn)
@@ -247,18 +245,18 @@ class Graph:
             for slot in region.slots:
                 outer = [eqn.invars[slot.operand]] if slot.operand >= 0 else []
                 outer += [eqn.outvars[slot.result]] if slot.result >= 0 else []
-                body_atoms = [self.of(a) for a in region.body_atoms(slot)]
+                inner = [self.of(a) for a in region.body_atoms(slot)]
                 if slot.stacked:
-                    self.stack_edge(self.of(outer[0]), body_atoms[0], eqn)
+                    self.stack_edge(self.of(outer[0]), inner[0], eqn)
                 else:
-                    self.edge([*body_atoms, *map(self.of, outer)], eqn)
+                    self.edge([*inner, *map(self.of, outer)], eqn)
         else:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
             if max(tensors, default=-1) >= 0:
                 self.add_whole(eqn, tensors, manual)
 
     def add_whole(self, eqn: Equation, tensors: tuple[int, ...], manual: frozenset[str]) -> None:
-        """An equation by its factor rule; some tensor has dimensions."""
+        """Add an equation by its factor rule; some tensor has dimensions."""
         instance, types = key = eqn.instance, eqn.known_types or eqn.types
         op, kind = eqn.op, self.known.get(key)
         if kind is None:
@@ -275,8 +273,9 @@ class Graph:
 
     def elementwise(self, instance: OpInstance, operands: tuple[ArrayType, ...],
                     results: tuple[ArrayType, ...]) -> Kind:
-        """Operands of size one along a dimension are repeated first, as JAX lowers them: to what is
-        repeated, axes of a result come sooner than the other way round.
+        """The kind of an elementwise equation. Operands of size 1 along a dimension are broadcast
+        first, as JAX lowers them: axes of the result reach the broadcast value sooner than the
+        operand.
         """
         whole, repeated = list(operands), []
         for k, x in enumerate(operands):
@@ -289,7 +288,7 @@ class Graph:
 
     def repeat(self, eqn: Equation, kind: Kind, tensors: tuple[int, ...],
                manual: frozenset[str]) -> tuple[int, ...]:
-        """The tensors of an elementwise equation, with operands as they are when repeated."""
+        """The tensors of an elementwise equation, with those of broadcast operands in place."""
         own = list(tensors)
         for k, broadcast, aval in kind.repeated:
             own[k] = self.tensor(aval, manual, eqn.location)
@@ -323,7 +322,7 @@ class Graph:
             self.moved.append((operand, tuple(entries), root, priority, pending))
 
     def add_pending_scalar(self, eqn: Equation, manual: frozenset[str]) -> None:
-        """A constraint on a value without dimensions, which is a tensor for this alone."""
+        """Add a constraint on a scalar that is a partial sum, which gets tensors for this alone."""
         atoms = [a for a in (*eqn.invars, *eqn.outvars) if isinstance(a, Var)]
         for a in atoms:
             if a not in self.index:
@@ -331,7 +330,7 @@ class Graph:
         self.add_constraint(eqn, *map(self.of, (*eqn.invars, *eqn.outvars)))
 
     def move_constraints(self) -> None:
-        """A constraint on a value that nothing else constrains holds for the value itself."""
+        """Extend a constraint to the operand, if nothing else constrains that."""
         wanted: dict[int, set[tuple[Any, ...]]] = {}
         first: dict[int, int] = {}
         for t, entries, _, priority, _ in self.moved:
@@ -340,7 +339,7 @@ class Graph:
         for t, entries, root, _, pending in self.moved:
             layout = self.layouts[t]
             if first[t] and wanted[t] == {layout.entries}:
-                self.priority[t] = first[t]          # an argument that is given so
+                self.priority[t] = first[t]          # an argument that is given in this layout
             if (len(wanted[t]) == 1 and t not in self.asked and all(layout.open)
                     and not any(layout.entries) and not self.pending[t]
                     and not any(a in layout.blocked for axes in entries for a in axes)):
@@ -350,28 +349,29 @@ class Graph:
                     self.priority[t] = first[t]
 
     def add_shard_map(self, eqn: Equation, manual: frozenset[str]) -> None:
-        """The body over its own types; every operand and result is led by its spec's axes."""
+        """Add the body with its own types; operands and results begin with the manual axes of their
+        specs.
+        """
         body: Program = eqn.params["jaxpr"]
         inside = manual | frozenset(eqn.params["manual_axes"])
         self.add_program(body, inside)
-        for outer, body_atoms, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
-                                           strict=True):
+        for outer, inner, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"], strict=True):
             # the operand as the region takes it: led by the manual axes
             if outer.aval.shape:
                 prefix = boundary_entries(spec, outer.aval.ndim)
                 t = self.tensor(outer.aval, manual | inside, eqn.location)
                 self.lead(t, prefix, Root("the in_specs of this `shard_map`", eqn.location))
                 self.edge((self.of(outer), t), eqn)
-                self.cross(t, self.of(body_atoms), prefix, eqn)
-        for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
-                                           strict=True):
+                self.cross(t, self.of(inner), prefix, eqn)
+        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+                                      strict=True):
             t = self.of(outer)
             if t >= 0:
                 prefix = boundary_entries(spec, outer.aval.ndim)
                 self.lead(t, prefix, Root("the out_specs of this `shard_map`", eqn.location))
                 old = self.layouts[t]
                 self.layouts[t] = Layout(old.shape, old.entries, old.open, old.blocked | inside)
-                self.cross(t, self.of(body_atoms), prefix, eqn)
+                self.cross(t, self.of(inner), prefix, eqn)
 
     def lead(self, t: int, prefix: Entries, root: Root) -> None:
         old = self.layouts[t]
@@ -384,18 +384,12 @@ class Graph:
         self.roots[t] = {(d, a): root if a in leading else self.root(t, d, a) or root
                          for d, axes in enumerate(entries) for a in axes}
 
-    def cross(self, outer: int, body_atoms: int, prefix: Entries, equation: Equation) -> None:
-        if outer >= 0 and body_atoms >= 0:
+    def cross(self, outer: int, inner: int, prefix: Entries, equation: Equation) -> None:
+        if outer >= 0 and inner >= 0:
             self.prefixes[len(self.kinds)] = prefix
-            self.add(_BOUNDARY, (outer, body_atoms), equation)
+            self.add(_BOUNDARY, (outer, inner), equation)
 
 
 def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:
     """The manual axes of each dimension, from an in_spec or out_spec."""
     return tuple(spec.padded(ndim).entries)
-
-
-def keeps_plan(program: Program) -> bool:
-    """Does a traced program have the decisions of a frozen plan?"""
-    return "sharding_constraint" in program.op_names and any(
-        [eqn.reason == THE_PLAN for eqn in program.eqns])

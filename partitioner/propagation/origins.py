@@ -20,7 +20,7 @@ from .fixed_point import Solution
 from .graph import Graph, Node
 
 KEY = "origins"                         # of Program.memo
-WHEN_ASKED = "origins, when asked for"  # the same: what finds them
+WHEN_ASKED = "origins, when asked for"  # or the function that solves the problem on demand
 
 
 @immutable
@@ -33,7 +33,7 @@ class Step:
 @immutable
 class Origins:
     """What a resolved program remembers of its propagation. tensors: of its variables. pinned:
-    values that the user asked to have as they were anyway.
+    values that the user wanted in the layout they have.
     """
     solution: Solution
     tensors: dict[Var, int]
@@ -41,18 +41,18 @@ class Origins:
 
     @functools.cached_property
     def _named(self) -> dict[int, Var]:
-        """The first variable of each tensor."""
+        """For each tensor its first variable."""
         return {t: v for v, t in reversed(self.tensors.items())}
 
     def name(self, tensor: int) -> str:
-        """What to call a tensor in a text."""
+        """The name of a tensor in texts."""
         tensor = self.solution.graph.repeats.get(tensor, tensor)
         var = self._named.get(tensor)
         return f"`{var.name}`" if var is not None and var.name else "a value"
 
     def constraints(self) -> LayoutConstraints:
-        """Values of which somebody said how they are laid out, the user or a type; over Explicit
-        axes all. What a `reshard` gives is none of them, if it is of no tensor.
+        """Values whose layout the user or a type determines; over Explicit axes these are all. The
+        result of a `reshard` is none of them, if it has no tensor.
         """
         graph, tensors = self.solution.graph, self.tensors
         asked = graph.asked
@@ -74,9 +74,10 @@ def origins_of(program: Program) -> Origins | None:
 
 
 def origin_path(program: Program, var: Var, dim: int, axis: str) -> tuple[Step, ...]:
-    """Why `var` of a resolved program has `axis` on dimension `dim`: steps back to an annotation.
+    """Why `var` of a resolved program has `axis` on dimension `dim`: the steps back to an
+    annotation.
 
-    Empty where the value does not have the axis, or the program did not come from propagation.
+    Empty if the value does not have the axis, or the program did not come from propagation.
     """
     origins = origins_of(program)
     tensor = origins.tensors.get(var, -1) if origins else -1
@@ -98,7 +99,7 @@ def _walk(origins: Origins, tensor: int, dim: int, axis: str) -> tuple[Step, ...
                 steps.append(Step(root.text, root.location))
             break
         node, tensor, dim = origin
-        if tensor in solution.graph.repeats:            # by the same equation, from another tensor
+        if tensor in solution.graph.repeats:            # same equation, another tensor
             _, tensor, dim = solution.origins.get((tensor, dim, axis), origin)
         eqn = node.equation
         by = f"`{eqn.op.name}`" if eqn is not None else "the result"
@@ -113,9 +114,9 @@ def _walk(origins: Origins, tensor: int, dim: int, axis: str) -> tuple[Step, ...
 class Veto:
     """An axis that an equation would have brought to a dimension of a value, and what forbade it.
 
-    wanted: who has it, as a step of an origin path. held: "dimension 1 of it is over x", "argument
-    `w` is asked for so", ...; location: where that was said, if the user said it. source: the
-    tensor that has it, and on which dimension; equation: where they meet.
+    wanted: the tensor that has the axis, as a step of an origin path. held: what forbade it, such
+    as "dimension 1 of it is over x". location: where the user said that. source: the tensor that
+    has the axis, and its dimension. equation: where the two meet.
     """
     dim: int
     axis: str

@@ -26,7 +26,7 @@ from .graph import Graph, Root
 from .step import Layout
 from .sub_axes import cut_graph, cuts_given, cuts_wanted, open_ends
 
-_MOST_CUTS = 4         # times that axes are cut further
+_MOST_CUTS = 4         # rounds of cutting axes further
 
 
 def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
@@ -70,7 +70,8 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
 
 
 def _propagate(solution: Solution, ends: dict[int, None]) -> None:
-    """To the fixed point; once more with axes cut into parts, while some do not fit as a whole."""
+    """Run to the fixed point, again with axes cut into parts as long as some do not fit as a whole.
+    """
     graph, initial = solution.graph, list(solution.graph.layouts)
     cuts = given = cuts_given(graph)
     if cuts:
@@ -84,14 +85,12 @@ def _propagate(solution: Solution, ends: dict[int, None]) -> None:
         cut_graph(graph, initial, cuts)
         solution.grown.clear()
         _by_priority(solution)
-    if cuts and not given:          # where somebody wrote parts of axes, he may get some back
+    if cuts and not given:          # where the user wrote parts of axes, results may have some
         open_ends(graph, ends, cuts)
 
 
 def _by_priority(solution: Solution) -> None:
-    """A fixed point for each priority; until its turn has come a tensor has no axes, nor any of
-    those that wait for it.
-    """
+    """Run to a fixed point for each priority; a tensor has no axes until its turn has come."""
     graph = solution.graph
     whole = list(graph.layouts)
     for now in sorted({0, *graph.priority.values()}):
@@ -115,7 +114,7 @@ def _name(names: Sequence[str], i: int) -> str:
 
 def check_ends(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
                out_shardings: Sequence[PartitionSpec | None]) -> None:
-    """Raise IndivisibleError where a spec that is given or asked for does not divide."""
+    """Raise IndivisibleError if a spec that is given or asked for does not divide."""
     for what, names, atoms, specs in (
             ("argument", program.arg_names, program.invars, in_shardings),
             ("result", program.result_names, program.outvars, out_shardings)):

@@ -6,9 +6,9 @@ changes anything, and values that are one value in and outside a loop get one ty
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
+from ...ir.facts import BRANCHES, PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op_instance import SIGNATURES
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
@@ -50,20 +50,20 @@ def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> str:
 
 
 def layout_reason(eqn: Equation) -> str:
-    """Why an operand of a loop or branch is brought elsewhere."""
+    """Why an operand of a loop or branch is moved."""
     return f"`{eqn.op.name}` keeps this value in one layout"
 
 
 def slices_reason(eqn: Equation) -> str:
-    """The same of each slice of an operand."""
+    """Why each slice of an operand is moved."""
     return f"`{eqn.op.name}` takes its slices so"
 
 
 def grows(have: ArrayType, entries: Entries) -> bool:
-    """Are the blocks of a stack larger in this layout, and is the stack not split itself?"""
+    """Would the blocks of a stack be larger in this layout, without the stack itself being split?
+    """
     return (not have.entries[0] and not have.sharding.spec.unreduced
-            and math.prod(typed(have, have.mesh, entries).local_shape())
-            > math.prod(have.local_shape()))
+            and typed(have, have.mesh, entries).local_size > have.local_size)
 
 
 def propagate(program: Program, mesh: AbstractMesh,
@@ -82,7 +82,7 @@ class _Resolver:
         self.tensors: dict[Var, int] = {}
         self.pinned: set[Var] = set()
         self.types: dict[tuple, ArrayType] = {}
-        self.places: dict[Var, Location] = {}       # of results that have their own out_sharding
+        self.places: dict[Var, Location] = {}       # reasons of results with an out_sharding
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class _Resolver:
         return bare_literal(atom) if isinstance(atom, Literal) else self.env[atom]
 
     def set_entries(self, atom: Atom, entries: Entries) -> None:
-        """A value that must have another's layout has it, whatever propagation found."""
+        """Give a value these entries, whatever propagation found."""
         t = self.graph.of(atom)
         if t >= 0 and self.graph.layouts[t].entries != entries:
             old = self.graph.layouts[t]
@@ -221,7 +221,7 @@ class _Resolver:
                 self.layout_equation(eqn, mesh, eqns)
                 continue
             if op.subprograms:
-                if op.name == "shard_map":
+                if PER_DEVICE in op.facts:
                     self.shard_map(eqn, mesh, eqns)
                     continue
                 if has_region(eqn):
@@ -308,7 +308,7 @@ class _Resolver:
                 continue
             leading = self.type_of(leader, mesh)
             entries = leading.entries
-            if eqn.op.name == "cond" and slot.operand >= 0:
+            if BRANCHES in eqn.op.facts and slot.operand >= 0:
                 have = operands[slot.operand].aval
                 if all(inner[:len(axes)] == axes for axes, inner in zip(
                         have.entries, entries, strict=True)):

@@ -22,9 +22,9 @@ def frozen_mesh(mesh: AbstractMesh, manual: frozenset[str] = frozenset()) -> Abs
 
 def typed(aval: ArrayType, mesh: AbstractMesh, entries: Entries,
           pending: frozenset[str] = frozenset()) -> ArrayType:
-    """The value of this type on a frozen mesh, laid out by `entries`.
+    """The type on a frozen mesh, laid out by `entries`.
 
-    Axes over which the type is reduced stay so where it is whole: they say what its cotangent is.
+    Axes over which it is reduced stay so where it is whole: they describe its cotangent.
     """
     own = aval.sharding
     reduced = own.spec.reduced
@@ -43,7 +43,7 @@ def typed(aval: ArrayType, mesh: AbstractMesh, entries: Entries,
 
 
 def bare_literal(literal: Literal) -> Literal:
-    """A scalar constant knows of no mesh."""
+    """A scalar constant without a mesh."""
     aval = literal.aval
     return literal if aval.mesh.empty else Literal(literal.val, _bare(aval))
 
@@ -54,14 +54,14 @@ def _bare(aval: ArrayType) -> ArrayType:
 
 
 def typed_literals(program: Program) -> list[Literal]:
-    """The scalar constants that equations of a program read, and that are typed over a mesh."""
+    """The scalar constants read by equations of a program that are typed over a mesh."""
     literals = [a for e in program.eqns for a in e.invars if a.__class__ is Literal]
     over = {t for t in {a.aval for a in literals} if t.mesh is not empty_abstract_mesh}
     return [a for a in literals if a.aval in over] if over else []      # type: ignore[misc]
 
 
 def without_sharding(instance: OpInstance) -> OpInstance:
-    """The instance without the sharding param, if it has one: the result's type says it."""
+    """The instance without its sharding param: the result's type says it."""
     known = instance.table(without_sharding)
     if not known:
         known[()] = instance_of(instance.op, {**instance.params, instance.op.sharding_param: None})  # type: ignore
@@ -79,14 +79,14 @@ def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason:
 
 
 def name_of_form(var: Var, aval: ArrayType) -> str | None:
-    """What a value is called in the layout of `aval`: a sum that is still pending has no name."""
+    """The name of a value in the layout of `aval`: none for a pending sum."""
     same = aval.sharding.spec.unreduced == var.aval.sharding.spec.unreduced
     return var.name if same else None
 
 
 def brought(atom: Atom, aval: ArrayType, location: Location, reason: str, eqns: list[Equation]
             ) -> Atom:
-    """`atom` in the layout of `aval`, by an equation that is added where that takes one."""
+    """`atom` in the layout of `aval`; adds an equation if that takes one."""
     if atom.aval.sharding is aval.sharding or isinstance(atom, Literal):
         return atom
     eqn = reshard_equation(atom, aval.update(manual=atom.aval.manual), location, reason)

@@ -21,10 +21,10 @@ _NONE: frozenset = frozenset()
 
 
 class Layout(NamedTuple):
-    """Where a value stands in propagation.
+    """The layout of a value during propagation.
 
-    open: per dimension, whether axes may still be appended. blocked: axes that may not be placed
-    on this value (those that its type decides, that are pending or Manual).
+    open: for each dimension, whether axes may still be appended. blocked: axes that may not be
+    placed on this value (decided by its type, pending or Manual).
     """
     shape: Shape
     entries: Entries
@@ -33,15 +33,19 @@ class Layout(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """New entries for one tensor of an equation; per new axis (dim, axis, source tensor, dim)."""
+    """New entries for one tensor of an equation; for each new axis (dim, axis, source tensor, its
+    dim).
+    """
     position: int
     entries: Entries
     origins: tuple[tuple[int, str, int, int], ...]
 
 
 def agree(info: RuleInfo, layouts: Sequence[Layout | None]) -> bool:
-    """Do all tensors of an equation say the same of each factor? Then there is nothing to add."""
-    if not info.simple:             # then it takes more to see, but for tensors without axes
+    """Do all tensors of an equation have the same axes for each factor, so that nothing can be
+    added?
+    """
+    if not info.simple:             # not so simple then, except for tensors without axes
         for layout in layouts:
             if layout is not None:
                 for axes in layout.entries:
@@ -53,7 +57,7 @@ def agree(info: RuleInfo, layouts: Sequence[Layout | None]) -> bool:
 
 def _differing(info: RuleInfo, layouts: Sequence[Layout | None], factors: Sequence[int]
                ) -> list[int]:
-    """The factors of which not all tensors say the same; in them all, factors are dimensions."""
+    """The factors on which tensors differ, for rules whose factors are dimensions."""
     found = []
     for f in factors:
         held: Axes | None = None
@@ -69,7 +73,7 @@ def _differing(info: RuleInfo, layouts: Sequence[Layout | None], factors: Sequen
 
 def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_only: bool,
          aggressive: bool, size: AxisSize) -> tuple[Extension, ...]:
-    """What this equation adds to the layouts of its tensors (None: a tensor without dimensions)."""
+    """What this equation adds to the layout of each tensor (None: a tensor without dimensions)."""
     factors = info.passing if pass_only else info.flowing
     if info.simple:
         factors = _differing(info, layouts, factors)
@@ -84,8 +88,8 @@ def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_
 def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int,
                 factors: Sequence[int], aggressive: bool, size: AxisSize
                 ) -> tuple[Extension, ...] | None:
-    """The step where all that have axes of a factor have the same, and nothing keeps these from the
-    others: then both strategies come to that. None where something does.
+    """The step if all tensors that have axes of a factor have the same, and nothing keeps these
+    from the others; both strategies then agree. None otherwise.
     """
     rows: list[Any] = [layout and [*layout.entries] for layout in layouts]
     origins: dict[int, list[tuple[int, str, int, int]]] = {}
@@ -105,7 +109,7 @@ def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int
         if not sends:
             continue
         if aggressive and info.kind == "structural" and positions[-1][0] < info.operands:
-            return None                     # operands follow results, which lack the factor
+            return None                     # operands follow results, without the factor
         seen = 0
         for row in rows:
             for axes in row or ():
@@ -113,7 +117,7 @@ def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int
                     if a in wanted:
                         seen += 1
         if seen != holders * len(wanted):
-            return None                     # another factor has one of them
+            return None                     # another factor of the tensor has one of them
         parts = 1
         for a in wanted:
             parts *= size(a)
@@ -166,7 +170,7 @@ class _Step:
         self.active = factors
 
     def differ(self, f: int) -> bool:
-        """Do tensors hold different axes for a factor? Only then is there something to add."""
+        """Do tensors have different axes for a factor? Only then is there something to add."""
         positions = self.info.positions[f]
         return any(self.axes[t][f] != self.axes[positions[0][0]][f] for t, _, _ in positions)
 
@@ -193,7 +197,7 @@ class _Step:
     # -- strategies ----------------------------------------------------------------------------
 
     def compatible(self, f: int) -> Axes:
-        """The longest list of axes of a factor that its tensors agree on."""
+        """The longest list of axes of a factor on which its tensors agree."""
         n, direction = self.info.operands, self.direction
         positions = self.info.positions[f]
         if direction == BACKWARD:
@@ -232,7 +236,7 @@ class _Step:
         return whole % parts == 0
 
     def taken(self, axis: str, t: int, f: int) -> bool:
-        """Does another factor of the tensor hold the axis (or may the tensor not have it)?"""
+        """Is the axis on another factor of the tensor, or forbidden there?"""
         return ((axis in self.busy[t] or axis in self.loose[t])
                 and axis not in self.axes[t].get(f, ()))
 

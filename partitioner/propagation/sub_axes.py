@@ -19,11 +19,12 @@ from ..factors import Axes
 from .graph import Graph
 from .step import Layout
 
-Cuts = dict[str, tuple[int, ...]]        # mesh axis -> products of its parts, 1 and its size too
+Cuts = dict[str, tuple[int, ...]]        # mesh axis -> products of its parts, from 1 to its size
 
 
 def cuts_wanted(graph: Graph, cuts: Cuts) -> Cuts:
-    """The cuts so far, and those at which axes are left over at the border of factors."""
+    """The cuts so far, extended by those at which axes are left over at a border between factors.
+    """
     mesh = graph.mesh
     infos = {kind.info for kind in graph.kinds}
     if None in infos:
@@ -53,7 +54,7 @@ def cuts_wanted(graph: Graph, cuts: Cuts) -> Cuts:
 
 
 def cuts_given(graph: Graph) -> Cuts:
-    """The cuts that the layouts at the beginning name: parts of axes that somebody wrote."""
+    """The cuts named by the initial layouts: parts of axes that the user wrote."""
     mesh = graph.mesh
     found: dict[str, set[int]] = {}
     for entries in dict.fromkeys([layout.entries for layout in graph.layouts]):
@@ -67,7 +68,7 @@ def cuts_given(graph: Graph) -> Cuts:
 
 
 def _borders(axes: Axes, sizes: list[int], mesh: AbstractMesh) -> list[tuple[str, int]]:
-    """Where an axis that does not fit what is left of a factor would have to be cut."""
+    """Where to cut an axis that does not fit what is left of a factor."""
     i, rest = 0, sizes[0]
     for axis in axes:
         base, pre, n, _ = axis_factor(axis, mesh.shape)
@@ -92,7 +93,7 @@ def parts_of(axis: str, cuts: Cuts, mesh: AbstractMesh) -> Axes:
 
 
 def cut_graph(graph: Graph, layouts: list[Layout], cuts: Cuts) -> None:
-    """Let the graph begin with these layouts, in parts of axes."""
+    """Set the graph's layouts to these, in parts of axes."""
     names: dict[str, Axes] = {}
 
     def parts(a: str) -> Axes:
@@ -110,7 +111,7 @@ def cut_graph(graph: Graph, layouts: list[Layout], cuts: Cuts) -> None:
 
 
 def whole_axes(entries: Entries, cuts: Cuts, mesh: AbstractMesh) -> Entries:
-    """The leading axes of each dimension that are there with all their parts."""
+    """The leading axes of each dimension whose parts are all there."""
     out = []
     for axes in entries:
         whole: Axes = ()
@@ -125,7 +126,7 @@ def whole_axes(entries: Entries, cuts: Cuts, mesh: AbstractMesh) -> Entries:
 
 
 def open_ends(graph: Graph, ends: Mapping[int, None], cuts: Cuts) -> None:
-    """Let arguments and results that nobody asked for have whole axes."""
+    """Give whole axes to arguments and results that the user left open."""
     for t in ends:
         old = graph.layouts[t]
         if t not in graph.asked:

@@ -15,16 +15,17 @@ from ...ir.types import Entries, Shape
 from .effects import Move, local_shape, tile_count
 from .shortest import Path, Step, expanded, shortest
 
-# Of a value that is brought from one layout to another: what its dimensions must be multiples of,
-# into how many parts it is cut in the end, and into how many for what stays (0: nothing does).
+# (what the dimensions must be multiples of, number of blocks in the end, number of pieces of which
+# a device keeps one; 0: it may keep nothing).
 Share = tuple[tuple[int, ...], int, int]
 
 
 def share_received(mesh: AbstractMesh, source: Entries, target: Entries) -> Share | None:
-    """What a plan between two layouts receives of a value of any size, without looking for it.
+    """The share of a value, of any size, that a plan between two layouts receives, without making
+    one.
 
-    Nothing is pending; plans reach this bound, but for parts of axes without common parts. None
-    where parts of axes, or axes of one device, have to be looked at one by one.
+    Nothing is pending; plans reach this bound unless parts of axes have no common parts. None where
+    parts of axes, or axes of one device, need a closer look.
     """
     units: tuple[int, ...] = ()
     parts = common = 1
@@ -41,7 +42,7 @@ def share_received(mesh: AbstractMesh, source: Entries, target: Entries) -> Shar
                 if a != b:
                     if ":" in a or ":" in b or size(a) == 1 or size(b) == 1:
                         return None
-                    common = 0              # an axis meets another one: some keep nothing
+                    common = 0              # axes change places: some devices keep nothing
         wanted = tile_count(mesh, want) if want else 1
         parts *= wanted
         more = tiles if tiles > wanted else wanted
@@ -51,7 +52,7 @@ def share_received(mesh: AbstractMesh, source: Entries, target: Entries) -> Shar
 
 
 def bound(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> int:
-    """Elements that the busiest device receives at least, whatever the way."""
+    """The elements that the busiest device receives at least."""
     share = share_received(mesh, source, target)
     if share is not None:
         _, parts, common = share
@@ -59,7 +60,7 @@ def bound(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) ->
         return whole // parts - (whole // common if common else 0)
     try:
         a, b = disjoint_axes([source, target], mesh.shape)
-    except ValueError:                          # parts of an axis that have no common parts
+    except ValueError:                          # parts of an axis without a common subdivision
         return math.prod(local_shape(mesh, shape, target))
     size = {x: mesh.axis_size(x) for t in (a, b) for e in t for x in e}
     return received(local_shape(mesh, shape, source), a, b, size)
@@ -71,7 +72,7 @@ def retiled(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) 
         return []
     try:
         disjoint_axes([source, target], mesh.shape)
-    except ValueError:                          # 2 of 6 devices and 3 of them: by way of all
+    except ValueError:                          # such as 2 and 3 of 6 devices: by way of the whole
         bases = {axis_factor(a, mesh.shape)[0] for axes in target for a in axes}
         middle = tuple(tuple(a for a in axes if axis_factor(a, mesh.shape)[0] not in bases)
                        for axes in source)
@@ -96,8 +97,8 @@ def retiled(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) 
 
 def _without_single(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries
                     ) -> list[Move] | None:
-    """The moves without axes of one device, which leave at first and come last; None if no such
-    axis differs.
+    """The moves when axes of one device are dropped first and added last; None if no such axis
+    differs.
     """
     def split(tiling: Entries, other: Entries) -> tuple[Entries, list[tuple[int, tuple[str, ...]]]]:
         single = [(d, tuple([a for a in axes if axes != theirs and mesh.axis_size(a) == 1]))
@@ -115,8 +116,7 @@ def _without_single(mesh: AbstractMesh, shape: Shape, source: Entries, target: E
 
 
 def _common_parts(mesh: AbstractMesh, source: Entries, target: Entries) -> dict[str, list[int]]:
-    """Where to cut axes so that a part of one is as large as another: {"y": [2]} for 2 and 2 * 2.
-    """
+    """Where to cut axes so that they have parts of the same sizes: {"y": [2]} for 2 and 2 * 2."""
     bases = {axis_factor(a, mesh.shape)[0] for t in (source, target) for axes in t for a in axes}
     sizes = {a: mesh.shape[a] for a in mesh.axis_names if a in bases}
     cuts: dict[str, list[int]] = {}
@@ -127,9 +127,7 @@ def _common_parts(mesh: AbstractMesh, source: Entries, target: Entries) -> dict[
 
 
 class _Tails:
-    """Two tilings without what they have in common: the dimensions that differ, without the axes
-    that both begin with.
-    """
+    """Two tilings reduced to the dimensions that differ, without the axes with which both begin."""
 
     def __init__(self, mesh: AbstractMesh, shape: Shape, source: Tiling, target: Tiling) -> None:
         self.mesh, self.local = mesh, local_shape(mesh, shape, source)
@@ -152,9 +150,9 @@ class _Tails:
         self.sizes = tuple((x, mesh.axis_size(x)) for x in names)
 
     def path(self, lengths: tuple[int, ...], source: Tiling, target: Tiling) -> Path | None:
-        """The shortest path, found under names and sizes that all problems of this form share.
+        """The shortest path, remembered for all problems of this form.
 
-        Axes are numbered, and of a dimension's size only that is kept which axes can divide.
+        Axes are numbered, and of a dimension's size only what axes can divide is kept.
         """
         most = math.prod(n for _, n in self.sizes)
         number = {a: str(i) for i, (a, _) in enumerate(self.sizes)}
@@ -189,7 +187,7 @@ class _Tails:
         return [self._merged(move) for move in out]
 
     def _merged(self, move: Move) -> Move:
-        """With parts of an axis that follow each other as one."""
+        """The move with consecutive parts of an axis merged."""
         if not move.axes or move.kind == "retile":
             return move
         ((axes,),) = merged_axes([(move.axes,)], self.mesh.shape)
@@ -210,12 +208,12 @@ class _Tails:
         return Move("retile", names, source=source, target=target)
 
     def direct(self) -> list[Move]:
-        """One exchange, whatever it is."""
+        """A single exchange."""
         step = Step("retile", (), -1, -1, self.target)
         return [self._retile(self.source, step, self.dims, len(self.local))]
 
     def expanded(self) -> list[Move] | None:
-        """Through dimensions of their own for all axes that differ."""
+        """The moves over a reshape in which each moving axis has a dimension of its own."""
         found = expanded(self.lengths, dict(self.sizes), self.source, self.target)
         if found is None:
             return None

@@ -28,7 +28,7 @@ class Move(NamedTuple):
 
 
 def effect(mesh: AbstractMesh, local: Shape, move: Move) -> tuple[Shape, float, int]:
-    """(block after, elements received, elements under way) of a move of a block of this shape."""
+    """(block after, elements received, elements in flight) for a move of a block of this shape."""
     if move.kind == "view":
         return move.shape, 0, 0
     here, shape = math.prod(local), list(local)
@@ -58,7 +58,7 @@ def effect(mesh: AbstractMesh, local: Shape, move: Move) -> tuple[Shape, float, 
 
 @cached(4096)
 def tile_count(mesh: AbstractMesh, axes: tuple[str, ...]) -> int:
-    """Blocks that these axes split a dimension into."""
+    """The number of blocks into which these axes split a dimension."""
     sizes, count = mesh.shape, 1
     for a in axes:
         count *= sizes[a] if a in sizes else mesh.axis_size(a)

@@ -20,7 +20,9 @@ Row = tuple[str, ...]
 
 
 def joint_axes(program: Program) -> tuple[Row, ...]:
-    """The rows of axes of which no value of the program has only some, or in another order."""
+    """The rows of axes that every value of the program has all together, in this order, or not at
+    all.
+    """
     sizes = program.mesh.shape
     if len(sizes) < 2:
         return ()
@@ -33,7 +35,7 @@ def joint_axes(program: Program) -> tuple[Row, ...]:
             continue
         break
     else:
-        return ()                       # each dimension is split over one axis at most
+        return ()                       # no dimension is split over several axes
     layouts = {(t.entries, t.sharding.spec.unreduced) for t in types}
     lists = {axes for entries, _ in layouts for axes in entries if axes}
     return rows_of(program.mesh, lists, {pending for _, pending in layouts if pending})
@@ -41,13 +43,13 @@ def joint_axes(program: Program) -> tuple[Row, ...]:
 
 def rows_of(mesh: AbstractMesh, lists: Collection[Row], sums: Collection[frozenset[str]]
             ) -> tuple[Row, ...]:
-    """The rows of axes that all these lists have in one piece, and these sets as a whole.
+    """The rows of axes that all these lists have in one piece, and all these sets as a whole.
 
-    Parts of axes are left as they are, and so are axes that there are parts of.
+    Parts of axes, and axes that have parts, are left alone.
     """
     if all([len(axes) == 1 for axes in lists]):
         return ()
-    after: dict[Any, set[Any]] = {}       # what comes next, None for nothing
+    after: dict[Any, set[Any]] = {}       # axis to the one behind it, None for none
     before: dict[Any, set[Any]] = {}
     for axes in lists:
         for a, b in pairwise((None, *axes, None)):
@@ -71,7 +73,7 @@ def rows_of(mesh: AbstractMesh, lists: Collection[Row], sums: Collection[frozens
 
 
 def _types(program: Program) -> set[ArrayType]:
-    """The types of a program's values, and of those in programs that its equations hold."""
+    """The types of a program's values, nested ones included."""
     found = {*[v.aval for v in program.invars], *program.result_types}
     if program.consts:
         found.update([v.aval for v, _ in program.consts])
@@ -82,7 +84,7 @@ def _types(program: Program) -> set[ArrayType]:
 
 
 class JointAxes:
-    """A mesh with each of these rows of its axes as one axis, and its names there and back."""
+    """A mesh with each of these rows merged into one axis, and the names on both sides."""
 
     __slots__ = ("_sizes", "mesh", "name_of", "rows")
 
@@ -99,14 +101,14 @@ class JointAxes:
 
     def in_joint_axes(self, entries: Entries, pending: frozenset[str]
                       ) -> tuple[Entries, frozenset[str]]:
-        """A layout by the names of `mesh`."""
+        """A layout with the axis names of `mesh`."""
         name_of = self.name_of
         return (tuple([tuple(dict.fromkeys([name_of.get(a, a) for a in axes]))
                        for axes in entries]),
                 frozenset([name_of.get(a, a) for a in pending]))
 
     def spelled(self, axes: Iterable[str]) -> Row:
-        """Axes of `mesh`, and parts of them, by their own names.
+        """Axes of `mesh`, or parts of them, by the original names.
 
         Raises ValueError for a part of a row that is not made of parts of its axes: the first half
         of an axis of 3 and one of 2.
@@ -122,9 +124,9 @@ class JointAxes:
         return out
 
     def _parts(self, row: Row, pre: int, size: int) -> Row:
-        """The parts of a row's axes that its part `:(pre)size` is."""
+        """The parts of a row's axes that make up its part `:(pre)size`."""
         out: Row = ()
-        start = 1                       # into how many the axes before cut the row
+        start = 1                       # into how many parts the axes before it cut the row
         for axis in row:
             stop = start * self._sizes[axis]
             first, last = max(start, pre), min(stop, pre * size)

@@ -35,7 +35,7 @@ from .effects import Move
 
 
 class Emitter(Protocol):
-    """What appends equations to the per-device program."""
+    """Appends equations to the per-device program."""
     mesh: AbstractMesh
 
     def emit(self, op: Op, operands: Sequence[Atom], params: dict[str, Any]) -> list[Atom]: ...
@@ -55,7 +55,7 @@ def group_size(mesh: AbstractMesh, axes: Sequence[str]) -> int:
 
 
 def varying(out: Emitter, x: Atom, axes: Sequence[str]) -> Atom:
-    """`x` as a value that varies over `axes`, for ops that give each member another part."""
+    """`x` made to vary over `axes`, for ops that give each member another part."""
     missing = tuple(a for a in axes if a not in x.aval.varying)
     return out.emit(pvary_p, [x], {"axes": missing})[0] if missing else x
 
@@ -99,7 +99,8 @@ def _psum(out: Emitter, x: Atom, move: Move) -> Atom:
 
 
 def _place(out: Emitter, x: Atom, move: Move) -> Atom:
-    """One device has the value, or each its own block of it; zeros elsewhere."""
+    """A whole value as a partial sum: one device keeps it, or each its own block; zeros elsewhere.
+    """
     aval = x.aval
     zero = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype, aval.weak_type))
     if move.dim < 0:

@@ -20,18 +20,18 @@ from .between_tilings import bound, retiled
 from .effects import Move, effect, local_shape, tile_count
 from .shortest import states
 
-STATES = 150            # that a search takes up, of few axes
+STATES = 150            # states that a search visits, for few axes
 
 Pending = frozenset[str]
-_State = tuple[Entries, Pending]                # a layout, and the axes of sums
-_Cost = tuple[float, int, int]                  # elements received, exchanges, steps
-_Way = tuple[tuple[Move, Entries], ...]         # moves, each with the layout after it
+_State = tuple[Entries, Pending]                # a layout, and the axes of pending sums
+_Cost = tuple[float, int, int]                  # (elements received, exchanges, steps)
+_Way = tuple[tuple[Move, Entries], ...]         # moves, each with the layout behind it
 
 
 def finished(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries, finish: Pending,
              start: Pending) -> list[Move]:
-    """The moves where sums are finished or started on the way: those of the search, whose changes
-    of tilings are planned by themselves.
+    """The moves when sums are finished or started on the way: those found by a search, whose
+    changes of tiling are planned separately.
     """
     moves: list[Move] = []
     at = source
@@ -67,12 +67,12 @@ class _Search:
         self.ahead: dict[_State, _Cost] = {}
 
     def run(self) -> _Way:
-        """The cheapest way that is found."""
+        """The cheapest way found."""
         known = [*map(self.way, ("nowhere", "home", "anywhere"))]
         costs = [*map(self.cost, known)]
         most = min(costs)
         first, goal = (self.source, self.finish), (self.target, self.start)
-        ticket = itertools.count()      # equal costs: first come, first served
+        ticket = itertools.count()      # breaks ties by order of discovery
         queue: list[tuple] = [(self.left(first), next(ticket), (0, 0, 0), first, ())]
         best: dict[_State, _Cost] = {first: (0, 0, 0)}
         axes = self.finish.union(*self.source, *self.target)
@@ -94,7 +94,7 @@ class _Search:
         return known[costs.index(most)]
 
     def steps(self, state: _State, cost: _Cost) -> Iterator[tuple[Move, _State, _Cost]]:
-        """The moves from a state, what each leads to, and what that then costs."""
+        """For each move from a state: the move, the next state, and the total cost there."""
         local = local_shape(self.mesh, self.shape, state[0])
         for move, entries, pending in self.moves(state):
             more = self.step(state[0], local, move, entries)
@@ -102,8 +102,8 @@ class _Search:
                 yield move, (entries, pending), _plus(cost, more)
 
     def step(self, at: Entries, local: Shape, move: Move, after: Entries) -> _Cost | None:
-        """What a move of a block of this shape costs; None where the next one is too large. A
-        change of tilings may take more than one exchange, so it counts as two.
+        """The cost of a move of a block of this shape; None if the next block is too large. A
+        change of tiling may take more than one exchange, so it counts as two.
         """
         if move.kind == "retile":
             lacks = bound(self.mesh, self.shape, at, after)
@@ -112,7 +112,7 @@ class _Search:
         return (moved, int(moved > 0), 1) if math.prod(block) <= self.cap else None
 
     def moves(self, state: _State) -> Iterator[tuple[Move, Entries, Pending]]:
-        """The moves from a state, with the state that each leads to."""
+        """The moves from a state, each with the next state."""
         mesh, shape, source, target = self.mesh, self.shape, self.source, self.target
         differ = self.differ
         spec, pending = state
@@ -161,8 +161,8 @@ class _Search:
             yield Move("retile"), target, pending
 
     def left(self, state: _State) -> _Cost:
-        """What the rest of the way costs at least: what a device lacks of its block at the end, or
-        as much as that block, if it is part of a sum.
+        """A lower bound for the rest of the way: what a device lacks of its final block, or all of
+        that block if it is part of a sum.
         """
         if state not in self.ahead:
             entries, pending = state
@@ -182,9 +182,10 @@ class _Search:
         return found
 
     def way(self, cuts: str) -> _Way:
-        """The sums are finished, then comes the change of tilings. Before, blocks are cut, and sums
-        scattered, along the axes that the target has or sums wait for: "nowhere", on the dimension
-        where the target has them ("home"), or else on any that they divide ("anywhere").
+        """A way known from the start: sums are finished, then the tiling changes. Before that
+        blocks are cut, and sums scattered, along the axes that the target has or sums wait for:
+        "nowhere", on the dimension where the target has them ("home"), or on any that they divide
+        ("anywhere").
         """
         mesh, at, waiting = self.mesh, self.source, self.finish
         steps: list[tuple[Move, Entries]] = []

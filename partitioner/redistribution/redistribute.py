@@ -64,7 +64,7 @@ def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
             found = _plan(joint.mesh, shape, *itertools.chain.from_iterable(zip(
                 joint.in_joint_axes(source, source_pending),
                 joint.in_joint_axes(target, target_pending), strict=True)))
-            with contextlib.suppress(ValueError):       # a part of a row that its axes do not have
+            with contextlib.suppress(ValueError):       # a part of a joint axis but not of its axes
                 return replace(found, moves=tuple([_spelled(move, joint) for move in found.moves]))
     shape = _divided(mesh, shape, source, target)
     if moves is not None:
@@ -92,7 +92,7 @@ def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
 
 def _in_one_move(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: Pending,
                  target_pending: Pending) -> list[Move] | None:
-    """The one move that does it, where it is plain to see that one does; None elsewhere."""
+    """The single move that does it, where that is plain; else None."""
     differ = [d for d, (a, b) in enumerate(zip(source, target, strict=True)) if a != b]
     finish = source_pending - target_pending
     axes = mesh.sort_axes(finish.union(*[source[d] + target[d] for d in differ]))
@@ -122,7 +122,7 @@ def _in_one_move(mesh: AbstractMesh, source: Entries, target: Entries, source_pe
 
 def _rows(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: Pending,
           target_pending: Pending) -> tuple[tuple[str, ...], ...]:
-    """Axes that nothing is gained by treating one by one."""
+    """Rows of axes that need not be told apart."""
     lists = {axes for axes in (*source, *target) if axes}
     sums = [source_pending - target_pending, target_pending - source_pending]
     lists.update([mesh.sort_axes(away) for pending in sums
@@ -131,7 +131,7 @@ def _rows(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: 
 
 
 def _spelled(move: Move, joint: JointAxes) -> Move:
-    """A move by the names that axes have by themselves."""
+    """A move by the original names of axes."""
     return move._replace(axes=joint.spelled(move.axes),
                          source=tuple(map(joint.spelled, move.source)),
                          target=tuple(map(joint.spelled, move.target)))

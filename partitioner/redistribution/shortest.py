@@ -29,10 +29,10 @@ from ...ir.support.caches import cached
 from ...ir.support.immutable import immutable
 from ...ir.support.named_tuple import NamedTuple
 
-STATES = 300            # tilings that a search takes up, of few axes, before the exchange is direct
-_ENDS = 16              # of retiles that it tries from each
+STATES = 300            # tilings that a search visits, for few axes
+_ENDS = 16              # retiles that it tries from each
 FEW_AXES = 5
-STATES_OF_MANY_AXES = 7     # each has many more ways to go on
+STATES_OF_MANY_AXES = 7     # each has many more successors
 
 Sizes = Mapping[str, int]
 
@@ -56,16 +56,17 @@ class Path:
 
 
 def states(of_few_axes: int, axes: int) -> int:
-    """How many states a search over layouts of so many axes takes up."""
+    """How many states a search over layouts of so many axes visits."""
     return of_few_axes if axes <= FEW_AXES else STATES_OF_MANY_AXES
 
 
 @cached(4096)
 def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], source: Tiling,
              target: Tiling) -> Path | None:
-    """The best path within the bound and without tiles larger than both ends, if there is one.
+    """The best path within the bound, without tiles larger than those of both ends; None if there
+    is none.
 
-    lengths: of the dimensions that differ, without the axes that both tilings begin with.
+    lengths: of the dimensions that differ. source, target: without the axes with which both begin.
     """
     size = dict(sizes)
     lacks = _Lacks(lengths, target, size)
@@ -108,10 +109,10 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
 
 
 class _Lacks(dict[Tiling, int]):
-    """By tiling, the elements of its tile of the target that the busiest device does not have.
+    """From a tiling to the elements of its target tile that the busiest device does not have.
 
-    That is `received` of ir/ops/communication/retiling.py, for one target. tile: elements of its
-    tiles.
+    That is `received` of ir/ops/communication/retiling.py for one target. tile: elements of a
+    target tile.
     """
 
     def __init__(self, lengths: tuple[int, ...], target: Tiling, size: Sizes) -> None:
@@ -152,8 +153,8 @@ def _tile(lengths: tuple[int, ...], tiling: Tiling, size: Sizes) -> int:
 
 def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling, target: Tiling,
            ends: Callable[[int], list[tuple[Tiling, _Lacks]]]) -> Iterator[tuple[Step, int, int]]:
-    """The moves from a tiling, with the elements that each costs, and of a tile after it. ends: the
-    tilings to retile to, by the elements of a tile, with what is lacking of them.
+    """The moves from a tiling, each with its cost in elements and the size of a tile after it.
+    ends: the tilings to retile to, by tile size, with what is still lacking there.
     """
     used = {a for axes in state for a in axes}
     counts = tile_counts(state, size)
@@ -184,7 +185,7 @@ def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling,
 
 def _ends(lengths: tuple[int, ...], size: Sizes, tile: int, source: Tiling, target: Tiling
           ) -> Iterator[Tiling]:
-    """Tilings with tiles of this size from which gathers alone lead to the target."""
+    """The tilings with tiles of this size from which gathers alone lead to the target."""
     gathered, rest = divmod(_tile(lengths, target, size), tile)
     if rest or not gathered:
         return
@@ -205,11 +206,11 @@ def _ends(lengths: tuple[int, ...], size: Sizes, tile: int, source: Tiling, targ
 
 def expanded(lengths: tuple[int, ...], size: Sizes, source: Tiling, target: Tiling
              ) -> tuple[tuple[tuple[int, ...], ...], Path] | None:
-    """Per dimension the sizes of the dimensions to take it apart into, and the path over those.
+    """(for each dimension the sizes to split it into, the path over those dimensions).
 
-    Axes that move have then a dimension of their own, so that none is in the way of another: blocks
-    are cut along new axes, exchanged, and gathered along axes that go. None where the tilings do
-    not agree on where axes are: then no reshape helps.
+    Each moving axis then has a dimension of its own and is in no other's way: blocks are cut along
+    new axes, exchanged, and gathered along old ones. None if the tilings disagree on the position
+    of axes that stay, since no reshape helps then.
     """
     if not nested(source, target, size):
         return None

@@ -5,7 +5,7 @@ XLA knows tiles, not axes: it compares into how many tiles each dimension is cut
     sums            are finished first, one all-reduce for each summed dimension
     slices          axes that the value lacks cut dimensions that want more tiles
     all-to-all      one dimension with too many tiles gives as many as another one lacks
-    permute         equal tiles on other devices change places
+    permute         equal tiles on other devices change places, so that axes that go away come last
     all-gather      axes that go away, one dimension after the other
 
 and where none of these leads to the target, everything is gathered and cut anew ("involuntary full
@@ -29,8 +29,11 @@ Axes = tuple[str, ...]
 
 
 @cached(4096, "steps of XLA between layouts")
-def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries, ...]:
-    """The layouts on the way, the last of them the target; each takes one exchange, or a slice."""
+def steps(mesh: AbstractMesh, source: Entries, target: Entries, permutes: bool = True
+          ) -> tuple[Entries, ...]:
+    """The layouts on the way, ending with the target; each takes one exchange, or a slice.
+    permutes: whether tiles change places where that saves gathering them.
+    """
     sizes = mesh.shape
     now, end = disjoint_axes([source, target], sizes)
     found: list[Entries] = []
@@ -44,6 +47,13 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries
 
     have, want = ({a for axes in entries for a in axes} for entries in (now, end))
     if not have <= want:
+        if permutes:
+            as_many = _cut_into_as_many(mesh, now, end, mesh.sort_axes(want - have))
+            if as_many is not None:
+                to(as_many)
+                to(end)
+                return tuple(found)
+            to(_with_gathered_last(mesh, now, end))
         gathered = all(a[:len(b)] == b for a, b in zip(now, end, strict=True))
         for d, axes in enumerate(end):
             to([*now[:d], axes if gathered else (), *now[d + 1:]])
@@ -68,9 +78,42 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries
     return tuple(found)
 
 
+def _cut_into_as_many(mesh: AbstractMesh, now: Entries, end: Entries, free: Axes
+                      ) -> list[Axes] | None:
+    """The layout with as many tiles in each dimension as in the end, cut by axes that are free;
+    None if there is no such.
+    """
+    found = []
+    for have, want in zip(now, end, strict=True):
+        n, rest = divmod(tile_count(mesh, want), tile_count(mesh, have))
+        parts = None if rest else _tail(mesh, free, n)
+        if parts is None:
+            return None
+        free, cut = parts
+        found.append((*have, *cut))
+    return found
+
+
+def _with_gathered_last(mesh: AbstractMesh, now: Entries, end: Entries) -> Sequence[Axes]:
+    """The layout that has the axes that go away behind those that stay; as it is where some of
+    those that stay are not there, or the axes do not fit.
+    """
+    extra = mesh.sort_axes({a for axes in now for a in axes} - {a for axes in end for a in axes})
+    found = []
+    for have, want in zip(now, end, strict=True):
+        n = tile_count(mesh, have) / tile_count(mesh, want)
+        taken = next((extra[:k] for k in range(len(extra) + 1) if tile_count(mesh, extra[:k]) == n),
+                     None)
+        if taken is None:
+            return now
+        extra = extra[len(taken):]
+        found.append((*want, *taken))
+    return found
+
+
 def _moved(mesh: AbstractMesh, source: Entries, target: Entries) -> list[Axes] | None:
-    """The layout once dimensions with too many tiles have given them to those that lack as many;
-    None where there are no such pairs.
+    """The layout after dimensions with too many tiles have passed them to those that lack as many;
+    None if there is no such pair.
     """
     now = [*source]
     counts = [tile_count(mesh, axes) for axes in now]
@@ -90,7 +133,7 @@ def _moved(mesh: AbstractMesh, source: Entries, target: Entries) -> list[Axes] |
 
 
 def _tail(mesh: AbstractMesh, axes: Axes, n: int) -> tuple[Axes, Axes] | None:
-    """The axes in front of the minor ones that make n tiles, and these; None if there are none."""
+    """(the axes in front, the minor axes that make n tiles); None if no minor axes do."""
     for k in range(len(axes), -1, -1):
         count = tile_count(mesh, axes[k:])
         if count == n:

@@ -4,35 +4,73 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.contractions.fft import fft_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.ops.reductions.sorting import top_k_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.inside import inside
 from ...ir.types import ArrayType, Entries
-from ..choice.local_rule import LocalRule
+from ..choice.local_rule import LocalRule, TriedLocalRule
 from ..cost.prices import Prices
 from ..factors import rule_info
-from ..propagation.resolved_types import typed
+from ..propagation.resolved_types import brought, typed
 from ..redistribution.effects import tile_count
 from ..redistribution.steps_of_xla import steps
 from .reshards import resharded
 
-
-def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Program:
-    """The pass: a RESHARDED program whose equations run as in XLA. draft: as of `resharded`."""
-    return _in_steps(resharded(program, prices, LocalRule, draft))
+_NEVER_SPLIT = frozenset((fft_p, top_k_p))      # XLA's partitioner has no case for these
 
 
-def _in_steps(program: Program) -> Program:
-    """The program with a reshard for each step; a constant is made where it is wanted."""
-    program = inside(program, _in_steps)
-    made: dict[Atom, Equation] = {v: eqn for eqn in program.eqns for v in eqn.outvars}
+def shard_as_xla(program: Program, prices: Prices, draft: bool = False, tried: bool = False
+                 ) -> Program:
+    """The pass: a RESHARDED program whose equations run as in XLA. draft: as for `resharded`.
+    tried: whether the plan is for another objective, and does without permutations that seldom pay.
+    """
+    rule = TriedLocalRule if tried else LocalRule
+    return _in_steps(resharded(_on_whole_arrays(program), prices, rule, draft), not tried)
+
+
+def _on_whole_arrays(program: Program) -> Program:
+    """The program with operands and results whole around what XLA never splits."""
+    program = inside(program, _on_whole_arrays)
+    if not any([eqn.op in _NEVER_SPLIT for eqn in program.eqns]):
+        return program
     eqns: list[Equation] = []
+    known: dict[Atom, Atom] = {}        # whole values, by what was cut out of them
     for eqn in program.eqns:
-        eqns += _steps_of(eqn, made.get(eqn.invars[0])) if eqn.op is reshard_p else (eqn,)
+        if eqn.op not in _NEVER_SPLIT:
+            eqns.append(eqn)
+            continue
+        before, after = [[typed(v.aval, v.aval.mesh, ((),) * v.aval.ndim,
+                                v.aval.sharding.spec.unreduced) for v in values]
+                         for values in (eqn.invars, eqn.outvars)]
+        why = f"XLA's partitioner has no case for `{eqn.op.name}`"
+        operands = [known.get(atom) or brought(atom, aval, eqn.location, why, eqns)
+                    for atom, aval in zip(eqn.invars, before, strict=True)]
+        results = [v if v.aval is aval else Var(aval)
+                   for v, aval in zip(eqn.outvars, after, strict=True)]
+        known.update(zip(eqn.outvars, results, strict=True))
+        eqns.append(eqn.replace(invars=operands, outvars=results))
+        eqns += [Equation(reshard_p, (whole,), (v,), {"dst_sharding": v.aval.sharding},
+                          eqn.location)
+                 for whole, v in zip(results, eqn.outvars, strict=True) if whole is not v]
     return program.replace(eqns=eqns)
 
 
-def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
+def _in_steps(program: Program, permutes: bool) -> Program:
+    """The program with a reshard for each step; a constant is made in the wanted layout."""
+    program = inside(program, lambda body: _in_steps(body, permutes))
+    made: dict[Atom, Equation] = {v: eqn for eqn in program.eqns for v in eqn.outvars}
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        if eqn.op is reshard_p:
+            eqns += _steps_of(eqn, made.get(eqn.invars[0]), permutes)
+        else:
+            eqns.append(eqn)
+    return program.replace(eqns=eqns)
+
+
+def _steps_of(eqn: Equation, maker: Equation | None, permutes: bool) -> Iterator[Equation]:
     (now,), (result,) = eqn.invars, eqn.outvars
     target = result.aval
     if maker is not None and maker.op is broadcast_in_dim_p and not maker.invars[0].aval.shape:
@@ -40,7 +78,7 @@ def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
         return
     if not eqn.location.known and maker is not None:
         eqn = eqn.replace(location=maker.location)
-    types = [*_on_the_way(now.aval, target, maker), target]
+    types = [*_on_the_way(now.aval, target, maker, permutes), target]
     for aval in types:
         after = result if aval is target else Var(aval)
         yield eqn.replace(invars=(now,), outvars=(after,),
@@ -48,16 +86,16 @@ def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
         now = after
 
 
-def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
+def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None, permutes: bool
                 ) -> Iterator[ArrayType]:
-    """The types between the two, without these."""
+    """The types between the two ends."""
     mesh, layout = target.mesh, source.entries
     pending, left = source.sharding.spec.unreduced, target.sharding.spec.unreduced
     if left - pending or target.sharding.spec.reduced or source.sharding.spec.reduced:
         return
     sums: list[tuple[str, ...]] = []
     if pending != left and maker is not None and not maker.op.subprograms:
-        # of these each device keeps its block: last
+        # each device keeps its own block of these, so they come last
         final_axes = frozenset().union(*target.entries)
         sums = sorted([axes for axes in _summed(maker) if pending.issuperset(axes)],
                       key=lambda axes: not final_axes.isdisjoint(axes))
@@ -70,14 +108,14 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
             return
         layout = cut
         yield typed(target, mesh, layout, left)
-    for entries in steps(mesh, layout, target.entries)[:-1]:
+    for entries in steps(mesh, layout, target.entries, permutes)[:-1]:
         if all([n % tile_count(mesh, axes) == 0
                 for n, axes in zip(target.shape, entries, strict=True)]):      # XLA would pad
             yield typed(target, mesh, entries, left)
 
 
 def _summed(maker: Equation) -> list[tuple[str, ...]]:
-    """The axes of each dimension that an equation sums over, the last dimension first."""
+    """For each dimension the axes over which an equation sums, the last dimension first."""
     found = [axes for factor, axes in _axes_of(maker) if factor.leaves_sum and axes]
     return list(dict.fromkeys(reversed(found)))
 
@@ -91,7 +129,9 @@ def _axes_of(maker: Equation) -> Iterator:
 
 
 def _cut(have: Entries, want: Entries, pending: frozenset[str]) -> Entries:
-    """The layout in which a sum is finished: each device keeps what it would cut of it at once."""
+    """The layout in which a sum is finished, if each device cuts at once what it would cut of it
+    anyway.
+    """
     cut = tuple([b if b[:len(a)] == a and pending.issuperset(b[len(a):]) else a
                  for a, b in zip(have, want, strict=True)])
     return cut

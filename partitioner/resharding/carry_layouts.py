@@ -9,16 +9,16 @@ Stacks come first, because a body that stacks what it carries thereby reads it.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.region import Region, Slot
 from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import Alternative, spelled
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
-from ..regions import Region, Slot, has_region, region_of, trips_of, with_programs
+from ..regions import has_region, region_of, trips_of, with_programs
 from .folding import fold_reshards
 from .loop_values import stacks_between_loops
 
@@ -31,7 +31,7 @@ def lay_out_loops(program: Program, prices: Prices) -> Program:
 
 
 def _lay_out_stacks(program: Program, prices: Prices) -> Program:
-    """The same of what one loop stacks for another one alone."""
+    """The same for arrays that one loop stacks for another one alone."""
     better: dict[Equation, _Better] = {}
     new: dict[Atom, Var] = {}
     for stack, ends in stacks_between_loops(program).items():
@@ -51,8 +51,9 @@ def _lay_out_stacks(program: Program, prices: Prices) -> Program:
 
 def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot, prices: Prices
                      ) -> tuple[Entries, Alternative] | None:
-    """The layout of slices of a stack that costs least where they are made and where they are read,
-    or takes less memory there; None where it has that."""
+    """The layout of slices of a stack with the least cost where they are made and read, or with
+    less memory there; None if they have it.
+    """
     body, other = maker.params["jaxpr"], reader.params["jaxpr"]
     result, param = body.outvars[made.outputs[0][1]], other.invars[slot.operand]
     if not isinstance(result, Var) or param in other.outvars:
@@ -60,14 +61,14 @@ def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot, 
     inside, there = _Around(body, [result]), _Around(other, [param])
     sources = list(dict.fromkeys([inside.source(result).aval, result.aval]))
     if len(inside.readers[result]) == 1:
-        sources = sources[:1]                           # for the stack alone it is brought there
+        sources = sources[:1]                           # it is resharded only for the stack
     reads = there.wanted(param)
     costs: dict[Entries, tuple[int, int]] = {}
     for entries in dict.fromkeys(t.entries for t in (param.aval, *sources, *reads)):
         held = typed(param.aval, param.aval.mesh, entries)
         cost = trips_of(maker) * min(prices.between(t, held) for t in sources) + trips_of(
             reader) * sum(prices.between(held, t) for t in reads)
-        costs[entries] = cost, math.prod(held.local_shape())
+        costs[entries] = cost, held.local_size
     first, *others = sorted(costs, key=costs.__getitem__)
     if costs[first] >= costs[param.aval.entries]:
         return None
@@ -76,7 +77,7 @@ def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot, 
 
 
 def _with_bodies(eqn: Equation, better: _Better) -> Equation:
-    """A loop with programs that have values in these layouts."""
+    """A loop whose programs have values in these layouts."""
     region = region_of(eqn)
     return eqn.replace(params=with_programs(eqn.params, {
         (name, place): _program(region, p, better, eqn)
@@ -106,7 +107,7 @@ def _lay_out_carries(program: Program, prices: Prices) -> Program:
 
 
 class _Around:
-    """The reshards of a program by what they make, and who reads these variables of it."""
+    """The reshards of a program by their results, and the readers of these variables."""
 
     def __init__(self, program: Program, atoms: Iterable[Atom] = ()) -> None:
         self.made: dict[Atom, Equation] = {
@@ -123,7 +124,7 @@ class _Around:
                     readers[a].append(None)
 
     def source(self, atom: Atom) -> Atom:
-        """What a value was before the reshard that makes it; itself where none does."""
+        """A value before the reshard that makes it; itself if none does."""
         eqn = self.made.get(atom)
         return eqn.invars[0] if eqn is not None else atom
 
@@ -135,14 +136,15 @@ class _Around:
         return list(dict.fromkeys(targets))
 
 
-# Per carried value the layout that is cheapest, and the one after it.
+# For each carried value the cheapest layout, and the one after it.
 _Better = dict[Slot, tuple[Entries, Alternative]]
 
 
 class _Held:
-    """A value that a loop carries, or that branches take or give. enters: its type before, if it
-    does; made, reads: by program the types in which that makes it, and in which it is wanted there;
-    leaves: types wanted after it.
+    """A value that a loop carries, or that branches take or give.
+
+    enters: its type before, if it has one. made, reads: for each program the types in which it is
+    made, and in which it is wanted there. leaves: types wanted after it.
     """
 
     def __init__(self, region: Region, slot: Slot, eqn: Equation, around: _Around,
@@ -154,7 +156,7 @@ class _Held:
         self.reads = {p: inside[p].wanted(region.programs[p][2].invars[i]) for p, i in slot.inputs}
 
     def cost(self, aval: ArrayType, trips: int, prices: Prices) -> int:
-        """In the layout of this type; of branches it counts each, as `traffic` does."""
+        """The cost of having it in the layout of this type; all branches count, as in `traffic`."""
         between = prices.between
 
         def to(targets: Iterable[ArrayType]) -> int:
@@ -172,10 +174,10 @@ class _Held:
 
 
 def _better(eqn: Equation, around: _Around, prices: Prices) -> _Better:
-    """Values of a loop or conditional that had better be laid out otherwise."""
+    """The values of a loop or conditional for which another layout is cheaper."""
     region, trips, branches = region_of(eqn), trips_of(eqn), eqn.op.name == "cond"
     if not around.made and not any([reshard_p in p.ops for _, _, p in region.programs]):
-        return {}                           # nothing is brought elsewhere
+        return {}                           # nothing is resharded
     inside = [_Around(p, p.invars) for _, _, p in region.programs]
     found: dict[Slot, tuple[Entries, Alternative]] = {}
     for slot in region.slots:
@@ -197,7 +199,7 @@ def _better(eqn: Equation, around: _Around, prices: Prices) -> _Better:
 
 def _rewritten(eqn: Equation, better: _Better, around: _Around,
                replaced: dict[Equation, Equation]) -> list[Equation]:
-    """The loop or conditional with these layouts, and the reshards before and after it."""
+    """The loop or conditional with these layouts, between the reshards before and after it."""
     operands, results = list(eqn.invars), list(eqn.outvars)
     before: list[Equation] = []
     after: list[Equation] = []
@@ -217,7 +219,7 @@ def _rewritten(eqn: Equation, better: _Better, around: _Around,
                                              outer.name)
             after.append(reshard_equation(new, outer.aval, eqn.location, reason, outer.name
                                           ).replace(outvars=(outer,)))
-            for reader in around.readers.get(outer, ()):       # straight from the new layout
+            for reader in around.readers.get(outer, ()):       # directly from the new layout
                 if reader is not None and reader.op is reshard_p:
                     replaced[reader] = reader.replace(invars=(new,))
     whole = _with_bodies(eqn.replace(invars=operands, outvars=results), better)

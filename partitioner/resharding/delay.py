@@ -2,10 +2,10 @@
 
 The sum of two finished sums is the finished sum of the terms' sums; a finished sum that is only
 reduced further, sliced, scaled or multiplied by a matrix can be finished after that; what was
-gathered and then cut or rounded can be gathered after that. So the operand of a reshard has an
-*earlier form*, and so has what is computed from it (sinking.py). Backward, the pass computes the
-price of finishing a value, or all that is computed from it; then the equations are
-rewritten on the forms in which their operands are available.
+gathered and then cut or rounded can be gathered after that. So the operand of a reshard is the
+*earlier form* of its result, and a value computed from the result has one, too (sinking.py). A
+backward sweep computes the price of finishing a value here, or all that is computed from it later;
+then the equations are rewritten on the forms in which their operands are available.
 
 The price of a program never grows: a reshard moves only if all that depends on it is served, and
 each of several values that meet in an equation is charged for it in full.
@@ -27,7 +27,7 @@ from ..propagation.resolved_types import name_of_form, reshard_equation
 from ..reasons import merged_reasons
 from .folding import fold_reshards, takes
 
-# What is preferred among plans that cost the same is cheaper by one unit of the prices.
+# Of plans with equal costs the preferred one is made cheaper by one unit.
 _LITTLE = 1
 _NEVER = float("inf")       # the cost of a value that must be finished where it arises
 _MOST_REASONS = 8
@@ -36,15 +36,15 @@ CARRIED = "the sum that the loop carries is needed in its body"
 
 
 def delayed(program: Program, prices: Prices) -> Program:
-    """The program with its reshards where they cost least; not the programs in it."""
+    """The program (without nested ones) with its reshards where they cost least."""
     if reshard_p not in program.ops:
         return program
     return Delay(program, prices).rewritten()
 
 
 class Delay:
-    """One program. entering: parameters that come in an earlier form; leaving: by position,
-    results that may leave in one; location: of the loop that has these (loop_sums.py).
+    """One program, analysed. entering: parameters that come in an earlier form. leaving: by
+    position, results that may leave in one. location: of the loop that has these (loop_sums.py).
     """
 
     def __init__(self, program: Program, prices: Prices,
@@ -55,28 +55,29 @@ class Delay:
         self.location = location
         self.entering = dict(entering or {})
         self.leaving = dict(leaving or {})
-        # result -> where and why it would have been finished, of those that left in another form
+        # result that leaves in its earlier form -> where and why it would have been finished
         self.left: dict[int, tuple[Location, tuple[str, ...]]] = {}
         self.earlier: dict[Atom, ArrayType] = {}
         self.touched: list[tuple[int, Equation, Sunk | None]] = []
         self._plan(frozenset())
-        # values that are finished where they arise, of which some reshard had better start
+        # values finished where they arise, from which some reshard should rather start
         ready = self.earlier.keys() - self.later
         for n, (k, eqn, _) in enumerate(self.touched) if ready else ():
             if (eqn.op is reshard_p and eqn.invars[0] in ready
-                    and _nearer(eqn, self.earlier, self.prices)):
+                    and _is_cheaper(eqn, self.earlier, self.prices)):
                 self._plan(frozenset(ready), self.touched[:n], k)
                 break
 
     def _plan(self, ready: frozenset[Atom],
               before: Sequence[tuple[int, Equation, Sunk | None]] = (), start: int = 0) -> None:
-        """ready: the values that are known to be finished where they arise. before: what is
-        touched up to equation `start`, where that is known; `earlier` has the forms of results.
+        """Find the earlier forms of values, and decide which are finished later.
 
-        touched: the reshards and readers of what has an earlier form, each with its place and how
-        it passes that on.
-        later: values that are not finished where they arise; direct: those that are brought from a
-        value that is finished anyway.
+        ready: values known to be finished where they arise. before: `touched` up to equation
+        `start`, if that is known; `earlier` then has the forms of its results.
+
+        Sets touched: (position, equation, how it passes the earlier form on) for each reshard, and
+        each reader of a value with an earlier form. later: values not finished where they arise.
+        direct: values resharded from one that is finished anyway.
         """
         known = self.earlier
         self.earlier = {**self.entering}
@@ -92,7 +93,7 @@ class Delay:
     # -- what could be ---------------------------------------------------------------------------
 
     def _find_forms(self, ready: frozenset[Atom], start: int) -> None:
-        """The earlier forms of values, from equation `start` on."""
+        """Find the earlier forms of values, from equation `start` on."""
         earlier, touched = self.earlier, self.touched
         untouched = earlier.keys().isdisjoint
         eqns = self.program.eqns
@@ -103,7 +104,7 @@ class Delay:
                 if x.__class__ is Var and not y.aval.sharding.spec.unreduced:
                     form = x.aval
                     if x in earlier:
-                        if x in ready and _nearer(eqn, earlier, self.prices):
+                        if x in ready and _is_cheaper(eqn, earlier, self.prices):
                             self.direct.add(y)
                         else:
                             form = earlier[x]
@@ -114,23 +115,24 @@ class Delay:
             if untouched(invars):
                 continue
             found = sunk(eqn, tuple([earlier[a] if a in earlier else None for a in invars]))
-            if found is not None and (len(found.used) == len(invars) or _apart(eqn, found)):
+            if found is not None and (
+                    len(found.used) == len(invars) or _no_operand_twice(eqn, found)):
                 earlier[eqn.outvars[0]] = found.result
             else:
                 found = None
             touched.append((k, eqn, found))
 
     def _decide(self, ready: frozenset[Atom]) -> None:
-        """Which values are finished later, from the last equation to the first."""
+        """Decide which values are finished later, from the last equation to the first."""
         earlier = self.earlier
-        # what the readers of a value need, if it waits for them
+        # the price that readers of a value pay, if it is finished later
         served: dict[Atom, float] = dict.fromkeys(ready, _NEVER)
         for i, atom in enumerate(self.program.outvars):
             if atom in earlier and self.leaving.get(i) is not earlier[atom]:
                 served[atom] = _NEVER
         for _, eqn, sinking in reversed(self.touched):
             y, cost = eqn.outvars[0] if eqn.outvars else None, 0
-            if y is not None and y in earlier:      # all that read it are known: is it for later?
+            if y is not None and y in earlier:      # all its readers are known
                 cost = self.prices.between(earlier[y], y.aval)
                 waiting = served[y] if y in served else 0
                 if waiting < cost:
@@ -170,7 +172,7 @@ class Delay:
     # -- what is written -------------------------------------------------------------------------
 
     def rewritten(self) -> Program:
-        """The program, parameters and results in the forms that were asked for."""
+        """The program, with parameters and results in the forms asked for."""
         if self.later or self.entering or self.leaving:
             return _Writer(self).program()
         program = self.program
@@ -178,14 +180,14 @@ class Delay:
         return program if eqns is program.eqns else program.replace(eqns=eqns, outvars=outvars)
 
 
-def _nearer(move: Equation, earlier: Mapping[Atom, ArrayType], prices: Prices) -> bool:
-    """Does a reshard cost less from its operand than from the earlier form of that?"""
+def _is_cheaper(move: Equation, earlier: Mapping[Atom, ArrayType], prices: Prices) -> bool:
+    """Is a reshard cheaper from its operand than from the operand's earlier form?"""
     (x,), target = move.invars, move.outvars[0].aval
     return prices.between(x.aval, target) < prices.between(earlier[x], target)
 
 
-def _apart(eqn: Equation, sinking: Sunk) -> bool:
-    """No value is wanted in its earlier form and as it is."""
+def _no_operand_twice(eqn: Equation, sinking: Sunk) -> bool:
+    """Is no operand needed both in its earlier form and as it is?"""
     invars = eqn.invars
     if len(invars) == 2 and invars[0] is not invars[1] or len(set(invars)) == len(invars):
         return True
@@ -205,7 +207,7 @@ class _Writer:
 
     def program(self) -> Program:
         plan, program = self.plan, self.plan.program
-        # only what has to do with a reshard, or a parameter in its earlier form, is written anew
+        # only equations that deal with a reshard or an early parameter are rewritten
         eqns, done = program.eqns, 0
         invars = []
         for v in program.invars:
@@ -214,7 +216,7 @@ class _Writer:
                 continue
             form = Var(plan.entering[v], name_of_form(v, plan.entering[v]))
             invars.append(form)
-            self._hold(v, form, (CARRIED,), plan.location)
+            self._record_form(v, form, (CARRIED,), plan.location)
         for k, eqn, sinking in plan.touched:
             self.eqns += eqns[done:k]
             done = k + 1
@@ -248,7 +250,7 @@ class _Writer:
         self.eqns.append(eqn)
 
     def passing(self, eqn: Equation, sinking: Sunk) -> None:
-        """An equation on the earlier forms of its operands."""
+        """Append an equation on the earlier forms of its operands."""
         operands = [self._operand(eqn, sinking, i, a) for i, a in enumerate(eqn.invars)]
         result = eqn.outvars[0]
         form = Var(sinking.result, name_of_form(result, sinking.result))
@@ -260,7 +262,7 @@ class _Writer:
         if len(reasons) > _MOST_REASONS:
             reasons = (*reasons[:_MOST_REASONS], MORE)
         where = [self.where[o] for o in sources if self.why[o] != (CARRIED,)]
-        self._hold(result, form, reasons, (where or [self.where[sources[0]]])[0])
+        self._record_form(result, form, reasons, (where or [self.where[sources[0]]])[0])
 
     def _operand(self, eqn: Equation, sinking: Sunk, i: int, atom: Atom) -> Atom:
         want = sinking.needed[i]
@@ -272,8 +274,10 @@ class _Writer:
         return self.bring(atom, want, eqn.location, f"`{eqn.op.name}` runs before the reshard of "
                           "another operand")
 
-    def _hold(self, v: Var, form: Var, reasons: tuple[str, ...], where: Location) -> None:
-        """`v` exists in its earlier form; finish it here unless that is left for later."""
+    def _record_form(self, v: Var, form: Var, reasons: tuple[str, ...], where: Location) -> None:
+        """Record that `form` is the earlier form of `v`; finish it here unless that is left for
+        later.
+        """
         self.forms[v] = form
         self.why[form] = reasons
         self.where[form] = where

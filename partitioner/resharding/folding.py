@@ -18,9 +18,9 @@ def takes(before: ArrayType, after: ArrayType) -> bool:
 
 def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
                   ) -> tuple[Sequence[Equation], Sequence[Atom]]:
-    """A -> B -> C becomes A -> C where nothing else reads B; A -> B -> A becomes A.
+    """A -> B -> C becomes A -> C if nothing else reads B; A -> B -> A becomes A.
 
-    Reshards that nothing reads are dropped. What has nothing to fold is returned as it is.
+    Unread reshards are dropped. Equations without anything to fold are returned as they are.
     """
     moves = [eqn for eqn in eqns if eqn.op is reshard_p]
     moved = {eqn.outvars[0] for eqn in moves}
@@ -29,7 +29,7 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
                               and eqn.invars[0].aval is not eqn.outvars[0].aval
                               for eqn in moves])):
         return eqns, outvars
-    # how many read what is moved, and what it is moved to
+    # readers of each reshard's operand, and its result
     uses: dict[Atom, int] = dict.fromkeys(
         [a for eqn in moves for a in (eqn.invars[0], eqn.outvars[0])], 0)
     for atoms in (*[eqn.invars for eqn in eqns], outvars):
@@ -53,7 +53,7 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
             source = first.invars[0]
             out[place[first]] = None
             reasons = reason_of_both(first.reason, eqn.reason)
-            # to blame is the one that takes axes away
+            # the one that takes axes away is to blame
             gone = takes(source.aval, operand.aval) and first.location.known
             where = first.location if gone else eqn.location
             eqn = eqn.replace(invars=(source,), reason=reasons, location=where)

@@ -10,16 +10,16 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
 from ..cost.prices import Prices
 
-_MOST = 8       # layouts of one value that are compared
+_MOST = 8       # layouts of one value, at most, that are compared
 
 
 def share_layouts(program: Program, prices: Prices) -> Program:
-    """A RESHARDED program (not those in it) whose reshards start where it is cheapest."""
+    """A RESHARDED program (without nested ones) whose reshards start from where it is cheapest."""
     sources = [eqn.invars[0] for eqn in program.eqns if eqn.op is reshard_p]
     if len({*sources, *[eqn.outvars[0] for eqn in program.eqns if eqn.op is reshard_p]}
            ) == 2 * len(sources):
-        return program                      # no value is brought to several layouts
-    had: dict[Atom, list[Atom]] = {}        # value -> itself in other layouts
+        return program                      # no value is resharded to several layouts
+    had: dict[Atom, list[Atom]] = {}        # value -> the same in other layouts
     origin: dict[Atom, Atom] = {}
     eqns: list[Equation] = []
     changed = False

@@ -7,16 +7,15 @@ body can run so, given a parameter in its earlier form; it is done where that co
 """
 from __future__ import annotations
 
-import math
-
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.region import Region, Slot
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
 from ..reasons import merged_reasons
-from ..regions import Region, Slot, region_of, trips_of, with_programs
+from ..regions import has_region, is_loop, region_of, trips_of, with_programs
 from .carry_layouts import lay_out_loops
 from .delay import Delay, delayed
 from .forks import share_layouts
@@ -33,18 +32,20 @@ class _Trial(NamedTuple):
 
 
 def move_sums(program: Program, prices: Prices) -> Program:
-    """The pass: reshards of a RESHARDED program later, and out of loops, where that is cheaper."""
+    """The pass: moves reshards of a RESHARDED program later, and out of loops, where that is
+    cheaper.
+    """
     return _moved(program, prices)
 
 
-def _moves(program: Program) -> bool:
-    """Are there reshards in a program, or in those that it holds?"""
+def _has_reshards(program: Program) -> bool:
+    """Are there reshards in a program, nested ones included?"""
     return reshard_p in program.ops or (program.holds_programs and any(
-        [_moves(nested) for _, _, nested in program.subprograms()]))
+        [_has_reshards(nested) for _, _, nested in program.subprograms()]))
 
 
 def _moved(program: Program, prices: Prices) -> Program:
-    if not _moves(program):
+    if not _has_reshards(program):
         return program
     if not program.holds_programs:
         return share_layouts(delayed(program, prices), prices)
@@ -59,22 +60,22 @@ def _moved(program: Program, prices: Prices) -> Program:
             nested[name] = (tuple(_moved(p, prices) for p in held) if isinstance(held, tuple)
                            else _moved(held, prices))
         eqn = eqn.replace(params={**eqn.params, **nested})
-        eqns.extend(_carried(eqn, prices) if eqn.op.name in ("scan", "while") else
-                    _branched(eqn, prices) if eqn.op.name == "cond" else [eqn])
+        eqns.extend(_carried(eqn, prices) if is_loop(eqn) else
+                    _branched(eqn, prices) if has_region(eqn) else [eqn])
     program = lay_out_loops(program.replace(eqns=eqns), prices)
     return share_layouts(delayed(program, prices), prices)
 
 
 def traffic(program: Program, prices: Prices) -> int:
-    """The price of the reshards of a program, those in its loops multiplied."""
+    """The price of the reshards of a program, multiplied in loops."""
     return body_traffic(program, prices, frozenset())[0]
 
 
 def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> tuple[int, int]:
-    """The traffic of one run of a program, without and then of what it does to constants alone.
+    """(the price of one run of a program, the price of its reshards of constants alone).
 
-    constant: numbers of the parameters that are the same in every run, as in a loop. What is
-    brought elsewhere of these alone is brought there once for all runs (hoist.py).
+    constant: numbers of the parameters that are the same in every run, as in a loop. Reshards of
+    these alone are done once for all runs (hoist.py).
     """
     key = "traffic", prices, constant
     found = program.memo.get(key)
@@ -92,7 +93,7 @@ def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> 
                 one_time += price
             else:
                 each += price
-        elif eqn.op.name in ("scan", "while"):
+        elif is_loop(eqn):
             region, trips = region_of(eqn), trips_of(eqn)
             for p, (_, _, nested) in enumerate(region.programs):
                 each += _scaled(body_traffic(nested, prices, _constants(region, p)), trips)
@@ -112,10 +113,10 @@ def _constants(region: Region, p: int) -> frozenset[int]:
 # -- carries ---------------------------------------------------------------------------------------
 
 def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
-    """The loop with sums carried unfinished where that pays, and what goes before and after."""
+    """The loop with sums carried unfinished where that pays, with equations before and after it."""
     trips = trips_of(eqn)
     region = region_of(eqn)
-    at = len(region.programs) - 1                        # the body is the last of its programs
+    at = len(region.programs) - 1                        # the last program is the body
     body = region.programs[at][2]
     if trips < 2 or reshard_p not in body.ops:
         return [eqn]
@@ -125,7 +126,7 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     for s in slots:
         result = body.outvars[_output(s, at)]
         form = first.earlier.get(result) if isinstance(result, Var) else None
-        if form is not None and (s.inputs or _local(form) <= _local(result.aval)):
+        if form is not None and (s.inputs or form.local_size <= result.aval.local_size):
             wanted[s] = form
     if not wanted:
         return [eqn]
@@ -135,9 +136,9 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
         plan = _trial_body(body, prices, trial, at, eqn)
         found = plan.rewritten()
         cost = _scaled(body_traffic(found, prices, constant), trips)
-        cost += trips * (_work(found, prices) - _work(body, prices)
-                         + _joint(body, prices) - _joint(found, prices))
-        behind = _Joint(prices)
+        cost += trips * (_price_of_writing(found, prices) - _price_of_writing(body, prices)
+                         + _joined_savings(body, prices) - _joined_savings(found, prices))
+        behind = _JoinedSums(prices)
         for s, form in trial.items():
             outer = eqn.outvars[s.result].aval
             waiting = _outside(s, form, outer)
@@ -161,8 +162,8 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
 
 
 def _separately(wanted: dict[Slot, ArrayType]) -> list[dict[Slot, ArrayType]]:
-    """Parts to be tried one after the other: sums that the body does not read, and then each that
-    it does, if these are few.
+    """The sums to be tried one after the other: those that the body does not read together, then
+    each that it reads, if these are few.
     """
     stacked = {s: form for s, form in wanted.items() if not s.inputs}
     carried = [{s: form} for s, form in wanted.items() if s.inputs]
@@ -170,16 +171,15 @@ def _separately(wanted: dict[Slot, ArrayType]) -> list[dict[Slot, ArrayType]]:
     return parts if 1 < len(parts) <= _MOST_SEPARATE else []
 
 
-def _work(program: Program, prices: Prices) -> int:
-    """The price of writing the results of a program's equations, which are larger as sums."""
-    blocks = [math.prod(v.aval.local_shape()) * v.aval.dtype.itemsize
-              for eqn in program.eqns for v in eqn.outvars]
+def _price_of_writing(program: Program, prices: Prices) -> int:
+    """The price of writing the results of all equations; unfinished sums are larger."""
+    blocks = [v.aval.local_nbytes for eqn in program.eqns for v in eqn.outvars]
     return prices.computation(0, 1, sum(blocks))
 
 
-class _Joint:
-    """What it saves that small sums over the same axes which do not wait for each other are one
-    exchange (optimization/combine.py).
+class _JoinedSums:
+    """The savings from small independent sums over the same axes becoming one exchange
+    (optimization/combine.py).
     """
 
     def __init__(self, prices: Prices) -> None:
@@ -188,12 +188,14 @@ class _Joint:
         self.together: dict[tuple, int] = {}
 
     def add(self, source: ArrayType, target: ArrayType, after: int = 0) -> bool:
-        """Is it such a sum? after: how many of them come later and wait for it."""
+        """Add a reshard; returns False if it is no such sum. after: how many later sums wait for
+        it.
+        """
         summed = source.sharding.spec.unreduced - target.sharding.spec.unreduced
         if not summed:
             return False
         axes = tuple(target.mesh.sort_axes(summed))
-        nbytes = _local(target) * target.dtype.itemsize
+        nbytes = target.local_nbytes
         if nbytes > self.prices.worth_joining("all-reduce", axes):
             return False
         key = after, axes, target.dtype
@@ -203,13 +205,13 @@ class _Joint:
         return True
 
 
-def _joint(program: Program, prices: Prices) -> int:
-    """What is saved so in a program."""
+def _joined_savings(program: Program, prices: Prices) -> int:
+    """What a program saves in this way."""
     sums = [eqn for eqn in program.eqns
             if eqn.op is reshard_p and eqn.invars[0].aval.sharding.spec.unreduced]
     if len(sums) < 2:
         return 0
-    joint, height, first = _Joint(prices), dict[Atom, int](), sums[0]
+    joint, height, first = _JoinedSums(prices), dict[Atom, int](), sums[0]
     for eqn in reversed(program.eqns):
         own = 0
         for v in eqn.outvars:
@@ -232,7 +234,7 @@ def _scaled(cost: tuple[int, int], trips: int) -> int:
 
 
 def _is_private(slot: Slot, region: Region, at: int, eqn: Equation) -> bool:
-    """A value that nothing but the body reads in the loop."""
+    """Does nothing but the body read the value within the loop?"""
     for p, i in slot.inputs:
         if p != at:
             program = region.programs[p][2]
@@ -246,17 +248,13 @@ def _output(slot: Slot, at: int) -> int:
     return next(i for p, i in slot.outputs if p == at)
 
 
-def _local(t: ArrayType) -> int:
-    return math.prod(t.local_shape())
-
-
 def _as_form(t: ArrayType, form: ArrayType) -> ArrayType:
-    """t, laid out as `form`: what else they are may differ in weakness."""
+    """`t` laid out as `form`; other parts of the types, such as weakness, may differ."""
     return typed(t, form.mesh, form.entries, form.sharding.spec.unreduced)
 
 
 def _outside(slot: Slot, form: ArrayType, outer: ArrayType) -> ArrayType:
-    """The type outside of the loop of what has this form inside."""
+    """The type outside of the loop for a value of this form inside."""
     entries = ((), *form.entries) if slot.stacked else form.entries
     return typed(outer, outer.mesh, entries, form.sharding.spec.unreduced)
 
@@ -275,9 +273,10 @@ def _trial_body(body: Program, prices: Prices, trial: dict[Slot, ArrayType], at:
 # -- branches --------------------------------------------------------------------------------------
 
 def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
-    """The branches with sums that all of them end with left unfinished, and what goes after.
+    """The branches with sums that all of them end with left unfinished, and the equations after
+    them.
 
-    A branch that has no such sum gives its value as one, if that moves nothing.
+    A branch without such a sum returns its value as one, if that moves nothing.
     """
     region = region_of(eqn)
     programs = [program for _, _, program in region.programs]
@@ -346,7 +345,7 @@ def _outer_reshards(eqn: Equation, region: Region, at: int, body: Program,
         reason = merged_reasons((*reasons, f"finished once for all iterations of `{loop}`"))
         move = reshard_equation(results[s.result], outer.aval, where, reason, outer.name)
         after.append(move.replace(outvars=(outer,)))
-        for p, i in s.inputs:                           # a test that does not read it has it too
+        for p, i in s.inputs:                           # the test has the carry as well
             if p != at:
                 where, pos, program = region.programs[p]
                 program = programs[where, pos]

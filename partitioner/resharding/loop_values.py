@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.region import Region, Slot
 from ...ir.support.named_tuple import NamedTuple
 from ..choice.lookahead import carried_sums
-from ..regions import Region, Slot, region_of, trips_of
+from ..regions import region_of, trips_of
 
 
 def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
-    """Which results of a program of a loop may be sums until the loop has run."""
+    """The results of program p of a loop that may stay partial sums until the loop ends, with the
+    number of its iterations.
+    """
     trips = trips_of(eqn)
-    if eqn.op.name == "cond" or trips < 2:
+    if trips < 2:
         return {}
     carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
                if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
@@ -23,10 +26,11 @@ def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
 
 
 def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> dict[Var, int]:
-    """By what the programs of a loop call values that it does not change, how often these are
-    read. repeats: the same of the values around it."""
+    """For each parameter that a loop does not change, how often it is read in all iterations.
+    repeats: the same for values around the loop.
+    """
     trips = trips_of(eqn)
-    if eqn.op.name == "cond" or trips < 2:
+    if trips < 2:
         return {}
     return {region.programs[p][2].invars[i]: trips * repeats.get(eqn.invars[slot.operand], 1)
             for slot in region.slots if slot.result < 0 and not slot.stacked
@@ -34,7 +38,7 @@ def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> d
 
 
 class Stack(NamedTuple):
-    """What one loop stacks and another one takes slices of, and what these are to both."""
+    """An array that one loop stacks and another one iterates over, with the slots of both."""
     maker: Equation
     made: Slot
     reader: Equation
@@ -42,7 +46,7 @@ class Stack(NamedTuple):
 
 
 def stacks_between_loops(program: Program) -> dict[Atom, Stack]:
-    """What loops of a program stack that another one takes slices of, and nobody else reads."""
+    """The arrays that loops of a program stack for another loop alone."""
     loops = [eqn for eqn in program.eqns if eqn.op.name == "scan"]
     if len(loops) < 2:
         return {}

@@ -21,13 +21,13 @@ from ..propagation.resolved_types import typed
 from ..reasons import shown_reasons
 from .reason_kinds import PlannedEquation, ReasonKinds
 
-_OPEN = "?"                 # a reason that is said when all is known
-Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
+_OPEN = "?"                 # a placeholder for a reason
+Form = tuple[Entries, frozenset[str]]       # a layout, and the axes of a pending sum
 
 
 class Produced(NamedTuple):
-    """A variable that was produced otherwise than its type says: result k of an equation, with the
-    operands that it runs on.
+    """A variable that was produced in another layout than its type says: result k of an equation on
+    these operands.
     """
     planned: PlannedEquation
     k: int
@@ -35,8 +35,9 @@ class Produced(NamedTuple):
 
 
 class PendingReason(NamedTuple):
-    """A reason that is given when all is known. at: operand `at` of an equation, or its result
-    `~at`; source: what the operand was; more: other equations that take it so.
+    """A reason still to be given. at: operand `at` of an equation, or its result `~at`. source: the
+    variable that the operand was brought from. more: other equations that take it in the same
+    layout.
     """
     planned: PlannedEquation
     at: int
@@ -45,8 +46,8 @@ class PendingReason(NamedTuple):
 
 
 class OpenReasons:
-    """Of one program. produced: per variable that was not produced as its type said, what it takes
-    to say where and why, or that (see `why`).
+    """The open reasons of one program. produced: for each variable not produced as its type says,
+    where and why, or what it takes to say so (see `why`).
     """
 
     def __init__(self, program: Program, constraints: LayoutConstraints,
@@ -56,12 +57,12 @@ class OpenReasons:
         self.open: list[PendingReason] = []
 
     def placeholder(self, planned: PlannedEquation, at: int, source: Var | None = None) -> str:
-        """What stands for a reason until all is known."""
+        """A placeholder for a reason that is given once all is known."""
         self.open.append(PendingReason(planned, at, source, []))
         return f"{_OPEN}{len(self.open) - 1}"
 
     def why(self, var: Var) -> tuple[Location, str]:
-        """Where and why a variable was not produced as its type said."""
+        """(where, why) a variable was not produced as its type says."""
         produced, waiting = self.produced, [var]
         while waiting:
             v = waiting[-1]
@@ -78,7 +79,9 @@ class OpenReasons:
 
     def cause(self, planned: PlannedEquation, k: int, operands: Sequence[Atom]
               ) -> tuple[Location, str]:
-        """Where and why result k is not as its type says: here, or where its sums come from."""
+        """(where, why) result k is not as its type says: because of this equation, or of one that
+        its sums come from.
+        """
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         before: list[tuple[Location, str]] = []
         own = spec.pending
@@ -102,7 +105,7 @@ class OpenReasons:
 
     def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
                   ) -> list[tuple[Location, str]]:
-        """What made an operand differ from its type, where result k differs in the same axes."""
+        """What made an operand differ from its type, if result k differs in the same axes."""
         axes = _differing(made, eqn.outvars[k].aval.entries)
         return [self.why(a) for a, was in zip(operands, eqn.invars, strict=True)
                 if isinstance(a, Var) and a in self.produced
@@ -110,7 +113,7 @@ class OpenReasons:
 
     def explain(self, eqns: Sequence[Equation], outvars: Sequence[Atom],
                 source: Callable[[Var, Form], Var]) -> None:
-        """Give the reasons that were left open. source: the variable from which a value is brought
+        """The equations with all reasons given. source: the variable from which a value is brought
         to a form.
         """
         kinds = ReasonKinds(self.program, self.constraints, self.search)
@@ -131,8 +134,8 @@ class OpenReasons:
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         kind, said = kinds.verdict(planned, at, why.more)
         if self.search.types_stay and kind == CHOSEN:
-            said = ", as in XLA"                # nobody looked at what else it could be
-        if where.op is not reshard_p:           # it exchanges something itself
+            said = ", as in XLA"                # no alternatives were considered
+        if where.op is not reshard_p:           # the equation itself exchanges something
             return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
         if at < 0:
             return result_reason(eqn.op, info, spec, ~at, eqn.outvars[~at].aval,
@@ -151,7 +154,7 @@ class OpenReasons:
 
 
 def _differing(one: Entries, other: Entries) -> set[str]:
-    """Axes that two layouts of a value (perhaps of other rank) put elsewhere."""
+    """The axes that two layouts of a value (perhaps of different rank) place differently."""
     if len(one) != len(other):
         return set()
     return {a for x, y in zip(one, other, strict=True) if x != y for a in {*x} ^ {*y}}

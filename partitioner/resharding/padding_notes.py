@@ -31,13 +31,13 @@ def _pads(program: Program) -> bool:
 
 
 class _Notes:
-    """shapes: without padding, of values that have some."""
+    """shapes: of padded values, their shapes without padding."""
 
     def __init__(self, known: Mapping[Atom, Shape]) -> None:
         self.shapes: dict[Atom, Shape] = dict(known)
 
     def program(self, program: Program) -> tuple[Program, list[Shape | None]]:
-        """The program with notes, and the shapes of its results that have padding."""
+        """(the program with notes, the shapes of its results that have padding)."""
         eqns = []
         for eqn in program.eqns:
             if has_region(eqn):
@@ -64,7 +64,9 @@ class _Notes:
         return eqn.replace(reason="; ".join([*filter(None, [eqn.reason]), *said]))
 
     def follow(self, eqn: Equation) -> None:
-        """What is known of the result: of what it pads, and along factors of its operands."""
+        """The shapes known of the results: of an equation that pads, or along factors of its
+        operands.
+        """
         (result,) = eqn.outvars
         shape = list(result.aval.shape)
         for d, n, size in paddings(eqn.reason):

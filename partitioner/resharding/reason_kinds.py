@@ -23,12 +23,12 @@ from ..choice.lookahead import LookaheadSearch
 from ..choice.strategies import StrategySpec
 from ..factors import RuleInfo
 
-_FAR = 16           # how many equations what was asked for may be away
+_FAR = 16           # equations, at most, to a constraint by the user
 
 
 class PlannedEquation(NamedTuple):
-    """An equation that runs otherwise than its types say. part: the number of its first decision;
-    held: the layouts its variables were available in; results: as they are produced.
+    """An equation that runs otherwise than its types say. part: the number of its first decision.
+    held: the layouts in which its variables were available. results: as they are produced.
     """
     eqn: Equation
     info: RuleInfo
@@ -40,7 +40,7 @@ class PlannedEquation(NamedTuple):
 
 
 class ReasonKinds:
-    """Of one program that was decided."""
+    """The kinds of reasons in one program that has been decided."""
 
     def __init__(self, program: Program, constraints: LayoutConstraints,
                  search: LookaheadSearch) -> None:
@@ -49,8 +49,8 @@ class ReasonKinds:
 
     def verdict(self, planned: PlannedEquation, at: int,
                 more: Sequence[tuple[PlannedEquation, int]] = ()) -> tuple[str, str]:
-        """What kind of reason there is for moving operand `at` of an equation, or result `~at`, and
-        what is to be said of that. more: others that take the operand so.
+        """(kind, remark) for moving operand `at` of an equation, or result `~at`. more: other
+        equations that take the operand in the same layout.
         """
         k = ~at
         comparison, at = self.comparison(planned, at)
@@ -60,12 +60,12 @@ class ReasonKinds:
             kind, row = comparison.of_sum() if summed else comparison.of_result(
                 ~at, self.asked_for(result) is not None)
             if summed and self.constraints.places.get(result) == planned.eqn.location:
-                kind, row = ASKED, None          # by the out_sharding of the equation
+                kind, row = ASKED, None          # with the equation's out_sharding
             return kind, f", {comparison.alternative(row)}" if row is not None else (
                 ", asked for here" if kind == ASKED and summed else "")
         place = comparison.decision.places[at]
         if not comparison.cost_of(place):
-            return CHOSEN, ""                   # a slice: there is nothing to weigh
+            return CHOSEN, ""                   # a slice costs nothing
         places = map(self.asked_for, planned.eqn.outvars if comparison.only_ends else ())
         asked = next((p for p in places if p is not None), None)
         kind, row = comparison.of_operand(place, asked is not None)
@@ -82,9 +82,9 @@ class ReasonKinds:
 
     def comparison(self, planned: PlannedEquation, at: int, before: LayoutIds = ()
                    ) -> tuple[Comparison, int]:
-        """What the equation could have done, or the part of it to which operand `at`, or result
-        `~at`, belongs; and its place there. before: what the operand is held in, if that is not to
-        count which came later.
+        """(the alternatives of the equation, or of the part of it to which operand `at` or result
+        `~at` belongs; the position in it). before: the layout in which the operand is available, if
+        layouts that came later are not to count.
         """
         eqn, members, part = planned.eqn, planned.members, planned.part
         own: Sequence[int] = range(len(eqn.invars))
@@ -115,7 +115,7 @@ class ReasonKinds:
         return memo[key], at
 
     def finished(self, eqns: Sequence[Equation], outvars: Sequence[Atom]) -> None:
-        """The program as it is after all; before any verdict."""
+        """Take note of the final program, before any verdict."""
         self.reads: defaultdict[Atom, list[Equation | None]] = defaultdict(list)
         for eqn in eqns:
             for a in eqn.invars:
@@ -124,8 +124,8 @@ class ReasonKinds:
             self.reads[a].append(None)
 
     def end(self, result: Var, home: int) -> int:
-        """The layout in which a result is wanted: the first that it is brought to, if it is only
-        brought elsewhere. A sum that is passed on is said to be wanted finished, at home.
+        """The layout in which a result is wanted: the first to which it is brought, if it is only
+        resharded. For a sum that is passed on, finished in the layout of its type.
         """
         reads = self.reads.get(result, ())
         moves = [e for e in reads if e is not None and e.op is reshard_p]
@@ -135,8 +135,8 @@ class ReasonKinds:
         return home if own in self.layouts.waiting else own
 
     def asked_for(self, v: Var, steps: int = _FAR) -> Location | None:
-        """Where the user said how a value is laid out, or what becomes of it dimension by
-        dimension; None if he does not.
+        """Where the user wrote the layout of a value, or of one that follows from it dimension by
+        dimension; None if nowhere.
         """
         while steps:
             place = self.constraints.places.get(v)

@@ -11,12 +11,13 @@ stacks for another one alone, as values for its gradient, stays as its body made
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence, Set
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.passes import RECOMPUTES, LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.region import Region
+from ...ir.rewriting.substitution import substituted
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType, Entries
@@ -28,7 +29,7 @@ from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
 from ..propagation.resolved_types import name_of_form, reshard_equation, typed
 from ..reasons import shown_reasons
-from ..regions import Region, has_region, region_of, with_programs
+from ..regions import has_region, region_of, with_programs
 from .folding import fold_reshards
 from .loop_values import Stack, carried_of, constants_of, stacks_between_loops
 from .open_reasons import Form, OpenReasons, PendingReason, Produced
@@ -39,7 +40,7 @@ _NONE: Set = frozenset()
 
 
 def insert_reshards(program: Program, prices: Prices, draft: bool = False) -> Program:
-    """The pass: a RESHARDED program whose equations agree on every factor. draft: as of
+    """The pass: a RESHARDED program whose equations agree on every factor. draft: as for
     `resharded`.
     """
     return resharded(program, prices, LookaheadSearch, draft)
@@ -47,7 +48,7 @@ def insert_reshards(program: Program, prices: Prices, draft: bool = False) -> Pr
 
 def resharded(program: Program, prices: Prices, search: type[LookaheadSearch],
               draft: bool = False) -> Program:
-    """The same by the strategies that this search finds. draft: reasons are left open."""
+    """The same with the strategies of this search. draft: leave reasons open."""
     constraints = program.memo.get(LayoutConstraints.KEY, _ALL_FIXED)
     if search.types_stay:
         constraints = LayoutConstraints(None, constraints.places)
@@ -58,14 +59,14 @@ def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstr
                repeats: dict[Var, int], loop_trips: LoopTrips,
                search_of: type[LookaheadSearch], draft: bool, free: Set[int] = _NONE
                ) -> Program:
-    """repeats, loop_trips, free: as of `LookaheadSearch`."""
+    """repeats, loop_trips, free: as in `LookaheadSearch`."""
     with phase("choose", len(program.eqns)):
         members = DecisionBuilder(layouts, constraints.fixed).of(program.eqns)
         for parts in members:
             if parts.__class__ is not Decision or not parts.rest:          # type: ignore
                 break
         else:
-            return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
+            return program.replace(level=Level.RESHARDED)       # nothing to choose or move
         search = search_of(layouts, program, members, repeats, loop_trips, free)
         plan = search.run()
     return _Chooser(program, constraints, search, draft).run(plan)
@@ -76,7 +77,7 @@ def form(aval: ArrayType) -> Form:
 
 
 class _Chooser:
-    """One program."""
+    """Writes one program with its reshards."""
 
     def __init__(self, program: Program, constraints: LayoutConstraints,
                  search: LookaheadSearch, draft: bool) -> None:
@@ -86,12 +87,12 @@ class _Chooser:
         self.layouts, self.constraints, self.repeats = search.layouts, constraints, search.repeats
         self.eqns: list[Equation] = []
         self.env: dict[Var, Var] = {}
-        self.held: dict[Var, dict[Form, Var]] = {}      # per value, the variables that hold it
+        self.held: dict[Var, dict[Form, Var]] = {}      # value to its variables, in all layouts
         self.moved: set[Var] = set()
         self.brought: dict[Var, PendingReason] = {}     # by what was brought
         self.reasons = OpenReasons(program, constraints, search)
         self.repeats_work = search.repeats_work     # by the planner, here or in nested programs
-        self.loose = False          # may a reshard be read by another one alone, or by nobody?
+        self.loose = False          # may a reshard have only another one as reader, or none?
         self.stacks: dict[Atom, Stack] | None = None    # that need not be as typed, once asked for
 
     def run(self, plan: Sequence[Strategy | StrategySpec | Decision | None]) -> Program:
@@ -153,7 +154,7 @@ class _Chooser:
         return self.held[v]
 
     def source(self, v: Var, need: Form) -> Var:
-        """The variable from which `v` is brought to a form for least."""
+        """The variable from which bringing `v` to a form is cheapest."""
         held = self.forms(v)
         if need in held:
             return held[need]
@@ -167,8 +168,8 @@ class _Chooser:
 
     def bring(self, v: Var, need: Form, location: Location, reason: str,
               name: str | None = None, source: Var | None = None) -> Var:
-        """The variable that holds `v` so, by a reshard if there is none. source: as of `source`,
-        where that is known.
+        """The variable that holds `v` in this form, by a new reshard if there is none. source: as
+        from `source`, if that is known.
         """
         source = source or self.source(v, need)
         if form(source.aval) == need:
@@ -192,10 +193,10 @@ class _Chooser:
         return self.bring(atom, form(atom.aval), location, reason)
 
     def left(self, atom: Atom) -> Atom:
-        """A result in the layout in which it is there, where its blocks are smaller in that one."""
+        """A result in the layout in which it is available, if its blocks are smaller there."""
         if atom in self.env and form(atom.aval) not in self.forms(atom):
-            found = self.env[atom]
-            if not found.aval.sharding.spec.unreduced and _size(found.aval) < _size(atom.aval):
+            found, t = self.env[atom], self.env[atom].aval
+            if not t.sharding.spec.unreduced and t.local_size < atom.aval.local_size:
                 return found
         return self.as_typed(atom, UNKNOWN, "")
 
@@ -258,7 +259,7 @@ class _Chooser:
             env[var] = var
 
     def take(self, planned: PlannedEquation, i: int, atom: Var, source: Var, need: Form) -> Var:
-        """Operand i of an equation, brought to where it takes it."""
+        """Operand i of an equation, brought to the layout in which the strategy takes it."""
         why = self.reasons.placeholder(planned, i, source)
         now = self.bring(atom, need, planned.eqn.location, why, None, source)
         if why in self.eqns[-1].reason.split("; "):
@@ -266,7 +267,7 @@ class _Chooser:
         return now
 
     def numbers(self, eqn: Equation) -> dict[Atom, LayoutIds]:
-        """What the variables of an equation are held in."""
+        """The layouts in which the variables of an equation are available, by number."""
         named, env = self.layouts.named, self.env
         return {v: tuple([named(*f) for f in self.held[v]]) if v in self.held
                 else (named(*form((env[v] if v in env else v).aval)),)          # type: ignore
@@ -283,8 +284,8 @@ class _Chooser:
                                       result.name)
 
     def holding(self, eqn: Equation) -> None:
-        """An equation with programs in it: operands and results are as the types say, but for
-        what loops stack for other loops.
+        """Write an equation with nested programs: operands and results are as their types say,
+        except what loops stack for other loops.
         """
         reason = f"`{eqn.op.name}` keeps this value in one layout"
         stacks, free = self.stacks, _NONE
@@ -316,12 +317,8 @@ class _Chooser:
                                      params=with_programs(eqn.params, programs)))
 
 
-def _size(aval: ArrayType) -> int:
-    return math.prod(aval.local_shape())
-
-
 def _with_slices(eqn: Equation, region: Region, operands: Sequence[Atom]) -> Equation:
-    """A scan whose body takes slices that are laid out as the stacks are."""
+    """A scan whose body takes slices in the layout of the stacks."""
     body: Program = eqn.params["jaxpr"]
     new: dict[Atom, Var] = {}
     for slot in region.slots:
@@ -331,10 +328,6 @@ def _with_slices(eqn: Equation, region: Region, operands: Sequence[Atom]) -> Equ
                 new[old] = Var(typed(old.aval, old.aval.mesh, entries), old.name)
     if not new:
         return eqn
-
-    def renamed(atoms: Sequence[Atom]) -> list:
-        return [new.get(a, a) for a in atoms]
-    return eqn.replace(params={**eqn.params, "jaxpr": body.replace(
-        invars=renamed(body.invars), outvars=renamed(body.outvars),
-        eqns=[e.with_operands(renamed(e.invars), e.outvars)
-              if not new.keys().isdisjoint(e.invars) else e for e in body.eqns])})
+    invars = [new.get(v, v) for v in body.invars]
+    body = substituted(body, new).replace(invars=invars)
+    return eqn.replace(params={**eqn.params, "jaxpr": body})

@@ -15,12 +15,13 @@ from typing import Any
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Equation, Program, Var
+from ...ir.rewriting.substitution import substituted
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.source.wording import numbered
 from ...ir.spec import PartitionSpec
 from ..reasons.causes import sharding_key
-from ..reasons.value_paths import Place, rewritten, substituted
+from ..reasons.value_paths import Place, rewritten
 from ..words import spec_text
 from .code.changes import Rewritten
 from .code.shard_map_bodies import Ungather, Unsum

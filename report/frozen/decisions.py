@@ -8,31 +8,29 @@ place in the inlined program that its equation comes from.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+from ...ir.facts import LAYOUT, PER_DEVICE
 from ...ir.ops.communication.retiling import merged_axes
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
+from ...partitioner.frozen_plan import THE_PLAN
 from ...partitioner.pipeline import Partitioned
-from ...partitioner.propagation.graph import THE_PLAN
 from ..reasons.causes import sharding_key
 from ..reasons.value_paths import inner_programs
 from ..words import spec_text
 
-LAYOUT_OPS = ("sharding_constraint", "reshard")     # they say where values lie, and compute nothing
-
 
 class Key(NamedTuple):
-    """What a decision is found again by.
+    """What identifies a decision in a later version of the program.
 
     kind: "argument", "result" (of the whole program), "value" (a result of an equation),
-    "parameter" (of the body of a loop or branch) or "operand" (brought elsewhere for the equation,
-    or with the op "return" for the end of a body).
-    path: the ops around it, and of a body which of its op's, such as "scan". index: which argument,
-    operand or result. nth: of those that are equal otherwise.
+    "parameter" (of the body of a loop or branch) or "operand" (resharded for the equation, or with
+    the op "return" for the end of a body).
+    path: the ops around it, and which of their bodies. index: which argument, operand or result.
+    nth: counts decisions that are equal otherwise.
     """
     kind: str
     name: str = ""
@@ -46,8 +44,8 @@ class Key(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """spec: as the user writes it. name, type: of the value (global shape). before: of an operand,
-    the spec in which the value lies otherwise. location: where the equation stands.
+    """spec: as the user would write it. name, type: of the value (global shape). before: for an
+    operand, the spec that the value has otherwise. location: of the equation.
     """
     key: Key
     name: str
@@ -57,19 +55,28 @@ class Decision(NamedTuple):
     location: Location = UNKNOWN
 
 
-class Found(NamedTuple):
-    """A place in a program that a decision may be about: an operand or result of equation `n` of
-    the program at `path`, or a parameter or what is returned of it (n is -1).
+class Place(NamedTuple):
+    """Where a program has a value.
+
+    path: to the nested program. role: "operand" or "value" (a result) of equation `n`; "parameter"
+    or "end" (what is returned) of the program itself. index: which of these.
     """
-    key: Key
     path: tuple[tuple[int, str, int], ...]
-    n: int
+    role: str
+    index: int
+    n: int = -1
+
+
+class Found(NamedTuple):
+    """A place in a program that a decision may be about."""
+    key: Key
+    place: Place
     atom: Atom
     location: Location
 
 
 def found_places(program: Program) -> Iterator[Found]:
-    """The values and operands of an inlined program and of its loops and branches, with keys."""
+    """The values and operands of an inlined program, and of its loops and branches, with keys."""
     counts: dict[Key, int] = {}
 
     def numbered(key: Key) -> Key:
@@ -77,37 +84,38 @@ def found_places(program: Program) -> Iterator[Found]:
         return key._replace(nth=nth)
 
     def walk(p: Program, path: tuple, names: str, around: Location) -> Iterator[Found]:
-        where = _place(around)
+        where = _source(around)
         for i, v in enumerate(p.invars if path else ()):
-            yield Found(numbered(Key("parameter", "", "", *where, names, i)), path, -1, v, around)
+            yield Found(numbered(Key("parameter", "", "", *where, names, i)),
+                        Place(path, "parameter", i), v, around)
         for n, eqn in enumerate(p.eqns):
-            if eqn.op.name in LAYOUT_OPS:
+            if LAYOUT in eqn.op.facts:
                 continue
-            where = _place(eqn.location)
+            where = _source(eqn.location)
             for kind, atoms in (("operand", eqn.invars), ("value", eqn.outvars)):
                 for i, a in enumerate(atoms):
                     key = Key(kind, "", eqn.op.name, *where, names, i)
-                    yield Found(numbered(key), path, n, a, eqn.location)
-            if eqn.op.name != "shard_map":              # whose specs, and body, are the user's
+                    yield Found(numbered(key), Place(path, kind, i, n), a, eqn.location)
+            if PER_DEVICE not in eqn.op.facts:              # its specs and its body are the user's
                 for step, inner in inner_programs(eqn, n):
                     which = f"{eqn.op.name}.{step[1]}{'' if step[2] < 0 else step[2]}"
                     yield from walk(inner, (*path, step), f"{names}/{which}".strip("/"),
                                     eqn.location)
-        where = _place(around)
+        where = _source(around)
         for i, a in enumerate(p.outvars if path else ()):
-            yield Found(numbered(Key("operand", "", "return", *where, names, i)), path, -1, a,
-                        around)
+            yield Found(numbered(Key("operand", "", "return", *where, names, i)),
+                        Place(path, "end", i), a, around)
 
     return walk(program, (), "", UNKNOWN)
 
 
-def _place(at: Location) -> tuple[str, str, str]:
-    """Function, text of the line, and transformation."""
+def _source(at: Location) -> tuple[str, str, str]:
+    """(function, text of the line, transformation)."""
     return (at.function, at.source_line().strip(), at.transform) if at.line else ("", "", "")
 
 
 def decisions(partitioned: Partitioned) -> list[Decision]:
-    """What was decided in this partition."""
+    """The decisions of a partition."""
     sizes = partitioned.mesh.shape
     traced, inlined = partitioned.traced, partitioned.stages["inlined"]
     final = dict(_final_types(inlined, partitioned.resolved, partitioned.resharded))
@@ -118,22 +126,21 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
         found.append(_decision(Key("result", name), name, a.aval, t.spec, sizes))
     lies: dict[Atom, str] = dict(zip(inlined.invars, [d.spec if d else "" for d in found],
                                      strict=False))
-    same: dict[Atom, Atom] = {}                 # what a plan that was kept has constrained
+    same: dict[Atom, Atom] = {}                 # constrained by a kept plan -> value before
     for _, eqn in _layouts(inlined):
         if eqn.reason == THE_PLAN:
             same[eqn.outvars[0]] = same.get(eqn.invars[0], eqn.invars[0])
         elif UNCONSTRAINED not in asked_spec(eqn):
             lies[eqn.outvars[0]] = written(asked_spec(eqn), sizes)
-    for place in found_places(inlined):
-        spec = final.get((place.path, place.n, place.key.kind, place.key.index))
-        atom = same.get(place.atom, place.atom)
+    for key, place, read, location in found_places(inlined):
+        spec = final.get(place)
+        atom = same.get(read, read)
         if spec is None:
             continue
-        made = _decision(place.key, getattr(atom, "name", None) or "", atom.aval, spec, sizes,
-                         place.location)
+        made = _decision(key, getattr(atom, "name", None) or "", atom.aval, spec, sizes, location)
         if made is None:
             continue
-        if place.key.kind != "operand":
+        if key.kind != "operand":
             lies[atom] = made.spec
             found.append(made)
         elif lies.get(atom, made.spec if atom.aval.shape else "P()") != made.spec:
@@ -142,12 +149,12 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
 
 
 def named_arguments(program: Program) -> list[tuple[str, Var]]:
-    """The parameters of the whole program by what decisions call them."""
+    """The parameters of the whole program, with their names in decisions."""
     return list(zip(_names(program.arg_names, program.invars), program.invars, strict=True))
 
 
 def named_results(program: Program) -> list[tuple[str, Atom]]:
-    """The same of its results."""
+    """The results of the whole program, with their names in decisions."""
     return list(zip(_names(program.result_names, program.outvars), program.outvars, strict=True))
 
 
@@ -156,14 +163,14 @@ def _names(names: Sequence[str], atoms: Sequence[Atom]) -> list[str]:
 
 
 def asked_spec(eqn: Equation) -> PartitionSpec:
-    """What a constraint or `reshard` asks for."""
+    """The spec in a constraint or `reshard`."""
     return eqn.params[sharding_key(eqn)].spec
 
 
 def _layouts(program: Program) -> Iterator[tuple[int, Equation]]:
-    """The equations that say where values lie, those of loops and branches among them."""
+    """The constraints and reshards of a program, nested ones included."""
     for n, eqn in enumerate(program.eqns):
-        if eqn.op.name in LAYOUT_OPS:
+        if LAYOUT in eqn.op.facts:
             yield n, eqn
         for _, inner in inner_programs(eqn, n):
             yield from _layouts(inner)
@@ -179,8 +186,8 @@ def _decision(key: Key, name: str, aval: ArrayType, spec: PartitionSpec,
 
 
 def written(spec: PartitionSpec, sizes: Mapping[str, int]) -> str:
-    """`P('data', unreduced={'model'})`, as the user writes it. sizes: of the mesh axes, of which
-    parts that follow each other are written as one.
+    """`P('data', unreduced={'model'})`: the spec as the user would write it. sizes: of the mesh
+    axes; consecutive parts of an axis are merged.
     """
     (entries,) = merged_axes([spec.entries], sizes)
     text = spec_text(spec_from_entries(entries))
@@ -191,22 +198,22 @@ def written(spec: PartitionSpec, sizes: Mapping[str, int]) -> str:
 
 
 def _final_types(inlined: Program, resolved: Program, resharded: Program, path: tuple = ()
-                 ) -> Iterator[tuple[Any, PartitionSpec]]:
+                 ) -> Iterator[tuple[Place, PartitionSpec]]:
     """The layouts of values and operands at the places of the inlined program."""
     firsts, thens, lasts = map(_computing, (inlined, resolved, resharded))
     if [e.op for _, e in lasts] != [e.op for _, e in firsts]:
-        lasts, resharded = thens, resolved          # what the planner moved has no place of its own
+        lasts, resharded = thens, resolved          # what the planner moved has no counterpart
     if [e.op for _, e in lasts] != [e.op for _, e in firsts]:
         return
     if path:
-        for kind, ends in (("parameter", resharded.invars), ("operand", resharded.outvars)):
-            for i, v in enumerate(ends):
-                yield (path, -1, kind, i), v.aval.spec
-    for (n, eqn), (_, then), (_, last) in zip(firsts, thens, lasts, strict=True):
-        for kind, atoms in (("operand", last.invars), ("value", last.outvars)):
+        for role, atoms in (("parameter", resharded.invars), ("end", resharded.outvars)):
             for i, a in enumerate(atoms):
-                yield (path, n, kind, i), a.aval.spec
-        if eqn.op.name != "shard_map":
+                yield Place(path, role, i), a.aval.spec
+    for (n, eqn), (_, then), (_, last) in zip(firsts, thens, lasts, strict=True):
+        for role, atoms in (("operand", last.invars), ("value", last.outvars)):
+            for i, a in enumerate(atoms):
+                yield Place(path, role, i, n), a.aval.spec
+        if PER_DEVICE not in eqn.op.facts:
             for (step, first), (_, second), (_, third) in zip(
                     inner_programs(eqn, n), inner_programs(then, n), inner_programs(last, n),
                     strict=True):
@@ -214,4 +221,4 @@ def _final_types(inlined: Program, resolved: Program, resharded: Program, path: 
 
 
 def _computing(program: Program) -> list[tuple[int, Equation]]:
-    return [(n, e) for n, e in enumerate(program.eqns) if e.op.name not in LAYOUT_OPS]
+    return [(n, e) for n, e in enumerate(program.eqns) if LAYOUT not in e.op.facts]

@@ -9,6 +9,7 @@ import ast
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...ir.facts import PER_DEVICE
 from ...ir.meshes.axes import axis_size
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
@@ -17,14 +18,14 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
-from ...partitioner.propagation.graph import THE_PLAN
-from .decisions import Decision, Key, found_places, named_arguments, named_results
+from ...partitioner.frozen_plan import THE_PLAN
+from .decisions import Decision, Key, Place, found_places, named_arguments, named_results
 
-Pins = Mapping[tuple, PartitionSpec]
+Pins = Mapping[Place, PartitionSpec]
 
 
 def parsed_spec(text: str) -> PartitionSpec:
-    """`P('data', None)` as a spec. Raises ValueError for what is none."""
+    """The spec in a text such as `P('data', None)`. Raises ValueError for any other text."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
@@ -38,18 +39,17 @@ def parsed_spec(text: str) -> PartitionSpec:
 
 def fitted(program: Program, decisions: Iterable[Decision], mesh: Mesh | AbstractMesh
            ) -> tuple[Program, dict[Key, str]]:
-    """(the inlined program with these decisions, why others do not fit). Over Explicit axes types
-    have decided, and the program is as it was.
+    """(the inlined program with these decisions as constraints, why other decisions do not fit).
+    Over Explicit axes types have decided, and the program stays as it is.
     """
     known = {d.key: d for d in decisions}
-    pins: dict[tuple, PartitionSpec] = {}
+    pins: dict[Place, PartitionSpec] = {}
     unfit: dict[Key, str] = {}
     arguments = {d.key.name: d for d in known.values() if d.key.kind == "argument"}
-    at = [(Key("argument", name), ((), -1, "argument", i), v.aval)
+    at = [(Key("argument", name), Place((), "parameter", i), v.aval)
           for i, (name, v) in enumerate(named_arguments(program)) if name in arguments]
-    at += [(f.key, (f.path, f.n, f.key.kind, f.key.index), f.atom.aval)
-           for f in found_places(program) if f.key in known]
-    at += [(key, ((), -1, "result", k), v.aval) for k, (name, v) in enumerate(
+    at += [(f.key, f.place, f.atom.aval) for f in found_places(program) if f.key in known]
+    at += [(key, Place((), "end", k), v.aval) for k, (name, v) in enumerate(
         named_results(program)) if (key := Key("result", name)) in known]
     for key, place, aval in at:
         spec = parsed_spec(known[key].spec)
@@ -76,7 +76,7 @@ def misfit(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> str:
 
 
 def _has_axis(mesh: AbstractMesh, name: str) -> bool:
-    """Whether the mesh has this axis, or the axis that this is a part of in such parts."""
+    """Does the mesh have this axis, or the axis of which this is a part?"""
     try:
         return axis_size(name, mesh.shape) > 0
     except (KeyError, ValueError):
@@ -98,31 +98,31 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
         out.append(Equation(sharding_constraint_p, (now,), (made,), params, location, THE_PLAN))
         return made
 
-    def pin(n: int, kind: str, values: Sequence[Var], location: Location) -> None:
+    def pin(role: str, n: int, values: Sequence[Var], location: Location) -> None:
         for i, v in enumerate(values):
-            spec = pins.get((path, n, kind, i))
+            spec = pins.get(Place(path, role, i, n))
             if spec is not None:
                 same[v] = constrained(v, spec, location)
                 pinned[v] = spec
 
     first = program.eqns[0].location if program.eqns else Location.at("<unknown>", 0)
-    pin(-1, "parameter" if path else "argument", program.invars, first)
+    pin("parameter", -1, program.invars, first)
     for n, eqn in enumerate(program.eqns):
         operands = []
         for i, a in enumerate(eqn.invars):
-            spec = pins.get((path, n, "operand", i))
+            spec = pins.get(Place(path, "operand", i, n))
             operands.append(same.get(a, a) if spec is None else constrained(a, spec, eqn.location))
         params = dict(eqn.params)
-        for name in eqn.op.subprograms if eqn.op.name != "shard_map" else ():
+        for name in eqn.op.subprograms if PER_DEVICE not in eqn.op.facts else ():
             held = params[name]
             params[name] = (
                 tuple([_pinned(p, pins, mesh, (*path, (n, name, j))) for j, p in enumerate(held)])
                 if isinstance(held, tuple) else _pinned(held, pins, mesh, (*path, (n, name, -1))))
         out.append(eqn.replace(invars=tuple(operands), params=params))
-        pin(n, "value", eqn.outvars, eqn.location)
+        pin("value", n, eqn.outvars, eqn.location)
     ends: list[Atom] = []
-    for k, a in enumerate(program.outvars):     # a value may be brought elsewhere as a result
-        spec = pins.get((path, -1, "operand" if path else "result", k))
+    for k, a in enumerate(program.outvars):     # a value may be resharded as a result
+        spec = pins.get(Place(path, "end", k))
         if spec is None or not isinstance(a, Var) or pinned.get(a, spec) == spec:
             ends.append(same.get(a, a))
         else:

@@ -18,7 +18,7 @@ from .decisions import Decision, Key, decisions
 from .fitting import parsed_spec
 
 SCHEMA = 1
-_SHOWN = 12          # decisions of a kind that a difference tells
+_SHOWN = 12          # decisions of each kind that a difference lists
 
 
 @immutable
@@ -57,12 +57,12 @@ class FrozenPlan:
     # -- files -------------------------------------------------------------------------------------
 
     def save(self, path: Any) -> None:
-        """Write it into a file."""
+        """Write the plan to a file."""
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: Any) -> FrozenPlan:
-        """The plan in a file. Raises ValueError, with the place, where it is none."""
+        """The plan in a file. Raises ValueError, with the position, for a file that has none."""
         try:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except ValueError as problem:
@@ -97,7 +97,9 @@ class FrozenPlan:
     # -- differences -------------------------------------------------------------------------------
 
     def compared(self, other: FrozenPlan, unfit: Mapping[Key, str] | None = None) -> PlanDifference:
-        """What is otherwise in another plan of the function. unfit: why decisions were not kept."""
+        """The differences of another plan for the function. unfit: decisions that were not kept,
+        with the reason.
+        """
         unfit = unfit or {}
         now, then = ({d.key: d for d in p.decisions} for p in (other, self))
         gone = tuple([d for k, d in then.items() if k not in now and k not in unfit])
@@ -110,11 +112,11 @@ class FrozenPlan:
 
 @immutable
 class PlanDifference:
-    """What a plan and a later partition do not agree on.
+    """Where a plan and a later partition disagree.
 
-    unfit: decisions that the program as it is now cannot have, with why; gone: those about what it
-    has no more; changed: those that are otherwise, then and now; new: what is decided now and was
-    not there. `fits` is whether all of the plan is kept.
+    unfit: decisions that are impossible in the program as it is now, with the reason. gone: those
+    about something it no longer has. changed: (decision then, decision now). new: decisions about
+    something that was not there. `fits` is whether all of the plan is kept.
     """
     before: FrozenPlan
     after: FrozenPlan
@@ -141,7 +143,7 @@ class PlanDifference:
         lines += _told("new", [f"{described(d)}, decided as {d.spec}" for d in self.new])
         before, after = self.before.exchanged, self.after.exchanged
         if self.fits and self.before.received_bytes == self.after.received_bytes:
-            before = after      # a kept exchange may count for the line that reads what it brings
+            before = after      # a kept exchange may count for the line that reads its result
         now, then = (quantity(p.received_bytes, "B") for p in (self.after, self.before))
         lines.append(f"received per device: {now}" + (
             "" if before == after else f", when frozen {then}"))
@@ -161,7 +163,7 @@ class PlanDifference:
 
 
 def described(d: Decision) -> str:
-    """A decision's subject in words: "`h` of line 15: h = jnp.tanh(x @ w1)"."""
+    """The subject of a decision in words: "`h` of line 15: h = jnp.tanh(x @ w1)"."""
     k = d.key
     if k.kind == "argument":
         return f"argument `{k.name}` {d.type}"
@@ -181,7 +183,7 @@ def described(d: Decision) -> str:
 
 
 def _around(key: Key) -> str:
-    """The op in whose body the subject of a decision is."""
+    """The op in whose body the decision's subject is."""
     return key.path.rpartition("/")[2].partition(".")[0]
 
 
@@ -199,7 +201,7 @@ _LAID_OUT = ("kind", "name", "op", "line", "function", "via", "path", "index", "
 
 
 def _row(d: Decision) -> dict[str, Any]:
-    """A decision as plain data, what is usual left out."""
+    """A decision as plain data, without defaults."""
     key = d.key._asdict()
     row: dict[str, Any] = {"kind": d.key.kind, **({"value": d.name} if d.name else {}),
                            "type": d.type, "spec": d.spec}

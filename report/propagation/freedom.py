@@ -24,12 +24,14 @@ from ..reasons.axis_paths import AxisPaths
 from ..words import quantity
 
 YOU, PROPAGATION, NOBODY = "you", "propagation", "nobody"
-_NAMED = 4           # values of a freedom that are named
+_NAMED = 4           # members of a freedom that are named
 
 
 @immutable
 class Member:
-    """A dimension of a value. by: "you", "propagation" or "nobody"; axes: that split it."""
+    """A dimension of a value. by: who decided it, "you", "propagation" or "nobody". axes: that
+    split it.
+    """
     value: str
     dim: int
     by: str
@@ -41,8 +43,9 @@ class Member:
 
 @immutable
 class Worth:
-    """A freedom split over an axis, too. changes: of the arguments; time, received_bytes,
-    peak_bytes: of the program then."""
+    """The effect of splitting a freedom over one more axis. changes: of the arguments. time,
+    received_bytes, peak_bytes: of the whole program then.
+    """
     axis: str
     changes: tuple[Change, ...]
     time: float
@@ -56,8 +59,8 @@ class Worth:
 
 @immutable
 class Freedom:
-    """Dimensions that are split together. sizes: that they have; worth: over the axes that they are
-    not split over yet, as far as that was tried, the best first.
+    """Dimensions that are split together. sizes: of these dimensions. worth: of further axes, as
+    far as they were tried, the best first.
     """
     sizes: tuple[int, ...]
     members: tuple[Member, ...]
@@ -65,7 +68,7 @@ class Freedom:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes that split some of it."""
+        """The axes that split some of its dimensions."""
         return tuple(dict.fromkeys([a for m in self.members for a in m.axes]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,8 +81,8 @@ class Freedom:
 
 
 class FreedomMap:
-    """The freedoms of one partitioned program, those with most values first. untried: how many
-    ways of splitting there was no time for.
+    """The freedoms of one partitioned program, those with most values first. untried: how many ways
+    of splitting were left out for lack of time.
     """
 
     def __init__(self, names: AxisPaths, trials: Trials) -> None:
@@ -133,7 +136,9 @@ class FreedomMap:
         return tuple(sorted(found, key=lambda w: (w.time, w.axis)))
 
     def _changes(self, dims: dict[int, int], axis: str, n: int) -> tuple[Change, ...]:
-        """The arguments, and results that were asked for, of a freedom split over an axis, too."""
+        """The changes of arguments, and of requested results, that split a freedom over one more
+        axis.
+        """
         p, changes = self.partitioned, []
         assert self.names.origins is not None
         tensors = self.names.origins.tensors
@@ -190,7 +195,7 @@ class FreedomMap:
 
 def _split(spec: PartitionSpec | None, shape: tuple[int, ...], dim: int | None, axis: str, n: int,
            p: Any) -> PartitionSpec | None:
-    """The spec with dimension `dim` over an axis, too; None where that is not to be had."""
+    """The spec with dimension `dim` split over one more axis; None if that is impossible."""
     if dim is None or spec is None or spec.unreduced:
         return None
     entries = [tuple([a for a in axes if a != axis]) for axes in spec.padded(len(shape)).entries]

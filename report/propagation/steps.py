@@ -43,8 +43,8 @@ class Annotation:
 
 @immutable
 class Step:
-    """One step. op, rule, location: of the equation; value: what grew, type: what it is then.
-    gained: (dimension, axis, of which value, of which dimension of that).
+    """One step. op, rule, location: of the equation. value: the value that got axes, with its new
+    type. gained: (dimension, axis, the value it came from, that value's dimension).
     """
     number: int
     op: str
@@ -77,10 +77,11 @@ class Step:
 
 @immutable
 class Conflict:
-    """Two values of an equation that disagree in the end. loser has axis `axis` on dimension
-    `loser_dim`; winner has it not on `winner_dim`, because of `held`. winning_bytes: what a device
-    receives if the loser is brought to the winner's layout; losing_bytes: if the winner is brought
-    to the loser's. cost: the lesser.
+    """Two values of an equation that disagree in the end.
+
+    loser has `axis` on dimension `loser_dim`; winner does not have it on `winner_dim`, because of
+    `held`. winning_bytes: what a device receives if the loser is brought to the winner's layout.
+    losing_bytes: the other way round. cost: the lesser of both.
     """
     op: str
     axis: str
@@ -116,7 +117,7 @@ class Conflict:
 
 
 class Propagation:
-    """What propagation did in one partition; nothing, where types decide every layout."""
+    """What propagation did in one partition; nothing if types decide every layout."""
 
     def __init__(self, partitioned: Partitioned, names: AxisPaths | None = None) -> None:
         self.name = partitioned.traced.name
@@ -162,7 +163,7 @@ class Propagation:
 
     @functools.cached_property
     def conflicts(self) -> tuple[Conflict, ...]:
-        """What disagreed in the end, what costs most first."""
+        """The values that disagree in the end, the most expensive first."""
         found: dict[tuple, Conflict] = {}
         for var, t in (self.origins.tensors if self.origins is not None else {}).items():
             for veto in vetoes(self.partitioned.resolved, var):
@@ -181,21 +182,21 @@ class Propagation:
     # -- values ------------------------------------------------------------------------------------
 
     def value(self, t: int) -> str:
-        """What to call a value."""
+        """The name of a value."""
         assert self.origins is not None
         t = self.origins.solution.graph.repeats.get(t, t)
         var = self.names.of_tensor.get(t)
         return self.names.name(var) if var is not None else _RESULT
 
     def initial(self, t: int) -> Entries:
-        """What a value started with: axes that nobody brought."""
+        """The axes with which a value started."""
         assert self.origins is not None
         graph, notes = self.origins.solution.graph, self.origins.solution.origins
         return tuple([tuple([a for a in axes if (t, d, a) not in notes])
                       for d, axes in enumerate(graph.layouts[t].entries)])
 
     def shown(self, t: int, entries: Entries) -> str:
-        """`f32[64@data,256]` for a value in a layout."""
+        """The type of a value with these entries: `f32[64@data,256]`."""
         assert self.origins is not None
         graph = self.origins.solution.graph
         results = self.origins.solution.results
@@ -208,14 +209,14 @@ class Propagation:
         return typed(whole, whole.mesh, entries).str_short(True)
 
     def of(self, name: str) -> Iterator[Step]:
-        """The steps in which a value grew, by its name."""
+        """The steps in which a value got axes, by its name."""
         return (s for s in self.steps if s.value.strip("`") == name)
 
     def __str__(self) -> str:
         return "\n".join([*self.heading(), *map(str, self.steps), *self.ending()])
 
     def heading(self) -> list[str]:
-        """What propagation began with."""
+        """The annotations, as text."""
         if self.origins is None:
             return [f"{self.name}: types decide every layout, nothing was propagated"]
         count = len(self.annotations)
@@ -223,7 +224,7 @@ class Propagation:
                 f"step{'' if len(self.steps) == 1 else 's'}", *[f"  {a}" for a in self.annotations]]
 
     def ending(self, most: int = 10) -> list[str]:
-        """The conflicts, the dearest in full."""
+        """The conflicts, as text, the most expensive in full."""
         costly = [c for c in self.conflicts if c.cost]
         free = len(self.conflicts) - len(costly)
         lines = [f"{len(costly)} conflict{'' if len(costly) == 1 else 's'}"

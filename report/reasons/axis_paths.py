@@ -17,15 +17,15 @@ from .value_names import Values
 
 
 class AxisPaths(Values):
-    """Follows axes of one partitioned program."""
+    """Follows the axes of one partitioned program back to annotations."""
 
     @functools.cached_property
     def known(self) -> dict[tuple[Var, int, str], Path | None]:
-        """The ways that were followed: many values come from one that has none."""
+        """Paths found so far: many values have theirs from the same one."""
         return {}
 
     def sum_paths(self, operand: Atom, summed: frozenset[str]) -> Iterator[Path]:
-        """Where the axes come from over which a sum is spread: the operands that are cut there."""
+        """Where the axes of a pending sum come from: the operands that are split there."""
         made = self.made.get(operand) if isinstance(operand, Var) else None
         seen = 0
         while made is not None and seen < 20:
@@ -42,7 +42,7 @@ class AxisPaths(Values):
                          and v.aval.sharding.spec.unreduced & summed), None)
 
     def operand_paths(self, eqn: Equation, axes: frozenset[str]) -> Iterator[Path]:
-        """Where axes come from that the operands of an equation have."""
+        """Where those of these axes come from that operands of the equation have."""
         for v in dict.fromkeys(eqn.invars):
             if isinstance(v, Var):
                 for d, own in enumerate(v.aval.entries):
@@ -53,7 +53,7 @@ class AxisPaths(Values):
 
     def layout_paths(self, operand: Atom, result: Var, equation: Equation | None
                      ) -> Iterator[Path]:
-        """Where the axes come from that the value has, and that it shall have."""
+        """Where the axes come from that a value has, and those that it is to have."""
         if not isinstance(operand, Var):
             return
         before, after = operand.aval.entries, result.aval.entries
@@ -65,7 +65,7 @@ class AxisPaths(Values):
                         yield path
         if equation is None:
             return
-        if result not in equation.invars:       # a line says that it is elsewhere than it is made
+        if result not in equation.invars:       # an annotation wants it in another layout
             for d, (have, want) in enumerate(zip(before, after, strict=True)):
                 found = [self.path(result, d, a) for a in want if a not in have]
                 yield from [replace(path, wanted=True) for path in found
@@ -82,8 +82,8 @@ class AxisPaths(Values):
                             yield path
 
     def read_with(self, var: Var, equation: Equation) -> Iterator[Var]:
-        """The other operands and the results of an equation that reads a value; of one that holds
-        programs, those of the equations in these that read what it is there.
+        """The other operands, and the results, of an equation that reads a value; for one that
+        holds programs, those of its inner equations.
         """
         if not has_region(equation) or var not in equation.invars:
             yield from [v for v in (*equation.invars, *equation.outvars)
@@ -103,8 +103,8 @@ class AxisPaths(Values):
 
     def nearby_paths(self, operand: Atom, result: Var, equation: Equation | None,
                      axes: frozenset[str]) -> Iterator[Path]:
-        """Where axes come from that only the partitioner put where they are: those that the values
-        have on any dimension as propagation left them, the moved one and what is read with it.
+        """Where axes come from that only the partitioner placed: those that propagation gave to any
+        dimension of the moved value, or of one that is read with it.
         """
         near = [result, operand, *(equation.invars if equation is not None else ())]
         for v in dict.fromkeys(self.source(a) for a in near if isinstance(a, Var)):
@@ -116,10 +116,10 @@ class AxisPaths(Values):
                         yield path
 
     def path(self, var: Var, dim: int, axis: str) -> Path | None:
-        """The way of an axis from an annotation to this value."""
+        """The path of an axis from an annotation to this value."""
         key = (var, dim, axis)
         if key not in self.known:
-            self.known[key] = None           # of a value that comes from itself
+            self.known[key] = None           # a value that comes from itself
             self.known[key] = self.followed(var, dim, axis)
         return self.known[key]
 
@@ -129,7 +129,7 @@ class AxisPaths(Values):
         if self.origins is None:
             return None
         tensor = self.tensor(source)
-        # a sum has the axes when it is finished
+        # a sum has its axes once it is finished
         whole = self.of_tensor.get(tensor, source)
         if tensor < 0 or not any(dim < v.aval.ndim and axis in v.aval.entries[dim]
                                  for v in (source, whole)):
@@ -139,7 +139,7 @@ class AxisPaths(Values):
             planned = self.planned(source, dim, axis, tensor)
             if planned is not None:
                 return planned
-            # the partitioner has brought it here from another dimension
+            # the partitioner moved it here from another dimension
             other = [d for d, own in enumerate(whole.aval.entries) if d != dim and axis in own]
             return self.path(source, other[0], axis) if other and tensor >= 0 else None
         steps: list[tuple[str, Location]] = []
@@ -161,15 +161,15 @@ class AxisPaths(Values):
         return None
 
     def planned(self, var: Var, dim: int, axis: str, tensor: int) -> Path | None:
-        """The way of an axis that a value has by how its equation runs, not by propagation: that of
-        the operand which hands it on.
+        """The path of an axis that a value has by its strategy rather than by propagation: that of
+        the operand which passes it on.
         """
         made = self.made.get(var)
         if made is None or made.op.subprograms or made.op.collective is not None or (
                 dim >= var.aval.ndim or axis not in var.aval.entries[dim]):
             return None
         for operand, d in _handing_on(made, var, dim, axis):
-            # the operand itself, not another layout that it was only brought to
+            # the operand itself, not a layout to which it was resharded
             if axis in self.source(operand).aval.entries[d]:
                 path = self.path(operand, d, axis)
                 if path is not None:
@@ -179,7 +179,7 @@ class AxisPaths(Values):
         return None
 
     def back(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location] | None:
-        """One step back of an axis of a tensor, or the annotation that it begins with there."""
+        """One step back for an axis of a tensor, or the annotation at which it begins."""
         assert self.origins is not None
         graph = self.origins.solution.graph
         note = self.origins.solution.origins.get((tensor, dim, axis))
@@ -194,7 +194,7 @@ class AxisPaths(Values):
         return self.root(root.text), root.location
 
     def typed(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location]:
-        """One step back through the types of a program with Explicit axes, or where they begin."""
+        """One step back through the types of a program with Explicit axes, or the annotation."""
         assert self.origins is not None
         var = self.of_tensor.get(tensor)
         if var is None:
@@ -215,7 +215,7 @@ class AxisPaths(Values):
         return word, eqn.location
 
     def root(self, text: str) -> str:
-        """`argument `x`` with its place among in_shardings."""
+        """`argument `x`` with its position in in_shardings."""
         match = re.fullmatch(r"argument `(.*)`", text)
         if match and match.group(1) in self.resolved.arg_names:
             index = self.resolved.arg_names.index(match.group(1))
@@ -226,8 +226,8 @@ class AxisPaths(Values):
 
     def holds(self, move: Equation, about: Sequence[Equation | None], axes: frozenset[str]
               ) -> Iterator[Hold]:
-        """Annotations that keep one of the values at hand from being split over the axes. about:
-        the equations that the reason speaks of.
+        """The annotations that keep a nearby value from being split over the axes. about: equations
+        that the reason mentions.
         """
         near = [*move.invars, *move.outvars]
         for equation in about:
@@ -238,7 +238,7 @@ class AxisPaths(Values):
                 yield from (h for h in self.held(atom) if not axes <= h.axes)
 
     def held(self, var: Var) -> Iterator[Hold]:
-        """Annotations other than arguments' that fix how a value is laid out."""
+        """Annotations, other than of arguments, that fix the layout of a value."""
         if self.origins is None:
             return
         graph = self.origins.solution.graph
@@ -252,7 +252,7 @@ class AxisPaths(Values):
                        root.location, frozenset(str(a) for e in entries for a in e), at)
 
     def leaving(self, tensor: int) -> Iterator[int]:
-        """What a value is where a constraint or the end of the program lays it out again."""
+        """The value that a constraint, or the end of the program, lays out again."""
         assert self.origins is not None
         for node in self.neighbours.get(tensor, ()):
             op = node.equation.op.name if node.equation is not None else ""
@@ -261,7 +261,7 @@ class AxisPaths(Values):
 
 
 def _handing_on(eqn: Equation, var: Var, dim: int, axis: str) -> Iterator[tuple[Var, int]]:
-    """Operands from which a result of an equation can have an axis on a dimension, by the rule."""
+    """The operands from which, by the rule, a result can have an axis on a dimension."""
     rule = eqn.op.factor_rule(tuple(a.aval.shape for a in eqn.invars),
                               tuple(v.aval.shape for v in eqn.outvars), eqn.params)
     factors = rule.results[eqn.outvars.index(var)][dim]

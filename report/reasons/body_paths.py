@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+from ...ir.facts import POSITION
 from ...ir.program import Equation, Program, Var
 from ...partitioner.collectives import CollectiveRecord
 from .axis_paths import AxisPaths
@@ -17,12 +18,12 @@ from .value_paths import inner_programs
 
 
 class BodyPaths(AxisPaths):
-    """Follows axes out of the bodies of the program's `shard_map`s."""
+    """Follows axes out of the bodies of `shard_map`s."""
 
     @functools.cached_property
     def written(self) -> dict[tuple, tuple[Equation, Equation, tuple[Equation, ...]]]:
-        """By place, a collective of a body: the `shard_map`, the equation of its body that is or
-        holds the collective, and the equations before that one.
+        """By place of a collective in a body: the `shard_map`, the equation of its body that is or
+        holds the collective, and the equations before that.
         """
         found: dict[tuple, tuple[Equation, Equation, tuple[Equation, ...]]] = {}
         for eqn in equations(self.resolved):
@@ -50,7 +51,7 @@ class BodyPaths(AxisPaths):
             if not seen.isdisjoint(eqn.outvars):
                 seen |= {a for a in eqn.invars if isinstance(a, Var)}
                 name = eqn.params.get("axis_name")
-                if eqn.op.name == "axis_index" and name in axes:
+                if POSITION in eqn.op.facts and name in axes:
                     yield Path(str(name), -1, self.operand_name(step), "`axis_index`",
                                eqn.location, ())
         for v, i in parameters.items():
@@ -63,7 +64,9 @@ class BodyPaths(AxisPaths):
                         yield self.through(shard_map, i, dim, axis)
 
     def through(self, shard_map: Equation, i: int, dim: int, axis: str) -> Path:
-        """The way of an axis into a body: of what is given, if that has it, else of in_specs."""
+        """The path of an axis into a body: that of the operand, if it has the axis, else from
+        in_specs.
+        """
         name = self.name(shard_map.params["jaxpr"].invars[i])
         given = shard_map.invars[i]
         outer = self.path(given, dim, axis) if isinstance(given, Var) else None

@@ -15,9 +15,11 @@ from .value_paths import inner_programs
 
 @dataclass(frozen=True)
 class Path:
-    """How an axis came to a value. root: the annotation it comes from; steps: the equations that
-    handed it on, the first one nearest to the annotation. tensors: the values on the way. planned:
-    the last step is the planner's, not propagation's; wanted: a line asks for it of what is moved.
+    """How an axis came to a value.
+
+    root: the annotation where it begins. steps: the equations that passed it on, the one nearest to
+    the annotation first. tensors: the values on the way. planned: the last step is the planner's,
+    not propagation's. wanted: the moved value is to have it, by an annotation.
     """
     axis: str
     dim: int
@@ -71,7 +73,7 @@ class Step:
 @dataclass(frozen=True)
 class Asked:
     """Who asked for a layout or an exchange: the user's expression, in backquotes, or an argument
-    of `jit`; location: of the expression, of line 0 where there is none.
+    of `jit`. location: of the expression; line 0 if there is none.
     """
     text: str
     location: Location
@@ -83,13 +85,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Cause:
-    """What a collective was written down for.
+    """Why a collective is there.
 
-    move: the `reshard` of the RESHARDED program, None where the user asked for the collective
-    itself. equation: the one that needs its operand otherwise, or leaves a pending sum. text: why,
-    with names; paths: where the axes come from; holds: what keeps a value from having them. asked:
-    where the user asked for the layout, of an exchange that only brings a finished sum to it. kind:
-    "asked", "needed" or "chosen"; with asked_by, rule (of the equation) or alternative.
+    move: the `reshard` of the RESHARDED program; None if the user wrote the collective itself.
+    equation: the one that needs its operand in another layout, or leaves a pending sum. text: the
+    reason, with names. paths: where the axes come from. holds: what keeps a value from having them.
+    asked: where the user asked for the layout, if the exchange only brings a finished sum to it.
+    kind: "asked", "needed" or "chosen", with asked_by, rule (of the equation) or alternative.
     """
     move: Equation | None
     equation: Equation | None
@@ -121,7 +123,7 @@ class Cause:
         return f"chosen: no dearer than {other.text} ({price})"
 
     def lines(self) -> list[str]:
-        """The reason in sentences, the nearest first."""
+        """The reason in sentences, the nearest cause first."""
         return [*([self.text] if self.text else []), *map(str, self.paths), *map(str, self.holds)]
 
     def __str__(self) -> str:
@@ -129,7 +131,7 @@ class Cause:
 
 
 def whole_axes(axes: Iterable[str]) -> frozenset[str]:
-    """The axes of the mesh that these are, or are parts of."""
+    """The mesh axes that these axes are, or are parts of."""
     return frozenset([str(a).partition(":")[0] for a in axes])
 
 
@@ -147,7 +149,7 @@ def equations(program: Program) -> Iterator[Equation]:
 
 
 def sharding_key(eqn: Equation) -> str:
-    """The param in which an equation says how its result is laid out; "" if it does not."""
+    """The param that holds the sharding of an equation's result; "" if there is none."""
     if eqn.op is sharding_constraint_p:
         return "sharding"
     if eqn.op is reshard_p:

@@ -25,8 +25,8 @@ from .causes import Asked, Cause, Path, equations, sharding_key, where, whole_ax
 
 _VETOES = 3
 _INSIDE = re.compile(r"^`[^`]*` (?:puts its blocks together|leaves partial results)")
-_LONG = 72                  # letters of an expression, or a rule, that are shown
-_NEARBY, _WIDE = 8, 16      # how far, and among how many values, the equation of a clause is sought
+_LONG = 72                  # characters of an expression or rule that are shown
+_NEARBY, _WIDE = 8, 16      # steps and values in the search for a mentioned equation
 
 
 class Reasons(BodyPaths):
@@ -75,7 +75,7 @@ class Reasons(BodyPaths):
         return Asked(_expression(at, self.layout_asked(at) or (name[1] if name else record.op)), at)
 
     def layout_asked(self, at: Location) -> str:
-        """What is written at a place that lays out a value, and as what."""
+        """The expression at a place that lays out a value, with the spec."""
         eqn = self.laying_out.get(where(at))
         if eqn is None:
             return ""
@@ -86,19 +86,19 @@ class Reasons(BodyPaths):
 
     @functools.cached_property
     def laying_out(self) -> dict[tuple, Equation]:
-        """By place the equations that say how their results are laid out."""
+        """By place, the equations with shardings of their results in params."""
         return {where(e.location): e for e in equations(self.inlined) if sharding_key(e)}
 
     @functools.cached_property
     def asked_at(self) -> dict[str, Location]:
-        """The places where the user said how values are laid out, by how they are named."""
+        """The places where the user wrote layouts, by the name of the place."""
         places = [m.location for moves in self.moves.values() for m in moves]
         constraints = self.resolved.memo.get(LayoutConstraints.KEY, LayoutConstraints(None, {}))
         places += constraints.places.values()
         return {str(at): at for at in places}
 
     def traced(self, record: CollectiveRecord) -> Cause:
-        """The way from a collective back to what the user wrote."""
+        """The cause of a collective, traced back to what the user wrote."""
         move = self.move_of(record)
         if move is None:
             equation = self.spoken_of(record.reason, record.source)
@@ -127,7 +127,7 @@ class Reasons(BodyPaths):
         if not summed or not axes & {str(a) for a in summed}:
             paths += self.layout_paths(operand, result, equation)
         made = self.made.get(self.source(operand)) if isinstance(operand, Var) else None
-        if "is laid out" in reason and made is not None:   # operands disagree: none has its way
+        if "is laid out" in reason and made is not None:   # operands disagree, and none prevails
             paths += self.operand_paths(made, axes)
         if not any(whole_axes([p.axis]) & whole_axes(axes) for p in paths if not p.planned):
             paths += self.nearby_paths(operand, result, equation, axes)
@@ -146,7 +146,7 @@ class Reasons(BodyPaths):
         return found[0] if found else None
 
     def vetoes(self, cause: Cause) -> tuple[str, ...]:
-        """Why the values at hand have not the axes that would have avoided the exchange."""
+        """Why nearby values lack the axes that would have avoided the exchange."""
         if cause.equation is None:
             return ()
         near = dict.fromkeys(map(self.first_form, (*cause.equation.invars,
@@ -163,7 +163,7 @@ class Reasons(BodyPaths):
         return tuple(dict.fromkeys(found))[:_VETOES]
 
     def first_form(self, atom: Atom) -> Var | None:
-        """The value of the RESOLVED program that this is a layout of."""
+        """The value of the RESOLVED program of which this is a layout."""
         if not isinstance(atom, Var) or self.origins is None:
             return None
         return self.of_tensor.get(self.tensor(atom))
@@ -188,7 +188,7 @@ class Reasons(BodyPaths):
 
     @functools.cached_property
     def moves_alike(self) -> dict[tuple, dict[tuple[str, frozenset[str]], list[Equation]]]:
-        """By place, the moves in program order, those of one reason over the same axes together."""
+        """By place, the reshards in program order that share a reason and axes."""
         found: dict[tuple, dict[tuple[str, frozenset[str]], list[Equation]]] = {}
         for at, moves in self.moves.items():
             for eqn in moves:
@@ -198,8 +198,9 @@ class Reasons(BodyPaths):
 
     @functools.cached_property
     def turns(self) -> dict[int, tuple[int, int]]:
-        """Of each collective the how manieth it is of how many that are alike: a line that runs for
-        several layers moves as often, in the same order."""
+        """For each collective (its number, the count) among those that are alike: a line that runs
+        for several layers causes as many, in the same order.
+        """
         alike: dict[tuple, list[int]] = {}
         for r in collectives(self.local):
             key = (r.kind, where(r.source), r.reason, r.mesh_axes)
@@ -207,7 +208,7 @@ class Reasons(BodyPaths):
         return {eqn: (n, len(same)) for same in alike.values() for n, eqn in enumerate(same)}
 
     def context(self, move: Equation, clause: str) -> Equation | None:
-        """The equation that a clause of a reason speaks of: one that makes or reads the value."""
+        """The equation that a clause of a reason mentions: one that makes or reads the value."""
         op = re.match(r"`([\w\-]+)`", clause)
         name = op.group(1) if op else ""
         made = self.made.get(move.invars[0]) if isinstance(move.invars[0], Var) else None
@@ -221,7 +222,7 @@ class Reasons(BodyPaths):
         return self.spoken_of(clause, move.location) or self.nearby(move, name)
 
     def nearby(self, move: Equation, name: str) -> Equation | None:
-        """The nearest equation of this op from which the moved value comes, or to which it goes."""
+        """The nearest equation of this op before or after the moved value."""
         before = [v for v in move.invars if isinstance(v, Var)]
         after = list(move.outvars)
         for _ in range(_NEARBY):
@@ -235,7 +236,7 @@ class Reasons(BodyPaths):
         return None
 
     def following(self, move: Equation | None) -> Iterable[Equation]:
-        """The nearest equations that a moved value goes to: one may be what it is moved for."""
+        """The nearest equations that use a moved value; it may be moved for one of them."""
         waiting = [] if move is None else [*move.outvars]
         found: dict[Equation, None] = {}
         while waiting and len(found) < _WIDE:
@@ -246,14 +247,14 @@ class Reasons(BodyPaths):
         return found
 
     def spoken_of(self, reason: str, location: Location) -> Equation | None:
-        """The equation at a place whose op a reason begins with."""
+        """The equation at a place whose op the reason begins with."""
         op = re.match(r"`([\w\-]+)`", reason)
         found = self.named_at.get((where(location), op.group(1)), []) if op else []
         return found[0] if found else None
 
 
 def _shortest(paths: Iterable[Path]) -> Iterable[Path]:
-    """Of the ways of an axis to a value from one annotation the shortest."""
+    """For each axis, value and annotation the shortest path."""
     found: dict[tuple, Path] = {}
     for p in paths:
         key = (p.axis, p.dim, p.value, p.root, p.root_location)
@@ -271,7 +272,7 @@ def rule_of(equation: Equation | None) -> str:
 
 
 def _expression(at: Location, otherwise: str) -> str:
-    """What the user wrote at a place."""
+    """The source text at a place."""
     text = " ".join(at.text().split())
     return f"`{text if 0 < len(text) <= _LONG else otherwise}`"
 

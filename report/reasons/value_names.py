@@ -17,7 +17,7 @@ from .causes import equations, where
 
 
 class Values:
-    """The values of one partitioned program."""
+    """The names of the values of one partitioned program."""
 
     def __init__(self, partitioned: Partitioned) -> None:
         self.inlined = partitioned.stages.get("inlined", partitioned.resolved)
@@ -34,7 +34,7 @@ class Values:
             if len(node.tensors) == 2:
                 self.neighbours.setdefault(node.tensors[0], []).append(node)
         self.moves: dict[tuple, list[Equation]] = {}
-        self.finished: dict[Var, str] = {}        # a pending sum -> what it is called when done
+        self.finished: dict[Var, str] = {}        # a pending sum -> the finished value
         self.made: dict[Var, Equation] = {}
         self.readers: dict[Var, list[Equation]] = {}
         self.arguments = {v: i for i, v in enumerate(self.resharded.invars)}
@@ -72,7 +72,7 @@ class Values:
                                 eqn.invars[slot.operand], slot.stacked)
 
     def name(self, atom: Atom) -> str:
-        """What the user calls a value: a name, else the text of its expression."""
+        """The user's name for a value: a name, or the text of its expression."""
         if isinstance(atom, Literal):
             return f"`{atom.val}`"
         source = self.source(atom)
@@ -96,7 +96,7 @@ class Values:
         return "a value"
 
     def source(self, var: Var) -> Var:
-        """The value that this is another layout of."""
+        """The value of which this is another layout."""
         while True:
             made = self.made.get(var)
             if made is None or made.op is not reshard_p or not isinstance(made.invars[0], Var):
@@ -104,7 +104,7 @@ class Values:
             var = made.invars[0]
 
     def tensor(self, var: Var) -> int:
-        """The value's number in propagation, also where a later pass laid it out again; or -1."""
+        """The value's number in propagation, also if a later pass changed its layout; or -1."""
         if self.origins is None:
             return -1
         source = self.source(var)
@@ -114,7 +114,7 @@ class Values:
             k = made.outvars.index(source)
             key = (where(made.location), made.op.name)
             first, then = self.first_made.get(key, []), self.then_made.get(key, {})
-            # a line that runs for several layers makes as many values, in the same order
+            # a line that runs for several layers makes as many values, in this order
             turn = then.get(made, 0) * len(first) // max(1, len(then))
             for eqn in (*first[turn:], *first[:turn]):
                 if eqn.outvars[k].aval.shape == source.aval.shape:

@@ -5,18 +5,18 @@ equation. It is the same for all traces of a function on arguments of the same t
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ...ir.program import Atom, Equation, Program, Var
+from ...ir.program import Equation, Program, Var
 
 Path = tuple[tuple[int, str, int], ...]     # (equation, param, place in it or -1) from the top
 
 
 @dataclass(frozen=True)
 class Place:
-    """A value of a program. equation: the one that makes it, -1 for a parameter; index: which
-    parameter or result.
+    """The position of a value. equation: that makes it, -1 for a parameter. index: which parameter
+    or result.
     """
     path: Path
     equation: int
@@ -28,7 +28,7 @@ class Place:
 
 
 def places(program: Program, path: Path = ()) -> Iterator[tuple[Place, Var, Equation | None]]:
-    """Every value of a program and of those inside, with the equation that makes it."""
+    """Every value of a program, nested ones included, with the equation that makes it."""
     for i, v in enumerate(program.invars):
         yield Place(path, -1, i), v, None
     for n, eqn in enumerate(program.eqns):
@@ -40,7 +40,7 @@ def places(program: Program, path: Path = ()) -> Iterator[tuple[Place, Var, Equa
 
 def inner_programs(eqn: Equation, n: int) -> Iterator[tuple[tuple[int, str, int], Program]]:
     for name in eqn.op.subprograms:
-        held = eqn.params.get(name)         # fmt is given programs that are not verified
+        held = eqn.params.get(name)         # `fmt` passes programs that are not verified
         if isinstance(held, tuple):
             for j, p in enumerate(held):
                 if isinstance(p, Program):
@@ -49,18 +49,8 @@ def inner_programs(eqn: Equation, n: int) -> Iterator[tuple[tuple[int, str, int]
             yield (n, name, -1), held
 
 
-def substituted(program: Program, same: Mapping[Var, Var]) -> Program:
-    """The program with values read under other names."""
-    def named(atoms: Sequence[Atom]) -> list[Atom]:
-        return [same.get(a, a) if isinstance(a, Var) else a for a in atoms]
-
-    eqns = [e.replace(invars=tuple(named(e.invars))) if any(a in same for a in e.invars) else e
-            for e in program.eqns]
-    return program.replace(eqns=eqns, outvars=named(program.outvars))
-
-
 def rewritten(program: Program, path: Path, change: Callable[[Program], Program]) -> Program:
-    """The program with the one at `path` replaced by `change(it)`."""
+    """The program with the nested one at `path` replaced by `change(it)`."""
     if not path:
         return change(program)
     (n, name, j), rest = path[0], path[1:]

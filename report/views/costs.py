@@ -18,12 +18,12 @@ from ..render import advised_of, effect, record_heading
 from ..warnings.waste import Waste, programs
 from .tables import Tables
 
-_HELD = 200          # buffers at the peak that are listed
+_HELD = 200          # buffers listed at the peak, at most
 
 
 def collective_data(costed: Iterable[tuple[CollectiveRecord, float]], tables: Tables
                     ) -> list[dict[str, Any]]:
-    """Each collective in program order: what, where, how much."""
+    """Each collective in program order: kind, place, bytes and time."""
     return [{"kind": r.kind, "axes": [str(a) for a in r.mesh_axes], "group": r.group_size,
              "bytes": r.received_bytes, "count": r.count, "time": seconds,
              "heading": record_heading(r, seconds), "place": tables.place(r.source)}
@@ -31,19 +31,19 @@ def collective_data(costed: Iterable[tuple[CollectiveRecord, float]], tables: Ta
 
 
 def reason_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
-    """Why each collective is there, and at whose line."""
+    """Why each collective is there, and at which line."""
     return [{"reason_kind": c.reason_kind, "verdict": c.verdict, "reasons": c.cause.lines(),
              "place": tables.place(c.source)} for c in e.collectives]
 
 
 def collective_numbers(e: Analysis) -> dict[int, int]:
-    """By the identity of an equation, the number of the collective that it is."""
+    """From the identity of an equation to the number of its collective."""
     return {id(c.record.equation): n for n, c in enumerate(e.collectives)}
 
 
 def cause_data(e: Analysis, advised: int) -> list[dict[str, Any]]:
-    """The root causes: what is behind collectives, and groups of equal ones, each with the fixes of
-    one of them where it is among the dearest `advised`.
+    """The root causes, with groups of equal collectives, each with fixes if it is among the
+    `advised` most expensive ones.
     """
     number = {id(c): n for n, c in enumerate(e.collectives)}
     chosen = advised_of(e, advised) if advised else []
@@ -59,14 +59,14 @@ def cause_data(e: Analysis, advised: int) -> list[dict[str, Any]]:
 
 
 def fix_data(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[dict[str, Any]]:
-    """What avoids a collective: in words, what that saves and costs, and the lines it changes."""
+    """Changes that avoid a collective: in words, with savings, costs, and the edited lines."""
     return [{"text": s.text, "removes": s.removes, "effect": effect(e, s),
              "bytes": s.received_bytes, "time": s.time, "diff": [list(d) for d in s.diff],
              "edits": edits(s)} for s in c.suggestions[:count]]
 
 
 def edits(s: Suggestion) -> list[dict[str, Any]]:
-    """The changes of text that make a suggestion; none where it is not written in one."""
+    """The text edits of a suggestion; empty if it is none of text."""
     if not all(isinstance(c, Rewritten) and c.diff for c in s.changes):
         return []
     found = []
@@ -98,9 +98,9 @@ def line_seconds(e: Analysis, tables: Tables) -> list[list[Any]]:
 
 
 def timeline_data(e: Analysis, tables: Tables) -> dict[str, Any]:
-    """A step on one device: lanes as `[name, seconds busy]`, computation first, then one for each
-    set of mesh axes; events as `[lane, start, seconds, op, place, collective, whole loop]`. Events
-    show the first iterations of a loop, seconds busy count them all.
+    """A step on one device. Lanes are `[name, seconds busy]`, computation first, then one for each
+    set of mesh axes; events are `[lane, start, seconds, op, place, collective, whole loop]`. Events
+    show the first iterations of a loop, busy seconds count all.
     """
     number = collective_numbers(e)
     lanes = {COMPUTATION: 0}
@@ -111,7 +111,7 @@ def timeline_data(e: Analysis, tables: Tables) -> dict[str, Any]:
             lane = COMPUTATION
         else:
             key = id(event.equation), event.start
-            if key in seen:                  # it has several links at once
+            if key in seen:                  # a collective may use several links at once
                 continue
             seen.add(key)
             n = number.get(id(event.equation), -1)

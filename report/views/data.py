@@ -28,7 +28,7 @@ from .sources import Sources
 from .stages import stage_data
 from .tables import Tables
 
-SCHEMA = 1               # grows when a field changes or goes
+SCHEMA = 1               # increased when a field changes or is removed
 
 
 def type_data(program: Program) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def moved_data(costed: Iterable[tuple[CollectiveRecord, float]]) -> dict[str, An
 
 
 def source_data(e: Analysis) -> dict[str, Any]:
-    """What belongs to lines: values with their types and where these come from, and collectives
-    with their reasons. Nothing is costed for it but these.
+    """What belongs to lines: values with their types and the origin of these, and collectives with
+    reasons. Only these are costed.
     """
     with collector_paused():
         tables = Tables()
@@ -56,7 +56,7 @@ def source_data(e: Analysis) -> dict[str, Any]:
 
 
 def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
-    """All that there is to show; the dearest `advised` collectives with what avoids them."""
+    """All there is to show, with fixes for the `advised` most expensive collectives."""
     with collector_paused():
         tables = Tables()
         data = _at_lines(e, tables)

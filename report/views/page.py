@@ -15,12 +15,12 @@ from ...ir.support.lazy import lazy_import
 _html = lazy_import("html")
 _HERE = Path(__file__).parent
 _SCRIPTS = ("page.js", "selection.js", "graph.js", "charts.js")
-_PACKED = 200_000        # characters of data from which on it is compressed
+_PACKED = 200_000        # characters from which data is compressed
 _TABS = ("lines", "collectives", "graph", "time", "memory")
 
 
 def page_of(views: Sequence[dict[str, Any]], title: str, text: str = "") -> str:
-    """The page of explanations as data (`view_data`). text: what it says to who runs no scripts."""
+    """The page for explanations as data (`view_data`). text: shown to readers without scripts."""
     style, script = _parts()
     tabs = "".join(f'<button role="tab" id="tab-{name}" aria-controls="{name}">{name}</button>'
                    for name in _TABS)
@@ -75,14 +75,14 @@ def _data(views: Sequence[dict[str, Any]]) -> str:
 
 
 def _plain(view: dict[str, Any]) -> dict[str, Any]:
-    """What a page has of the data: not where files lie on the machine that made it."""
+    """The data for a page, without paths of the machine that made it."""
     causes = [{**c, "groups": [{**g, "fixes": g["fixes"] and [
         {**f, "edits": []} for f in g["fixes"]]} for g in c["groups"]]} for c in view["causes"]]
     return {**view, "causes": causes, "files": [{**f, "path": f["name"]} for f in view["files"]]}
 
 
 def _finite(value: Any) -> Any:
-    """The data without numbers that JSON lacks."""
+    """The data without numbers that JSON cannot express."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list | tuple):

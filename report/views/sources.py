@@ -80,7 +80,7 @@ class Sources:
         return number
 
     def _origins(self, v: Var, reasons: Reasons) -> Iterator[list[Any]]:
-        """One step back of each axis of a value."""
+        """One step back for each axis of a value."""
         tensor = reasons.tensor(v) if any(v.aval.entries) else -1
         if tensor < 0:
             return

@@ -9,8 +9,8 @@ from typing import Any
 from ...ir.source.location import Location
 from ...ir.types import ArrayType
 
-LONGEST = 2_000          # lines of a file that is shown whole
-_AROUND = 8              # lines above and below what is used of a longer one
+LONGEST = 2_000          # lines up to which a file is shown whole
+_AROUND = 8              # lines shown around what is used of a longer one
 
 
 class Numbered(dict[Hashable, int]):
@@ -22,7 +22,7 @@ class Numbered(dict[Hashable, int]):
 
 
 class Tables:
-    """The files, places and types that the data of one explanation speaks of by number."""
+    """The files, places and types to which the data of one explanation refers by number."""
 
     def __init__(self) -> None:
         self.known: dict[tuple, int] = {}
@@ -33,7 +33,7 @@ class Tables:
         self._texts: dict[tuple, str] = {}
 
     def place(self, where: Location) -> int:
-        """The number of a place; -1 where nothing is known of it."""
+        """The number of a place; -1 for an unknown one."""
         number = self.known.get(where.key)
         if number is None:
             number = -1
@@ -57,7 +57,7 @@ class Tables:
         return self.types[aval]
 
     def files(self) -> list[dict[str, Any]]:
-        """The files with the lines that are at hand; long ones from the first that is used on."""
+        """The files with their available lines; long ones from the first line that is used."""
         used: dict[int, list[int]] = {}
         for file, line, *_ in self.places:
             used.setdefault(file, []).append(line)

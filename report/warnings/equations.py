@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from ...ir.ops.communication.collective_kinds import each_collective, received_bytes
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...partitioner.cost.buffers import nbytes
 from ...partitioner.cost.work import equation_flops, trips
 from ..analysis import Analysis
 from ..explained_collective import ExplainedCollective
@@ -13,7 +12,7 @@ from ..words import quantity
 from .layouts import idle_axes
 from .waste import LEAST, Waste, base_axis, equations, programs
 
-_NEARBY = 256         # equations among which a gather is sought
+_NEARBY = 256         # equations, at most, searched for a gather
 _SLICES = frozenset(("all_slice", "slice", "dynamic_slice", "gather"))
 _SAME = frozenset(("reshape", "squeeze", "pvary", "preduced", "convert_element_type", "copy",
                    "stop_gradient", "optimization_barrier", "shard_alike", "reduced_vary_cast_p",
@@ -21,7 +20,7 @@ _SAME = frozenset(("reshape", "squeeze", "pvary", "preduced", "convert_element_t
 
 
 def redundant(e: Analysis) -> Iterator[Waste]:
-    """Equations that the devices along an axis compute alike, by line and axis."""
+    """Equations that all devices along an axis compute alike, by line and axis."""
     p = e.partitioned
     mesh = p.mesh
     sizes = {str(axis): n for axis, n in mesh.shape.items()}
@@ -70,8 +69,8 @@ def redundant(e: Analysis) -> Iterator[Waste]:
 
 def _gathered_by(e: Analysis, eqn: Equation, axis: str, made: dict[Atom, Equation]
                  ) -> ExplainedCollective | None:
-    """What makes an operand whole along an axis that was split over it: one that was chosen, if
-    there is one; None where all that the equation is computed from came whole.
+    """The equation that makes an operand whole along an axis that split it, preferably a chosen
+    one; None if all inputs of the equation were whole from the start.
     """
     explained = {id(c.record.equation): c for c in e.collectives}
     found: list[ExplainedCollective] = []
@@ -91,7 +90,7 @@ def _gathered_by(e: Analysis, eqn: Equation, axis: str, made: dict[Atom, Equatio
 
 
 def gathers(e: Analysis) -> Iterator[Waste]:
-    """Gathers whose result is cut down again, and those that are made several times."""
+    """Gathers whose result is cut down again, and gathers that are repeated."""
     for program, count in programs(e.partitioned.local):
         readers: dict[Var, list[Equation]] = {}
         for eqn in program.eqns:
@@ -111,7 +110,7 @@ def gathers(e: Analysis) -> Iterator[Waste]:
             yield from _sliced(eqn, readers, results, count)
         for eqns in again.values():
             if len(eqns) > 1:
-                each = received_bytes(eqns[0])
+                each, whole = received_bytes(eqns[0]), eqns[0].outvars[0].aval.local_nbytes
                 lost = each * (len(eqns) - 1) * count
                 name = _called(eqns[0])
                 lines = ", ".join(dict.fromkeys(f"line {x.location.line}" for x in eqns))
@@ -119,14 +118,14 @@ def gathers(e: Analysis) -> Iterator[Waste]:
                             f"{quantity(lost, 'B')} received more than once", eqns[-1].location,
                             lost, what="received",
                             fix="gather it once before its uses; a `checkpoint` between them makes "
-                                f"it anew, to save {quantity(nbytes(eqns[0].outvars[0].aval), 'B')}"
-                                " of memory")
+                                f"it anew, to save {quantity(whole, 'B')} of memory")
 
 
 def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[Var], count: int
             ) -> Iterator[Waste]:
-    """A gather all of whose readers take a part of what it gave."""
+    """A gather whose readers all take only a part of its result."""
     out, kept = gather.outvars[0], 0
+    whole = out.aval.local_nbytes
     frontier, steps = [out], 0
     while frontier and steps < 64:
         steps += 1
@@ -134,15 +133,14 @@ def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[V
         if v in results or not readers.get(v):
             return
         for reader in readers[v]:
-            size = sum(nbytes(w.aval) for w in reader.outvars)
+            size = sum(w.aval.local_nbytes for w in reader.outvars)
             if reader.op.name in _SAME:
                 k = reader.invars.index(v) if len(reader.outvars) == len(reader.invars) else 0
                 frontier.append(reader.outvars[k])
-            elif reader.op.name in _SLICES and reader.invars[0] is v and size < nbytes(out.aval):
+            elif reader.op.name in _SLICES and reader.invars[0] is v and size < whole:
                 kept += size
             else:
                 return
-    whole = nbytes(out.aval)
     if kept > 0.75 * whole:
         return
     each = received_bytes(gather)
@@ -155,8 +153,8 @@ def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[V
 
 
 def invariant(e: Analysis) -> Iterator[Waste]:
-    """Collectives in the body of a loop that depend on nothing that changes, those that stand in
-    its branches, too: nothing is moved out of these, since they may not run.
+    """Collectives in the body of a loop that depend on nothing that changes, in its branches, too:
+    from these nothing is hoisted, since they may not run.
     """
     for eqn, count in equations(e.partitioned.local):
         if eqn.op.name not in ("scan", "while") or trips(eqn) < 2:
@@ -177,8 +175,8 @@ def invariant(e: Analysis) -> Iterator[Waste]:
 
 
 def _unchanged(program: Program, constant: frozenset[int]) -> Iterator[tuple[Equation, bool]]:
-    """The collectives of a body that are the same in all runs if these parameters are; and whether
-    each run has them.
+    """(collectives of a body that are the same in all runs if these parameters are, whether each
+    run has them).
     """
     fixed: set[Var] = {*[program.invars[i] for i in constant], *program.constvars}
     exchanged = {id(u.equation) for u in each_collective(program)}
@@ -196,15 +194,15 @@ def _unchanged(program: Program, constant: frozenset[int]) -> Iterator[tuple[Equ
 
 
 def _root(atom: Atom, made: dict[Var, Equation]) -> Atom:
-    """What a value is another form of."""
+    """The value of which this one is another form."""
     while isinstance(atom, Var) and atom in made and made[atom].op.name in _SAME:
-        eqn = made[atom]                # of several values that wait for each other: the same one
+        eqn = made[atom]                # a barrier: the operand at its place
         atom = eqn.invars[eqn.outvars.index(atom) if len(eqn.outvars) == len(eqn.invars) else 0]
     return atom
 
 
 def _called(eqn: Equation) -> str:
-    """What the user calls the operand of an equation of a per-device program, or wrote for it."""
+    """The user's name for the operand of an equation of a per-device program, or its expression."""
     operand, text = eqn.invars[0], eqn.location.text()
     if isinstance(operand, Var) and operand.name:
         return operand.name

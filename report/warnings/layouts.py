@@ -11,7 +11,6 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import ArrayType, Entries
-from ...partitioner.cost.buffers import nbytes
 from ...partitioner.padding_notes import paddings
 from ...partitioner.pipeline import Partitioned
 from ..advice.changes import Argument
@@ -19,13 +18,13 @@ from ..analysis import Analysis
 from ..words import quantity
 from .waste import LEAST, Waste, base_axis, equations, values
 
-_TRIALS = 4           # layouts of arguments that are partitioned for one warning
-_TRIED = 12           # and for all of one kind
-_PADDED = 0.01        # of a dimension: less padding is not worth a warning
+_TRIALS = 4           # layouts tried for one warning
+_TRIED = 12           # and for all warnings of a kind
+_PADDED = 0.01        # share of a dimension below which padding is not worth a warning
 
 
 def silent_replication(e: Analysis) -> Iterator[Waste]:
-    """Arguments that nobody placed and that propagation left whole."""
+    """Arguments without a given sharding that propagation left whole."""
     p = e.partitioned
     mesh = p.mesh
     trials = itertools.count()
@@ -33,7 +32,7 @@ def silent_replication(e: Analysis) -> Iterator[Waste]:
     for i, (var, spec) in enumerate(zip(p.traced.invars, p.in_specs, strict=False)):
         if not axes or not _unplaced(e, i) or any(spec.padded(var.aval.ndim).entries):
             continue
-        size = nbytes(p.local.invars[i].aval)
+        size = p.local.invars[i].aval.local_nbytes
         ways = list(_splits(var.aval, spec.padded(var.aval.ndim).entries, axes, mesh))
         if not ways or size < LEAST * e.peak_bytes:
             continue
@@ -43,7 +42,7 @@ def silent_replication(e: Analysis) -> Iterator[Waste]:
         for entries, _ in ways[:_TRIALS if next(trials) < _TRIED else 0]:
             change = Argument(i, name, spec_from_entries(entries))
             if (changed := _changed(e, change)) is not None and (
-                    nbytes(changed.local.invars[i].aval) < size):
+                    changed.local.invars[i].aval.local_nbytes < size):
                 fix = change.text
                 break
         yield Waste("silent-replication", f"argument `{name}` has no sharding and is held whole on "
@@ -53,7 +52,7 @@ def silent_replication(e: Analysis) -> Iterator[Waste]:
 
 
 def dropped_constraints(e: Analysis) -> Iterator[Waste]:
-    """Constraints that do not divide, and so replicate what they were to split."""
+    """Constraints that do not divide, and therefore replicate."""
     stages = e.partitioned.stages
     mesh = e.partitioned.mesh
     for eqn, _ in equations(stages.get("inlined", e.partitioned.traced)):
@@ -87,7 +86,7 @@ def _unplaced(e: Analysis, i: int) -> bool:
 
 
 def padding(e: Analysis) -> Iterator[Waste]:
-    """Dimensions that were padded so that the devices divide them, by the user or the planner."""
+    """Dimensions that the user or the planner padded to a multiple of the devices."""
     for eqn, _ in equations(e.partitioned.resolved):
         if eqn.op.name != "pad":
             continue
@@ -99,7 +98,7 @@ def padding(e: Analysis) -> Iterator[Waste]:
             parts = math.prod(map(t.mesh.axis_size, axes)) if axes else 1
             if parts == 1 or padded <= n or not n % parts:
                 continue
-            size = nbytes(t)
+            size = t.local_nbytes
             part = 1 - n / padded
             if part < _PADDED:
                 continue
@@ -139,7 +138,9 @@ def idle_axes(e: Analysis) -> Iterator[Waste]:
 
 def _splits(t: ArrayType, entries: Entries, axes: Iterable[str], mesh: Any
             ) -> Iterator[tuple[Entries, str]]:
-    """Dimensions of a type split over axes that divide them and are not used, large ones first."""
+    """The dimensions of a type that could be split over unused axes which divide them, large ones
+    first.
+    """
     used = {a for e in entries for a in e}
     for axis in axes:
         n = mesh.axis_size(axis)
@@ -150,7 +151,7 @@ def _splits(t: ArrayType, entries: Entries, axes: Iterable[str], mesh: Any
 
 
 def _changed(e: Analysis, change: Argument) -> Partitioned | None:
-    """The program partitioned with a change; None where it cannot be, or there is no time left."""
+    """The program partitioned with a change; None if that fails, or there is no time left."""
     trials = e.search.whole
     if trials.work > trials.budget.left:
         return None

@@ -9,13 +9,13 @@ from ...ir.program import Equation, Program, Var
 from ...ir.source.location import Location
 from ...partitioner.cost.work import bodies, trips
 
-LEAST = 0.01          # of the program's bytes or operations: below that nothing is said
+LEAST = 0.01          # share of the program's bytes or operations below which there is no warning
 
 
 @dataclass(frozen=True)
 class Waste:
-    """One warning. wasted_bytes, wasted_flops: of one device in one run; `what` says of what the
-    bytes are ("held", "received"). fix: what to do.
+    """One warning. wasted_bytes, wasted_flops: of one device in one run; `what` says which bytes
+    ("held", "received"). fix: what to do.
     """
     kind: str
     text: str
@@ -38,7 +38,7 @@ class Waste:
 
 
 def programs(program: Program, count: int = 1) -> Iterator[tuple[Program, int]]:
-    """The program and those inside, each with how often it runs."""
+    """The program and nested ones, each with the number of its runs."""
     yield program, count
     for eqn in program.eqns:
         for inner in bodies(eqn):
@@ -46,14 +46,14 @@ def programs(program: Program, count: int = 1) -> Iterator[tuple[Program, int]]:
 
 
 def equations(program: Program) -> Iterator[tuple[Equation, int]]:
-    """The equations of the program and of those inside, each with how often it runs."""
+    """The equations of the program and of nested ones, each with the number of its runs."""
     for inner, count in programs(program):
         for eqn in inner.eqns:
             yield eqn, count
 
 
 def values(program: Program) -> Iterator[tuple[Var, Equation | None, int]]:
-    """Parameters and results of equations, each with its equation and how often that runs."""
+    """Parameters and results of equations, each with its equation and the number of its runs."""
     for inner, count in programs(program):
         for v in inner.invars:
             yield v, None, count

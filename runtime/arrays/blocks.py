@@ -64,9 +64,9 @@ def _ids(devices: set[Device]) -> str:
 
 
 def stored_blocks(aval: ArrayType, sharding: Sharding, blocks: Mapping[Device, Block]) -> Storage:
-    """The data of an array of this type, given the blocks of this process's devices.
+    """The data of an array of this type, from the blocks of this process's devices.
 
-    Raises ValueError where a block has another dtype or shape than type and sharding say.
+    Raises ValueError for a block whose dtype or shape is not that of type and sharding.
     """
     wanted = sharding.shard_shape(aval.shape)
     for data, dtype in blocks.values():
@@ -97,7 +97,7 @@ NOT_ADDRESSABLE = (
 
 
 def is_readable(sharding: Sharding, shape: tuple[int, ...]) -> bool:
-    """Whether this process holds the whole value, in blocks or in one."""
+    """Does this process hold the whole value, in one array or in blocks?"""
     if sharding.is_fully_addressable:
         return True
     if sharding.is_fully_replicated and sharding.addressable_devices:
@@ -130,7 +130,7 @@ def whole_value(storage: Storage, sharding: Sharding, aval: ArrayType) -> np.nda
 
 def _all_blocks(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: tuple[int, ...]
                 ) -> dict[Device, np.ndarray]:
-    """For every device its block; those of other processes are equal to some of this one's."""
+    """The block of every device; those of other processes are replicas of local ones."""
     found = {}
     for devices in holders(block_index(sharding, shape), shape).values():
         block = next((blocks[d] for d in devices if d in blocks), None)
@@ -143,8 +143,8 @@ def _all_blocks(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: 
 def laid_out(data: np.ndarray, sharding: Sharding, source: Sharding | None = None) -> Stored:
     """The stored form of a whole value.
 
-    Along unreduced axes the first devices hold it all and the others zeros; but where such an axis
-    splits a dimension of `source`, each device keeps its own block, in its place among zeros.
+    Along unreduced axes the first devices hold all of it and the others zeros; but where such an
+    axis splits a dimension of `source`, each device keeps its own block, in its place among zeros.
     """
     if isinstance(sharding, GSPMDSharding) and sharding.has_unreduced:
         raise NotImplementedError(PENDING_SUM)

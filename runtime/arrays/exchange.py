@@ -1,4 +1,4 @@
-"""Imports arrays of other libraries through the DLPack protocol.
+"""Import of arrays of other libraries through the DLPack protocol.
 
 The export, `__dlpack__`, is in runtime/arrays/host_view.py.
 """

@@ -75,7 +75,7 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
 
 
 def _copy(x: np.ndarray) -> np.ndarray:
-    """x in memory of its own, in the same order, and from the start of a cache line on."""
+    """A copy in the same memory order, aligned to a cache line."""
     if not x.flags.c_contiguous:
         return np.array(x, order="K")
     out = empty(x.shape, x.dtype)
@@ -84,7 +84,7 @@ def _copy(x: np.ndarray) -> np.ndarray:
 
 
 def _may_change(x: np.ndarray) -> bool:
-    """Could somebody still write to the memory of `x`?"""
+    """Can somebody still write to the memory of `x`?"""
     base: Any = x
     while isinstance(base, np.ndarray):
         if base.flags.writeable:
@@ -94,7 +94,7 @@ def _may_change(x: np.ndarray) -> bool:
 
 
 def python_number(x: Any) -> Any:
-    """A numpy scalar that numpy itself does not turn into a Python number."""
+    """The Python number for a numpy scalar whose dtype numpy itself does not convert to one."""
     if x.dtype.kind == "c":
         return complex(x)
     return int(x) if "int" in x.dtype.name else float(x)

@@ -8,8 +8,9 @@ from ...ir.types import ArrayType
 
 
 class ArrayKey:
-    """All of an array that the choice of an executable depends on, but for its data: type, where
-    it is committed to, layout. Equal ones are one object, so a call compares identities."""
+    """All of an array that selects an executable: type, where it is committed, layout. Equal ones
+    are one object, so a call compares identities.
+    """
 
     __slots__ = ("__weakref__", "aval", "layout", "sharding")
 
@@ -21,6 +22,6 @@ _KEYS: InternTable[ArrayKey] = InternTable()
 
 
 def array_key(aval: ArrayType, sharding: Sharding | None, layout: Layout | None = None) -> ArrayKey:
-    """The one key of arrays with these; sharding is None for arrays that are not committed."""
+    """The key of arrays with these; sharding is None for uncommitted arrays."""
     parts = (aval, sharding, layout)
     return _KEYS.get(parts) or _KEYS.add(parts, ArrayKey(*parts))

@@ -15,24 +15,24 @@ from ..devices import devices
 
 _Known = dict[int, "weakref.ref[Any]"]
 
-# By process and id: an array that has gone leaves its place to the next of its id.
+# By process and id: the entry of a collected array is overwritten by the next of its id.
 _known: dict[ProcessIdentity, _Known] = {}
 
 
 class _Sweep:
-    """When to drop the entries of arrays that have gone: once there may be as many as others."""
+    """When to drop the entries of collected arrays: once they may outnumber the others."""
 
     lock = threading.RLock()
     at = 4096
 
 
 def remember(x: Any) -> None:
-    """List `x` from now on."""
+    """Add `x` to the list."""
     remember_all((x,))
 
 
 def remember_all(arrays: Sequence[Any]) -> None:
-    """List these arrays from now on."""
+    """Add these arrays to the list."""
     me = THREAD.identity
     known = _known.get(me)
     if known is None:

@@ -21,9 +21,9 @@ _WHOLE = attrgetter("_whole")
 
 def results(described: Sequence[Described], stored: Sequence[Any],
             committed: bool) -> list[ArrayImpl]:
-    """Arrays of these types, shardings and keys, row-major: what a computation gives.
+    """Arrays of these types, shardings and keys, row-major, as results of a computation.
 
-    stored: of each the storage, or its data alone where that is one array for all devices.
+    stored: for each its storage, or the bare data where that is one array for all devices.
     """
     new, out = object.__new__, []
     for (aval, sharding, key), data in zip(described, stored, strict=True):
@@ -45,7 +45,7 @@ def results(described: Sequence[Described], stored: Sequence[Any],
 
 
 def all_held(arrays: Iterable[ArrayImpl]) -> bool:
-    """Whether all of these have data that is one array, which is quick to tell; else ask each."""
+    """Do all of these have their data in one array? A quick test; where it fails, ask each."""
     try:
         collections.deque(map(_WHOLE, arrays), maxlen=0)
     except AttributeError:

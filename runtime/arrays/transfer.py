@@ -74,7 +74,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
 
 
 def targets_of(device: Any, x: Any, count: int) -> list[Any]:
-    """Where each of the `count` leaves of `x` goes. Raises ValueError for what is no place."""
+    """The target of each of the `count` leaves of `x`. Raises ValueError for what is no target."""
     targets = each_leaf(device, x, count, "device")
     for target in targets:
         if not is_target(target):
@@ -86,12 +86,12 @@ def targets_of(device: Any, x: Any, count: int) -> list[Any]:
 
 
 def is_target(x: Any) -> bool:
-    """Does `x` say where one leaf goes?"""
+    """Is `x` the target of a single leaf?"""
     return x is None or isinstance(x, (Device, Sharding, PartitionSpec, Format, MemorySpace))
 
 
 def each_leaf(given: Any, x: Any, count: int, what: str) -> list[Any]:
-    """For each of the `count` leaves of `x` what the tree prefix `given` says about it."""
+    """The tree prefix `given` expanded to one entry for each of the `count` leaves of `x`."""
     if isinstance(given, bool) or is_target(given):
         return [given] * count
     try:
@@ -104,7 +104,7 @@ def each_leaf(given: Any, x: Any, count: int, what: str) -> list[Any]:
 
 
 def put(x: Any, target: Target = None, *, may_alias: bool | None = None) -> ArrayImpl:
-    """One leaf of `device_put`."""
+    """`device_put` of a single leaf."""
     if isinstance(target, Format):
         return _formatted(x, target, may_alias)
     if isinstance(target, MemorySpace):
@@ -232,7 +232,8 @@ def block_until_ready(x: Any) -> Any:
 
 
 def _is_here(x: Any) -> bool:
-    """Whether a tree is of arrays whose data is one array each: quick to tell; else ask each."""
+    """Are all leaves arrays with their data in one array? A quick test; where it fails, ask each.
+    """
     kind = type(x)
     if kind is dict:
         x = x.values()
@@ -257,12 +258,13 @@ def copy_to_host_async(x: Any) -> Any:
 
 
 # -- device_put where other processes own some of the devices --------------------------------------
-# A value of the host must be the same in all processes, which is checked; an array that all hold
-# moves between shardings of the same devices. Both are calls of all processes. A device of another
-# process gets nothing from this one.
+# A host value must be the same in all processes, which is checked; an array that all hold moves
+# between shardings of the same devices. Both are calls that all processes make. Nothing can be put
+# on a single device of another process.
 
 def check_reaches(x: ArrayImpl) -> None:
-    """Raise unless `x` may go to a single device: ValueError where others hold a part of it."""
+    """Raise unless `x` may go to a single device: ValueError if other processes hold a part of it.
+    """
     if not x.is_fully_addressable and x.sharding.num_devices != 1:
         raise ValueError(
             "When the second argument to `device_put` is a Device, the first argument must be a "
@@ -272,9 +274,9 @@ def check_reaches(x: ArrayImpl) -> None:
 
 def storage_for_all(x: Any, data: np.ndarray | None, sharding: Sharding, coordinator: Coordinator
                     ) -> Storage:
-    """What this process holds of `x` on a sharding that reaches other processes.
+    """What this process holds of `x` under a sharding that spans other processes.
 
-    data: its value if it is none of an array of several processes.
+    data: the value, if x is not an array of several processes.
     """
     if data is None:
         return _moved(x, sharding, coordinator)
@@ -293,7 +295,7 @@ def storage_for_all(x: Any, data: np.ndarray | None, sharding: Sharding, coordin
 
 def _agreed(x: Any, data: np.ndarray, sharding: Sharding, processes: tuple[int, ...],
             coordinator: Coordinator) -> np.ndarray:
-    """The value, which all processes must have given alike."""
+    """The value, after checking that all processes gave the same."""
     call = _call(data, sharding, processes)
     same = coordinator.same(call, data)
     if same is not None:

@@ -17,10 +17,9 @@ _INPUTS, _KERNEL = itemgetter(1), itemgetter(5)
 
 
 class Call(NamedTuple):
-    """One call while a plan is made: slots read and written, and the equation it comes from.
+    """A call of a plan: the slots that it reads and writes, and the equation it comes from.
 
-    kernel: how its one result is computed, and whether it may be computed in blocks. changes:
-    whether it writes to operands.
+    kernel: how its one result is computed, if it has one. changes: whether it writes to operands.
     """
     function: Function
     inputs: tuple[int, ...]
@@ -32,17 +31,18 @@ class Call(NamedTuple):
 
     @property
     def recording(self) -> Recording | None:
-        """The numpy calls of which it consists, if they are known."""
+        """The numpy calls that it makes, if they are known."""
         return None if self.kernel is None or self.several else self.kernel.recording
 
 
 def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> Counter[int]:
-    """How often each slot is read that calls read, or that is among the outputs."""
+    """How often each slot is read, by calls or as an output."""
     return Counter(chain(chain.from_iterable(map(_INPUTS, calls)), outputs))
 
 
 def last_reads(calls: Sequence[Call], live: Iterable[int]) -> list[tuple[int, ...]]:
-    """For each call the slots that nobody reads after it. live: slots that are read at the end."""
+    """For each call the slots whose live range ends with it. live: slots that are read at the end.
+    """
     seen = set(live)
     dead: list[tuple[int, ...]] = []
     for _, read, made, _, _, _, _ in reversed(calls):
@@ -57,7 +57,7 @@ def last_reads(calls: Sequence[Call], live: Iterable[int]) -> list[tuple[int, ..
 
 
 def without_unread(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
-    """The calls but those whose result nobody reads."""
+    """The calls without those whose result nobody reads."""
     read = set(outputs)
     live: list[Call] = []
     for call in reversed(calls):
@@ -69,11 +69,11 @@ def without_unread(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
 
 
 def kernels(calls: Iterable[Call]) -> set[Kernel]:
-    """How calls with one result compute it, each way once."""
+    """The distinct kernels of these calls."""
     found = set(map(_KERNEL, calls))
     found.discard(None)
     return found
 
 
 new_call: Callable[[tuple], Call] = functools.partial(tuple.__new__, Call)
-"""A call of its seven fields, in a third of the time."""
+"""`Call` from a tuple of its seven fields, in a third of the time."""

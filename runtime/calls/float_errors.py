@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def _found() -> tuple[contextvars.ContextVar[Any], Any] | None:
-    """numpy's variable, and its value where everything is ignored."""
+    """numpy's context variable, and its value with all errors ignored."""
     before = contextvars.copy_context()
     with np.errstate(all="ignore"):
         inside = contextvars.copy_context()

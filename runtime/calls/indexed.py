@@ -1,8 +1,8 @@
-"""Slices and updates at a scalar index: in loops, one line of source each.
+"""Slices and updates at scalar starts: in loops, one line of source each.
 
-An iteration often reads or updates one row or element of an array, and finding it takes longer than
-the computation. Here a dynamic slice and the squeeze behind it are one indexing expression, and a
-scatter of one window is one assignment, with Python integers as indices.
+An iteration often reads or updates one row or element of an array, and working out where it is
+takes longer than the computation. Here a dynamic slice and the squeeze behind it are one indexing
+expression, and a scatter of one window is one assignment, with Python integers as indices.
 """
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from .symbolic import REPEAT, RESHAPE, Kernel
 
 
 class SliceAt(NamedTuple):
-    """The part of its first operand at starts that follow. drops: whether dimensions that are cut
-    (all to size 1) are lost."""
+    """Takes a part of its first operand, at the starts that follow. drops: also drop the sliced
+    dimensions, all of size 1.
+    """
     places: tuple[Place, ...]
     drops: bool
 
@@ -34,11 +35,10 @@ class SliceAt(NamedTuple):
 
 
 class UpdateAt(NamedTuple):
-    """An array with another part, at starts between it and the values of the part.
+    """Replaces a part of an array; operands are the array, the starts, and the new values.
 
-    drops: whether the part is indexed without the dimensions that are cut. shape: of the values, as
-    they go there; None if they come so. number: whether the part is one element, indexed as such.
-    own: whether the array itself is changed.
+    drops: index the part without the sliced dimensions. shape: of the values as assigned; None if
+    they have it. number: the part is one element. own: change the array itself rather than a copy.
     """
     places: tuple[Place, ...]
     drops: bool
@@ -71,14 +71,14 @@ class UpdateAt(NamedTuple):
         return x
 
 
-def is_written(call: Call) -> bool:
-    """Is it `written` as lines?"""
+def has_source(call: Call) -> bool:
+    """Can `write_source` write it as lines of source?"""
     function = call.function
     return type(function) is SliceAt or type(function) is UpdateAt and function.own
 
 
-def written(w: Any, call: Call, operands: Sequence[str], target: str, constants: Mapping[int, Any]
-            ) -> None:
+def write_source(w: Any, call: Call, operands: Sequence[str], target: str,
+                 constants: Mapping[int, Any]) -> None:
     """Write the lines of a call of `SliceAt` or `UpdateAt`. constants: by slot."""
     function, eqn = call.function, call.eqn
     checks: list[str] = []
@@ -116,36 +116,38 @@ def written(w: Any, call: Call, operands: Sequence[str], target: str, constants:
 
 
 def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
-    """The calls of a loop's body; those that take or change a part at starts are `SliceAt` and
-    `UpdateAt`."""
+    """The calls of a loop's body, with slices and updates at scalar starts as `SliceAt` and
+    `UpdateAt`.
+    """
     if not any([hasattr(call.function, "window") for call in calls]):
         return list(calls)
     makers = {s: call for call in calls for s in call.outputs}
     reads = read_counts(calls, outputs)
     out: list[Call] = []
-    takes: dict[int, int] = {}              # slots of what is taken, by place in `out`
+    takes: dict[int, int] = {}              # slot of a slice to its position in `out`
     for call in calls:
         window, kernel = getattr(call.function, "window", None), call.kernel
         if window is None or kernel is None or not window.places:
             place = takes.get(call.inputs[0]) if len(call.inputs) == 1 else None
-            made = None if place is None or reads[call.inputs[0]] != 1 else _dropping(
+            made = None if place is None or reads[call.inputs[0]] != 1 else _with_squeeze(
                 out[place], call)
             if place is None or made is None:
                 out.append(call)
             else:
                 out[place] = made
         elif hasattr(call.function, "over"):
-            out.append(_changing(call, window, makers) or call)
+            out.append(_as_update(call, window, makers) or call)
         else:
             x, *at = call.inputs
             takes[call.outputs[0]] = len(out)
             out.append(call._replace(function=SliceAt(window.places, False), inputs=(
-                x, *_numbers(at, kernel.shapes[1:], makers))))
+                x, *_scalar_starts(at, kernel.shapes[1:], makers))))
     return without_unread(out, outputs)
 
 
-def _dropping(taken: Call, call: Call) -> Call | None:
-    """The one call that a part taken and this one of it are, if that loses dimensions of size 1."""
+def _with_squeeze(taken: Call, call: Call) -> Call | None:
+    """A slice and the reshape of it as one call, if the reshape drops sliced dimensions of size 1.
+    """
     assert taken.kernel is not None
     places, cut = taken.function.places, taken.kernel           # type: ignore[attr-defined]
     kernel = call.kernel
@@ -162,15 +164,15 @@ def _dropping(taken: Call, call: Call) -> Call | None:
                           kernel=Kernel(function, (*cut.shapes[:-1], left), cut.dtypes))
 
 
-def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | None:
-    """A call that changes a part, at starts that are scalars; None if they are none."""
+def _as_update(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | None:
+    """The call as an `UpdateAt` with scalar starts; None if the starts cannot be had as scalars."""
     kernel = call.kernel
     assert kernel is not None
     if window.vector:
         starts = _scalars(call.inputs[1], makers, len(window.places) == 1)
         values, given = call.inputs[2], kernel.shapes[2]
     else:
-        starts = _numbers(call.inputs[2:], kernel.shapes[2:], makers)
+        starts = _scalar_starts(call.inputs[2:], kernel.shapes[2:], makers)
         values, given = call.inputs[1], kernel.shapes[1]
     if starts is None:
         return None
@@ -183,8 +185,9 @@ def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | 
     return call._replace(function=function, inputs=(call.inputs[0], *starts, values))
 
 
-def _numbers(slots: Sequence[int], shapes: Sequence[Any], makers: Mapping[int, Call]) -> list[int]:
-    """Slots of the same numbers, of scalars where there are such."""
+def _scalar_starts(slots: Sequence[int], shapes: Sequence[Any], makers: Mapping[int, Call]
+                   ) -> list[int]:
+    """The starts in these slots, each as the slot of a scalar if there is one."""
     found: list[int] = []
     for s, shape in zip(slots, shapes, strict=False):
         found += (_scalars(s, makers, True) or [s]) if shape else [s]
@@ -192,7 +195,7 @@ def _numbers(slots: Sequence[int], shapes: Sequence[Any], makers: Mapping[int, C
 
 
 def _scalars(at: int, makers: Mapping[int, Call], single: bool) -> list[int] | None:
-    """The slots of the scalars that an array of indices consists of. single: whether it is one."""
+    """The slots of the scalars that an array of indices is made of. single: it holds just one."""
     call = makers.get(at)
     known: list[int] | None = None
     while call is not None and type(call.function) is Reshaped:

@@ -3,7 +3,7 @@
 The executor evaluates large arrays in blocks (runtime/plans/tiled_fusion.py) and writes plans out
 as source (runtime/plans/generated.py). For both it must know which elementwise calls and reductions
 an op consists of, without a table of ops. So the evaluator is called with `Symbol`s, which record
-the ufuncs applied to them, selections, casts and reshapes, in order. Anything else done to a symbol
+in order the ufuncs, selections, casts and reshapes applied to them. Anything else done to a symbol
 ends the recording, and the op is evaluated as a whole.
 
 Input: a function, and shapes and dtypes of its operands. Output: a `Recording`, whose steps make
@@ -28,7 +28,7 @@ RESHAPE, REPEAT, TRANSPOSE, INDEX = "reshape", "repeat", "transpose", "index"
 VIEWS = frozenset({RESHAPE, REPEAT, TRANSPOSE, INDEX, BITS})
 # Reductions whose result does not depend on the dtype that numpy would choose by itself.
 _EXTREMES = frozenset({np.maximum, np.minimum, np.bitwise_and, np.bitwise_or, np.bitwise_xor})
-_WEAK = (int, float, complex)      # of Python: such an operand takes the other's dtype, as in numpy
+_WEAK = (int, float, complex)      # Python numbers take the other operand's dtype, as in numpy
 
 
 NOT_ASKED = object()
@@ -37,8 +37,8 @@ NOT_ASKED = object()
 class Step(NamedTuple):
     """One numpy call. operands: numbers of values, or 0-dimensional constants.
 
-    function: a ufunc (of CALL, REDUCE), the permutation of a TRANSPOSE, the slices of an INDEX.
-    axes: the dimensions that a REDUCE takes away.
+    function: a ufunc (CALL, REDUCE), the permutation of a TRANSPOSE, the slices of an INDEX. axes:
+    the dimensions over which a REDUCE goes.
     """
     kind: str
     function: Any
@@ -48,9 +48,10 @@ class Step(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """values: shape and dtype of each value, the operands first. result: the number of the result.
+    """The numpy calls of a function.
 
-    operands: how many there are.
+    operands: how many it has. values: shape and dtype of each value, the operands first. result:
+    the number of the value that is returned.
     """
     operands: int
     values: tuple[tuple[Shape, np.dtype], ...]
@@ -59,24 +60,24 @@ class Recording(NamedTuple):
 
     @property
     def is_view(self) -> bool:
-        """Is nothing computed?"""
+        """Is nothing computed, so that the result is a view?"""
         return all(s.kind in VIEWS for s in self.steps)
 
     @property
     def ends_in_call(self) -> bool:
-        """Is the result that of a ufunc, which can write it to memory that is given?"""
+        """Does the last step, a ufunc, make the result, so that it can write to given memory?"""
         return bool(self.steps) and self.steps[-1].kind == CALL and (
             self.steps[-1].result == self.result)
 
 
 class Kernel:
-    """How a call computes its one result, for those who would do it in blocks.
+    """How a call computes its one result; what plans ask before they evaluate it in blocks.
 
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
-    of the largest. sizes: in bytes. cut: what runtime/plans/tiling.py knows of it, once asked.
-    orders: the same with the result's dimensions in other orders, as runtime/plans/passes.py made
-    them. permutes: whether there are such. changes: whether it can write over its first operand.
-    fresh: whether results are views of nothing, once runtime/plans/in_place.py has asked.
+    of the largest array. sizes: bytes of each. cut: filled in by runtime/plans/tiling.py. orders:
+    kernels that give the result's dimensions in other orders, filled in by runtime/plans/passes.py.
+    permutes: whether there can be such. changes: whether it can write over its first operand.
+    fresh: whether the result is a new array, filled in by runtime/plans/in_place.py.
     """
 
     __slots__ = ("_known", "_recording", "changes", "cut", "dtypes", "elements", "fresh",
@@ -109,14 +110,14 @@ class Kernel:
 
     @property
     def recording(self) -> Recording | None:
-        """The numpy calls; None if the function cannot be told apart into such calls."""
+        """The numpy calls; None if the function makes anything else."""
         if not self._known:
             self._recording = record(self.function, self.shapes, self.dtypes)
             self._known = True
         return self._recording
 
     def set_recording(self, recording: Recording) -> None:
-        """Say what the numpy calls are, of a function that is never called itself."""
+        """Give the numpy calls of a function that is never called itself."""
         self._recording, self._known = recording, True
 
 

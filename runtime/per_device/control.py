@@ -52,11 +52,11 @@ def run_while(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list
     try:
         while executor.active:
             (going,) = executor.run(params["cond_jaxpr"], [*operands[:nt], *carry])
-            _enter(executor, eqn, [d for d in executor.active if going[d]])
+            _activate(executor, eqn, [d for d in executor.active if going[d]])
             if not executor.active:
                 break
             new = executor.run(params["body_jaxpr"], [*operands[nt:nt + nb], *carry])
-            # New lists: a value that only moves in the carry comes back as the list it was in.
+            # New lists: a value that the body returns unchanged comes back in the list it was in.
             carry = [[some[d] if d in executor.active else old[d] for d in range(len(old))]
                      for old, some in zip(carry, new, strict=True)]
     finally:
@@ -72,7 +72,7 @@ def run_cond(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[
     try:
         for i, branch in enumerate(branches):
             executor.active, executor.splits = outer
-            _enter(executor, eqn, [d for d in outer[0] if chosen[d] == i])
+            _activate(executor, eqn, [d for d in outer[0] if chosen[d] == i])
             if executor.active:
                 new = executor.run(branch, operands[1:])
                 for held, some in zip(results, new, strict=True):
@@ -83,8 +83,8 @@ def run_cond(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[
     return results
 
 
-def _enter(executor: Any, eqn: Equation, devices: list[int]) -> None:
-    """Let only these devices be at work; remember what parted them from the others."""
+def _activate(executor: Any, eqn: Equation, devices: list[int]) -> None:
+    """Make these the active devices, and remember which predicate parted them from the others."""
     if len(devices) != len(executor.active):
         executor.active = dict.fromkeys(devices)
         executor.splits = eqn
@@ -96,8 +96,9 @@ CONTROL = {"scan": run_scan, "while": run_while, "cond": run_cond}
 # -- calls of host functions -----------------------------------------------------------------------
 
 def run_callback(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
-    """Call for each place along the axes, with the blocks of its first device that is at work. The
-    others of the place get its results."""
+    """Call the function once for each place along the axes, with the blocks of its first active
+    device; the other devices of the place get its results.
+    """
     axes = eqn.params.get("axes", ())
     places = [linear_index(executor.mesh, axes, at) for at in executor.coordinates]
     call = HostCall(eqn)
@@ -115,7 +116,7 @@ def run_callback(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> l
         if place[0] in values:
             values[place[0]] = call([x[place[0]] for x in operands])
         if types:
-            moves.append(exchanges.handed_on(place, values, types))
+            moves.append(exchanges.from_first(place, values, types))
     flight = Flight(executor.wire(eqn, 0), moves, np.dtype(np.uint8))
     flight.advance(True)
     for d, values in flight.results.items():

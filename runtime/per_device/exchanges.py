@@ -1,9 +1,9 @@
 """Collectives as messages between devices.
 
-Each is a generator for one replica group: it yields a round of messages, and is sent those that
-arrived. It takes the devices of the group, in group order, and the blocks of those that are here,
-by device; it returns their results. In one process all devices are here; of several processes each
-has its own, and the same rounds (wire.py says what carries them).
+Each is a generator for one replica group: it yields a round of messages and is sent those that
+arrived. It takes the devices of the group, in group order, and the blocks of the local devices, by
+device; it returns their results. In one process all devices are local; of several processes each
+has its own, and all go through the same rounds (wire.py says what carries them).
 
 An all-reduce is a reduce-scatter and an all-gather, in which devices exchange in pairs; every
 element is combined in the order of the group, in one place, so that the result depends neither on
@@ -27,13 +27,14 @@ Group = Sequence[int]
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Exchange = Generator[Round, Arrived, dict[int, Any]]
 Piece = tuple[int, int, Any, Any]
-"""From which member to which, which part of its block, and where that goes in the result."""
+"""(source member, target member, part of the source's block, place in the target's result)."""
 
 
-def _pairs(group: Group, parts: Mapping[int, Sequence[np.ndarray]],
+def _all_pairs(group: Group, parts: Mapping[int, Sequence[np.ndarray]],
            shapes: Sequence[Sequence[tuple[int, ...]]]) -> Round:
-    """Every member sends each its part. parts: of each device here, one for each member. shapes:
-    [source][to], by their places in the group."""
+    """A round in which every member sends a part to every other. parts: of each local device, one
+    for each member. shapes: by position of source and target in the group.
+    """
     round_ = Round()
     for i, source in enumerate(group):
         for j, to in enumerate(group):
@@ -46,23 +47,25 @@ def _pairs(group: Group, parts: Mapping[int, Sequence[np.ndarray]],
 
 def _from_all(group: Group, blocks: Blocks, shapes: Sequence[tuple[int, ...]]
               ) -> Generator[Round, Arrived, dict[int, list[np.ndarray]]]:
-    """For each device here the blocks of all, in group order. shapes: of the blocks."""
+    """For each local device the blocks of all members, in group order. shapes: of these blocks."""
     n = len(group)
-    arrived = yield _pairs(group, {d: [b] * n for d, b in blocks.items()},
+    arrived = yield _all_pairs(group, {d: [b] * n for d, b in blocks.items()},
                            [[shape] * n for shape in shapes])
     return {to: [arrived[source, to][0] for source in group] for to in blocks}
 
 
 def _to_each(group: Group, parts: Mapping[int, Sequence[np.ndarray]]
              ) -> Generator[Round, Arrived, dict[int, list[np.ndarray]]]:
-    """For each device here what all have for it. parts: of each device one for each member."""
+    """For each local device the parts that all members have for it. parts: of each local device,
+    one for each member.
+    """
     shapes = [p.shape for p in _any(parts)]
-    arrived = yield _pairs(group, parts, [shapes] * len(group))
+    arrived = yield _all_pairs(group, parts, [shapes] * len(group))
     return {to: [arrived[source, to][0] for source in group] for to in parts}
 
 
 def _any(of: Mapping[int, Any]) -> Any:
-    """That of some device that is here: all have the same shapes."""
+    """The entry of any local device; all have the same shapes."""
     return next(iter(of.values()))
 
 
@@ -107,9 +110,9 @@ def all_to_all(group: Group, blocks: Blocks, *, split_axis: int, concat_axis: in
 
 
 def _in_pieces(group: Group, blocks: Blocks, out: Blocks, pieces: Iterable[Piece]) -> Exchange:
-    """Results that are put together from pieces of blocks. out: by device here what has the places.
+    """Results assembled from pieces of blocks. out: the arrays to fill, by local device.
 
-    Pieces are in an order that is the same at all processes.
+    The pieces come in an order that is the same in all processes.
     """
     some = _any(blocks)
     round_ = Round()
@@ -159,13 +162,13 @@ def rows(group: Group, blocks: Blocks, *, dimension: int, parts: tuple[int, ...]
 
 
 def own_block(member: int, block: np.ndarray, count: int, dim: int) -> np.ndarray:
-    """The member's block of a dimension: nothing is received."""
+    """The member's own block of a dimension; nothing is received."""
     return np.split(block, count, axis=dim)[member]
 
 
 def declared(group: Group, blocks: Blocks, evaluate: Callable[..., np.ndarray],
              params: dict[str, Any], widen: bool) -> Exchange:
-    """Any collective: every member gets all blocks and computes what the op declares."""
+    """Any collective: every member gets all blocks and evaluates the op on them."""
     n = len(group)
     whole = yield from _from_all(group, blocks, [_any(blocks).shape] * n)
     out = {}
@@ -176,10 +179,11 @@ def declared(group: Group, blocks: Blocks, evaluate: Callable[..., np.ndarray],
     return out
 
 
-def handed_on(group: Group, values: Mapping[int, Sequence[np.ndarray]],
+def from_first(group: Group, values: Mapping[int, Sequence[np.ndarray]],
               types: Sequence[tuple[tuple[int, ...], Any]]) -> Exchange:
-    """What the first member has, at all that are here. values: at each of these, of the first one
-    those that count. types: shape and dtype of each."""
+    """The values of the first member, at all local devices. values: by local device; only those of
+    the first member are used. types: shape and dtype of each.
+    """
     round_ = Round()
     for to in group:
         for value in values.get(group[0], ()):
@@ -190,7 +194,7 @@ def handed_on(group: Group, values: Mapping[int, Sequence[np.ndarray]],
     return {d: arrived[group[0], d] for d in values}
 
 
-# By kind of collective or name of op; each takes the params of the op.
+# By kind of collective or name of op. Each takes the params of the op.
 EXCHANGES: dict[str, Callable[..., Exchange]] = {
     "all-gather": all_gather, "all_to_all": all_to_all, "ppermute": permute, "retile": retile,
     "exchange_rows": rows}

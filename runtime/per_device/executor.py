@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.facts import POSITION
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Atom, Equation, Program, Var
@@ -36,7 +37,9 @@ COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multi
 
 
 class PendingResult:
-    """A result that is on its way. flight: its exchange. made: its blocks, of what that brings."""
+    """A result that is still on its way. flight: its exchange. made: makes the blocks once that has
+    ended.
+    """
 
     __slots__ = ("_blocks", "eqn", "flight", "made")
 
@@ -45,7 +48,7 @@ class PendingResult:
         self._blocks: Buffers | None = None
 
     def blocks(self) -> Buffers:
-        """Wait for it."""
+        """The blocks, after waiting for them."""
         if self._blocks is None:
             with _noting(self.eqn):
                 self.flight.advance(True)
@@ -63,17 +66,17 @@ def _noting(eqn: Equation) -> Iterator[None]:
 
 
 def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:
-    """A function from stored arguments of a LOCAL program to stored results, with a `.meter`."""
+    """A LOCAL program as a function from stored arguments to stored results; it has a `.meter`."""
     return PerDeviceRun(local, mesh)
 
 
 class PerDeviceRun(DeviceBlocks):
-    """Runs a LOCAL program device by device. `meter` is what the latest run exchanged.
+    """Runs a LOCAL program device by device.
 
-    own: numbers of the devices that this process has, by default all. wire: what an equation's
-    messages go over, given how many bytes an element has. active: the devices at work, those of
-    its own but in a loop or branch whose predicate differs. splits: the equation whose predicate
-    parted them from others. timing: what is around each equation, for profiles.
+    meter: the traffic of the latest run. own: numbers of the devices of this process, by default
+    all. wire: makes the wire for an equation, given the bytes of an element. active: the devices
+    that are running; fewer than `own` in a loop or branch whose predicate differs. splits: the
+    equation with that predicate. timing: a context manager around each equation, for profiles.
     """
 
     timing: Callable[..., AbstractContextManager] = contextlib.nullcontext
@@ -103,14 +106,14 @@ class PerDeviceRun(DeviceBlocks):
                 zip(results, types, program.outvars, strict=True)]
 
     def on_blocks(self, blocks: Sequence[Buffers]) -> list[Buffers]:
-        """Run on the blocks of the devices that are here."""
+        """Run on blocks of the local devices."""
         self._begin()
         with np.errstate(all="ignore"):
             return self.run(self.program, blocks)
 
     # -- equations -----------------------------------------------------------------------------
     def run(self, program: Program, arguments: Sequence[Buffers]) -> list[Buffers]:
-        """Results of a program for these blocks, one equation after the other."""
+        """The results of a program on these blocks."""
         at: dict[Var, Buffers | PendingResult] = dict(zip(program.invars, arguments, strict=True))
         in_flight: list[PendingResult] = []
         for var, value in program.consts:
@@ -143,7 +146,7 @@ class PerDeviceRun(DeviceBlocks):
     def equation(self, eqn: Equation, operands: Sequence[Buffers]
                  ) -> Sequence[Buffers | PendingResult]:
         op = eqn.op
-        if op.name == "axis_index":
+        if POSITION in op.facts:
             dtype = storage_dtype(eqn.outvars[0].aval.dtype)
             names = axis_names(eqn.params["axis_name"])
             return [[np.asarray(linear_index(self.mesh, names, at), dtype)
@@ -168,7 +171,7 @@ class PerDeviceRun(DeviceBlocks):
         return [[np.asarray(done[d]) if d in done else None for d in devices]]
 
     def control(self, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
-        """An equation that holds programs: a loop, a branch, or a call."""
+        """Run an equation that holds programs: a loop, a branch, or a call."""
         strategy = CONTROL.get(eqn.op.name)
         if strategy is not None:
             return strategy(self, eqn, operands)
@@ -180,7 +183,7 @@ class PerDeviceRun(DeviceBlocks):
 
     # -- collectives ---------------------------------------------------------------------------
     def groups(self, names: Sequence[str]) -> list[list[int]]:
-        """Replica groups: device numbers, in the order of the axes named, major first."""
+        """The replica groups along these axes: device numbers, the first axis varying slowest."""
         known = self._groups.get(tuple(names))
         if known is not None:
             return known
@@ -236,7 +239,7 @@ class PerDeviceRun(DeviceBlocks):
 
     def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int],
                  blocks: exchanges.Blocks, dtype: np.dtype) -> exchanges.Exchange:
-        """The exchange of one replica group. dtype: of its results."""
+        """The exchange of one replica group, not yet started. dtype: of its results."""
         collective = eqn.op.collective
         assert collective is not None
         combine: Any = COMBINE.get(collective.reduces)

@@ -22,10 +22,10 @@ Wanted = dict[Pair, list[tuple[tuple[int, ...], Any]]]
 
 
 class Round:
-    """Messages that are on their way at the same time.
+    """Messages that travel at the same time.
 
-    sent: arrays by (source, to), of the sources that are here. wanted: shapes and dtypes of what
-    devices that are here wait for; no dtype where all of the exchange have one.
+    sent: arrays by (source, to), from local sources. wanted: shapes and dtypes that local devices
+    wait for; the dtype is None where it is that of the whole exchange.
     """
 
     __slots__ = ("sent", "wanted")
@@ -53,13 +53,14 @@ class Wire(Protocol):
     received: np.ndarray
 
     def begin(self, sent: Sent, wanted: Wanted, dtype: np.dtype) -> Arriving:
-        """Send a round on its way. What comes of it: given whether to wait, what arrived here, or
-        None where that is not all yet. dtype: of messages that do not say it."""
+        """Start a round. The result, called with whether to wait, returns what arrived here, or
+        None as long as something is missing. dtype: of messages that do not say it.
+        """
         ...
 
 
 class LocalWire:
-    """A wire between devices of one process: each gets a copy of its own."""
+    """A wire within one process: each device gets a copy of its own."""
 
     __slots__ = ("itemsize", "received")
 
@@ -80,9 +81,9 @@ class LocalWire:
 
 
 class Flight:
-    """Exchanges that go on at the same time, round by round.
+    """Exchanges that take place at the same time, round by round.
 
-    results: by device, when `advance` says that all have ended.
+    results: by device, complete once `advance` returns True.
     """
 
     __slots__ = ("_arriving", "_dtype", "_going", "_wire", "results")
@@ -94,7 +95,7 @@ class Flight:
         self._begin([(exchange, None) for exchange in exchanges])
 
     def _begin(self, arrived: Sequence[tuple[Any, Any]]) -> None:
-        """Give exchanges what arrived, and send their next round on its way."""
+        """Pass on what arrived to each exchange, and start their next round."""
         self._going: list[tuple[Any, Round]] = []
         sent: Sent = {}
         wanted: Wanted = {}
@@ -111,7 +112,9 @@ class Flight:
             self._arriving = self._wire.begin(sent, wanted, self._dtype)
 
     def advance(self, wait: bool) -> bool:
-        """Go on as far as messages are there, or to the end; whether that is reached."""
+        """Proceed as far as messages have arrived, or with `wait` to the end. Returns whether all
+        have ended.
+        """
         while self._going:
             arrived = self._arriving(wait)
             if arrived is None:
@@ -122,24 +125,27 @@ class Flight:
 
 
 def even_out(received: np.ndarray, group: Sequence[int]) -> None:
-    """Let every device of a group count for the mean of the group.
+    """Set the bytes of each device in a group to their mean.
 
-    A block that cannot be cut evenly leaves some devices a chunk ahead of others; which ones is up
-    to the algorithm.
+    A block that does not divide evenly leaves some devices a chunk ahead of others; which ones is
+    up to the algorithm.
     """
     members = list(group)
     received[members] = received[members].sum() // len(members)
 
 
 class Meter:
-    """The traffic of one run. traffic: by use of a collective, in order of execution, its equation
-    and the bytes that each device received, in mesh order."""
+    """The traffic of one run.
+
+    traffic: for each run of a collective, in order of execution, its equation and the bytes that
+    each device received, in mesh order.
+    """
 
     def __init__(self) -> None:
         self.traffic: list[tuple[Equation, np.ndarray]] = []
 
     def sums(self) -> dict[Equation, np.ndarray]:
-        """For each equation that exchanged the bytes that each device received, in all its runs."""
+        """For each collective the bytes that each device received, over all its runs."""
         found: dict[Equation, np.ndarray] = {}
         for eqn, received in self.traffic:
             found[eqn] = found[eqn] + received if eqn in found else received

@@ -11,12 +11,13 @@ from ..calls.call import Call
 from ..calls.float_errors import silently
 from .draft import Draft
 
-MOST = 1 << 16                  # bytes of a constant that is computed once
+MOST = 1 << 16                  # bytes of a folded constant, at most
 
 
 def folded(calls: Sequence[Call], constants: dict[int, Any]) -> tuple[dict[int, Any], list[Call]]:
-    """The constants, with what calls compute of constants alone, as far as it takes no memory; and
-    the other calls."""
+    """The constants, extended by results of calls on constants alone, and the calls that are left.
+    Results that take much memory are not folded.
+    """
     found, left = dict(constants), []
     changed = {s for call in calls if call.changes for s in call.inputs}
     for call in calls:
@@ -32,7 +33,7 @@ def folded(calls: Sequence[Call], constants: dict[int, Any]) -> tuple[dict[int, 
 
 
 def _is_small(call: Call, given: Sequence[Any]) -> bool:
-    """Does the call do nothing that is large, as far as can be known, or seen outside?"""
+    """Is the call free of side effects and, as far as is known, of large arrays?"""
     kernel = call.kernel
     if call.several or call.changes or (call.eqn is not None and call.eqn.op.effect):
         return False
@@ -43,7 +44,7 @@ def _is_small(call: Call, given: Sequence[Any]) -> bool:
 
 
 def _held(x: Any) -> int:
-    """Bytes of the memory that an array is a view of."""
+    """Bytes of the array of which `x` is a view, or of `x` itself."""
     while type(getattr(x, "base", None)) is np.ndarray:
         x = x.base
     return x.nbytes
@@ -55,4 +56,4 @@ def _folded(d: Draft) -> Draft:
 
 
 FOLD_CONSTANTS = Pass("fold-constants", "", _folded,
-                      "what depends on constants alone is one, as far as it takes no memory")
+                      "calls on constants alone run once, before the plan, if results are small")

@@ -21,7 +21,7 @@ from ..calls.call import Call
 
 
 class _Listener(threading.local):
-    """Who is told of the plans that this thread makes, usually nobody."""
+    """Collects the plans that this thread makes, if anyone asked for them."""
 
     told: list[tuple[str, str]] | None = None
 
@@ -30,21 +30,20 @@ _LISTENER = _Listener()
 
 
 class Traits(NamedTuple):
-    """What calls are among those of a draft: such as can change an operand, products that can give
-    their dimensions in another order, large ones."""
+    """Whether some call of a draft can change an operand, gives products in another order of
+    dimensions, or is large; passes that have nothing to do are left out.
+    """
     changes: bool
     permutes: bool
     large: bool
 
 
 class Draft(NamedTuple):
-    """Calls, and what of their slots matters outside.
+    """Calls, and how their slots connect to the outside.
 
-    traits: of the calls as they were at first. carried: of a loop's body, inputs that the first
-    outputs become in the next iteration. loop: is it a loop's body? small: whether memory of small
-    arrays is used again, too.
-
-    By passes: used: those of `carried` that are written over.
+    traits: of the calls when the draft was made. carried: of a loop's body, the inputs whose next
+    value is the output at the same position. loop: this is a loop's body. small: reuse the memory
+    of small arrays, too. used: set by a pass, the slots of `carried` that are overwritten.
     """
     calls: Sequence[Call]
     outputs: Sequence[int]
@@ -57,22 +56,22 @@ class Draft(NamedTuple):
 
     @property
     def next_values(self) -> dict[int, int]:
-        """What is carried, and what it is in the next iteration."""
+        """From each carried input to its value in the next iteration."""
         return dict(zip(self.carried, self.outputs, strict=False))
 
     def of(self, calls: Sequence[Call], **others: Any) -> Draft:
-        """The draft with these calls; itself where they are the same."""
+        """The draft with other calls; the same object if they are the same."""
         if len(calls) == len(self.calls) and all(map(operator.is_, calls, self.calls)):
             return self
         return self._replace(calls=calls, **others)
 
     @property
     def eqns(self) -> Sequence[Call]:
-        """The calls, as phases count them."""
+        """The calls, which is what phases count."""
         return self.calls
 
     def text(self) -> str:
-        """A line for each call."""
+        """The draft as text, a line for each call."""
         return "\n".join([
             *[f"v{s} = constant {_type(x)}" for s, x in self.constants.items()], *map(_line,
             self.calls), f"return {_slots(self.outputs)}", ""])
@@ -99,7 +98,7 @@ def _line(call: Call) -> str:
 
 
 def run_passes(passes: Iterable[Pass], draft: Draft) -> Draft:
-    """The draft after these passes, but for those that are to be left out."""
+    """The draft after these passes, without those that `SHARDTRACE_SKIP` names."""
     names = config.read("shardtrace_skip")
     skip = skipped(names) if names else ()
     for step in passes:
@@ -115,14 +114,15 @@ def run_passes(passes: Iterable[Pass], draft: Draft) -> Draft:
 
 
 def is_recording() -> bool:
-    """Is somebody told of the plans that this thread makes?"""
+    """Is this thread inside `recording_plans`?"""
     return _LISTENER.told is not None
 
 
 @contextlib.contextmanager
 def recording_plans() -> Iterator[list[tuple[str, str]]]:
-    """Gets, of each plan that is made in the block, what each pass left that changed it: the name
-    of the pass, and the text; at the end "planned". Plans of bodies come before what they are in.
+    """Yields a list that collects the plans made in the block: for each pass that changed a plan
+    its name and the text it left, then ("planned", text). Plans of loop bodies come before the plan
+    around them.
     """
     with override(_LISTENER, told=[]):
         assert _LISTENER.told is not None

@@ -8,9 +8,9 @@ small arrays that halves the time of a run. The source has no names or texts of 
     def run(arguments):
         try:
             v0, v1 = arguments
-            v2 = f0(v0, v1)                 # numpy.add
-            v3 = v2.reshape(c0); v2 = None
-            return [v3]
+            v0 = f0(v0, v1); v1 = None      # numpy.add
+            v0 = v0.reshape(c0)
+            return [v0]
         except Exception as error:
             note(error)
             raise
@@ -18,7 +18,7 @@ small arrays that halves the time of a run. The source has no names or texts of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -35,7 +35,7 @@ from ...ir.passes import Pass
 from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ..calls.call import Call, last_reads
-from ..calls.indexed import is_written, written
+from ..calls.indexed import has_source, write_source
 from ..calls.symbolic import (
     BITS,
     CALL,
@@ -62,12 +62,12 @@ WRITTEN: tuple[Pass, ...] = (FOLD_CONSTANTS, WRITE_OVER)
 
 
 def inlined(*arrays: Any) -> Any:
-    """The function of calls that are written out, which is never called."""
+    """Stands for the function of a call whose numpy calls are written out; it is never called."""
     raise AssertionError("the numpy calls stand in its place")
 
 
 def repeated(x: Any, shape: tuple[int, ...]) -> Any:
-    """x with its dimensions of size 1 repeated, as `numpy.broadcast_to` gives it, in less time."""
+    """`numpy.broadcast_to` for arrays of numpy's own dtypes, in less time."""
     if x.dtype.isbuiltin == 1 and type(x) is np.ndarray and x.flags.c_contiguous:
         strides = tuple([0 if m != n else s for m, n, s in
                          zip(x.shape, shape, x.strides, strict=True)])
@@ -78,7 +78,7 @@ def repeated(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 class Writer:
-    """Lines of source, and the objects that they name."""
+    """Collects lines of source and the objects that they name, and compiles them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -105,7 +105,7 @@ class Writer:
         return f"t{self._fresh}"
 
     def function(self, parameters: str) -> Any:
-        """The function of the lines. An error names the equation of its line."""
+        """The compiled function. An error in a line names the equation of the line."""
         source = "\n".join((f"def run({parameters}):", "    try:", *self.lines,
                             "    except Exception as error:", "        note(error, run.__code__)",
                             "        raise", ""))
@@ -125,10 +125,11 @@ class Writer:
 
 
 class Lines:
-    """The lines of a plan's calls, each a numpy call.
+    """Writes the calls of a plan as lines of source, each a numpy call.
 
-    letter: of its variables. fixed: slots that outlive them. carried: of a loop's body, what the
-    first outputs are in the next iteration. used: slots among `carried` that are written over.
+    letter: the first letter of its variables. fixed: slots that stay alive after the lines.
+    carried: of a loop's body, the inputs that take the first outputs in the next iteration. used:
+    the slots of `carried` that are overwritten.
     """
 
     def __init__(self, writer: Writer, calls: Sequence[Call], outputs: Sequence[int],
@@ -141,15 +142,16 @@ class Lines:
         self.used = draft.used
         self.fixed = {*self.constants, *fixed}
         self.dead = last_reads(self.calls, (*outputs, *self.fixed))
+        self.taken: dict[int, str] = {}     # results to names of operands that end there
 
     def slot(self, s: int) -> str:
-        """What the value in a slot is called."""
+        """The name of the variable or constant in a slot."""
         if s in self.constants:
             return self.writer.name(self.constants[s], "k")
-        return f"{self.letter}{s}"
+        return self.taken.get(s) or f"{self.letter}{s}"
 
     def unpack(self, slots: Sequence[int]) -> str:
-        """The targets of an assignment of several values."""
+        """The targets of an assignment to several slots."""
         return "".join(f"{self.letter}{s}, " for s in slots)
 
     def write(self) -> None:
@@ -157,11 +159,14 @@ class Lines:
         for call, ends in zip(self.calls, self.dead, strict=True):
             recording = call.recording
             operands = list(map(self.slot, call.inputs))
+            left = [s for s in ends if s not in self.fixed]
+            if left and _ends_in_result(call) and left[0] in call.inputs:
+                self.taken[call.outputs[0]] = self.slot(left.pop(0))
             if recording is not None:
                 (out,) = call.outputs
                 inline(w, recording, operands, self.slot(out), call.eqn)
-            elif is_written(call):
-                written(w, call, operands, self.slot(call.outputs[0]), self.constants)
+            elif has_source(call):
+                write_source(w, call, operands, self.slot(call.outputs[0]), self.constants)
             elif type(call.function) is Reshaped:
                 w.line(f"{self.slot(call.outputs[0])} = {operands[0]}.reshape("
                        f"{call.function.shape})", call.eqn)
@@ -170,18 +175,17 @@ class Lines:
                     self.slot(call.outputs[0]))
                 w.line(f"{targets} = {w.name(call.function, 'f')}({', '.join(operands)})",
                        call.eqn)
-            self.drop([s for s in ends if s not in self.fixed])
+            self.drop(map(self.slot, left))
 
-    def drop(self, slots: Sequence[int]) -> None:
-        """Behind the last line: nobody reads these any more."""
-        if slots:
-            self.writer.lines[-1] += "; " + " = ".join(map(self.slot, slots)) + " = None"
+    def drop(self, names: Iterable[str]) -> None:
+        """Append to the last line the release of these names, which nobody reads any more."""
+        self.writer.lines[-1] += "".join([f"; {name} = None" for name in names])
 
 
 def generate(calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
              constants: dict[int, Any], read_only: bool) -> Run:
-    """The function of a plan. read_only: whether results are made what somebody may keep
-    (storage.freeze_result).
+    """The plan as a function. read_only: freeze the results (`storage.freeze_result`), since the
+    user may keep them.
     """
     w = Writer()
     lines = Lines(w, calls, outputs, constants)
@@ -202,8 +206,16 @@ def generate(calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int
     return w.function("arguments")
 
 
+def _ends_in_result(call: Call) -> bool:
+    """Is its one result what its last line computes, when no operand is needed any more?"""
+    recording = call.recording
+    if recording is None:
+        return not call.several and not has_source(call)
+    return not recording.steps or recording.steps[-1].result == recording.result
+
+
 def _makes_new(call: Call) -> bool:
-    """Is the result an array that nobody else has? (Not so of a scalar, which is no array.)"""
+    """Is the result a new array, which nobody else has? (A numpy scalar is no array.)"""
     recording = call.recording
     return recording is not None and bool(recording.values[recording.result][0]) and bool(
         recording.steps) and recording.steps[-1].kind not in VIEWS
@@ -213,16 +225,17 @@ def _compiled(source: str) -> CodeType:
     return compile(source, "<a plan of shardtrace>", "exec")
 
 
-# To compile takes three quarters of the time; plans of equal calls have equal sources.
+# Compiling takes three quarters of the time, and plans of equal calls have equal sources.
 _code = cached(1024, "code of plans, by source")(_compiled)
 LONGEST_CACHED = 1 << 16
 
 
 def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
            eqn: Equation | None) -> None:
-    """The numpy calls of an op, one a line.
+    """Write the numpy calls of an op, one a line.
 
-    Values in between have the same names in each op, so that they end with the next one's.
+    Intermediate values have the same names in each op, so each dies when the next op reuses its
+    name.
     """
     at: dict[int, str] = dict(enumerate(operands))
     for i, step in enumerate(recording.steps):
@@ -238,7 +251,9 @@ _CASTS = {(float16.F32, float16.F16): float16.to_half,
 
 
 def expression(w: Writer, step: Any, args: Sequence[str], values: Any, memory: str | None) -> str:
-    """A numpy call. values: shapes and dtypes. memory: where it writes its result, if it can."""
+    """The source of a numpy call. values: shapes and dtypes. memory: the array that gets its
+    result, for calls that can write to one.
+    """
     shape, dtype = values[step.result]
     listed, end = ", ".join(args), "" if memory is None else f", {memory}"
     if step.kind == CALL:

@@ -1,8 +1,8 @@
 """bfloat16 and float16 inside a fused group: computed in float32, rounded like stored results.
 
-An op on them computes in float32 and rounds once (runtime/numerics.py), and the next op widens what
-it reads. Rounding within float32 takes two thirds of the time of both conversions for bfloat16, a
-sixth for float16. So within a block values stay float32 from call to call, with the same numbers:
+An op on these dtypes computes in float32 and rounds once (runtime/numerics.py), and the next op
+widens what it reads. Rounding within float32 takes two thirds of the time of both conversions for
+bfloat16, a sixth for float16. So values stay float32 within a block, with the same numbers:
 
     v3 = multiply(v0.astype(f32), v1.astype(f32)).astype(f16)       v3 = rounded(multiply(v0, v1))
     v4 = maximum(v3.astype(f32), v0.astype(f32)).astype(f16)  ->    v4 = maximum(v3, v0)
@@ -25,13 +25,14 @@ from ..calls.symbolic import BITS, CALL, CAST, REDUCE, Kernel, Recording, Step
 from ..numerics import EXACT, SIGNS
 from .generated import inlined
 
-# By dtype: rounds what was computed of it, and any float32.
+# By dtype: functions that round a float32 computed from such values, and any float32.
 _KINDS = {F16: (float16.rounded, float16.rounded), BF16: (bfloat16.rounded, bfloat16.renewed)}
 
 
 def in_float32(calls: Sequence[Call], results: Sequence[int]) -> tuple[Sequence[Call], list[int]]:
-    """The calls of a group with such floats held as float32, and the slots of its results then; the
-    same where no call reads what another one rounded, or something looks at their bits."""
+    """The calls of a group with half-precision values held as float32, and the slots of its results
+    then. Both unchanged if no call reads a rounded result of another, or some step looks at bits.
+    """
     kernels = [call.kernel for call in calls if call.kernel is not None]
     made = {call.outputs[0]: kernel for call, kernel in zip(calls, kernels, strict=True)}
     inner = {s for call in calls for s in call.inputs if s in made and made[s].dtypes[-1] in _KINDS}
@@ -72,13 +73,14 @@ def _cast(s: int, out: int, shape: tuple[int, ...], given: np.dtype, dtype: np.d
 
 
 def _wide(kernel: Kernel, inner: bool) -> Kernel | None:
-    """The same on float32, its result rounded if it is an inner one of the group; None if it does
-    more than to compute."""
+    """The kernel on float32, rounding its result if another call of the group reads it (inner);
+    None if it does more than arithmetic and moves.
+    """
     recording = kernel.recording
     assert recording is not None
     values = recording.values
-    same: dict[int, int] = {}           # what has become another value
-    # Numbers of which narrow dtype values hold.
+    same: dict[int, int] = {}           # value to the one that replaces it
+    # Value to the narrow dtype that represents it exactly.
     exact = {v: t for v, (_, t) in enumerate(values[:recording.operands]) if t in _KINDS}
     steps: list[Step] = []
     for step in recording.steps:

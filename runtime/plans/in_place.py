@@ -1,9 +1,9 @@
-"""In-place results: calls write over operands at the end of their live ranges.
+"""In-place results: calls write over operands whose live range ends there.
 
 An operand that is read for the last time lends its memory to the result, if it was computed in this
 plan and no view of it is live. So a partial update happens in place, and a chain of small calls
-stays in the cache. What a loop carries may be overwritten from the first iteration on; it is copied
-before.
+stays in the cache. What a loop carries may be overwritten in every iteration, since it is copied
+before the first one.
 """
 from __future__ import annotations
 
@@ -19,27 +19,30 @@ from ..calls.call import Call, new_call
 from ..calls.symbolic import CALL, VIEWS, Recording
 from .draft import Draft
 
-FEWEST = 1 << 10                # bytes of a small array that is worth writing over
+FEWEST = 1 << 10                # bytes from which an array is worth writing over
 
 
 def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
-    """A function of these slots and of the memory for the result of a call."""
+    """(function, slots) for a call that is one ufunc: the function takes these slots and, last, the
+    array that gets the result.
+    """
     recording = call.recording
     if recording is None or len(recording.steps) != 1:
         return None
     (step,) = recording.steps
     if step.kind != CALL or not all(type(v) is int for v in step.operands):
         return None
-    # numpy warns of an `out` that has no name here.
+    # `out` is passed by position: as a keyword, numpy would warn.
     return BY_ROWS.get(step.function, step.function), tuple(call.inputs[v] for v in step.operands)
 
 
 def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int],
                   small: bool = False) -> tuple[Sequence[Call], list[int]]:
-    """The calls, those that can writing their result over an operand that nobody else reads.
+    """The calls, with results written over operands where possible, and the parameters so
+    overwritten.
 
-    writable: parameters that may be written over, and what they are in the next iteration. small:
-    whether calls are looked at that compute small arrays, too. Gives also the parameters that are.
+    writable: parameters that may be overwritten, each with its value in the next iteration. small:
+    also consider calls whose arrays are small.
     """
     used: list[int] = []
     able = [i for i, call in enumerate(calls) if call.kernel is not None and (
@@ -56,7 +59,7 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mappi
             if dying:
                 out[i] = new_call((call.function.overwriting(dying), *call[1:6], True))
             continue
-        changed = _changed(call)
+        changed = _overwriting(call)
         if changed is None:
             continue
         function, operands, inputs = changed
@@ -70,9 +73,11 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mappi
     return out, used
 
 
-def _changed(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | None:
-    """A function that writes a call's result over an operand, operands that it may be, and its
-    inputs: those of the call where the operand is the first, else those before it."""
+def _overwriting(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | None:
+    """(function, candidates, inputs) for a call that can write its result over an operand: one of
+    the candidates. `inputs` are those of the call if the function overwrites its first operand;
+    else the overwritten operand has to be appended to them.
+    """
     if call.kernel is not None and not call.kernel.shapes[-1]:
         return None                             # numpy's scalars cannot be written over
     over = getattr(call.function, "over", None)
@@ -90,9 +95,10 @@ def _changed(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | None:
 
 
 class _Memory:
-    """Which values of calls lie in memory that may be written over.
+    """The memory in which the values of some calls lie, and whether it may be overwritten.
 
-    writable: parameters whose memory is this plan's, as far as what they are next is.
+    writable: parameters of a loop's body, whose memory belongs to the plan as long as their next
+    value is a new array that nothing else returns.
     """
 
     def __init__(self, calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int]
@@ -100,7 +106,7 @@ class _Memory:
         self.calls = calls
         self.makers = {s: call for call in calls for s in call[2]}
         self.given = set(outputs)
-        self.readers: dict[int, list[int]] = {}     # places of calls, in order
+        self.readers: dict[int, list[int]] = {}     # positions of calls, in order
         for i, call in enumerate(calls):
             for s in call[1]:
                 self.readers.setdefault(s, []).append(i)
@@ -108,8 +114,11 @@ class _Memory:
                       and not any([s in self.given for s, _ in self._views(o) if s != o])}
 
     def is_free(self, x: int, i: int, often: bool = False) -> bool:
-        """Is it an array of its own here, of which nobody reads anything once the call at i, which
-        reads it once and no view of it, has been made? often: whether it may be read more often."""
+        """May the call at position i overwrite slot x?
+
+        It may if x is an array of its own, call i is the last reader of it and of all its views,
+        and reads it once (often: any number of times).
+        """
         if not (x in self.writable or self._is_new(x)) or self.readers[x][-1] != i:
             return False
         return (often or self.readers[x].count(i) == 1) and all(
@@ -120,8 +129,9 @@ class _Memory:
         return s in self.makers and is_fresh(self.makers[s])
 
     def _views(self, x: int, but: int = -1) -> list[tuple[int, Sequence[int]]]:
-        """What may lie in the same memory, each with the places of the calls that read it. but: the
-        place of a call that makes no view."""
+        """The slots that may share memory with x, each with the positions of the calls that read
+        it. but: the position of a call to be skipped, as it makes no view.
+        """
         found: list[tuple[int, Sequence[int]]] = [(x, self.readers.get(x, ()))]
         seen = {x}
         for _, places in found:
@@ -135,12 +145,12 @@ class _Memory:
 
 
 def is_group(call: Call) -> bool:
-    """Is it one of fused calls, which can write its results over operands?"""
+    """Is it a group of fused calls, which can write its results over operands?"""
     return hasattr(call.function, "overwriting")
 
 
 def is_fresh(call: Call) -> bool:
-    """Are the results arrays of their own, of which no other value is a view?"""
+    """Are the results new arrays, which share memory with no other value?"""
     function, kernel = call.function, call.kernel
     if call.changes:
         return True
@@ -154,7 +164,7 @@ def is_fresh(call: Call) -> bool:
 
 
 def _computes(recording: Recording) -> bool:
-    """Is the result that of a step that computes?"""
+    """Is the result computed, rather than a view?"""
     return any(s.result == recording.result and s.kind not in VIEWS for s in recording.steps)
 
 
@@ -170,7 +180,7 @@ WRITE_OVER = Pass("write-over", "", _over_operands,
 
 
 def copied(x: Any) -> Any:
-    """The same numbers in memory of their own."""
+    """A copy, from the pool of buffers if it is large."""
     if x.nbytes < SMALLEST:
         return x.copy()
     out = empty(x.shape, x.dtype)

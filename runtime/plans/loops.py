@@ -10,9 +10,9 @@ call.
             v1, v2, = carry
             y0, = places
             for i, (v3,) in zip(order, each):
-                v4 = f0(v1, v3)             # numpy.add
-                y0[i] = v4
-                v1, v2, = v2, v4; v4 = None
+                v1 = f0(v1, v3); v3 = None  # numpy.add
+                y0[i] = v1
+                v1, v2, = v2, v1
             return [v1, v2]
         ...
 """
@@ -27,7 +27,9 @@ from .plan import Plan
 
 
 def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
-    """What a loop is given, by slot."""
+    """Write the assignment of what the loop is given to its slots; what it will overwrite is
+    copied.
+    """
     if not slots:
         return
     w.line(f"{lines.unpack(slots)}= {source}")
@@ -38,16 +40,15 @@ def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
 
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
              ended: Sequence[int]) -> None:
-    """Let what came out go into the next iteration. ended: other slots that nobody reads now."""
-    moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
-             if x != o]
-    if moved:
-        names = [(lines.slot(x), lines.slot(o)) for x, o in moved]
-        w.line(f"{', '.join([to for to, _ in names])}, = {', '.join([of for _, of in names])},")
-    gone = {*(o for _, o in moved), *ended}.difference(carry, lines.fixed)
-    if not moved:
-        w.line("pass")
-    lines.drop(sorted(gone))
+    """Write the assignment of the outputs to the carry of the next iteration. ended: other slots
+    whose live range ends here.
+    """
+    names = list(map(lines.slot, carry))
+    moved = [(x, o) for x, o in zip(names, map(lines.slot, outputs), strict=True) if x != o]
+    w.line(f"{', '.join([x for x, _ in moved])}, = {', '.join([o for _, o in moved])},"
+           if moved else "pass")
+    gone = {*[o for _, o in moved], *[lines.slot(s) for s in ended if s not in lines.fixed]}
+    lines.drop(sorted(gone.difference(names, map(lines.slot, lines.fixed))))
 
 
 def _returned(lines: Lines, carry: Sequence[int]) -> str:
@@ -56,10 +57,10 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
 
 def scan_function(plan: Plan, head: int, carry: int, copied: Sequence[int]
                   ) -> Callable[..., list[Any]] | None:
-    """The function of fixed arguments, carry, order, items and places.
+    """The loop of a scan as a function of (fixed arguments, carry, order, items, stacks).
 
-    head, carry: how many inputs of the body are of these kinds; the rest are items. copied: numbers
-    of outputs that go to places. None if the body is too long.
+    head, carry: how many inputs of the body are of these kinds; the rest are items. copied:
+    positions of the outputs that are stored in the stacks. None if the body is too long.
     """
     if len(plan.calls) >= plans.LONG:
         return None
@@ -85,10 +86,10 @@ def scan_function(plan: Plan, head: int, carry: int, copied: Sequence[int]
 
 def while_function(test: Plan, body: Plan, before: int, head: int
                    ) -> Callable[..., list[Any]] | None:
-    """The function of fixed arguments of test and body, and the carry.
+    """The loop of a `while` as a function of (fixed arguments of the test, of the body, carry).
 
-    before, head: how many fixed arguments the test has, and the body. The body runs first, and
-    then again for as long as the test holds. None if they are too long.
+    before, head: how many fixed arguments the test and the body have. The body runs first, and then
+    again for as long as the test holds. None if they are too long.
     """
     if len(test.calls) + len(body.calls) >= plans.LONG:
         return None

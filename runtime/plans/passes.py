@@ -17,7 +17,7 @@ from .in_place import WRITE_OVER
 
 
 def traits(calls: Sequence[Call]) -> Traits:
-    """What there is to do for passes over these calls."""
+    """Which passes have anything to do for these calls."""
     changes = permutes = large = is_recording()
     for kernel in kernels(calls):
         changes |= kernel.changes
@@ -27,9 +27,11 @@ def traits(calls: Sequence[Call]) -> Traits:
 
 
 def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> Sequence[Call]:
-    """The calls, a product and the transpose that alone reads it made one call: with its operands
-    exchanged the product gives the transpose directly, in row-major order, which later calls read
-    faster. A gradient is often a product and its transpose."""
+    """The calls, with each product and the transpose that alone reads it merged into one call.
+
+    With its operands exchanged, a product gives its transpose directly, in row-major order, which
+    later calls read faster. A gradient is often a product and its transpose.
+    """
     products = {c.outputs[0]: i for i, c in enumerate(calls)
                 if c.kernel is not None and c.kernel.permutes}
     if not products:
@@ -61,7 +63,9 @@ def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> Sequence[Call]:
 
 
 def _permuted(product: Kernel, order: tuple[int, ...], transpose: Kernel) -> Kernel | None:
-    """The product that gives its dimensions in another order, kept with it; None if none does."""
+    """The kernel of the product with its dimensions in this order, which the product remembers;
+    None if there is no such function.
+    """
     if order not in product.orders:
         function = product.function.permuted(order)  # type: ignore[attr-defined]
         product.orders[order] = None if function is None else Kernel(
@@ -84,8 +88,8 @@ def _fused(d: Draft) -> Draft:
 
 
 PLANNED: tuple[Pass, ...] = (
-    Pass("index-parts", "", _indexed, "parts of arrays at starts are indexed by numbers"),
+    Pass("index-parts", "", _indexed, "slices and updates at scalar starts become indexing"),
     Pass("order-products", "", _ordered,
          "a product and the transpose that reads it are one product"),
-    Pass("fuse", "", _fused, "calls on large arrays are made block by block"),
+    Pass("fuse", "", _fused, "calls on large arrays are evaluated block by block"),
     WRITE_OVER)

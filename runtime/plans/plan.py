@@ -26,13 +26,13 @@ from .tiled_fusion import Blocked
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
 # compile.
 FEW = 2                 # runs before a plan becomes a function
-ROUNDS = 12             # iterations of a loop that count as one run
-LONG = 2000             # calls of a plan that becomes one only once that has paid
-MANY = 40               # runs before it does
+ROUNDS = 12             # iterations of a loop, which count as one run
+LONG = 2000             # calls from which a plan is long, and takes a while to compile
+MANY = 40               # runs before a long plan becomes a function
 
 
 class _Timed(threading.local):
-    """What is told how long the calls of this thread take (runtime/profile.py), usually nothing."""
+    """Where this thread reports how long its calls take (runtime/profile.py); usually nowhere."""
 
     recorder: Any = None
 
@@ -41,7 +41,7 @@ TIMED = _Timed()
 
 
 class PlanBuilder:
-    """Collects calls; `finish` computes liveness."""
+    """Collects calls; `finish` makes a plan of them."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -67,7 +67,7 @@ class PlanBuilder:
 
     def call(self, function: Function, inputs: Sequence[int], eqn: Equation | None = None,
              kernel: Kernel | None = None) -> int:
-        """Append a call of a function that returns one array; the slot of its result."""
+        """Append a call of a function that returns one array; returns the slot of its result."""
         slot = self.slots
         self.slots = slot + 1
         self.calls.append(new_call((function, tuple(inputs), (slot,), False, eqn, kernel, False)))
@@ -75,15 +75,16 @@ class PlanBuilder:
 
     def call_several(self, function: Function, inputs: Sequence[int], count: int,
                      eqn: Equation | None = None) -> list[int]:
-        """Append a call of a function that returns a list of `count` arrays."""
+        """Append a call of a function that returns a list of `count` arrays; returns their slots.
+        """
         slots = [self.new_slot() for _ in range(count)]
         self.calls.append(Call(function, tuple(inputs), tuple(slots), True, eqn))
         return slots
 
     def finish(self, outputs: Sequence[int], read_only: bool = False) -> Plan:
-        """The plan whose results are these slots. Calls whose results nobody reads stay.
+        """The plan that returns these slots. Calls whose results nobody reads stay.
 
-        read_only: whether the results are to be, as somebody may keep them (storage.freeze_result).
+        read_only: freeze the results (`storage.freeze_result`), since the user may keep them.
         """
         draft = Draft(self.calls, outputs, self.constants, traits(self.calls))
         if True in draft.traits:
@@ -91,8 +92,8 @@ class PlanBuilder:
         return self._plan(draft, read_only)
 
     def finish_loop(self, outputs: Sequence[int], carried: Sequence[int]) -> LoopBody:
-        """The plan of a loop's body. carried: inputs that are the first outputs of the iteration
-        before.
+        """The plan of a loop's body. carried: the inputs that take the first outputs of the
+        iteration before.
         """
         draft = run_passes(PLANNED, Draft(
             self.calls, outputs, self.constants, traits(self.calls), carried, loop=True))
@@ -105,14 +106,14 @@ class PlanBuilder:
 
 
 class LoopBody(NamedTuple):
-    """A loop's body. own: what is carried (by number) that `plan` writes over, and which is
-    therefore copied before the first iteration.
+    """The plan of a loop's body. own: positions in the carry that the plan overwrites, so that they
+    are copied before the first iteration.
     """
     plan: Plan
     own: tuple[int, ...] = ()
 
     def with_copies(self, carry: Sequence[Any]) -> Sequence[Any]:
-        """What is carried into the first iteration."""
+        """The carry for the first iteration, with copies of what the plan overwrites."""
         if not self.own:
             return carry
         out = list(carry)
@@ -122,9 +123,9 @@ class LoopBody(NamedTuple):
 
 
 class Plan:
-    """A finished plan; `run` may be called by several threads at once.
+    """A finished plan; several threads may `run` it at once.
 
-    It is followed call by call at first, and written out as a function when it runs often.
+    At first it is interpreted call by call; one that runs often is compiled to a function.
     """
 
     __slots__ = ("_left", "calls", "constants", "dead", "function", "inputs", "outputs",
@@ -142,15 +143,17 @@ class Plan:
         self.template: list[Any] = [None] * slots
         for slot, value in constants.items():
             self.template[slot] = value
-        self.function: Run | None = None       # once it is written out
+        self.function: Run | None = None       # once it is compiled
         self._left = FEW if len(calls) < LONG else MANY
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """The result arrays for these argument arrays. An error names the equation at work."""
+        """The result arrays for these argument arrays. An error names the equation that was
+        running.
+        """
         return silently(self.step, arguments)
 
     def step(self, arguments: Sequence[Any]) -> list[Any]:
-        """`run` inside of another run, or where errors of floats are ignored already."""
+        """`run` within another run, or where numpy's floating-point warnings are off already."""
         function = self.function
         if TIMED.recorder is not None:
             return self.call_by_call(arguments)
@@ -164,19 +167,27 @@ class Plan:
         return self.call_by_call(arguments)
 
     def call_by_call(self, arguments: Sequence[Any]) -> list[Any]:
-        """`step`, whatever the number of runs: for who writes the plan out himself, or is to be
-        told how long each call takes."""
+        """Interpret the plan, however often it has run: for callers that compile it themselves or
+        time each call.
+        """
         recorder = TIMED.recorder
         values = self.template.copy()
         for slot, x in zip(self.inputs, arguments, strict=True):
             values[slot] = x
         at, eqn = values.__getitem__, None
-        ran: set[int] = set()           # an equation may take several calls, and runs once
+        ran: set[int] = set()           # an equation of several calls counts as one run
         try:
             for call, ends in zip(self.calls, self.dead, strict=True):
                 function, read, made, several, eqn, _, _ = call
-                x = (function(*map(at, read)) if recorder is None       # no other name holds it
-                     else _timed(call, list(map(at, read)), recorder, ran))
+                count = len(read)
+                if recorder is not None:
+                    x = _timed(call, list(map(at, read)), recorder, ran)
+                elif count == 2:                # most are: `map` takes as long as such a call
+                    x = function(values[read[0]], values[read[1]])
+                elif count == 1:
+                    x = function(values[read[0]])
+                else:
+                    x = function(*map(at, read))
                 if several:
                     for slot, x in zip(made, x, strict=True):       # noqa: B020
                         values[slot] = x
@@ -193,7 +204,9 @@ class Plan:
 
 
 def _timed(call: Call, given: Sequence[Any], recorder: Any, ran: set[int]) -> Any:
-    """What a call gives, with its time told to the recorder. ran: equations that began before."""
+    """The result of a call whose time goes to the recorder. ran: ids of the equations that have
+    begun.
+    """
     eqns = call.function.equations if type(call.function) is Blocked else (
         () if call.eqn is None else (call.eqn,))
     with recorder.call(eqns, [id(e) not in ran for e in eqns]):

@@ -1,9 +1,9 @@
 """Registers of a block: memory that the values of a fused group share, by live range.
 
 A block of fused calls (runtime/plans/tiled_fusion.py) computes one value per numpy call. Here each
-call writes to memory that is given to it: the memory of one of the group's results where that is
-free, or a register, which is free again after the last read of its value. A thread's registers are
-one array from the pool, cut at cache lines, that lives as long as the run. So a block allocates
+call is given the memory to write to: that of one of the group's results while it is free, or a
+register, which is free again after the last read of its value. The registers of a thread are one
+array from the pool, cut at cache lines, that lives as long as the run. So a block allocates
 nothing, finds its memory in the cache, and threads hold no more than what is live.
 
     v3 = subtract(v0, v1)                   f0(v0, v1, out=r0)
@@ -44,43 +44,44 @@ from ..calls.symbolic import (
 )
 from .generated import Writer, expression
 
-FEWEST = 1 << 10                # bytes of a value that is worth a register
+FEWEST = 1 << 10                # bytes from which a value is worth a register
 _LINE, _BYTES = 64, np.dtype(np.uint8)
-_WRITTEN = frozenset({CALL, CAST, REDUCE})      # kinds of calls that take memory for results
+_WRITTEN = frozenset({CALL, CAST, REDUCE})      # kinds of calls that can write to given memory
 
 _recorded = cached(4096, "numpy calls of kernels, by shapes and dtypes")(record)
 
 
 class Body(NamedTuple):
-    """run: the function of operands, memory for results, and registers. size: bytes of these.
-    places: where each begins, its shape and dtype."""
+    """run: the function of operands, memory for results, and registers. size: bytes of the
+    registers. places: where each begins in them, its shape and dtype.
+    """
     run: Any
     size: int
     places: tuple[tuple[int, tuple[int, ...], np.dtype], ...]
 
     def registers(self) -> list[Any]:
-        """The registers, of a thread."""
+        """New registers, for one thread."""
         memory = empty((self.size,), _BYTES)
         return [np.ndarray(shape, dtype, memory, first) for first, shape, dtype in self.places]
 
 
 class _Steps:
-    """The numpy calls of a block on values that are numbered: the operands first."""
+    """The numpy calls of a block, on values numbered from 0, the operands first."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.values: list[tuple[tuple[int, ...], np.dtype]] = []
-        self.roots: list[int] = []                  # values whose memory these are, or views of it
-        self.whole: list[bool] = []                 # and whether all of it, in its order
+        self.roots: list[int] = []                  # of each, the value whose memory it shares,
+        self.whole: list[bool] = []                 # and whether all of it, in the same order
         self.steps: list[tuple[Step, Equation | None]] = []
-        self.at: dict[int, int] = {}                # slots to values
-        self.repeated: dict[int, int] = {}          # and what they repeat
+        self.at: dict[int, int] = {}                # slot to value
+        self.repeated: dict[int, int] = {}          # repeated value to what it repeats
         for call in calls:
             recording = call.kernel.recording       # type: ignore[union-attr]
             assert recording is not None
             self.eqn = call.eqn
             given = [self._slot(s, value) for s, value in
                      zip(call.inputs, recording.values[:recording.operands], strict=False)]
-            self.at[call.outputs[0]] = self._all(recording, given)
+            self.at[call.outputs[0]] = self._append(recording, given)
 
     def _slot(self, s: int, value: Any) -> int:
         if s not in self.at:
@@ -93,17 +94,17 @@ class _Steps:
         self.whole.append(whole)
         return len(self.values) - 1
 
-    def _all(self, recording: Any, given: Sequence[Any]) -> int:
-        """Add the steps of a recording on these values and constants."""
+    def _append(self, recording: Any, given: Sequence[Any]) -> int:
+        """Append the steps of a recording, on these values and constants; returns its result."""
         at = dict(enumerate(given))
         for step in recording.steps:
             operands = tuple([at[v] if type(v) is int else v for v in step.operands])
             shape, dtype = recording.values[step.result]
-            if step.kind == WHERE:          # what is repeated of a condition is looked at once
+            if step.kind == WHERE:          # a condition is used unrepeated
                 operands = (self.repeated.get(operands[0], operands[0]), *operands[1:])
-            inner = self._form(step, operands, shape, dtype)
+            inner = self._as_recording(step, operands, shape, dtype)
             if inner is not None:
-                at[step.result] = self._all(inner, operands)
+                at[step.result] = self._append(inner, operands)
                 continue
             v = operands[0]
             if step.kind in VIEWS and type(v) is int:
@@ -117,8 +118,8 @@ class _Steps:
             at[step.result] = out
         return at[recording.result]
 
-    def _form(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
-        """The recording of what is no numpy call by itself, but a few of them."""
+    def _as_recording(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
+        """The recording of a step that is not a single numpy call; None for one that is."""
         count, function = math.prod(shape), step.function
         if step.kind == WHERE and count >= FEWEST_SELECTED and has_bits(dtype):
             function = by_bits
@@ -134,15 +135,14 @@ class _Steps:
 
 def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],
                 over: Mapping[int, int]) -> Body:
-    """A function of the calls of a block, which reads so many operands.
-
-    results: slots. over: results that may be in the memory of operands, and these.
+    """A block's calls as a function. operands: how many it reads. results: slots. over: result to
+    the operand in whose memory it may be, by position.
     """
     return _Registers(_Steps(calls), operands, results, over).body()
 
 
 class _Registers:
-    """Gives each value of a block a place: `o1` of a result, `r1` of a register."""
+    """Assigns memory to each value of a block: `o1` is that of a result, `r1` a register."""
 
     def __init__(self, block: _Steps, operands: int, results: Sequence[int],
                  over: Mapping[int, int]) -> None:
@@ -150,8 +150,8 @@ class _Registers:
         roots, end = block.roots, len(block.steps)
         self.names = {block.at[s]: f"v{s}" for s in block.at if s < operands}
         self.ends = [block.at[s] for s in results]
-        self.last: dict[int, int] = {}              # by root, the step that reads it last,
-        self.beside: dict[int, bool] = {}           # and whether beside its result alone
+        self.last: dict[int, int] = {}              # root to the step that reads it last,
+        self.overwritable: dict[int, bool] = {}           # and whether that may overwrite it
         makers: dict[int, int] = {}
         for i, (step, _) in enumerate(block.steps):
             makers.setdefault(roots[step.result], i)
@@ -159,11 +159,11 @@ class _Registers:
                 if type(v) is int:
                     again = self.last.get(roots[v]) == i
                     self.last[roots[v]] = i
-                    self.beside[roots[v]] = self._is_beside(v, step) and (
-                        not again or self.beside[roots[v]])
+                    self.overwritable[roots[v]] = self._may_overwrite(v, step) and (
+                        not again or self.overwritable[roots[v]])
         self.last.update([(roots[v], end) for v in self.ends])
         self.over = {j: block.at[o] for j, o in over.items()}
-        self.homes: dict[int, int] = {}             # roots to the results that they are
+        self.homes: dict[int, int] = {}             # root to the result that it becomes
         for j, v in enumerate(self.ends):
             root = roots[v]
             if root in makers and root not in self.homes and block.whole[v] and (
@@ -171,18 +171,18 @@ class _Registers:
                     and self._is_free(j, makers[root])):
                 self.homes[root] = j
         self.writes = {j: makers[root] for root, j in self.homes.items()}
-        self.busy: list[int | None] = [None] * len(results)     # roots in memory of results
+        self.occupied: list[int | None] = [None] * len(results)     # result to root in its memory
         self.sizes: list[int] = []                  # of registers
-        self.free: list[int] = []                   # the one that was used last, last
-        self.held: dict[int, int] = {}              # roots to registers
-        self.places: dict[Any, int] = {}            # registers as arrays, and their numbers
+        self.free: list[int] = []                   # registers, the latest used last
+        self.held: dict[int, int] = {}              # root to its register
+        self.places: dict[Any, int] = {}            # (register, shape, dtype) to its number
 
     def _bytes(self, v: int) -> int:
         shape, dtype = self.block.values[v]
         return math.prod(shape) * dtype.itemsize
 
     def _place(self, i: int, step: Step) -> str | None:
-        """Where the result of a step goes, if numpy can be told so."""
+        """The memory for the result of a step, as source; None if numpy has to allocate it."""
         v = step.result
         shape, dtype = self.block.values[v]
         if step.kind not in _WRITTEN:
@@ -192,10 +192,10 @@ class _Registers:
             same = self.block.values[self.ends[j]][0] == shape
             return self._result(j, dtype) if same else f"{self._result(j, dtype)}.reshape({shape})"
         over = {self.block.roots[x] for x in step.operands if type(x) is int
-                and self.last[self.block.roots[x]] == i and self.beside[self.block.roots[x]]}
-        for j, owner in enumerate(self.busy):
-            if (owner is None or owner in over) and self._may(j, step, i):
-                self.busy[j] = v
+                and self.last[self.block.roots[x]] == i and self.overwritable[self.block.roots[x]]}
+        for j, owner in enumerate(self.occupied):
+            if (owner is None or owner in over) and self._may_live_in(j, step, i):
+                self.occupied[j] = v
                 return self._result(j, dtype)
         size = -(-self._bytes(v) // _LINE) * _LINE
         if size < FEWEST:
@@ -206,14 +206,14 @@ class _Registers:
         self.held[v] = register
         return f"r{self.places.setdefault((register, shape, dtype), len(self.places))}"
 
-    def _is_beside(self, x: int, step: Step) -> bool:
-        """May the result of a step be written over this operand while it is read?"""
+    def _may_overwrite(self, x: int, step: Step) -> bool:
+        """May a step write its result over this operand while it reads it?"""
         values, out = self.block.values, step.result
         return step.kind == CALL and self.block.whole[x] and values[x][0] == values[out][0] and (
             values[x][1].itemsize == values[out][1].itemsize)
 
-    def _may(self, j: int, step: Step, i: int) -> bool:
-        """May what step i makes be in the memory of result j for as long as it lives?"""
+    def _may_live_in(self, j: int, step: Step, i: int) -> bool:
+        """May the value of step i be in the memory of result j for as long as it lives?"""
         v = step.result
         (shape, dtype), (given, kind) = self.block.values[v], self.block.values[self.ends[j]]
         if shape != given or dtype.itemsize != kind.itemsize:
@@ -222,16 +222,16 @@ class _Registers:
             return False
         last, end = self.last.get(v, i), self.writes.get(j)
         return last < len(self.block.steps) if end is None else (
-            last < end or last == end and self.beside[v])
+            last < end or last == end and self.overwritable[v])
 
     def _is_free(self, j: int, i: int) -> bool:
-        """May step i write into result j, whose memory may be that of an operand?"""
+        """May step i write into the memory of result j, which may be that of an operand?"""
         if j not in self.over:
             return True
         step, root = self.block.steps[i][0], self.over[j]
         end = self.last[root]
         return i > end or i == end and all([
-            self._is_beside(x, step) for x in step.operands
+            self._may_overwrite(x, step) for x in step.operands
             if type(x) is int and self.block.roots[x] == root])
 
     def _result(self, j: int, dtype: np.dtype) -> str:
@@ -246,7 +246,7 @@ class _Registers:
         return len(self.sizes) - 1
 
     def body(self) -> Body:
-        """The lines, and where the registers are."""
+        """The function, and the layout of its registers."""
         w, block = self.w, self.block
         lines: list[tuple[str, Equation | None]] = []
         for i, (step, eqn) in enumerate(block.steps):
@@ -255,15 +255,15 @@ class _Registers:
             name = self.names[step.result] = f"t{i}" if place is None or "." in place else place
             text = expression(w, step, args, block.values, place)
             if step.kind == CAST and place not in (None, name):
-                text += f"; {name} = {place}"       # to be copied to gives nothing
+                text += f"; {name} = {place}"       # np.copyto returns nothing
             elif place != name:
                 text = f"{name} = {text}"
             lines.append((text, eqn))
             for v in step.operands:
                 if type(v) is int and self.last[block.roots[v]] == i:
-                    self._leave(block.roots[v])
+                    self._release(block.roots[v])
             if block.roots[step.result] not in self.last:
-                self._leave(step.result)
+                self._release(step.result)
         for count, given in ((self.operands, "arguments"), (len(self.ends), "memory"),
                              (len(self.places), "registers")):
             if count:
@@ -278,9 +278,9 @@ class _Registers:
         return Body(w.function("arguments, memory, registers"), starts[-1],
                     tuple([(starts[k], shape, dtype) for k, shape, dtype in self.places]))
 
-    def _leave(self, root: int) -> None:
-        """Nobody reads this any more."""
+    def _release(self, root: int) -> None:
+        """Free the memory of this root, which nobody reads any more."""
         if root in self.held:
             self.free.append(self.held.pop(root))
-        elif root in self.busy:
-            self.busy[self.busy.index(root)] = None
+        elif root in self.occupied:
+            self.occupied[self.occupied.index(root)] = None

@@ -1,9 +1,9 @@
 """Fuses calls on large arrays into cache-sized tiles, evaluated one after the other.
 
-An elementwise call, or a reduction of the last dimensions, treats the rows of its operands apart.
-Neighbouring calls of a plan that agree on how many rows their values have are fused into one call:
-of `Blocked`, which runs them on a block of rows after the other, large ones on all cores. A softmax
-over 4096 x 1024 is one such call, of 4096 rows:
+An elementwise call, or a reduction of the last dimensions, computes each row of its result from the
+same row of its operands. Neighbouring calls of a plan that can all be split into the same number of
+rows become one `Blocked` call, which runs them block of rows by block of rows, large ones on all
+cores. A softmax over 4096 x 1024 is one such call, of 4096 rows:
 
     v1 = maximum.reduce(v0, 1)              for each block of v0, with result o0:
     v2 = v1.reshape((4096, 1))                  v1 = maximum.reduce(v0, 1)
@@ -13,15 +13,14 @@ over 4096 x 1024 is one such call, of 4096 rows:
     v6 = v5.reshape((4096, 1))                  ...
     v7 = divide(v4, v6)                         v7 = divide(v4, v6, out=o0)
 
-The block's calls are the numpy calls of the ops' own evaluators (runtime/calls/symbolic.py) on the
-same numbers, written out as a function with memory of its own (runtime/plans/registers.py).
+A block makes the numpy calls of the ops' own evaluators (runtime/calls/symbolic.py) on the same
+numbers, written out as a function with registers of its own (runtime/plans/registers.py).
 """
 from __future__ import annotations
 
 import copy
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,27 +36,27 @@ from .registers import Body, written_out
 from .tiling import Form, Forms, cuts
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
-WIDER = 2                       # times BLOCK where threads, which wait between calls, have four
-LARGE = BLOCK + 1               # elements of a value from which blocks pay
-MOST = 64                       # calls that are fused
-SINGLE = 4                      # times LARGE, for a single numpy call to be evaluated in blocks
-LOOP = 1 << 9                   # elements of a row from which it is not worth a copy
+WIDER = 2                       # blocks are so many times larger where each thread has four of them
+LARGE = BLOCK + 1               # elements from which a value is worth splitting into blocks
+MOST = 64                       # calls in one group, at most
+SINGLE = 4                      # times LARGE: a lone numpy call is split from this size on
+LOOP = 1 << 9                   # elements of a row that numpy should not copy into its buffer
 
 
-# A plan for a hundred equal leaves has a hundred equal groups.
+# A plan that updates a hundred equal leaves has a hundred equal groups.
 _BODIES = module_table("runtime.plans.tiled_fusion._BODIES",
-                       "functions of fused calls, by what these compute of how many rows", 1024)
+                       "functions of fused calls, by the calls and the rows of a block", 1024)
 
 
 def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
-    """How a call computes a block of so many rows."""
+    """The kernel of a call on a block of `rows` rows."""
     recording = kernel.recording
     assert recording is not None
     values = tuple([(shape if form is None else form.of(rows), dtype)
                     for form, (shape, dtype) in zip(forms, recording.values, strict=True)])
     steps = []
     for step in recording.steps:
-        if step.kind == REDUCE:             # the dimensions in front have become one
+        if step.kind == REDUCE:             # its leading dimensions have become one, the rows
             v = step.operands[0]
             less = len(recording.values[v][0]) - len(values[v][0])
             step = step._replace(axes=tuple([a - less for a in step.axes]))
@@ -69,10 +68,12 @@ def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
 
 
 class Blocked:
-    """The function of operands that gives the results of fused calls.
+    """One function that computes a group of fused calls, a block of rows at a time.
 
-    calls: of slots that are numbered: the operands first. operands: their forms. results: slots.
-    numpy copies what it repeats into its buffer, which is therefore no longer than a row.
+    calls: on slots numbered from 0, the operands first. operands: their forms. results: the slots
+    to return. rows: how many rows all values of the group have.
+
+    Where numpy repeats an operand it copies it into a buffer, which is made no longer than a row.
     """
 
     __slots__ = ("_bodies", "_buffer", "_calls", "_forms", "_kernels", "_operands", "_overwritten",
@@ -99,18 +100,21 @@ class Blocked:
 
     @property
     def equations(self) -> tuple[Equation, ...]:
-        """What is computed."""
+        """The equations that the group computes."""
         return tuple(dict.fromkeys([call.eqn for call in self._calls if call.eqn is not None]))
 
     def overwriting(self, operands: Sequence[int]) -> Blocked:
-        """The function that may write results over these operands, by number."""
+        """A copy of this function that may write its results over these operands (given by
+        position).
+        """
         other = copy.copy(self)
         other._overwritten, other._bodies = self._replaceable(operands), {}
         return other
 
     def _replaceable(self, operands: Sequence[int]) -> dict[int, int]:
-        """Results to operands in whose memory they may be: nothing reads the operand later, or a
-        view of it."""
+        """For each result that can take the memory of an operand, that operand: neither it nor a
+        view of it is read once the result is being written.
+        """
         found: dict[int, int] = {}
         makers = {call.outputs[0]: i for i, call in enumerate(self._calls)}
         for o in operands:
@@ -143,7 +147,7 @@ class Blocked:
                    for j, kernel in enumerate(made)]
         memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
         starts = iter(range(0, rows, size))
-        # Before threads would make the same ones.
+        # Written here, so that no two threads write the same one.
         bodies = {n: self._body(n) for n in {size, rows % size or size}}
 
         def work() -> None:
@@ -191,13 +195,12 @@ class Blocked:
 
 
 def _reads_while_writing(call: Any, same: set[int]) -> bool:
-    """Does the call read one of these after it has begun to write its result, or elsewhere in it?
-    """
+    """Does the call read one of these slots while it is already writing its result?"""
     return not same.isdisjoint(call.inputs) and not call.kernel.recording.ends_in_call
 
 
 class _Group:
-    """Calls that are to be fused. rows: numbers of rows on which they agree."""
+    """Calls to be fused. rows: the numbers of rows into which all of them can be split."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -205,7 +208,10 @@ class _Group:
         self.made = set[int]()
 
     def join(self, call: Call, kernel: Kernel) -> bool:
-        """Add a call, if it treats rows apart as the others do, and theirs stay as long."""
+        """Add a call and return True, if it can be split into rows as the group is.
+
+        Refused, too, is a call that reads nothing of the group and would force shorter rows on it.
+        """
         found = cuts(kernel).forms
         if not self.calls:
             self.rows = list(found)
@@ -220,11 +226,13 @@ class _Group:
         return True
 
     def fused(self, readers: Any) -> list[Call]:
-        """The calls, fused as far as large arrays connect them: nothing is gained by fusing the
-        updates of two leaves, and those of a hundred leaves are then a hundred equal groups.
+        """The calls in fused form, one group for each set that shares large arrays.
+
+        Fusing unrelated calls, such as the updates of two leaves, gains nothing; kept apart, the
+        updates of a hundred equal leaves are a hundred equal groups, compiled once.
         """
-        part_of: dict[int, int] = {}            # of slots
-        parts: dict[int, list[int]] = {}        # slots
+        part_of: dict[int, int] = {}            # slot to the last slot of its part
+        parts: dict[int, list[int]] = {}        # that to all slots of the part
         for call in self.calls:
             (out,), made = call.outputs, self.made
             sizes = call.kernel.sizes           # type: ignore[union-attr]
@@ -248,16 +256,17 @@ class _Group:
 
 
 def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int]) -> list[Call]:
-    """The calls, neighbours on large arrays fused; `outputs` are read at the end.
+    """The calls, with those on large arrays fused; `outputs` are the slots read at the end.
 
-    Nothing has to be between neighbours: what can be done before is, and so is behind them what
-    makes little of their results, such as a sum over the rows.
+    Members of a group need not be neighbours. A call between them that does not depend on the group
+    moves before it; one that only reduces its results to something small, such as a sum over the
+    rows, moves behind it.
     """
     readers = read_counts(calls, outputs)
     out: list[Call] = []
     group = _Group()
     behind: list[Call] = []
-    deferred: set[int] = set()              # what these give
+    deferred: set[int] = set()              # slots that calls of `behind` write
     known = set(constants)
 
     def end() -> None:
@@ -272,7 +281,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
         waits = not deferred.isdisjoint(call.inputs)
         reads = waits or not group.made.isdisjoint(call.inputs)
         if kernel is None or call.several or call.changes:
-            # A group goes on behind what is made of constants, which is done before.
+            # A call on constants alone moves before the group, which stays open.
             if (known.issuperset(call.inputs) and call.eqn is not None
                     and not call.eqn.op.effect and not call.eqn.op.subprograms):
                 known.update(call.outputs)
@@ -284,7 +293,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
         if not waits and (large or reads) and group.join(call, kernel):
             continue
         if not reads and (not large or cuts(kernel).is_view):
-            out.append(call)                    # may as well be done before
+            out.append(call)                    # may run before the group
             known.update(call.outputs if known.issuperset(call.inputs) else ())
         elif reads and kernel.recording is not None and math.prod(kernel.shapes[-1]) < LARGE:
             behind.append(call)
@@ -298,10 +307,10 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
 
 
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
-    """The call of a group, and behind it the views of its results that others read."""
+    """The fused call of a group, followed by those of its results that are views of others."""
     inside = read_counts(calls)
-    calls = _deduplicated(calls, readers - inside)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
+    calls = _deduplicated(calls, needed)
     views: list[Call] = []
     needed_calls: list[Call] = []
     read: set[int] = set()
@@ -325,9 +334,10 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     return [_fused(needed_calls, needed, _best(rows, computed)), *views]
 
 
-def _deduplicated(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
-    """The calls but those that compute again what one before them has: within a block that is
-    still there. outside: slots that others read."""
+def _deduplicated(calls: Sequence[Call], outside: Container[int]) -> list[Call]:
+    """The calls without those that repeat an earlier one: within a block, its value is still in a
+    register. outside: slots that other calls read.
+    """
     first: dict[Any, int] = {}
     same: dict[int, int] = {}
     out: list[Call] = []
@@ -335,7 +345,7 @@ def _deduplicated(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
         (s,), inputs = call.outputs, tuple([same.get(x, x) for x in call.inputs])
         how: Any = call.recording
         if any([type(v) is not int for step in how.steps for v in step.operands]):
-            how = call.kernel               # there are constants, which may be zeros of two signs
+            how = call.kernel               # it has constants: 0.0 and -0.0 compare equal
         other = first.setdefault((how, inputs), s)
         if other != s and s not in outside:
             same[s] = other
@@ -345,7 +355,7 @@ def _deduplicated(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
 
 
 def _is_one_step(calls: Sequence[Call]) -> bool:
-    """Is it one call, and of numpy's one at most that computes?"""
+    """Is this a single call that makes at most one numpy call other than views?"""
     if len(calls) > 1:
         return False
     steps = calls[0].kernel.recording.steps         # type: ignore[union-attr]
@@ -353,15 +363,20 @@ def _is_one_step(calls: Sequence[Call]) -> bool:
 
 
 def _best(rows: Sequence[int], calls: Sequence[Call]) -> int:
-    """The fewest rows that make blocks small enough: dimensions behind them stay as they are."""
+    """The smallest number of rows for which blocks fit BLOCK, so that the most dimensions stay
+    whole.
+    """
     widest = max([call.kernel.elements for call in calls])      # type: ignore[union-attr]
     small = [n for n in rows if n * BLOCK >= widest]
     return min(small) if small else max(rows)
 
 
 def _fused(calls: Sequence[Call], needed: set[int], rows: int) -> Call:
-    """One call in place of these. Slots are numbered anew: operands, one for each form in which
-    they are read, then what each call computes; so equal groups have equal source."""
+    """One `Blocked` call in place of these.
+
+    Slots are renumbered from 0 (operands, once for each form in which they are read, then the
+    result of each call), so that equal groups have equal source.
+    """
     forms = [cuts(call.kernel).forms[rows] for call in calls]     # type: ignore[arg-type]
     made = {call.outputs[0] for call in calls}
     operands: dict[tuple[int, Form], int] = {}

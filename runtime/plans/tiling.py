@@ -1,4 +1,4 @@
-"""Tiling of a call: which rows of its operands and result are independent of each other.
+"""Tiling of a call: into which numbers of independent rows its operands and result can be split.
 
 For `x.sum(-1)` with x [4096, 1024], a block holds `Form(True, (1024,))` of the operand and
 `Form(True, ())` of the result: some number of rows, each of that shape. An operand that is the same
@@ -24,11 +24,12 @@ from ..calls.symbolic import (
 )
 
 Shape = tuple[int, ...]
-LONGEST_ROW = 1 << 16           # elements
+LONGEST_ROW = 1 << 16           # elements of a row, at most
 
 
 class Form:
-    """What a block holds of a value: rows of this shape, or the same array, in this shape, always.
+    """What a block holds of a value: some rows of this shape (is_rows), or one array of this shape,
+    the same for every block.
     """
 
     __slots__ = ("is_rows", "shape")
@@ -44,15 +45,15 @@ class Form:
         return hash((self.is_rows, self.shape))
 
     def of(self, rows: int) -> Shape:
-        """The shape that so many rows have."""
+        """The shape of the value in a block of `rows` rows."""
         return (rows, *self.shape) if self.is_rows else self.shape
 
 
-Forms = tuple[Form | None, ...]         # of each value of a recording; None of one that is not read
+Forms = tuple[Form | None, ...]         # one for each value of a recording; None if it is not read
 
 
 def leading(shape: Shape, rows: int) -> int:
-    """How many dimensions in front have `rows` elements together; 0 if there is no such place.
+    """How many leading dimensions have `rows` elements together; 0 if no number of them does.
 
     >>> from shardtrace.runtime.plans.tiling import leading
     >>> leading((4, 8, 3), 32), leading((32,), 32), leading((4, 6), 8)
@@ -67,8 +68,9 @@ def leading(shape: Shape, rows: int) -> int:
 
 
 def forms_of(recording: Recording, rows: int) -> Forms | None:
-    """What a block of rows holds of each value, from the result backwards; None if the call does
-    not treat so many rows apart."""
+    """What a block of rows holds of each value, worked out from the result backwards; None if the
+    call cannot be split into `rows` rows.
+    """
     values = recording.values
     forms: list[Form | None] = [None] * len(values)
 
@@ -83,8 +85,8 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
         k = leading(shape, rows)
         return Form(True, shape[k:]) if k else None
 
-    def beside(shape: Shape, out: Shape) -> Form | None:
-        """Of an operand that numpy repeats to the shape `out`."""
+    def broadcast_form(shape: Shape, out: Shape) -> Form | None:
+        """The form of an operand that numpy broadcasts to the shape `out`."""
         k = leading(out, rows)
         if not shape or len(shape) != len(out):
             return None if shape else Form(False, ())
@@ -105,7 +107,8 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
                 continue
             given, form = values[v][0], None
             if step.kind in (CALL, WHERE, CAST, BITS, REPEAT):
-                form = beside(given, shape) if out.is_rows else out if given == shape else None
+                form = (broadcast_form(given, shape) if out.is_rows
+                        else out if given == shape else None)
             elif step.kind == RESHAPE:
                 form = by_rows(given) if out.is_rows else Form(False, given)
             elif step.kind == REDUCE and out.is_rows and leading(given, rows) <= min(step.axes):
@@ -116,8 +119,10 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
 
 
 class Cuts:
-    """Into which numbers of rows the call of a kernel can be cut. forms: for each. sums: are
-    there reductions? several: may threads share it?
+    """How the call of a kernel can be split into rows.
+
+    forms: by number of rows, the forms of its values. is_view: it computes nothing. sums: it
+    reduces. several: threads may share it.
     """
 
     __slots__ = ("_loops", "_recording", "forms", "is_view", "several", "sums")
@@ -129,7 +134,7 @@ class Cuts:
         self.is_view = recording is not None and recording.is_view
         steps = () if recording is None else recording.steps
         self.sums = any([step.kind == REDUCE for step in steps])
-        # What is no ufunc makes many short calls, between which threads would wait for each other.
+        # A function that is no ufunc makes many short calls, and threads would wait between them.
         self.several = not any([hasattr(step.function, "elementwise") for step in steps])
         if recording is None:
             return
@@ -141,16 +146,16 @@ class Cuts:
                 if forms is not None:
                     self.forms[rows] = forms
 
-
     def loop(self, rows: int) -> float:
-        """How long the shortest row is that numpy repeats an operand beside; 0 where it converts.
+        """Elements of the shortest row beside which numpy repeats an operand; 0 where it converts
+        one.
         """
         found = self._loops.get(rows)
         if found is None:
-            found = self._loops[rows] = min(self._rows_beside(self.forms[rows]), default=math.inf)
+            found = self._loops[rows] = min(self._repeated_rows(self.forms[rows]), default=math.inf)
         return found
 
-    def _rows_beside(self, forms: Forms) -> Iterator[int]:
+    def _repeated_rows(self, forms: Forms) -> Iterator[int]:
         assert self._recording is not None
         values = self._recording.values
         for step in self._recording.steps:

@@ -55,12 +55,12 @@ class Call:
 
     @property
     def _values(self) -> tuple[str, Parts, tuple[int, ...]]:
-        """What calls are compared by: not where they are made."""
+        """What calls are compared by: everything but where they are made."""
         return self.what, self.parts, self.processes
 
     @property
     def digest(self) -> str:
-        """A short text that is equal where the calls are."""
+        """A short text that is the same for equal calls."""
         return _digest(self._values)
 
 
@@ -77,7 +77,7 @@ class Slot(NamedTuple):
 
 
 class GlobalValue(NamedTuple):
-    """An array of all processes, as one of them holds it."""
+    """An array of several processes, as one of them holds it."""
     storage: Storage
     slot: Slot
 
@@ -85,8 +85,8 @@ class GlobalValue(NamedTuple):
 class GlobalProgram(NamedTuple):
     """A program over the devices of several processes.
 
-    local: the per-device program. mesh: all its axes. devices: in the order of the mesh. execute:
-    runs it on whole values, where all devices are at hand.
+    local: the per-device program. mesh: all its axes. devices: in mesh order. execute: runs it on
+    whole values, in a process that has all devices.
     """
     local: Program
     mesh: AbstractMesh
@@ -95,10 +95,10 @@ class GlobalProgram(NamedTuple):
 
 
 class Coordinator(abc.ABC):
-    """What a process asks of the others. Each call returns when all of its group have made it.
+    """What a process asks of the others. A call returns when its whole group has made it.
 
-    A call that the others do not make, or make differently, raises `ProcessMismatchError` at all
-    that wait; none waits for ever. An exception while a program runs is raised at every process.
+    A call that the others do not make, or make differently, raises `ProcessMismatchError` in all
+    that wait; none waits for ever. An exception while a program runs is raised in every process.
     """
 
     identity: ProcessIdentity
@@ -106,47 +106,50 @@ class Coordinator(abc.ABC):
 
     @abc.abstractmethod
     def all_gather(self, call: Call, value: Any) -> list[Any]:
-        """What every process of the group gave (host values), in the order of the group."""
+        """The values that the processes of the group gave (host values), in the order of the group.
+        """
 
     def same(self, call: Call, data: np.ndarray) -> np.ndarray | None:
-        """A value that every process of the group gives alike, bit for bit; None where one gives
-        another. Processes that share memory share the value of the first."""
+        """The value if all processes of the group give the same, bit for bit; else None. Processes
+        that share memory get the first one's array.
+        """
         first, *others = self.all_gather(call, data)
         return first if all(identical(x, first) for x in others) else None
 
     @abc.abstractmethod
     def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
-        """The whole of each global array, of which every process holds the blocks it owns."""
+        """The whole value of each global array, of which every process gives its blocks."""
 
     @abc.abstractmethod
     def run(self, call: Call, program: GlobalProgram, arguments: Sequence[GlobalValue]
             ) -> Sequence[Storage]:
-        """The results of a program of which every process gives the blocks that it owns."""
+        """The results of a program, to which every process gives its blocks of the arguments."""
 
 
 class _Thread(threading.local):
-    coordinator: Coordinator | None = None     # of every thread that no scope gave another
+    coordinator: Coordinator | None = None     # the default of all threads
 
 
 THREAD = _Thread()
-"""What `current_coordinator` looks at, for those who ask at every call."""
+"""Holds `current_coordinator()`, for callers that read it at every call."""
 
 
 def current_coordinator() -> Coordinator | None:
-    """How the calling thread reaches the other processes; None where it is the only one."""
+    """The calling thread's coordinator; None if there is only one process."""
     return THREAD.coordinator
 
 
 def set_default_coordinator(coordinator: Coordinator | None) -> None:
-    """Let all threads of this operating system process be that process, and reach the others so;
-    None: there are no others."""
+    """Make this operating system process, with all its threads, one of several processes. None:
+    there is only this one.
+    """
     identity = ProcessIdentity() if coordinator is None else coordinator.identity
     set_default_process_index(identity.index, identity.owners)
     _Thread.coordinator = coordinator
 
 
 def coordinator_scope(coordinator: Coordinator | None) -> override:
-    """A `with` block in which the calling thread reaches the other processes so."""
+    """A `with` block in which the calling thread uses this coordinator."""
     return override(THREAD, coordinator=coordinator)
 
 
@@ -157,12 +160,12 @@ def processes_of(sharding_devices: Sequence[Any]) -> tuple[int, ...]:
 
 # -- global arrays, put together from what the processes hold of them ------------------------------
 # A process holds the blocks of its own devices (`LocalBlocks`), or a whole value of which only
-# these blocks count (`Stored`): a host value that it gives to a program as replicated, or the
-# result of a program of all processes, which they share. What is the same everywhere is taken as it
-# is; replicas that differ stay different, as they would on devices.
+# its own blocks count (`Stored`): a host value that is passed as replicated, or the result of a
+# program of all processes, which they share. Values that are the same everywhere are used as they
+# are; replicas that differ stay different, as they would on devices.
 
 def merge(held: Mapping[int, GlobalValue]) -> Stored:
-    """The whole value of an array of which each process (by number) holds its blocks."""
+    """The whole value of an array, from what each process (by number) holds of it."""
     values = list(held.values())
     first = values[0]
     stored = [v.storage for v in values if isinstance(v.storage, Stored)]
@@ -176,7 +179,7 @@ def merge(held: Mapping[int, GlobalValue]) -> Stored:
 
 
 def own_block(value: GlobalValue, device: Device) -> np.ndarray:
-    """What a device of the process that holds this has of it."""
+    """The block of a device, from what its process holds."""
     storage, slot = value
     if isinstance(storage, LocalBlocks):
         return storage.blocks[device]
@@ -185,5 +188,5 @@ def own_block(value: GlobalValue, device: Device) -> np.ndarray:
 
 def by_process(values: Sequence[Sequence[GlobalValue]], processes: Sequence[int]
                ) -> list[dict[int, GlobalValue]]:
-    """For each array what every process holds of it, from what each process gave."""
+    """For each array a mapping from process to what it holds, given the arrays of each process."""
     return [dict(zip(processes, held, strict=True)) for held in zip(*values, strict=True)]

@@ -25,14 +25,16 @@ from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue, by_proce
 from .standing import Standing, State, mismatch, places, raised, waiting
 from .standing import reason as why
 
-POLL = 0.05          # seconds between looks at what others do, while waiting
+POLL = 0.05          # seconds between checks on the other processes while waiting
 GRACE = 2.0          # seconds for a thread that left its process to enter it again
-PATIENCE = 5.0       # seconds until those who wait in vain stop waiting for who still computes
+PATIENCE = 5.0       # seconds a call that cannot succeed waits while others still compute
 Action = Callable[[list[Any]], Any]
 
 
 class Meeting:
-    """A call that all of a group have come to. values: what they gave, in order of processes."""
+    """A call that its whole group has reached. values: what each process gave, in order of
+    processes.
+    """
 
     __slots__ = ("done", "error", "result", "values")
 
@@ -44,7 +46,7 @@ class Meeting:
 
 
 class Member:
-    """What a world knows of one process."""
+    """The state of one process in a world."""
 
     __slots__ = ("call", "error", "meeting", "since", "state", "thread", "value")
 
@@ -62,16 +64,16 @@ class Member:
 
 
 class World:
-    """All processes of one simulation. started: whether all of them are known to run."""
+    """All processes of one simulation. started: whether all are running from the beginning."""
 
     def __init__(self, count: int, started: bool = False) -> None:
         self.changed = threading.Condition()
         self.members = [Member(State.RUNNING if started else State.ABSENT) for _ in range(count)]
-        self.broken: tuple[str, tuple[str, ...]] | None = None    # why, and who is where
+        self.broken: tuple[str, tuple[str, ...]] | None = None    # reason, and where each was
 
     # -- coming and going ----------------------------------------------------------------------
     def enter(self, index: int) -> None:
-        """The calling thread is process `index` from now on."""
+        """Make the calling thread process `index`."""
         with self.changed:
             member = self.members[index]
             if member.state in (State.RUNNING, State.WAITING) and member.thread is not None:
@@ -83,7 +85,7 @@ class World:
             member.become(State.RUNNING)
 
     def leave(self, index: int, error: BaseException | None, for_good: bool) -> bool:
-        """The calling thread is process `index` no more; whether nobody is left."""
+        """End the calling thread's part as process `index`. Returns True if no process is left."""
         with self.changed:
             member = self.members[index]
             member.error = error
@@ -93,26 +95,26 @@ class World:
             return not any(m.state in (State.RUNNING, State.WAITING) for m in self.members)
 
     def stop(self, reason: str) -> None:
-        """End all that wait."""
+        """End all waiting calls with an error."""
         with self.changed:
             self._break(reason)
 
     # -- meeting -------------------------------------------------------------------------------
     def meet(self, index: int, call: Call, value: Any, action: Action) -> Any:
-        """What `action` makes of the values of all processes of the call's group.
+        """The result of `action` on the values of all processes in the call's group.
 
-        Raises ProcessMismatchError if they do not all come, and what the action raises.
+        Raises ProcessMismatchError if some do not come, and whatever the action raises.
         """
         with self.changed:
             member = self.members[index]
             if self.broken is None:
                 member.call, member.value, member.meeting = call, value, None
                 member.become(State.WAITING)
-                self._match(call)
+                self._start_if_complete(call)
                 while member.meeting is None and self.broken is None:
                     self.changed.wait(POLL)
                     if member.meeting is None and self.broken is None:
-                        self._look()
+                        self._check_deadlock()
                 member.become(State.RUNNING)
                 member.call = member.value = None
             meeting = member.meeting
@@ -138,8 +140,8 @@ class World:
                 raise _copied(meeting.error)
         return meeting.result
 
-    def _match(self, call: Call) -> None:
-        """Begin the meeting at this call if all of its group are there."""
+    def _start_if_complete(self, call: Call) -> None:
+        """Start the meeting at this call if all of its group have reached it."""
         group = [self.members[p] for p in call.processes]
         if all(m.state is State.WAITING and m.meeting is None and m.call == call for m in group):
             meeting = Meeting([m.value for m in group])
@@ -148,8 +150,8 @@ class World:
             self.changed.notify_all()
 
     # -- who waits in vain ---------------------------------------------------------------------
-    def _look(self) -> None:
-        """End the world if nobody in it can go on."""
+    def _check_deadlock(self) -> None:
+        """End the world if it has deadlocked."""
         now = time.monotonic()
         if any(m.meeting is not None for m in self.members):
             return
@@ -158,7 +160,7 @@ class World:
             self._break()
         elif all(m.state is not State.ABSENT for m in moving):
             waiting = [m for m in self.members if m.state is State.WAITING]
-            if any(now - m.since > PATIENCE and self._in_vain(m, now) for m in waiting):
+            if any(now - m.since > PATIENCE and self._waits_in_vain(m, now) for m in waiting):
                 self._break()
 
     def _may_move(self, member: Member, now: float) -> bool:
@@ -166,14 +168,16 @@ class World:
             arrived = max(m.since for m in self.members)
             timeout = float(config.read("shardtrace_process_timeout"))
             return now - arrived < timeout and not (
-                now - arrived > 10 * POLL and self._nobody_else())
+                now - arrived > 10 * POLL and self._others_only_wait())
         if member.state is State.LEFT:
             thread = member.thread
             return now - member.since < GRACE and thread is not None and thread.is_alive()
         return member.state is State.RUNNING
 
-    def _in_vain(self, member: Member, now: float) -> bool:
-        """Does it wait for a process that has ended, or waits with the same group elsewhere?"""
+    def _waits_in_vain(self, member: Member, now: float) -> bool:
+        """Does it wait for a process that has ended, or that waits with the same group at another
+        call?
+        """
         call = member.call
         assert call is not None
         others = [self.members[p] for p in call.processes]
@@ -183,8 +187,9 @@ class World:
             or (o.state is State.WAITING and o.call is not None
                 and o.call.processes == call.processes and o.call != call) for o in others)
 
-    def _nobody_else(self) -> bool:
-        """Can no thread start a process, since all others only wait for threads to end?"""
+    def _others_only_wait(self) -> bool:
+        """Are all other threads only waiting for threads to end, so that none can start a process?
+        """
         waiting = {m.thread.ident for m in self.members
                    if m.state is State.WAITING and m.thread is not None}
         frames = sys._current_frames()
@@ -233,7 +238,7 @@ class ThreadCoordinator(Coordinator):
 
 
 def _waits_for_threads(frame: Any) -> bool:
-    """Is this frame one of the library's that wait until threads end or give a result?"""
+    """Is this frame in a library function that waits for threads to end or for their results?"""
     while frame is not None and frame.f_globals.get("__name__", "") in ("threading", "queue"):
         if frame.f_code.co_name in ("join", "_shutdown"):
             return True
@@ -251,5 +256,5 @@ def _copied(e: BaseException) -> BaseException:
         new = copy.copy(e)
         new.__cause__, new.__notes__ = e, list(getattr(e, "__notes__", ()))
         return new if str(new) == str(e) else e
-    except Exception:      # a class whose constructor wants other arguments
+    except Exception:      # its constructor takes other arguments
         return e

@@ -8,9 +8,7 @@ can be tried on one machine:
         x = make_array_from_process_local_data(sharding, load(process_index()))
         return float(loss(x))            # all processes compute it together
 
-Processes work together through a coordinator (runtime/processes/coordinator.py).
-
-What processes do together goes through a coordinator (runtime/processes/coordinator.py).
+Processes communicate through a coordinator (runtime/processes/coordinator.py).
 """
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ Dealing = int | Sequence[int] | None
 
 
 class _Open:
-    """Worlds that threads have entered by themselves, by how devices are dealt."""
+    """The worlds that threads have entered with `as_process`, by how devices are dealt."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -182,7 +180,7 @@ def _raise_first(errors: Sequence[BaseException | None], count: int) -> None:
 
 def _takes_one_more(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
                     ) -> bool:
-    """Whether a function needs one more positional argument than it is given."""
+    """Does the function need one more positional argument than it is given?"""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

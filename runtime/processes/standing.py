@@ -23,10 +23,10 @@ class State(enum.Enum):
 
 
 class Standing(NamedTuple):
-    """What is known of one process.
+    """The state of one process, for messages.
 
-    what, parts, processes, where: of the call that it waits in, as of `Call`; where is the line.
-    said: what it raised.
+    what, parts, processes: of the call in which it waits, as in `Call`. where: the line of that
+    call. said: what it raised.
     """
     state: State
     what: str = ""
@@ -37,20 +37,20 @@ class Standing(NamedTuple):
 
 
 def waiting(call: Call) -> Standing:
-    """Of a process that waits in a call."""
+    """The standing of a process that waits in this call."""
     line = call.location.source_line().strip()
     return Standing(State.WAITING, call.what, call.parts, call.processes,
                     f"{call.location}" + (f": {line}" if line else ""))
 
 
 def raised(e: BaseException) -> Standing:
-    """Of a process that raised this."""
+    """The standing of a process that raised this."""
     text = str(e).split("\n")[0]
     return Standing(State.FAILED, said=type(e).__name__ + (f": {text}" if text else ""))
 
 
 def reason(standings: Sequence[Standing]) -> str:
-    """Why those that wait wait in vain."""
+    """Why the waiting processes wait in vain."""
     placed = [(i, s) for i, s in enumerate(standings) if s.state is State.WAITING]
     groups = {p for _, s in placed for p in s.processes}
     for state in (State.FAILED, State.ENDED, State.LEFT, State.ABSENT):
@@ -58,7 +58,7 @@ def reason(standings: Sequence[Standing]) -> str:
         if gone:
             verb = {State.FAILED: "raised an exception", State.ABSENT: "never started"}.get(
                 state, "ended")
-            return f"{named(gone)} {verb}, and others wait for {_it(gone)}"
+            return f"{named(gone)} {verb}, and others wait for {_pronoun(gone)}"
     (i, first), rest = placed[0], placed[1:]
     if any(s.what != first.what for _, s in rest):
         return "the processes wait at different calls"
@@ -67,17 +67,17 @@ def reason(standings: Sequence[Standing]) -> str:
     for j, other in rest:
         for (word, mine), (_, its) in zip(first.parts, other.parts, strict=False):
             if mine != its:
-                a, b = _apart(mine, its)
+                a, b = _first_difference(mine, its)
                 return (f"{first.what} is called with different {word}, {a} by process {i} and "
                         f"{b} by process {j}")
     running = [i for i in sorted(groups) if standings[i].state is State.RUNNING]
     if running:
-        return f"{named(running)} did not come in time, and others wait for {_it(running)}"
+        return f"{named(running)} did not come in time, and others wait for {_pronoun(running)}"
     return "the processes wait for each other"
 
 
 def places(standings: Sequence[Standing]) -> tuple[str, ...]:
-    """For each process where it is."""
+    """For each process a sentence on where it is."""
     out = []
     for i, s in enumerate(standings):
         text = s.state.value
@@ -92,7 +92,7 @@ def places(standings: Sequence[Standing]) -> tuple[str, ...]:
 
 
 def mismatch(what: str, location: Location, why: str, notes: tuple[str, ...]) -> Exception:
-    """The error for one that waits in vain in a call."""
+    """The error for a process that waits in vain in a call."""
     return error(
         ProcessMismatchError, f"{what} waits for other processes in vain: {why}",
         code="process-mismatch", location=location, label="this process waits here", notes=notes,
@@ -104,12 +104,12 @@ def named(numbers: Sequence[int]) -> str:
     return numbered("process", "processes", numbers)
 
 
-def _it(numbers: Sequence[int]) -> str:
+def _pronoun(numbers: Sequence[int]) -> str:
     return "it" if len(numbers) == 1 else "them"
 
 
-def _apart(a: str, b: str) -> tuple[str, str]:
-    """The first lines in which two texts differ."""
+def _first_difference(a: str, b: str) -> tuple[str, str]:
+    """The first pair of lines that differ in two texts."""
     for x, y in itertools.zip_longest(a.split("\n"), b.split("\n"), fillvalue=""):
         if x != y:
             return x.strip() or "nothing", y.strip() or "nothing"

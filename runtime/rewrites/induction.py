@@ -25,12 +25,12 @@ from ...ir.rewriting.unread import drop_dead, without_unread
 from ...ir.types import ArrayType
 from .inline_calls import inline_calls
 
-_OF_ONE_SHAPE = frozenset({"clamp", "select_n"})         # ops that take no number beside an array
-MOST = 1 << 18          # iterations of which it is worth to hold what they compute
+_OF_ONE_SHAPE = frozenset({"clamp", "select_n"})         # ops whose scalars do not broadcast
+MOST = 1 << 18          # iterations, at most, of a loop whose scalars are worth storing
 
 
 def precompute_induction(program: Program) -> Program:
-    """The program, what its scans compute of counters computed before them."""
+    """The program with the induction variables of its scans computed before them."""
     eqns: list[Equation] = []
     for eqn in program.eqns:
         eqns += _precomputed(program, eqn) if eqn.op.name == "scan" else (eqn,)
@@ -38,11 +38,11 @@ def precompute_induction(program: Program) -> Program:
 
 
 class _Scan:
-    """A scan, and what of its body follows from counters and scalar items.
+    """A scan, and the part of its body that depends on counters and scalar items alone.
 
-    steps: of counters, by their place in the carry, what an iteration adds. ahead: equations that
-    compute scalars from such, from constants, or from both. varying: what they compute that is not
-    the same in all iterations, and what that follows from.
+    steps: for each counter, by its position in the carry, what an iteration adds. ahead: equations
+    that compute scalars from counters, scalar items and constants. varying: the scalars among these
+    that change from iteration to iteration.
     """
 
     def __init__(self, eqn: Equation) -> None:
@@ -71,7 +71,7 @@ class _Scan:
 
 
 def _step(eqn: Equation | None, x: Var) -> Literal | None:
-    """The integer that an equation adds to the scalar x, if that is what it does."""
+    """The constant that an equation adds to the integer scalar x; None if it does anything else."""
     if eqn is None or eqn.op.name != "add" or x.aval.shape or x.aval.dtype.kind not in "iu":
         return None
     a, b = eqn.invars
@@ -79,7 +79,9 @@ def _step(eqn: Equation | None, x: Var) -> Literal | None:
 
 
 def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
-    """What stands for a scan: equations for all its iterations, and the rest of it."""
+    """The equations that replace a scan: those for all iterations at once, then the rest of the
+    scan.
+    """
     scan = _Scan(eqn)
     body, first, last = scan.body, scan.first, scan.last
     gone = {e for e in scan.ahead if e.outvars[0] in scan.varying}
@@ -91,7 +93,7 @@ def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
     read = {a for e in rest for a in e.invars}.union(outvars)
     given = [v for v in (*scan.counters, *[e.outvars[0] for e in scan.ahead if e in gone])
              if v in read]
-    vectors = _Vectors(program, scan)
+    vectors = _AllIterations(program, scan)
     items = [vectors.vector(v) for v in given]
     counts = [vectors.last(k) for k in scan.steps]
     names = {v: Var(v.aval, v.name) for v in given}
@@ -109,9 +111,10 @@ def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
         {**eqn.params, "jaxpr": small, "num_carry": len(carried)}, eqn.location, eqn.reason)]
 
 
-class _Vectors:
-    """Writes the equations for all iterations of a scan. of: what stands for a value of the body,
-    an element for each iteration where it varies."""
+class _AllIterations:
+    """Writes the equations for all iterations at once. of: body value to what replaces it, an array
+    with an element for each iteration if it varies.
+    """
 
     def __init__(self, program: Program, scan: _Scan) -> None:
         self.scan, self.builder = scan, ProgramBuilder(program.mesh, program.level)
@@ -129,12 +132,14 @@ class _Vectors:
         return self.builder.emit(OPS[op], operands, params, location=self.scan.eqn.location)[0]
 
     def vector(self, v: Var) -> Atom:
-        """The items of the scan that `v` is in its iterations."""
+        """The array over which the scan iterates to get `v`."""
         found, t = self.of[v], stacked_type(v.aval, self.scan.length)
         return found if found.aval == t else self._of_type(found, t)
 
     def last(self, k: int) -> Var:
-        """What a counter is behind the last iteration: the variable that it was in the program."""
+        """Append the value of a counter after the last iteration; it keeps its variable in the
+        program.
+        """
         scan, step, out = self.scan, self.scan.steps[k], self.scan.eqn.outvars[k]
         with np.errstate(over="ignore"):
             total = np.multiply(np.asarray(scan.length).astype(step.aval.dtype), step.val)
@@ -144,7 +149,7 @@ class _Vectors:
         return out
 
     def _counts(self, k: int) -> Atom:
-        """What a counter is in each iteration, in the order of the items."""
+        """The value of a counter in each iteration, in the order of the items."""
         scan, step = self.scan, self.scan.steps[k]
         order = self.emit("iota", dtype=np.dtype(np.int32), shape=(scan.length,), dimension=0,
                           sharding=None)

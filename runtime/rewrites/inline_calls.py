@@ -9,9 +9,8 @@ from ...ir.program import Atom, Equation, Literal, Program, Var
 
 
 def inline_calls(program: Program) -> Program:
-    """The program with the equations of those that it calls, itself where it calls none.
-
-    (Programs of loops and branches are not looked into.)
+    """The program with calls replaced by the equations of the called programs; loops and branches
+    are left as they are.
     """
     if CALLS.isdisjoint([op.name for op in program.ops]):
         return program
@@ -23,7 +22,7 @@ def inline_calls(program: Program) -> Program:
 
 def _inline(program: Program, arguments: Sequence[Atom], eqns: list[Equation],
             consts: list[tuple[Var, Any]]) -> list[Atom]:
-    """Append what a program does with these arguments; its results."""
+    """Append the equations of a program on these arguments; returns its results."""
     at: dict[Var, Atom] = dict(zip(program.invars, arguments, strict=True))
     for var, value in program.consts:
         at[var] = fresh = Var(var.aval, var.name)

@@ -24,7 +24,8 @@ MOST = 1024             # slices of one array
 
 
 class Rows(NamedTuple):
-    """Rows from `low` up to `high`: those of `source` from `start` on; zeros if it is None."""
+    """Rows `low` to `high` of an array: those of `source` from `start` on, or zeros if it is None.
+    """
     low: int
     high: int
     source: Atom | None
@@ -35,7 +36,7 @@ class Rows(NamedTuple):
 
 
 def _dimension(m: Match, x: Atom) -> int | None:
-    """Along which an array is a concatenation, or padded with zeros."""
+    """The dimension along which an array is concatenated or padded with zeros, if it is."""
     eqn = m.maker(x)
     if eqn is None or eqn.op is concatenate_p:
         return None if eqn is None else eqn.params["dimension"]
@@ -47,7 +48,7 @@ def _dimension(m: Match, x: Atom) -> int | None:
 
 
 def _rows(m: Match, x: Atom, d: int) -> list[Rows]:
-    """What an array has along a dimension, in order."""
+    """The parts of an array along a dimension, in order."""
     eqn, n = m.maker(x), x.aval.shape[d]
     if eqn is not None and eqn.op is concatenate_p and eqn.params["dimension"] == d:
         found, low = [], 0
@@ -65,7 +66,7 @@ def _rows(m: Match, x: Atom, d: int) -> list[Rows]:
 
 
 def _slice(m: Match, x: Atom, d: int) -> Rows:
-    """The rows of an array as those that it is a slice of, or as zeros."""
+    """An array as rows of the array of which it is a slice, or as zeros."""
     eqn, shape = m.maker(x), x.aval.shape
     if eqn is None or eqn.op not in (slice_p, pvary_p, broadcast_in_dim_p):
         return Rows(0, shape[d], x)
@@ -87,7 +88,7 @@ def _repeats_zero(eqn: Equation) -> bool:
 
 
 def _sum(m: Match) -> Atom | None:
-    """Of arrays of which each is zero where the other is not."""
+    """The sum of two arrays, each of which is zero where the other is not."""
     d = _dimension(m, m.x)
     if d is None or d != _dimension(m, m.y):
         return None
@@ -96,7 +97,7 @@ def _sum(m: Match) -> Atom | None:
 
 
 def _placed(m: Match) -> Atom | None:
-    """Of rows that are written over those of an array."""
+    """Rows written over those of an array."""
     d, low = m.dimension, m.low
     high = low + m.limit - m.start
     rows = _rows(m, m.base, d) if m.alone(("base",)) else [_slice(m, m.base, d)]
@@ -106,7 +107,7 @@ def _placed(m: Match) -> Atom | None:
 
 
 def _concatenated(m: Match, d: int, rows: Iterable[Rows]) -> Atom | None:
-    """The array with these rows and zeros between them; None if two have the same place."""
+    """The concatenation of these rows, with zeros between them; None if rows overlap."""
     (out,), parts, at = m.eqn.outvars, [], 0
     shape, t = out.aval.shape, out.aval
     full = sorted([r for r in rows if r.low < r.high], key=lambda r: r.low)
@@ -129,9 +130,9 @@ def _concatenated(m: Match, d: int, rows: Iterable[Rows]) -> Atom | None:
             parts.append(source)
     if not t.weak_type and all([part.aval.weak_type for part in parts]):
         parts[0] = m.emit(convert_element_type_p, parts[0], new_dtype=t.dtype, weak_type=False,
-                          sharding=None)            # what was written over was strong
+                          sharding=None)            # the array written over was strong
     missing = t.varying.difference(*[part.aval.varying for part in parts])
-    if missing:                                     # of what was written over
+    if missing:                                     # or varied over more axes
         parts[0] = m.emit(pvary_p, parts[0], axes=tuple(sorted(missing)))
     return m.emit(concatenate_p, *parts, dimension=d)
 

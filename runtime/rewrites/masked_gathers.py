@@ -58,10 +58,10 @@ _SLICE = """
 
 
 def _is_lookup(m: Match, value: Atom, most: int = 1) -> bool:
-    """Does each place belong to one of the devices that the sum is over?
+    """Is each place in the rows of exactly one of the devices that are summed over?
 
-    value: what places follow from, the same on these devices. most: how many rows follow each place
-    up to `m.last`.
+    value: what the places are computed from; it must be the same on these devices. most: how many
+    consecutive rows are read, up to place `m.last`.
     """
     numbers, axes = m.dimension_numbers, set(m.axes)
     if len(numbers.start_index_map) != 1 or set(m.axis_name) != axes:
@@ -128,6 +128,7 @@ MASKED_GATHERS = Rewrites(
 
 
 def gather_from_whole(program: Program) -> Program:
-    """The program after these rewrites, and the programs in it: what bounds a slice in a scan may
-    be computed before the scan later on (induction.py)."""
+    """The program after these rewrites, in loops and branches too: what bounds a slice in a scan
+    may be computed before the scan later on (induction.py).
+    """
     return inside(MASKED_GATHERS(program), gather_from_whole)

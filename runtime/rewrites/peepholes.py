@@ -36,10 +36,12 @@ NARROW_UPDATES = Rewrites(*[
 
 
 def _of_part(m: Match) -> Atom | None:
-    """The exchange of the part that a slice cuts out of an exchange of parts end to end."""
+    """An exchange of concatenated parts, of which a slice takes one part, as the exchange of that
+    part.
+    """
     done, d, begin = m.done, m.d, 0
     exchange, shape = m.maker(done), done.aval.shape
-    if shape[d] != m.packed.aval.shape[d]:          # blocks of devices, of all parts each
+    if shape[d] != m.packed.aval.shape[d]:          # each device's block has all parts
         return None
     place, cut = (m.start_indices[d], m.limit_indices[d]), m.eqn.outvars[0].aval.shape
     if exchange is None or shape[:d] != cut[:d] or shape[d + 1:] != cut[d + 1:]:
@@ -72,7 +74,7 @@ SHARE_ZEROS = Rewrites(Rewrite("zeros-on-one-device", """
 
 
 def _is_number(m: Match) -> bool:
-    """Is what is divided by an integer other than 0?"""
+    """Is the divisor a nonzero integer constant?"""
     return isinstance(m.y, Literal) and m.y.aval.dtype.kind == "i" and bool(m.y.val)
 
 

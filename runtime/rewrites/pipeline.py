@@ -62,23 +62,24 @@ PassObserver = Callable[[int, Pass, Program], Any]
 
 
 def run_execution_passes(program: Program, tell: PassObserver | None = None) -> Program:
-    """The LOCAL program after all passes, remembered with it.
+    """The LOCAL program after all passes, which it remembers.
 
-    tell: is called with the number of each pass that changed the program, the pass and the result.
+    tell: called for each pass that changed the program, with the pass's number, the pass and the
+    result.
     """
     key = "prepared", config.read("shardtrace_skip")
     found = program.memo.get(key)
     if found is None or tell is not None:
         after = _run(program, skipped(key[1]), tell)
-        # True if they make nothing of it: itself would be a circle
+        # True for an unchanged program: remembering itself would be a cycle
         found = program.memo[key] = after if after is not program else True
     return program if found is True else found
 
 
 def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],
                 numbers: Iterator[int] | None = None) -> None:
-    """Tell of each pass that changes the program of a loop or branch, which the executor plans by
-    itself: with its name, such as "scan1", after what it is of and its number.
+    """Report each pass that changes the program of a loop or branch, as the executor plans these
+    separately. `tell` gets a name such as "scan1", too: op and number.
 
     program: after all passes.
     """

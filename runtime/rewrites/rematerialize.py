@@ -30,9 +30,11 @@ from .saved_values import (
 
 
 def rematerialize(program: Program) -> Program:
-    """Hold less where the most is held: between the way forward and the way back, usually."""
+    """The program with values recomputed that are live where most memory is held: usually between
+    the forward and the backward pass.
+    """
     eqns = program.eqns
-    # of large values
+    # large values only
     size = {v: n for eqn in eqns for v in eqn.outvars
             if (n := held_bytes(v.aval)) >= NEGLIGIBLE_BYTES}
     if sum(size.values()) < 2 * MIN_SAVED_BYTES:
@@ -46,7 +48,7 @@ def rematerialize(program: Program) -> Program:
         if eqn.op in views:
             (v,), x = eqn.outvars, eqn.invars[0]
             roots[v] = roots[x] if x in roots else x            # type: ignore[assignment, index]
-    # what could be computed later: another equation stands between it and its last reader
+    # candidates: cheap values that live past the equation behind the one that makes them
     far = [v for v, end in last.items() if end > born[v] + 1 and is_cheap(eqns[born[v]])]
     if not far:
         return program
@@ -73,12 +75,12 @@ def rematerialize(program: Program) -> Program:
 
 def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, int],
           roots: Mapping[Var, Var], stay: Set[Atom], count: int) -> tuple[int, int]:
-    """After which of `count` equations the most bytes are held, and how many.
+    """(the equation after which most bytes are held, how many these are), out of `count` equations.
 
     stay: results, which do not count.
     """
     ends = dict(last)
-    for v, r in roots.items():          # a view is held with what it is a view of
+    for v, r in roots.items():          # a view keeps its root alive
         if v in born:
             end = ends.pop(v, born[v])
             if r not in ends or ends[r] < end:
@@ -95,7 +97,7 @@ def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, i
 
 def _without(eqns: Sequence[Equation], recomputed: set[Var], outvars: Sequence[Any] = ()
              ) -> list[Equation]:
-    """The equations but those that compute, for no other one, what is recomputed.
+    """The equations without those that only compute what is recomputed.
 
     outvars: what is read at the end.
     """
@@ -112,11 +114,11 @@ def _without(eqns: Sequence[Equation], recomputed: set[Var], outvars: Sequence[A
 def _recomputing(eqns: Sequence[Equation], reads: Mapping[Any, Var], made: Mapping[Var, Equation],
                  copies: dict[Var, Var], outvars: Sequence[Any] = (),
                  ) -> tuple[list[Equation], list[Any]]:
-    """The equations, with what is recomputed before those that read it first; and their results.
+    """(the equations, each value recomputed before its first reader; the results then).
 
-    reads: what equations read that stands for values of before the cut. made: the equations of all
-    that are recomputed. copies: what values of before the cut are called behind it, if they are
-    there; enters those that are recomputed.
+    reads: for what the equations read, the value from before the cut that it stands for. made: the
+    equations to be repeated, by value. copies: the names behind the cut of values from before it;
+    extended by those recomputed here.
     """
     out: list[Equation] = []
 
@@ -146,20 +148,22 @@ def _recomputing(eqns: Sequence[Equation], reads: Mapping[Any, Var], made: Mappi
 # -- between scans ---------------------------------------------------------------------------------
 
 def rematerialize_scans(program: Program) -> Program:
-    """Let every scan of the program give fewer stacks to a scan that alone reads them."""
+    """The program, its scans stacking fewer values for a later scan that alone reads them."""
     scans = [i for i, e in enumerate(program.eqns) if e.op.name == "scan"]
     if len(scans) < 2:
         return program
     for i in scans:
         readers = _readers(program, i)
         for j in sorted({r for r in readers.values() if r is not None}):
-            program = _between(program, i, j, readers)
+            program = _stacking_less(program, i, j, readers)
             readers = _readers(program, i)
     return program
 
 
 def _readers(program: Program, i: int) -> dict[Var, int | None]:
-    """For each stack of the scan at i the one scan that iterates over it, if only one reads it."""
+    """For each stack of the scan at i, the one scan that iterates over it; None if there are other
+    readers.
+    """
     eqn = program.eqns[i]
     found: dict[Var, int | None] = {}
     mine = set(eqn.outvars[eqn.params["num_carry"]:])
@@ -180,7 +184,7 @@ def _readers(program: Program, i: int) -> dict[Var, int | None]:
 
 
 class _Body:
-    """The body of a scan, and which of its parameters and results stand for what outside."""
+    """The body of a scan, with the mapping of its parameters and results to what is outside."""
 
     def __init__(self, eqn: Equation) -> None:
         params = eqn.params
@@ -193,8 +197,8 @@ class _Body:
         self.stacks = dict(zip(eqn.outvars[self.nk:], flat.outvars[self.nk:], strict=True))
 
 
-def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -> Program:
-    """Let the scan at i stack less for the scan at j."""
+def _stacking_less(program: Program, i: int, j: int, readers: dict[Var, int | None]) -> Program:
+    """The program with the scan at i stacking less for the scan at j, if that pays."""
     a, b = _Body(program.eqns[i]), _Body(program.eqns[j])
     length = a.eqn.params["length"]
     if b.eqn.params["length"] != length or not length:
@@ -203,8 +207,8 @@ def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -
     carries = set(a.flat.invars[a.nc:a.first])
     mine = {outer: v for outer, v in a.stacks.items()
             if readers.get(outer) == j and (v in made or v in carries)}
-    # What the second scan can have without another stack: what the first closes over, what it
-    # iterates over if that stays, and what is stacked for others anyway.
+    # What the second scan can read without another stack: constants of the first, its items if
+    # they stay alive, and what is stacked for others anyway.
     stays = {x for e in program.eqns[j:] for x in e.invars} | set(program.invars) | {
         v for v, _ in program.consts} | set(program.outvars)
     free: dict[Any, Any] = {**a.consts, **{v: v for v, _ in a.flat.consts}}
@@ -219,12 +223,12 @@ def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -
     if not choice.recomputed and all(v not in free for v in mine.values()) and (
             len(set(mine.values())) == len(mine)):
         return program
-    return _moved(program, i, j, a, b, mine, free, choice.recomputed)
+    return _recomputed_later(program, i, j, a, b, mine, free, choice.recomputed)
 
 
-def _moved(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Var, Any],
-           free: dict[Any, Any], recomputed: set[Var]) -> Program:
-    """The scans at i and j, the second of which recomputes these values of the first one."""
+def _recomputed_later(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Var, Any],
+                      free: dict[Any, Any], recomputed: set[Var]) -> Program:
+    """The program with the scan at j recomputing these values of the scan at i."""
     made = {v: e for e in a.flat.eqns for v in e.outvars}
     # The first scan: stacks of what is saved for the second.
     outer = {v: x for x, v in reversed(a.stacks.items())}
@@ -241,7 +245,7 @@ def _moved(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Var,
     results: Sequence[Any] = [*a.flat.outvars[:a.nk], *stacks.values()]
     first = a.flat.replace(eqns=_without(a.flat.eqns, recomputed, results), outvars=results,
                            arg_names=(), result_names=())
-    # The second one: parameters for what the equations read, then these where they are needed.
+    # The second scan: parameters for what the recomputed equations read, then these equations.
     given = list(zip(b.eqn.invars[b.first:], b.flat.invars[b.first:], strict=True))
     rest = [(x, p) for x, p in given if x not in gone]
     params, values, captured = dict(rest), dict(a.flat.consts), list(b.flat.consts)

@@ -3,8 +3,8 @@
 A derivative reads many values of the forward pass. For a gelu these are its operand, the square, a
 tanh, one minus its square and so on, each as large as the activations. Most are a few additions and
 products apart, and recomputing them takes less time than writing them to memory and reading them
-back. So instead of these the values are saved from which they follow by such cheap equations:
-those that are expensive to compute (products, exponentials, sums), or not computed at all.
+back. So the values saved instead are those from which the others follow by such cheap equations:
+values that are expensive to compute (products, exponentials, sums), or not computed at all.
 
 Input: the wanted values, the equations that make values, and a price for saving each. Output: a
 `Choice` of what to save and what to recompute.
@@ -19,22 +19,22 @@ from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 
-MAX_CHAIN = 12                  # equations that are computed again one after the other, at most
-MAX_RECOMPUTE_RATIO = 6         # times what is won: bytes that may be computed again
-NEGLIGIBLE_BYTES = 1 << 14      # of one value: what is smaller does not count
-MIN_SAVED_BYTES = 1 << 20       # bytes that are worth the search
-INFINITE_PRICE = 1 << 62        # bytes of what cannot be kept
+MAX_CHAIN = 12                  # length of a chain of recomputed equations, at most
+MAX_RECOMPUTE_RATIO = 6         # bytes recomputed for each byte saved, at most
+NEGLIGIBLE_BYTES = 1 << 14      # smaller values count as free
+MIN_SAVED_BYTES = 1 << 20       # savings that are worth the search
+INFINITE_PRICE = 1 << 62        # for values that cannot be kept
 
 
 class Choice(NamedTuple):
-    """saved: the values to keep. recomputed: those to compute from them (and from what is free)."""
+    """saved: the values to keep. recomputed: those to compute from them and from free values."""
     saved: set[Var]
     recomputed: set[Var]
 
 
 @cached(4096)
 def held_bytes(t: ArrayType) -> int:
-    """Bytes of a local value, on all devices that hold another one."""
+    """Bytes that a local value takes on all devices together, equal copies counted once."""
     sizes = t.mesh.shape
     count = t.nbytes
     for axis in t.varying:
@@ -43,21 +43,21 @@ def held_bytes(t: ArrayType) -> int:
 
 
 def is_cheap(eqn: Equation) -> bool:
-    """May the equation be computed twice? Powers beyond the third take long."""
+    """Is recomputing it cheaper than memory traffic? Powers beyond the third are not."""
     return CHEAP in eqn.op.facts and (
         eqn.op.name != "integer_pow" or 0 < eqn.params["y"] <= 3)
 
 
 def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[[Var], int],
            least: int, root: Callable[[Var], Var] = lambda v: v) -> Choice:
-    """Which values to keep for those that are wanted.
+    """Which values to keep in place of the wanted ones.
 
-    made: the equations that compute values. price: bytes that it takes to keep a value; 0 where it
-    is there anyway. least: bytes to win, below which a group of wanted values is left alone.
-    root: the value of which another one is a view, and with which it is kept.
+    made: the equations that compute values. price: bytes that keeping a value takes; 0 if it is
+    there anyway. least: the bytes a group of wanted values must save. root: from a view to the
+    value whose memory it shares.
     """
     wanted = [v for v in wanted if price(v)]
-    into, dear = _region(wanted, made, price)
+    into, dear = _cheap_region(wanted, made, price)
     saved: set[Var] = set()
     recomputed: set[Var] = set()
     if dear.issuperset(wanted):
@@ -67,22 +67,22 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
         if dear.issuperset(mine):
             continue
         before = sum(map(price, {root(v) for v in mine}))
-        cut = dear & part           # those of them that are wanted are kept in any case
+        cut = dear & part           # wanted ones among them are kept anyway
         won = before - sum(map(price, cut))
         if won < least:
             continue
         cut.update(v for v in mine if root(v) in cut)
-        found = _between(mine, cut, into)
+        found = _on_the_way(mine, cut, into)
         if sum([held_bytes(v.aval) for v in found]) <= MAX_RECOMPUTE_RATIO * won:
             saved |= cut
             recomputed |= found
     return Choice(saved, recomputed)
 
 
-def _region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable[[Var], int]
+def _cheap_region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable[[Var], int]
             ) -> tuple[dict[Var, list[Var]], set[Var]]:
-    """The values of which wanted ones are made by cheap equations: to each its operands (those
-    that are not free), and which are dear.
+    """(for each value that cheap equations lead to a wanted one: its operands that are not free;
+    the expensive values among them).
     """
     into: dict[Var, list[Var]] = {}
     dear: set[Var] = set()
@@ -104,7 +104,7 @@ def _region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable
 
 
 def _parts(into: Mapping[Var, list[Var]]) -> list[set[Var]]:
-    """The values, apart where nothing connects them."""
+    """The connected components of the values."""
     near: dict[Var, list[Var]] = {v: list(operands) for v, operands in into.items()}
     for v, operands in into.items():
         for a in operands:
@@ -127,7 +127,7 @@ def _parts(into: Mapping[Var, list[Var]]) -> list[set[Var]]:
 
 
 def _by_part(wanted: Sequence[Var], parts: Sequence[set[Var]]) -> list[list[Var]]:
-    """The values that are wanted of each part, in order."""
+    """The wanted values of each part, in order."""
     if len(parts) == 1:
         return [list(wanted)]
     place = {v: i for i, part in enumerate(parts) for v in part}
@@ -137,8 +137,8 @@ def _by_part(wanted: Sequence[Var], parts: Sequence[set[Var]]) -> list[list[Var]
     return found
 
 
-def _between(wanted: Sequence[Var], saved: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
-    """What is computed on the way from the values that are kept to those that are wanted."""
+def _on_the_way(wanted: Sequence[Var], saved: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
+    """The values on the way from the saved ones to the wanted ones, the latter included."""
     found: set[Var] = set()
     left = [v for v in wanted if v not in saved]
     while left:

@@ -1,9 +1,9 @@
 """Collectives of the simulated executor: mostly a change of layout.
 
-With every axis in place, an all-gather drops an axis, taking the own block adds one, an all-to-all
-moves it to another dimension, and the array stays as it is. What remains is to bring the axis to
-the right place first and, for a reduction, to sum over its dimension. Collectives without a
-strategy here run the exchange that the op declares, on a stacked array.
+With every axis in place, an all-gather drops an axis, an own-block slice adds one, an all-to-all
+moves one to another dimension, and the array stays as it is. What remains is to bring the axis to
+the right place first and, for a reduction, to sum over its dimension. A collective that none of
+this covers runs the exchange that its op declares, on a stacked array.
 """
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from .device_sums import FOLDED
 from .workspace import Kind, Value, Workspace, kind_of
 
 
-class _Change(NamedTuple):
-    """A collective that changes the description of a value. operator: by which the value is
-    combined first, if it is. form: the stack and split in which it is taken, if not its own.
-    function: what moves blocks then, if any move.
+class _LayoutChange(NamedTuple):
+    """A collective that is a change of layout.
+
+    operator: the value is combined by it first. form: the stack and split needed first, if not
+    those of the operand. function: moves blocks then, if any move. The others describe the result.
     """
     operator: str | None
     form: tuple[Atoms, tuple[Atoms, ...]] | None
@@ -42,10 +43,10 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     (out,) = eqn.outvars
     known, key = eqn.instance.table(plan), (p.atoms.owner, x.known_kind or x.kind, out.aval)
     if key not in known:
-        known[key] = _change(p, eqn, x)
+        known[key] = _layout_change(p, eqn, x)
     found = known[key]
     if found is None:
-        _plan(p, eqn, x)
+        _plan_exchange(p, eqn, x)
         return
     operator, form, function, layout, uniform, kind = found
     if operator is not None:
@@ -56,9 +57,10 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     p.at[out] = Value(out.aval, layout, slot, uniform, kind)
 
 
-def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
-    """What the equation comes to, if only blocks move, or the description of `x` or of its sum
-    changes."""
+def _layout_change(p: Workspace, eqn: Equation, x: Value) -> _LayoutChange | None:
+    """The collective as a change of layout, of `x` or of its combination over the group; None if it
+    is more than that.
+    """
     name, params, aval = eqn.op.name, eqn.params, eqn.outvars[0].aval
     kind, reduces = _kind(eqn)
     group = collective_atoms(eqn, p.atoms)
@@ -88,29 +90,30 @@ def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
         layout = Layout(form[0], form[1], layout.folded).without(set(group))
         layout = _in_place(layout, group, params["split_axis"])
     elif name == "ppermute":
-        layout, function = _moves(p, x, group, params["perm"])
+        layout, function = _permuted(p, x, group, params["perm"])
         uniform = x.uniform if function is None else uniform
     else:
         return None
-    return _Change(operator, form, function, layout, uniform, kind_of(aval, layout, uniform))
+    return _LayoutChange(operator, form, function, layout, uniform, kind_of(aval, layout, uniform))
 
 
 def _kind(eqn: Equation) -> tuple[str, str]:
-    """The kind of the collective, and the operator by which it combines blocks."""
+    """(kind of the collective, operator by which it combines blocks)."""
     assert eqn.op.collective is not None
     return eqn.op.collective.kind, eqn.op.collective.reduces
 
 
 def _in_place(layout: Layout, group: Atoms, d: int) -> Layout:
-    """The layout with the group, over which the value does not differ, as the minor axes of a
-    dimension."""
+    """The layout with `group`, over which the value does not differ, as minor axes of dimension
+    `d`.
+    """
     split = list(layout.split)
     split[d] = (*split[d], *group)
     return layout._replace(split=tuple(split))
 
 
-def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
-    """`plan` where more is to be done."""
+def _plan_exchange(p: Workspace, eqn: Equation, x: Value) -> None:
+    """`plan` for collectives that are more than a change of layout."""
     group = collective_atoms(eqn, p.atoms)
     name, params, (kind, _) = eqn.op.name, eqn.params, _kind(eqn)
     if params.get("axis_index_groups") is not None:
@@ -133,7 +136,7 @@ def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
 
 
 def moved(x: Value, group: Atoms, d: int) -> tuple[Atoms, tuple[Atoms, ...]]:
-    """Stack and split of `x` with `group` as the minor axes of dimension `d`."""
+    """Stack and split of `x` with `group` in place as the minor axes of dimension `d`."""
     rest = x.layout.without(set(group))
     split = list(rest.split)
     split[d] = (*split[d], *group)
@@ -141,7 +144,7 @@ def moved(x: Value, group: Atoms, d: int) -> tuple[Atoms, tuple[Atoms, ...]]:
 
 
 def _gather_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
-    """The group becomes a dimension of its own."""
+    """Append an untiled all-gather: the group becomes a dimension of its own."""
     rest = x.layout.without(set(group))
     dims = list(rest.dims)
     dims.insert(len(rest.stack) + d, group)
@@ -152,8 +155,9 @@ def _gather_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int)
 
 
 def _own_element(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
-    """Each device's element of a dimension that has one for each: the dimension turns into leading
-    ones."""
+    """Append an untiled slice: dimension `d`, which has an element for each device, becomes leading
+    ones.
+    """
     atoms, layout = p.atoms, x.layout
     stack = atoms.sort({*layout.stack, *layout.split[d], *group})
     dims = list(layout.dims)
@@ -166,7 +170,7 @@ def _own_element(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) ->
 
 
 def _one_copy(p: Workspace, x: Value, group: Sequence[str]) -> Value:
-    """The value of the first device of the group: all have the same, by type."""
+    """The value on the first device of the group; by its type the others have the same."""
     copies = [a for a in group if a in x.layout.atoms]
     if not copies:
         return x
@@ -176,7 +180,9 @@ def _one_copy(p: Workspace, x: Value, group: Sequence[str]) -> Value:
 
 
 def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
-    """With the source in place the array is the whole value, to be cut as the target says."""
+    """Append a retile: with its source axes in place the array is the whole value, split by the
+    target.
+    """
     atoms, layout = p.atoms, x.layout
     source, target = ([atoms.of_all(axes) for axes in eqn.params[which]]
                       for which in ("source", "target"))
@@ -190,7 +196,9 @@ def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
 
 
 def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
-    """Through the exchange that the op declares: everything stacked, the group last."""
+    """Append the exchange that the op declares, on an array with everything stacked, the group
+    last.
+    """
     op, atoms = eqn.op, p.atoms
     assert op.collective is not None
     (out,) = eqn.outvars
@@ -226,13 +234,13 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
 
 # -- `ppermute`: blocks move, often by a new layout alone ------------------------------------------
 
-def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ...]
+def _permuted(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ...]
            ) -> tuple[Layout, Callable[[Any], Any] | None]:
-    """The layout of the result, and the function that gives its array if it is another one.
+    """The layout of a permutation's result, and the function that moves blocks, if any move.
 
-    The result differs over the axes along which what arrives differs. Where a block goes from
-    devices along X to devices along Y (a dimension that changes its axis), Y takes the place of X
-    in the layout, and often nothing has to be moved.
+    The result differs over the axes along which the arriving blocks differ. Where blocks go from
+    devices along X to devices along Y (an array dimension changes its axis), Y takes the place of X
+    in the layout, and often nothing has to move.
     """
     atoms = p.atoms
     own, sizes = x.layout.atoms, atoms.sizes(group)
@@ -245,7 +253,7 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
         arrives[target] = blocks[source]
     places = []
     step = len(members)
-    for d, n in enumerate(sizes):       # differs what arrives from where the place is 0?
+    for d, n in enumerate(sizes):       # does what arrives vary along this axis?
         step //= n
         if any([block != arrives[i - member[d] * step]
                 for i, (member, block) in enumerate(zip(members, arrives, strict=True))]):
@@ -266,7 +274,7 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
     pairs = []
     for member, block in zip(members, arrives, strict=True):
         target = tuple([member[d] for d in places])
-        if block is not None and sum(target) == sum(member):        # other places are 0
+        if block is not None and sum(target) == sum(member):        # the other coordinates are 0
             pairs.append((block, target))
     complete = len(pairs) == atoms.count(differs)
     same = len(gone) == len(new) and complete and all(
@@ -295,9 +303,10 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
 
 def _axes_first(p: Workspace, x: Value, layout: Layout, axes: Atoms
                 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """All labels of a layout as dimensions: their sizes, and the order with `axes` in front.
+    """The labels of a layout as single dimensions: their sizes, and the permutation that puts
+    `axes` first.
 
-    Labels that follow the axes are in an order that does not depend on where the axes are.
+    The other labels follow in an order that does not depend on where the axes are.
     """
     flat = [lab for dim in layout.dims for lab in dim]
     size = dict(p.sizes(x, layout.dims))

@@ -1,10 +1,10 @@
 """Loops and branches of the simulated executor: bodies are planned once, and run as plans.
 
-What a loop carries has one layout from its start to its end, found by planning the body until it
-gives back what it was given; so an iteration is the body's calls and nothing else. A predicate that
-is the same on all devices is a Python bool. Where it differs (in a shard_map), all devices compute
-and those on which it is false keep what they had; a *mask* of the devices at work goes along into
-loops and branches inside, so that a device that is done neither prolongs a loop nor is waited for.
+What a loop carries has one layout throughout, found by planning the body until its results have the
+layouts of its operands; so an iteration is the body's calls and nothing else. A predicate that is
+the same on all devices is a Python bool. Where it differs (in a shard_map), all devices compute and
+those on which it is false keep their old values; a *mask* of the active devices is passed on to
+loops and branches inside, so that a finished device neither prolongs a loop nor is waited for.
 """
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .workspace import Value
 
 
 class PlannedBody:
-    """A program inside, planned for operands in given layouts.
+    """A loop body or branch, planned for operands in given layouts.
 
-    mask: the axes over which a predicate lets some devices run it and others not; its plan then has
-    the mask as first argument. sums: the axes over which each result is folded. results: its
-    values, in the layouts that they were computed in.
+    mask: the axes over which a predicate differs, so that only some devices run it; the plan then
+    takes the mask as first argument. sums: the axes over which each result is folded. results: its
+    values, in the layouts in which they were computed.
     """
 
     def __init__(self, p: Any, program: Program, layouts: Sequence[Layout],
@@ -53,13 +53,13 @@ class PlannedBody:
     def of(p: Any, program: Program, operands: Sequence[Value], layouts: Sequence[Layout],
            mask: Atoms, predicate: Equation | None, trial: bool = False,
            sums: Sequence[frozenset[str]] = ()) -> PlannedBody:
-        """The body for these operands; the one that was planned so before, if there is one.
+        """The body for these operands, planned anew unless it was before.
 
-        trial: only to see which layouts the body prefers: what is carried may count as uniform, as
-        it is in the first iteration.
+        trial: plan it only to see which layouts it prefers; carries may then count as uniform, as
+        they are in the first iteration.
 
-        A loop is planned several times until the layouts of what it carries have settled, and each
-        time the loops in it: without a memory loops within loops would double the work each.
+        A loop is planned several times until the layouts of its carry have settled, and each time
+        the loops inside: without this memory, the work would double with each level of nesting.
         """
         uniform = tuple([x.uniform if trial or layout is x.layout else ()
                          for x, layout in zip(operands, layouts, strict=True)])
@@ -69,12 +69,12 @@ class PlannedBody:
         return p.planned_bodies[key]
 
     def finish(self, layouts: Sequence[Layout]) -> Plan:
-        """The plan, giving its results in these layouts."""
+        """The plan that gives its results in these layouts."""
         return self.planner.plan.finish(self.planner.in_layouts(self.results, layouts))
 
     def finish_loop(self, layouts: Sequence[Layout], fixed: int, carried: int) -> LoopBody:
-        """The plan of a body. carried: how many operands, behind the `fixed` first, are results of
-        the iteration before.
+        """The plan of a loop's body. fixed: how many operands come first, the same in all
+        iterations. carried: how many of the next are results of the iteration before.
         """
         plan = self.planner.plan
         first = fixed + (self.planner.mask is not None)
@@ -87,7 +87,7 @@ def plain(layout: Layout) -> Layout:
 
 
 def common_layout(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
-    """A layout for a value that comes in both."""
+    """A layout for a value that comes in both layouts."""
     if got.atoms <= have.atoms:
         return have
     if have.atoms <= got.atoms:
@@ -103,10 +103,11 @@ def stacked(layout: Layout, axes: Atoms, atoms: MeshAtoms) -> Layout:
 
 def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, first: bool
              ) -> list[Layout]:
-    """Layouts of a carry that was planned in `layouts` and came back in `made`.
+    """The layouts of a carry to try next, after it was planned in `layouts` and came back in
+    `made`.
 
-    At first an arrangement that the body prefers is taken over: one copy before the loop instead
-    of one an iteration.
+    The first time, an arrangement that the body prefers is adopted: one copy before the loop
+    instead of one in each iteration.
     """
     return [b if first and a.atoms == b.atoms else common_layout(a, b, atoms)
             for a, b in zip(layouts, made, strict=True)]
@@ -115,7 +116,7 @@ def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, fi
 # -- scan ------------------------------------------------------------------------------------------
 
 def plan_scan(p: Any, eqn: Equation) -> None:
-    """Append a scan: one call that runs the body's plan for each item."""
+    """Append a scan: one call, which runs the plan of the body for each item."""
     params, atoms = eqn.params, p.atoms
     nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
     operands = [p.value_of(a) for a in eqn.invars]
@@ -155,8 +156,7 @@ def plan_scan(p: Any, eqn: Equation) -> None:
 
 
 def _carries_stacked_twice(planned: PlannedBody, nc: int, nk: int) -> list[tuple[int, int, int]]:
-    """(c, a, b) where results a and b of each iteration are carry c as it was, and as it is after.
-    """
+    """(c, a, b) for stacked results a and b that are carry c before and after each iteration."""
     program = planned.planner.program
     carries, results = program.invars[nc:nc + nk], program.outvars[nk:]
     found = []
@@ -170,7 +170,7 @@ def _carries_stacked_twice(planned: PlannedBody, nc: int, nk: int) -> list[tuple
 # -- while -----------------------------------------------------------------------------------------
 
 def plan_while(p: Any, eqn: Equation) -> None:
-    """Append a while: a call that runs the plans of test and body in turn."""
+    """Append a while loop: one call, which runs the plans of test and body in turn."""
     params, atoms = eqn.params, p.atoms
     nt, nb = params["cond_nconsts"], params["body_nconsts"]
     operands = [p.value_of(a) for a in eqn.invars]
@@ -213,8 +213,9 @@ def plan_while(p: Any, eqn: Equation) -> None:
 def _differing_while(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
                      operands: WhileOperands, sizes: tuple[int, ...],
                      shapes: Sequence[tuple[int, ...]]) -> Callable[..., Arrays]:
-    """Until no device is left; those that are done keep their carry. sizes: of the mask. shapes:
-    of the mask beside each part of the carry."""
+    """Runs until no device is active; finished ones keep their carry. sizes: of the mask. shapes:
+    of the mask beside each part of the carry.
+    """
     masks, nt, nb = operands
     test_guard, body_guard = guards
 
@@ -239,7 +240,9 @@ def _differing_while(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
 # -- cond ------------------------------------------------------------------------------------------
 
 def plan_cond(p: Any, eqn: Equation) -> None:
-    """Append a cond: a call that runs the plan of the branch taken, or of each that is."""
+    """Append a cond: one call, which runs the plan of the branch taken, or of each branch that some
+    device takes.
+    """
     atoms = p.atoms
     index, *operands = [p.value_of(a) for a in eqn.invars]
     outer, predicate, mask_slot = outer_mask(p)

@@ -22,8 +22,8 @@ from ..layout import Atoms, Layout, Shape, array_shape, whole
 from .workspace import Kind, Value, Workspace, kind_of
 
 
-class Given(NamedTuple):
-    """An argument. shape, dtype: of its array. functions: what is done to it first."""
+class StoredArgument(NamedTuple):
+    """How an argument is stored. shape, dtype: of its array. functions: applied to it first."""
     shape: Shape
     dtype: np.dtype
     layout: Layout
@@ -32,30 +32,31 @@ class Given(NamedTuple):
     functions: tuple[Callable[..., Any], ...]
 
 
-class _Number(NamedTuple):
-    """A literal. data: its array, which is the same for all plans."""
+class StoredLiteral(NamedTuple):
+    """How a literal is stored. data: its array, the same for all plans."""
     data: np.ndarray
     layout: Layout
     uniform: tuple[bool, ...]
     kind: Kind
 
 
-class _Wanted(NamedTuple):
-    """A result. index: the part of the array that is no padding; None where there is none."""
+class StoredResult(NamedTuple):
+    """How a result is stored. index: the array without its padding; None if there is none."""
     stack: Atoms
     split: tuple[Atoms, ...]
     index: tuple[slice, ...] | None
 
 
 def usual_lead(t: ArrayType, mesh: AbstractMesh) -> tuple[str, ...]:
-    """The leading axes that arguments of this type have: those of a partial sum."""
+    """The leading axes of an argument of this type as it usually comes: those of a partial sum."""
     unreduced = t.sharding.spec.unreduced
     atoms = mesh_atoms(mesh, unreduced)
     return atoms.sort(atoms.of_all(sorted(unreduced)))
 
 
-def given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Given:
-    """What an argument is, of global type `t` and local type `aval`."""
+def stored_argument(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]
+                    ) -> StoredArgument:
+    """How an argument of global type `t` and local type `aval` is stored."""
     atoms = p.atoms
     split = tuple([atoms.of_all(axes) for axes in t.entries])
     stack = atoms.sort(atoms.of_all(lead))
@@ -72,28 +73,30 @@ def given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) ->
     if named != tuple([(a,) for a in stack]):
         value = Value(aval, layout, -1)
         functions.extend(p.steps(value, value.dims, have=(*named, *Layout((), split).dims)))
-    found = atoms.borders[aval, t, lead] = Given(
+    found = atoms.borders[aval, t, lead] = StoredArgument(
         sizes + t.shape, storage_dtype(t.dtype), layout, uniform, kind_of(aval, layout, uniform),
         tuple(functions))
     return found
 
 
-def number(atoms: MeshAtoms, key: tuple[ArrayType, type, bytes], value: Any) -> _Number:
-    """What a literal is. key: its type, and what tells its value apart from others."""
+def stored_literal(atoms: MeshAtoms, key: tuple[ArrayType, type, bytes], value: Any
+                   ) -> StoredLiteral:
+    """How a literal is stored. key: its type and value, as a key."""
     known, aval = atoms.borders, key[0]
     layout, uniform = whole(aval.ndim), (False,) * aval.ndim
-    found = known[key] = _Number(np.asarray(value, storage_dtype(aval.dtype)), layout, uniform,
-                                 kind_of(aval, layout, uniform))
+    data = np.asarray(value, storage_dtype(aval.dtype))
+    found = known[key] = StoredLiteral(data, layout, uniform, kind_of(aval, layout, uniform))
     return found
 
 
-def result(p: Workspace, atom: Atom, value: Value, t: ArrayType) -> tuple[int, tuple[str, ...]]:
+def stored_result(p: Workspace, atom: Atom, value: Value, t: ArrayType
+                  ) -> tuple[int, tuple[str, ...]]:
     """The slot of a whole result of global type `t`, and its leading axes."""
     if type(atom) is Literal:
         value = Value(atom.aval, value.layout, value.slot)
     known = p.atoms.borders
     key = value.known_kind or value.kind, t
-    stack, split, index = known.get(key) or _wanted(p.atoms, key, value, t)
+    stack, split, index = known.get(key) or _result_form(p.atoms, key, value, t)
     layout, slot = value.layout, value.slot
     if split != layout.split or stack != layout.stack:
         slot = p.view(value, stack, split)
@@ -102,7 +105,8 @@ def result(p: Workspace, atom: Atom, value: Value, t: ArrayType) -> tuple[int, t
     return slot, stack
 
 
-def _wanted(atoms: MeshAtoms, key: tuple[Kind, ArrayType], value: Value, t: ArrayType) -> _Wanted:
+def _result_form(atoms: MeshAtoms, key: tuple[Kind, ArrayType], value: Value, t: ArrayType
+                 ) -> StoredResult:
     split = tuple([atoms.of_all(axes) for axes in t.entries])
     inside = {a for axes in split for a in axes}
     pending = atoms.of_all(sorted(t.sharding.spec.unreduced))
@@ -110,10 +114,10 @@ def _wanted(atoms: MeshAtoms, key: tuple[Kind, ArrayType], value: Value, t: Arra
     index = None
     if array_shape(Layout((), split), value.aval.shape, atoms.size) != t.shape:
         index = (*[slice(None)] * len(stack), *[slice(0, n) for n in t.shape])
-    atoms.borders[key] = found = _Wanted(stack, split, index)
+    atoms.borders[key] = found = StoredResult(stack, split, index)
     return found
 
 
 def global_types(types: Sequence[ArrayType], atoms: Sequence[Atom]) -> Sequence[ArrayType]:
-    """Types of the whole values; those of the program itself where no axis is involved."""
+    """The types of the whole values, by default those of the program itself."""
     return types or [v.aval for v in atoms]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.facts import VIEW
+from ...ir.facts import POSITION, VIEW
 from ...ir.op import Op
 from ...ir.ops.control.loops_and_branches import scan_p
 from ...ir.program import Atom, Equation, Program, Var
@@ -30,7 +30,7 @@ from ..axes import MeshAtoms, group_of
 from ..rewrites.pipeline import run_execution_passes
 
 FOLDED = ("sum", "max", "min")                           # operators over which values are folded
-LOGICAL = {"max": "or", "min": "and"}                    # what they are of booleans
+LOGICAL = {"max": "or", "min": "and"}                    # their names for booleans
 
 NONE: frozenset[str] = frozenset()
 Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
@@ -39,14 +39,16 @@ NO_FOLDS: Folds = {}
 
 @cached(1024, "the ops that tell devices apart, by sets of ops")
 def device_dependent_ops(ops: frozenset[Op]) -> frozenset[Op]:
-    """Those whose equations may tell devices apart, or bring together what they have."""
+    """The ops whose equations may make values differ between devices, or combine them."""
     return frozenset([op for op in ops if op.collective is not None or op.effect
-                      or op.subprograms or op.name == "axis_index"])
+                      or op.subprograms or POSITION in op.facts])
 
 
 def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
               ) -> dict[Var, frozenset[str]]:
-    """Over which atoms each value differs, given those of parameters and constants."""
+    """Over which atoms each value differs. known: the same for parameters and constants; it is
+    extended.
+    """
     at, apart = known, device_dependent_ops(program.ops)
     for eqn in program.eqns:
         found = NONE
@@ -60,7 +62,7 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
                 at[v] = found
             continue
         name, collective = eqn.op.name, eqn.op.collective
-        if name == "axis_index" or collective is not None:
+        if POSITION in eqn.op.facts or collective is not None:
             group = group_of(eqn, atoms)
             whole = eqn.params.get("axis_index_groups") is None
             if name == "retile":
@@ -71,11 +73,11 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
                 found -= group
             else:
                 found |= group
-        elif eqn.op.effect:                   # each place has its own results
+        elif eqn.op.effect:                   # the callback may return other values at each place
             found |= frozenset(atoms.of_all(eqn.params.get("axes", ())))
-        elif eqn.op.subprograms:              # at most what the equations inside tell apart
+        elif eqn.op.subprograms:              # an upper bound, from the equations inside
             for nested in eqn.walk():
-                if nested.op.name == "axis_index" or nested.op.collective is not None:
+                if POSITION in nested.op.facts or nested.op.collective is not None:
                     found |= group_of(nested, atoms)
                 elif nested.op.effect:
                     found |= frozenset(atoms.of_all(nested.params.get("axes", ())))
@@ -86,7 +88,7 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
 
 @cached(1024)
 def has_reductions(ops: frozenset[Op]) -> bool:
-    """May an equation of one of these ops be `combined`? Else no value is folded for its sake."""
+    """Can an equation of one of these ops be `combined`? Without any, nothing is worth folding."""
     return any([op.collective is not None and op.collective.reduces in FOLDED for op in ops])
 
 
@@ -100,10 +102,11 @@ def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | No
 
 
 def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int] | None:
-    """The operands in which the equation is jointly linear that include `members`, if any.
+    """The set of operands in which the equation is jointly linear and which includes `members`, if
+    any.
 
-    A conversion between kinds of numbers is linear only up to rounding to integers, hence not; nor
-    is one to a wider float, since the sum would be rounded to the narrower one first.
+    Conversions to integers are not linear, since they round; nor are those to a wider float, since
+    the sum would be rounded to the narrower one first.
     """
     if not op.linear:
         return None
@@ -138,11 +141,10 @@ def _kind(dtype: Any) -> str:
 def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
                     varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
                     sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
-    """For each value that has uses: over which axes it may be held folded, by operator.
+    """For each value the axes over which it may be stored combined, by operator.
 
-    sums: for each result of the program, if it is a loop's body, the axes over which its sum is
-    wanted. loops: whether what loops carry and stack may be folded. Values that are not in the
-    result may not be folded.
+    sums: of a loop's body, for each result the axes over which only its sum is wanted. loops:
+    whether carries and stacks of loops may be folded. A value that is missing may not be folded.
     """
     found: dict[Var, Folds] = {}
     for v, axes in zip(outvars, sums or (NONE,) * len(outvars), strict=True):
@@ -177,9 +179,8 @@ def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
 
 def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, frozenset[str]],
                atoms: MeshAtoms, loops: bool) -> list[Folds]:
-    """What a scan's results and carry may be folded over: the body must be linear in the carry.
-
-    Enters for its results what remains of it.
+    """For each operand of a scan the axes over which it may be folded. The body must be linear in
+    the carry. Updates `found` for the results of the scan.
     """
     params = eqn.params
     nc, nk = params["num_consts"], params["num_carry"]
@@ -208,7 +209,7 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
 
 def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozenset[str]],
           atoms: MeshAtoms) -> list[Folds]:
-    """For each operand: the axes over which this use allows it to be folded."""
+    """For each operand the axes over which this equation allows it to be folded."""
     combines = combined(eqn, atoms) if eqn.op.collective is not None else None
     through: frozenset[str] | None = None
     for v in eqn.outvars:
@@ -217,7 +218,7 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
         if not through:
             break
     extremes: Folds = {}
-    # the greatest over devices of elements that are moved are so as well
+    # moving elements commutes with taking the maximum over devices
     if VIEW in eqn.op.facts and eqn.op.collective is None and eqn.outvars[0] in found:
         extremes = {o: axes for o, axes in found[eqn.outvars[0]].items() if o != "sum"}
     through = through or NONE

@@ -23,7 +23,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.facts import FRESH
+from ...ir.facts import BY_PLACE, FRESH, REPEATS
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.op import Op
 from ...ir.rules.factor import PASS, REDUCE
@@ -40,7 +40,7 @@ from .workspace import Kind, Value, kind_of
 
 
 class Form(NamedTuple):
-    """The form in which an operand is given: arguments of `Workspace.view`."""
+    """How an operand is passed: the arguments of `Workspace.view`."""
     stack: Atoms
     split: tuple[Atoms, ...]
     lead: Atoms
@@ -48,10 +48,10 @@ class Form(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """operands: their forms; None where all are given as they are. function: of their arrays.
+    """How an equation is computed.
 
-    results: of each the layout, uniform dimensions, and kind. kernel: of a function with one
-    result, how it may be evaluated in blocks.
+    operands: how each is passed; None if all stay as they are. function: takes their arrays.
+    results: layout, uniform dimensions and kind of each. kernel: of a function with one result.
     """
     operands: tuple[Form, ...] | None
     function: Callable[..., Any]
@@ -59,20 +59,15 @@ class Decision(NamedTuple):
     kernel: Kernel | None
 
 
-# Ops that tell elements of one array apart by where they are: an array that is longer than the
-# block gives other results, so devices' blocks lie one beside the other.
-POSITIONAL = frozenset({"random_gamma"})
-
-
 def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Sequence[ArrayType],
            atoms: MeshAtoms, folds: Folds, done: frozenset[str]) -> Decision:
     """The decision for an equation with results of these types.
 
-    folds: by operator, the axes over which results may be folded. done: those over which the
-    operands are folded already, and hence the results.
+    folds: by operator, the axes over which the results may be folded. done: axes over which the
+    operands, and hence the results, are folded already.
     """
     if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
-            op.name not in POSITIONAL):
+            BY_PLACE not in op.facts):
         shape = types[0].shape
         if all([x.aval.shape in ((), shape) for x in operands]):
             layout = _common_layout(operands, len(shape))
@@ -82,10 +77,10 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
                                          layout._replace(folded=done))
     orders: Orders = {}
     rule = None
-    if folds or op.name == "broadcast_in_dim" or any(
+    if folds or REPEATS in op.facts or any(
             [any(x.uniform) or any(x.layout.split) for x in operands]):
         rule = local_rule(op, params, operands, types)
-    if rule is not None and op.name not in POSITIONAL:
+    if rule is not None and BY_PLACE not in op.facts:    # which wants blocks apart
         orders = common_orders(rule, operands, folds)
         if folds and orders:
             done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
@@ -119,7 +114,7 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
     function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
     uniform = [(False,) * len(t.shape) for t in types]
     if rule is not None:
-        uniform = uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
+        uniform = uniform_dims(rule, operands, orders, REPEATS in op.facts)
     kernel = None
     if len(types) == 1 and not op.multiple_results:
         kernel = Kernel(function, (*given, *wanted), (*dtypes, *results))
@@ -133,7 +128,9 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
 
 def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], atoms: MeshAtoms
              ) -> tuple[Atoms, list[Atoms]]:
-    """The axes that have to be stacked, operands having these in place; and those of each."""
+    """The axes to stack when the operands have `splits` in place, and those of them that each
+    operand differs over.
+    """
     own = []
     for x, split in zip(operands, splits, strict=True):
         layout = x.layout
@@ -146,7 +143,7 @@ def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], ato
 
 
 def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
-    """The layout of all operands of this rank, if they have one, and scalars can go with it."""
+    """The one layout of all operands of this rank, if scalars among the operands fit in with it."""
     found: Layout | None = None
     stack: Atoms | None = None
     for x in operands:
@@ -167,8 +164,7 @@ def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
 
 def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
                       atoms: MeshAtoms, layout: Layout) -> Decision:
-    """What the general rules come to where operands are given as they are, in the layout of the
-    result or as scalars."""
+    """What `decide` comes to when every operand is a scalar or has the layout of the result."""
     whole = array_shape(layout, aval.shape, atoms.size)
     rank = len(aval.shape)
     given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
@@ -198,7 +194,7 @@ Orders = dict[int, Atoms]        # factor to the axes in place on it, major to m
 
 def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[str, frozenset[str]]
                   ) -> Orders:
-    """The axes that can stay in place as they are, without a copy of any operand."""
+    """For each factor the axes that can stay in place without copying any operand."""
     found: dict[int, Atoms] = {}
     for x, dims in zip(operands, rule.operands, strict=False):
         split, uniform = x.layout.split, x.uniform
@@ -223,7 +219,7 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[st
 
 
 def _minor(rule: FactorRule) -> set[int]:
-    """The factors that are, in some dimension, not the major part."""
+    """The factors that are a minor part of some dimension."""
     found = rule.memo.get("minor")
     if found is None:
         found = rule.memo["minor"] = set()
@@ -235,7 +231,7 @@ def _minor(rule: FactorRule) -> set[int]:
 
 
 def _common_suffix(x: Atoms, y: Atoms) -> Atoms:
-    """The longest common end of both."""
+    """The longest common suffix."""
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(x[::-1], y[::-1], strict=False))
     return tuple([a for a, _ in same])[::-1]
 
@@ -245,7 +241,9 @@ def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
 
 
 def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
-    """The orders without axes that some operand has elsewhere (and what is major to those)."""
+    """The orders without the axes that some operand has elsewhere, and without what is major to
+    these.
+    """
     out: Orders = {}
     for f, order in orders.items():
         start = 0
@@ -263,15 +261,16 @@ def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Order
 
 
 def splits(values: Sequence[Sequence[Sequence[int]]], orders: Orders) -> list[tuple[Atoms, ...]]:
-    """For each operand or result, of which the factors of each dimension are given, the axes to
-    have in place in each."""
+    """For each operand or result, given the factors of its dimensions, the axes in place in each
+    dimension.
+    """
     return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
             for dims in values]
 
 
 def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, makes_new: bool
                  ) -> list[tuple[bool, ...]]:
-    """For each result: along which dimensions all elements are the same.
+    """For each result the dimensions along which all elements are equal.
 
     makes_new: whether the op repeats its operand along factors that no operand has.
     """
@@ -292,7 +291,7 @@ def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, ma
 
 
 def folds_of(found: Sequence[Folds]) -> Folds:
-    """What all results of an equation, several or none, allow."""
+    """The axes, by operator, over which all results of an equation may be folded."""
     first, *rest = found or [{}]
     return {o: axes.intersection(*(other.get(o, NONE) for other in rest))
             for o, axes in first.items()}

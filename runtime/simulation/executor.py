@@ -11,6 +11,7 @@ Plans follow the data, not the types: a value that the program fails to exchange
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.facts import IDENTITY
+from ...ir.facts import IDENTITY, POSITION
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
@@ -34,7 +35,14 @@ from ..plans.plan import Plan
 from ..rewrites.pipeline import run_execution_passes
 from ..storage import Stored, new_stored
 from . import collectives, control
-from .conversions import Given, given, global_types, number, result, usual_lead
+from .conversions import (
+    StoredArgument,
+    global_types,
+    stored_argument,
+    stored_literal,
+    stored_result,
+    usual_lead,
+)
 from .device_sums import (
     NO_FOLDS,
     NONE,
@@ -51,7 +59,7 @@ from .workspace import Value, Workspace
 callbacks = lazy_import("..callbacks", __package__)
 
 def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
-    """A function from the stored arguments of a LOCAL program to its stored results.
+    """A LOCAL program as a function from stored arguments to stored results.
 
     mesh: the mesh of all device axes (empty for a single device). Arguments and results are the
     whole values whose types are `local.global_in` and `local.global_out`.
@@ -60,8 +68,9 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
 
 
 class Simulated:
-    """A program that is planned for the leading axes that its arguments usually have, and for
-    others when such arguments come."""
+    """A compiled program: one `Executable` for the leading axes that its arguments usually have,
+    and others as such arguments come.
+    """
 
     __slots__ = ("_executables", "_mesh", "_program", "usual")
 
@@ -81,7 +90,7 @@ class Simulated:
 
 
 def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
-    """Names of all axes and sub-axes that a program speaks of."""
+    """The names of all axes and sub-axes that occur in a program."""
     used = {name for lead in leads for name in lead}
     for t in {*program.global_in, *program.global_out}:
         spec = t.sharding.spec
@@ -93,21 +102,22 @@ def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
     for eqn in chain.from_iterable([eqn.walk() for eqn in program.eqns if eqn.op in ops]):
         if eqn.op.collective is not None:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
-        elif eqn.op.name == "axis_index":
+        elif POSITION in eqn.op.facts:
             used.update(axis_names(eqn.params["axis_name"]))
         elif eqn.op.effect:
             used.update(eqn.params.get("axes", ()))
     return used
 
 
-MANY = 256              # devices from which it is said how much memory is taken for values that
-LARGE = 1 << 28         # differ between them, where it is so many bytes
+MANY = 256              # from so many devices on, warn of values that differ between devices
+LARGE = 1 << 28         # and take so many bytes together
 
 
 class Executable:
     """The plan of a program for arguments with given leading axes.
 
-    is_whole: whether neither arguments nor results have any, so that their arrays say it all.
+    is_whole: neither arguments nor results have leading axes, so that their arrays alone say it
+    all.
     """
 
     __slots__ = ("expected", "is_whole", "leads", "plan")
@@ -131,14 +141,14 @@ class Executable:
 class Planner(Workspace):
     """Walks a program once and decides how each equation is computed.
 
-    mask: in a loop or branch whose `predicate` differs between devices, which devices are at work.
-    expected: what the arguments are.
+    mask: the active devices, in a loop or branch whose `predicate` differs between devices.
+    expected: shape and dtype of each argument.
     """
 
     def __init__(self, program: Program, atoms: MeshAtoms) -> None:
         super().__init__(atoms)
         self.program = program
-        self.expected: list[Given] = []
+        self.expected: list[StoredArgument] = []
         self.mask: Value | None = None
         self.predicate: Equation | None = None
         self.literals: dict[tuple, Value] = {}
@@ -152,7 +162,7 @@ class Planner(Workspace):
         for var, t, lead in zip(program.invars, global_types(program.global_in, program.invars),
                                 leads, strict=True):
             aval = var.aval
-            found = known.get((aval, t, lead)) or given(self, aval, t, lead)
+            found = known.get((aval, t, lead)) or stored_argument(self, aval, t, lead)
             expected.append(found)
             _, _, layout, same, kind, functions = found
             slot = self.plan.input()
@@ -164,15 +174,15 @@ class Planner(Workspace):
         stacks: list[tuple[str, ...]] = []
         for atom, t in zip(program.outvars, global_types(program.global_out, program.outvars),
                            strict=True):
-            slot, stack = result(self, atom, self.value_of(atom), t)
+            slot, stack = stored_result(self, atom, self.value_of(atom), t)
             slots.append(slot)
             stacks.append(stack)
         return self.plan.finish(slots, read_only=True), stacks
 
     def plan_equations(self, sums: Sequence[frozenset[str]] = ()) -> None:
-        """Append the calls of all equations; the parameters have their values already.
+        """Append the calls of all equations; the parameters are bound already.
 
-        sums: of a loop's body, the axes over which the sum of each result is wanted.
+        sums: of a loop's body, for each result the axes over which only its sum is wanted.
         """
         program = self.program
         for var, value in program.consts:
@@ -187,13 +197,18 @@ class Planner(Workspace):
             _strategy(eqn.op)(self, eqn)
         self.eqn = None
         if self.atoms.count(self.atoms.order) >= MANY:
-            _say_what_differs(self.at, self.atoms, program)
+            _warn_of_large_stacks(self.at, self.atoms, program)
 
     def nested(self, program: Program) -> Planner:
         """A planner for the program of a loop or branch."""
         inside = Planner(program, self.atoms)
         inside.planned_bodies = self.planned_bodies
         return inside
+
+    @functools.cached_property
+    def read(self) -> set[Atom]:
+        """What equations read, and what is given."""
+        return {*self.program.outvars}.union(*[eqn.invars for eqn in self.program.eqns])
 
     # -- values --------------------------------------------------------------------------------
     def constant(self, value: Any, aval: ArrayType) -> Value:
@@ -212,7 +227,7 @@ class Planner(Workspace):
         key = aval, type(value), value.tobytes()
         found = self.literals.get(key)
         if found is None:
-            made = self.atoms.borders.get(key) or number(self.atoms, key, value)
+            made = self.atoms.borders.get(key) or stored_literal(self.atoms, key, value)
             data, layout, same, kind = made
             found = self.literals[key] = Value(aval, layout, self.plan.constant(data), same, kind)
         return found
@@ -230,7 +245,7 @@ class Planner(Workspace):
         collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
 
     def local(self, eqn: Equation) -> None:
-        """An equation that each device computes from its own operands."""
+        """Plan an equation that each device computes from its own operands."""
         at = self.at
         operands: list[Value] = []
         slots: Sequence[int] = []
@@ -258,13 +273,18 @@ class Planner(Workspace):
             operands = self.reduce_linear_operands(eqn, operands, members, done)
             slots, kinds = [x.slot for x in operands], [x.kind for x in operands]
         key: tuple = (*kinds, *types)
+        params = eqn.params
+        narrowed = eqn.op.evaluator.narrowed        # type: ignore[union-attr]
+        if narrowed is not None:                    # what only unread results need is left out
+            which = [i for i, v in enumerate(outs) if v in self.read]
+            key, params = (*key, *which), narrowed(params, which)
         if allowed or done:
             key = key, tuple(sorted(allowed.items())), done
         try:
             made = eqn.instance.tables[self.atoms.owner][key]
         except KeyError:
             made = eqn.instance.table(self.atoms.owner)[key] = decide(
-                eqn.op, eqn.params, operands, types, self.atoms, allowed, done)
+                eqn.op, params, operands, types, self.atoms, allowed, done)
         if made.operands is not None:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]
@@ -283,14 +303,16 @@ class Planner(Workspace):
 
     def reduce_linear_operands(self, eqn: Equation, operands: list[Value], members: frozenset[int],
                                axes: frozenset[str]) -> list[Value]:
-        """The operands in which the equation is linear together with `members`, summed."""
+        """The operands, those in which the equation is jointly linear with `members` combined over
+        `axes`.
+        """
         group = linear_set(eqn.op, eqn, members)
         assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
         return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
 
 
-def _say_what_differs(at: Mapping[Var, Value], atoms: MeshAtoms, program: Program) -> None:
-    """Warn of memory, before it is taken, for values of which each device has its own."""
+def _warn_of_large_stacks(at: Mapping[Var, Value], atoms: MeshAtoms, program: Program) -> None:
+    """Warn, before memory is taken, if values that differ between devices need much of it."""
     most, largest, results = LARGE, None, set(program.outvars)
     for v, x in at.items():
         if x.layout.stack:
@@ -309,7 +331,7 @@ def _say_what_differs(at: Mapping[Var, Value], atoms: MeshAtoms, program: Progra
 
 
 def _axis_index(p: Planner, eqn: Equation) -> None:
-    """A constant: the devices' places along the axes."""
+    """Append a constant: each device's position along the axes."""
     atoms = p.atoms
     group = collective_atoms(eqn, atoms)
     stack = atoms.sort(group)
@@ -323,18 +345,15 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
     p.bind(out, Layout(stack, ()), p.plan.constant(data))
 
 
-# Ops that are planned in their own way, by name.
-STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "axis_index": _axis_index, **control.STRATEGIES}
-
-
 @cached(1024)
 def _strategy(op: Op) -> Callable[[Planner, Equation], None]:
-    """What plans equations of this op."""
+    """The method that plans equations of this op."""
     if IDENTITY in op.facts and op.collective is None:
         return Planner.identity
-    if op.name in STRATEGIES:
-        return STRATEGIES[op.name]
+    if POSITION in op.facts:
+        return _axis_index
+    if op.name in control.STRATEGIES:
+        return control.STRATEGIES[op.name]
     if op.effect:
         return callbacks.plan_callback
     if op.collective is not None:

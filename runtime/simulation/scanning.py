@@ -1,6 +1,6 @@
 """Runs scans and while loops: one run of the body's plan per iteration.
 
-Items are views, from numpy's iteration; results of iterations are written into preallocated arrays.
+Items are views, from numpy's own iteration; stacked results are written into preallocated arrays.
 """
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Arrays = list[Any]
 class ScanOperands(NamedTuple):
     """The operands of a scan, in this order, and how it iterates.
 
-    masks, consts, carries: how many there are of each; the rest are items. depths: which dimension
-    of each of these is iterated over. reverse: from the last item to the first.
+    masks, consts, carries: how many there are of each; the rest are items. depths: for each item
+    the dimension that is iterated over. reverse: from the last item to the first.
     """
     masks: int
     consts: int
@@ -35,15 +35,16 @@ class ScanOperands(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """What the iterations of a scan give, as one array. depth: the dimension of iterations."""
+    """The array that collects a result of all iterations. depth: the dimension of iterations."""
     shape: tuple[int, ...]
     dtype: np.dtype
     depth: int
 
 
 class WhileOperands(NamedTuple):
-    """How many operands of a while are masks, constants of the test, and constants of the body,
-    in this order; the rest is the carry."""
+    """How many operands of a while are masks, constants of the test, and constants of the body, in
+    this order; the rest is the carry.
+    """
     masks: int
     test_consts: int
     body_consts: int
@@ -52,17 +53,17 @@ class WhileOperands(NamedTuple):
 def scan_runner(body: LoopBody, check: Guard | None, operands: ScanOperands,
                 stacks: Sequence[Stack], shifted: Sequence[tuple[int, int, int]] = ()
                 ) -> Callable[..., Arrays]:
-    """The function of mask, constants, carry and items.
+    """The scan as a function of (mask, constants, carry, items).
 
-    shifted: (carry, stack, stack), where the first stack is the carry that each iteration is given
-    and the second one that which it gives: all but one of their items are the same memory.
+    shifted: (carry, before, after): stacks that hold this carry before and after each iteration.
+    They share memory, since all but one item are the same.
     """
     masks, nc, nk, depths, length, reverse = operands
     before = {a for _, a, _ in shifted}
     pairs = {k for _, *both in shifted for k in both}
     numbers = [i for i in range(len(stacks)) if i not in before]
     iterations = 0
-    loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
+    loops: list[Callable[..., Arrays] | None] = []              # the compiled loop, once there is
 
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
@@ -108,13 +109,14 @@ def scan_runner(body: LoopBody, check: Guard | None, operands: ScanOperands,
 
 def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
                  operands: WhileOperands) -> Callable[..., Arrays]:
-    """The function of mask, constants of test and body, and carry: all devices go on, or none.
+    """The loop as a function of (mask, constants of test and body, carry), all devices going on or
+    none.
 
     guards: checks of the mask, for the test and the body.
     """
     masks, nt, nb = operands
     iterations = 0
-    loops: list[Callable[..., Arrays] | None] = []              # one, once it is written out
+    loops: list[Callable[..., Arrays] | None] = []              # the compiled loop, once there is
 
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
@@ -145,9 +147,9 @@ def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
 
 
 def _items(x: Any, depth: int, reverse: bool) -> Any:
-    """The slices of an array along a dimension, one after the other."""
+    """The slices of an array along a dimension, in the order of iteration."""
     if depth:
         x = np.moveaxis(x, depth, 0)
-    if x.ndim == 1:                 # arrays of rank 0, not numpy's scalars
+    if x.ndim == 1:                 # as 0-dimensional arrays, not numpy scalars
         x = [x[i, ...] for i in range(len(x))]
     return x[::-1] if reverse else x

@@ -25,10 +25,10 @@ Function = Callable[..., Any]
 
 
 class Kind:
-    """What decisions ask of a value; one object per aval, layout and uniform dimensions.
+    """What layout decisions depend on; one object for each aval, layout and uniform dimensions.
 
-    dtype: of its arrays. atoms: over which it differs. steps: to other forms, the functions that
-    lead there.
+    dtype: of its arrays. atoms: over which it differs. steps: the functions that lead to other
+    forms, by form.
     """
 
     __slots__ = ("atoms", "dtype", "steps")
@@ -47,9 +47,9 @@ def kind_of(aval: ArrayType, layout: Layout, uniform: tuple[bool, ...]) -> Kind:
 class Value:
     """A per-device value in a plan.
 
-    aval: its local type. layout, slot: the primary form. uniform: per dimension, whether all
-    elements along it are the same, so that it can be lengthened for nothing. forms: others, by what
-    asked for them.
+    aval: its local type. layout, slot: the form in which it was computed. uniform: for each
+    dimension, whether all elements along it are equal, so that it can be lengthened for free.
+    forms: the slots of other forms, by the request for them.
     """
 
     __slots__ = ("aval", "forms", "known_kind", "layout", "slot", "uniform")
@@ -65,14 +65,14 @@ class Value:
 
     @property
     def kind(self) -> Kind:
-        """Its type, layout and uniform dimensions, as one thing to compare and hash."""
+        """The one object for its type, layout and uniform dimensions."""
         kind = self.known_kind
         if kind is None:
             kind = self.known_kind = kind_of(self.aval, self.layout, self.uniform)
         return kind
 
     def with_type(self, aval: ArrayType) -> Value:
-        """The same arrays as a value of another type, of the same local shape."""
+        """The same arrays as a value of another type with the same local shape."""
         new = Value(aval, self.layout, self.slot, self.uniform)
         new.forms = self.forms
         return new
@@ -83,7 +83,8 @@ class Value:
 
 
 class Workspace:
-    """The plan under construction, with the equation at work."""
+    """A plan under construction: the value of each variable so far, and the equation being planned.
+    """
 
     def __init__(self, atoms: MeshAtoms) -> None:
         self.atoms = atoms
@@ -95,23 +96,23 @@ class Workspace:
         return self.plan.call(function, slots, self.eqn)
 
     def bind(self, var: Var, layout: Layout, slot: int, uniform: tuple[bool, ...] = ()) -> None:
-        """Let the array in `slot` be the value of a variable."""
+        """Make the array in `slot` the value of a variable."""
         self.at[var] = Value(var.aval, layout, slot, uniform)
 
     def bind_several(self, eqn: Equation, function: Function, slots: Sequence[int],
                      layouts: Sequence[Layout]) -> None:
-        """Append a call that gives all results of an equation, in these layouts."""
+        """Append a call that returns all results of an equation, in these layouts."""
         results = self.plan.call_several(function, slots, len(layouts), eqn)
         for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
             self.bind(var, layout, slot)
 
     def in_layouts(self, values: Sequence[Value], layouts: Sequence[Layout]) -> list[int]:
-        """The slots of values in these layouts."""
+        """The slots of the values, each in its layout."""
         return [self.view(x, t.stack, t.split) for x, t in zip(values, layouts, strict=True)]
 
     def sizes(self, value: Value, dims: Sequence[Sequence[Any]],
               more: dict[Any, int] | None = None) -> tuple[tuple[Any, int], ...]:
-        """Sizes of the labels of `dims`, dimension numbers being those of `value`."""
+        """Sizes of the labels in `dims`; numbers are dimensions of `value`."""
         return label_sizes(dims, value.aval.shape, self.atoms.size, more)
 
     # -- forms ---------------------------------------------------------------------------------
@@ -119,8 +120,8 @@ class Workspace:
              lead: Atoms | None = None, pad: int = 0) -> int:
         """The slot of the value with these axes stacked and in place.
 
-        lead: all leading dimensions to have; those not in `stack` get size 1. pad: dimensions of
-        size 1 to add behind, for a scalar among arrays.
+        lead: all leading dimensions wanted; those not in `stack` get size 1. pad: how many
+        dimensions of size 1 to append, for a scalar among arrays.
         """
         lead = stack if lead is None else lead
         layout = value.layout
@@ -144,7 +145,7 @@ class Workspace:
 
     def rearranged(self, value: Value, want: Dims,
                    more: dict[Any, int] | None = None, have: Dims | None = None) -> int:
-        """The slot of the value's array with dimensions `want`; see `layout.rearrangement`."""
+        """The slot of the value's array with dimensions `want` (see `layout.rearrangement`)."""
         slot = value.slot
         for function in self.steps(value, want, more, have):
             slot = self.call(function, slot)
@@ -152,7 +153,7 @@ class Workspace:
 
     def steps(self, value: Value, want: Dims, more: dict[Any, int] | None = None,
               have: Dims | None = None) -> tuple[Function, ...]:
-        """The functions that bring the value's array into dimensions `want`."""
+        """The functions that bring the value's array to dimensions `want`."""
         have = value.dims if have is None else have
         found: list[Function] = []
         before, target = {x for d in have for x in d}, {x for d in want for x in d}
@@ -169,7 +170,7 @@ class Workspace:
 
     # -- combining over devices ----------------------------------------------------------------
     def folded(self, value: Value, axes: frozenset[str], operator: str = "sum") -> Value:
-        """The value combined over `axes`, as far as it is not yet."""
+        """The value combined over those of `axes` over which it is not yet."""
         left = axes - value.layout.folded
         if not left:
             return value
@@ -203,7 +204,9 @@ _UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 def _reduction(operator: str, dtype: np.dtype, full: Shape, gone: tuple[int, ...],
                final: Shape, times: int) -> Function | None:
-    """x -> x combined over the dimensions `gone` of its shape `full`, times `times`."""
+    """The function that reduces the dimensions `gone` of an array of shape `full` and multiplies by
+    `times`; None if there is nothing to do.
+    """
     ufunc = _UFUNCS[operator]
     if dtype == np.bool_:
         ufunc, times = (np.logical_and if operator == "min" else np.logical_or), 1

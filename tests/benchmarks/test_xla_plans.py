@@ -33,7 +33,7 @@ OTHERWISE = {
     "a class token before split tokens, gradient", "attention of a class token",
     "uneven pieces side by side", "uneven pieces, times a matrix",
     "two convolutions without padding, rows and batch split", "convolution in time with stride 2",
-    "order of a slice",
+    "order of a slice", "fixed boundary by iteration, rows split",
 }
 
 

@@ -14,7 +14,6 @@ from collections import Counter
 from typing import Any
 
 from shardtrace.ir.ops.communication.collective_kinds import each_collective
-from shardtrace.ir.ops.communication.group_exchange import block_bytes
 from shardtrace.ir.ops.communication.retiling import coordinates, pieces, place
 from shardtrace.ir.ops.communication.row_exchange_plan import sources
 from shardtrace.ir.program import Equation, Program
@@ -35,7 +34,7 @@ def _pieces_sent(e: Equation, devices: int) -> int:
     if e.op.name == "exchange_rows":
         size = p["axis_size"]
         owner, where = sources(size, p["parts"], p["wanted"])
-        row = block_bytes(x) // max(x.shape[p["dimension"]], 1)
+        row = x.local_nbytes // max(x.shape[p["dimension"]], 1)
         # a row that a device puts in two places is sent to it once
         count = sum(len({(int(o), int(w)) for o, w in zip(owner[i], where[i], strict=True)
                          if o not in (i, -1)}) for i in range(size))
@@ -51,7 +50,7 @@ def _pieces_sent(e: Equation, devices: int) -> int:
                     count += math.prod([s.stop - s.start for s in where])
         return count * x.dtype.itemsize * (devices // members)
     size = math.prod(map(x.mesh.axis_size, e.op.collective.axes(p)))
-    return sum(a != b for a, b in p["perm"]) * block_bytes(x) * (devices // size)
+    return sum(a != b for a, b in p["perm"]) * x.local_nbytes * (devices // size)
 
 
 def _leaving(e: Equation) -> set[str]:
@@ -68,15 +67,15 @@ def planned(program: Program) -> Exchanged:
         e = use.equation
         if e.op.name == "retile" and use.kind == "all-to-all":
             axes = _leaving(e)
-            found[use.kind, tuple(a for a in shape if a in axes)] += use.count * block_bytes(
-                e.invars[0].aval)
+            key = use.kind, tuple(a for a in shape if a in axes)
+            found[key] += use.count * e.invars[0].aval.local_nbytes
             continue
         if e.op.name in ("exchange_rows", "retile", "ppermute"):
             found[PERMUTED] += use.count * _pieces_sent(e, program.mesh.size)
             continue
         axes = {axis_factor(a, shape)[0] for a in use.mesh_axes}
         key = use.kind, tuple(a for a in shape if a in axes and shape[a] > 1)
-        found[key] += use.count * block_bytes(e.invars[0].aval)
+        found[key] += use.count * e.invars[0].aval.local_nbytes
     return Counter({k: n for k, n in found.items() if n and (k is PERMUTED or k[1])})
 
 

@@ -101,6 +101,42 @@ def test_what_is_sorted_or_joined_moves_its_axis_to_another_dimension() -> None:
     assert plan(jnp.sort, LINE, ((64,), P("x")), out=P("x")) == ["all-gather x"]
 
 
+@pytest.mark.parametrize("f, args, found", [
+    (lambda a: lax.top_k(a, 4), [((64, 1024), P("x"))], ["all-gather x"]),
+    (jnp.fft.rfft, [((8, 16, 64), P("x", "y"))], ["all-gather y", "all-gather x"]),
+    (jnp.fft.fft2, [((64, 64), P("x"))], ["all-gather x"]),
+])
+def test_top_k_and_transforms_are_computed_whole(f: Any, args: Any, found: list[str]) -> None:
+    """Also along dimensions that they leave alone (JAX 0.10.2)."""
+    assert sorted(plan(f, GRID, *args)) == sorted(found)
+
+
+@pytest.mark.parametrize("reduced", [jnp.max, jnp.prod, lambda a: (a > 0).all()])
+def test_other_reductions_too_end_with_an_all_reduce_for_each_dimension(reduced: Any) -> None:
+    assert plan(reduced, GRID, ((64, 64), P("x", "y"))) == ["all-reduce y", "all-reduce x"]
+
+
+@pytest.mark.parametrize("rows, inner, columns, found", [
+    (64, 64, 64, "all-gather x"), (48, 64, 64, "all-reduce x"), (64, 64, 48, "all-gather x"),
+    (8, 64, 1024, "all-reduce x"), (64, 128, 64, "all-reduce x")])
+def test_an_operand_that_alone_is_split_is_gathered_if_it_is_no_larger_than_the_result(
+        rows: int, inner: int, columns: int, found: str) -> None:
+    assert plan(jnp.matmul, LINE, ((rows, inner), P()), ((inner, columns), P("x"))) == [found]
+
+
+@pytest.mark.parametrize("f, args, found", [
+    (jnp.matmul, [((64, 64), P("x"))] * 2, ["collective-permute x,y:(1)2", "all-reduce y:(1)2"]),
+    (jnp.matmul, [((64, 64), P("x", "y")), ((64, 64), P("x"))],
+     ["collective-permute x,y:(1)2,y:(2)2", "all-reduce y"]),
+    (jnp.add, [((64, 64), P("x", "y")), ((64,), P(("x", "y")))],
+     ["collective-permute x,y", "all-gather x"]),
+])
+def test_tiles_change_places_before_anything_is_gathered(f: Any, args: Any, found: list[str]
+                                                         ) -> None:
+    """The rows of a second factor go to an axis that is idle, a part of one where that suffices."""
+    assert plan(f, GRID, *args) == found
+
+
 def test_weights_are_gathered_one_by_one_and_sums_joined() -> None:
     def f(a: Any, b: Any, x: Any) -> Any:
         return st.grad(lambda p: (jnp.tanh(x @ p[0]) @ p[1]).sum())((a, b))

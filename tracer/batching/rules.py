@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.facts import POSITION
 from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import OPS, Op
 from ...ir.ops.derivatives import batch_first, move_first
@@ -135,7 +136,7 @@ def axis_names_of(op: Op, params: dict[str, Any]) -> frozenset[Hashable]:
     """The axis names that an equation uses, those inside its programs included."""
     if op.subprograms:
         return frozenset().union(*[program_axis_names(p) for _, p in subprograms_in(op, params)])
-    if op.collective is not None or op.name == "axis_index":
+    if op.collective is not None or POSITION in op.facts:
         named = params.get("axes", params.get("axis_name", ()))
         return frozenset(named if isinstance(named, tuple) else (named,))
     return frozenset()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.support.lazy import lazy_import
+from ...ir.support.named_tuple import NamedTuple
 from .. import jnp, lax
 from ..jnp import fft
 from ..operands.dtype_promotion import promote_args_inexact, promote_dtypes_inexact
@@ -194,8 +195,8 @@ def stft(x, fs=1.0, window="hann", nperseg=256, noverlap=None, nfft=None, detren
     segments fit.
     """
     (x,) = promote_args_inexact("stft", x)
-    return _segments(x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided,
-                     "spectrum", axis, boundary, padded, power=False)
+    how = _Segmentation(fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum")
+    return _segments(x, None, how, axis, boundary, padded, power=False)
 
 
 def csd(x, y, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, detrend="constant",
@@ -209,8 +210,8 @@ def csd(x, y, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, det
         *map(jnp.asarray, (x, y)))
     if y is None:
         (x,) = promote_args_inexact("csd", x)
-    freqs, _, power = _segments(x, y, fs, window, nperseg, noverlap, nfft, detrend,
-                                return_onesided, scaling, axis, None, False, power=True)
+    how = _Segmentation(fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling)
+    freqs, _, power = _segments(x, y, how, axis, None, False, power=True)
     if average not in ("mean", "median"):
         raise ValueError(f'average must be "median" or "mean", got {average}')
     if power.ndim < 2 or not power.size:
@@ -287,10 +288,22 @@ _AROUND = {"zeros": {"mode": "constant"}, "constant": {"mode": "edge"},
            "even": {"mode": "reflect"}, "odd": {"mode": "reflect", "reflect_type": "odd"}}
 
 
-def _segments(x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any,
-              trend: Any, onesided: bool, scaling: str, axis: int, boundary: str | None,
-              padded: bool, *, power: bool) -> tuple[Any, Any, Any]:
-    """Frequencies, times, and of each segment the transform, or x's conjugate times y's."""
+class _Segmentation(NamedTuple):
+    """How a signal is cut into segments, and these are transformed; fields as in `stft`."""
+    fs: Any
+    window: Any
+    nperseg: Any
+    noverlap: Any
+    nfft: Any
+    trend: Any
+    onesided: bool
+    scaling: str
+
+
+def _segments(x: Any, y: Any, how: _Segmentation, axis: int, boundary: str | None, padded: bool,
+              *, power: bool) -> tuple[Any, Any, Any]:
+    """(frequencies, times, for each segment the transform, or x's conjugate times y's)."""
+    fs, window, nperseg, noverlap, nfft, trend, onesided, scaling = how
     signals = [jnp.moveaxis(jnp.asarray(v), axis, -1) for v in (x, y) if v is not None]
     if len(signals) > 1:
         ranks = [v.ndim for v in signals]

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost
 from ...diagnostics.diagnostic import fail
-from ...facts import CHEAP, GENERATED, IDENTITY, REARRANGED, VIEW
+from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, VIEW
 from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...op import OPS, Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set, canonical_axes, covered
@@ -291,7 +292,7 @@ all_to_all_p = defop(
     transpose=lambda ct, x, *, split_axis, concat_axis, **params: (
         all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),),
     batch=_batch_shift(lambda: all_to_all_p, "split_axis", "concat_axis"),
-    arithmetic=False,
+    arithmetic=False, cost=DeviceCost(scratch=lambda read, *_: read[0]),   # packed by receiver
     collective=Collective(_axis_name, exchange.grouped(exchange.all_to_all),
                           exchange.wire_exchange, "all-to-all"))
 
@@ -381,4 +382,4 @@ axis_index_p = defop(
     infer=lambda *, axis_name, varying: ((), np.dtype(np.int32)), rule=" -> ",
     manual=_axis_index_state,
     jvp="zero",
-    arithmetic=False, facts=(GENERATED,))
+    arithmetic=False, facts=(GENERATED, POSITION))

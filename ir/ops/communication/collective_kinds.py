@@ -37,7 +37,7 @@ class Use(NamedTuple):
         collective = eqn.op.collective
         assert collective is not None
         if collective.sent is None:
-            return sum(exchange.block_bytes(a.aval) for a in eqn.invars)
+            return sum(a.aval.local_nbytes for a in eqn.invars)
         size = _size(eqn, collective.axes(eqn.params))
         return sum(collective.sent(a.aval, size, eqn.params) for a in eqn.invars)
 

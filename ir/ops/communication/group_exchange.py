@@ -9,7 +9,6 @@ IJHPCA 2005.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -137,10 +136,6 @@ def permute(x: np.ndarray, lead: int, size: int, *, perm: tuple[tuple[int, int],
     return out
 
 
-def block_bytes(t: ArrayType) -> int:
-    return math.prod(t.local_shape()) * t.dtype.itemsize
-
-
 def members(n: int, params: Params) -> int:
     """How many devices exchange: all `n` of the group, or those of one of its parts."""
     parts = params.get("axis_index_groups")
@@ -149,20 +144,20 @@ def members(n: int, params: Params) -> int:
 
 def wire_reduce(t: ArrayType, n: int, params: Params) -> int:
     n = members(n, params)
-    return 2 * (n - 1) * block_bytes(t) // n
+    return 2 * (n - 1) * t.local_nbytes // n
 
 
 def wire_gather(t: ArrayType, n: int, params: Params) -> int:
-    return (members(n, params) - 1) * block_bytes(t)
+    return (members(n, params) - 1) * t.local_nbytes
 
 
 def wire_exchange(t: ArrayType, n: int, params: Params) -> int:
     n = members(n, params)
-    return (n - 1) * block_bytes(t) // n
+    return (n - 1) * t.local_nbytes // n
 
 
 def wire_permute(t: ArrayType, n: int, params: Params) -> int:
-    return block_bytes(t) if any(s != d for s, d in params["perm"]) else 0
+    return t.local_nbytes if any(s != d for s, d in params["perm"]) else 0
 
 
 def wire_nothing(t: ArrayType, n: int, params: Params) -> int:

@@ -120,7 +120,8 @@ def _permutations(devices: int, block: int, step: int, offset: int, rows: int,
         else:
             lengths = np.clip(first + rows - (home + t) * block, 0, block)
         sent = int(lengths[away].max(initial=0))
-        rounds = _rounds(i, j, begin, away, step, block, sent, count == 1, t == 0 and count > 1)
+        start = None if count == 1 else (0, 0 if t else block - sent)
+        rounds = _rounds(j[away], i[away], begin[away], step, block, start)
         if rounds is None:
             return None
         own = "all" if here.all() else "some" if here.any() else "none"
@@ -130,28 +131,32 @@ def _permutations(devices: int, block: int, step: int, offset: int, rows: int,
     return Exchange(block, step, offset, rows, tuple(pieces), received, aligned)
 
 
-def _rounds(i, j, begin, away, step, block, sent, only, at_end) -> tuple[Round, ...] | None:
-    """Permutations that bring every device in `away` its piece of block j."""
-    if not away.any():
+def _rounds(givers: np.ndarray, takers: np.ndarray, begin: np.ndarray, step: int, block: int,
+            start: tuple[int, int] | None) -> tuple[Round, ...] | None:
+    """Permutations that bring each taker its piece of its giver's block; None if there are none.
+
+    begin: where the piece of each taker begins. start: the same for all, as a line over the
+    givers; None if that has to be found.
+    """
+    if not len(takers):
         return ()
-    takers, givers = i[away], j[away]
     if len(set(givers.tolist())) == len(givers):
         turn = np.zeros(len(takers), int)
     elif step and block % step == 0:
-        turn = begin[away] // step
+        turn = begin // step
     else:
         return None
     out = []
     for k in sorted(set(turn.tolist())):
         chosen = turn == k
-        sources, places = givers[chosen], begin[away][chosen]
+        sources = givers[chosen]
         if len(set(sources.tolist())) != len(sources):
             return None
-        start = _line(sources, places) if only else (0, block - sent if at_end else 0)
-        if start is None:
+        line = start or _line(sources, begin[chosen])
+        if line is None:
             return None
         pairs = tuple((int(a), int(b)) for a, b in zip(sources, takers[chosen], strict=True))
-        out.append(Round(pairs, start))
+        out.append(Round(pairs, line))
     if len(out) > 1 and sorted(set(turn.tolist())) != list(range(len(out))):
         return None
     return tuple(out)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...diagnostics.diagnostic import fail
-from ...facts import IDENTITY
+from ...facts import IDENTITY, LAYOUT
 from ...inference.unreduced import is_pending, refuse_pending
 from ...meshes.manual_state import ManualState
 from ...meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
@@ -112,7 +112,7 @@ reshard_p = defop(
     "reshard", doc="The same value, laid out as `dst_sharding` says.",
     infer=_reshard_infer, rule="... -> ...", explicit="follow", pending="carry",
     linear=[(0,)], jvp="linear", transpose=_reshard_transpose, batch=_reshard_batch,
-    evaluate=_identity, arithmetic=False, facts=(IDENTITY,),
+    evaluate=_identity, arithmetic=False, facts=(IDENTITY, LAYOUT),
     samples=_no_samples)
 
 
@@ -186,7 +186,7 @@ sharding_constraint_p = defop(
         "`unreduced` over which axes it stays an unfinished sum (of a plan that is kept).",
     infer=_constraint_infer, rule="... -> ...", explicit="follow", pending="carry",
     linear=[(0,)], jvp="linear", transpose=_constraint_transpose, batch=_constraint_batch,
-    evaluate=_identity, arithmetic=False, facts=(IDENTITY,),
+    evaluate=_identity, arithmetic=False, facts=(IDENTITY, LAYOUT),
     samples=_no_samples)
 
 

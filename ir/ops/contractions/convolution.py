@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
@@ -261,6 +262,29 @@ def _in_chunks(views: np.ndarray, at: int, out_at: int, product: Any) -> np.ndar
                            for a, b in zip(cuts, cuts[1:], strict=False)], out_at)
 
 
+def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    """Two for each element of a window that lies on an element of the image."""
+    lhs, rhs, out = (t.shape for t in (*operands, *results))
+    numbers = params["dimension_numbers"]
+    met = 1
+    for i, (low, _) in enumerate(params["padding"]):
+        size, window = lhs[numbers.lhs_spec[i + 2]], rhs[numbers.rhs_spec[i + 2]]
+        places = (np.arange(out[numbers.out_spec[i + 2]])[:, None] * params["window_strides"][i]
+                  + np.arange(window) * params["rhs_dilation"][i] - low)
+        spread = params["lhs_dilation"][i]
+        met *= int(((places >= 0) & (places % spread == 0) & (places < size * spread)).sum())
+    batch, features = (out[numbers.out_spec[d]] for d in (0, 1))
+    return 2.0 * met * batch * features * rhs[numbers.rhs_spec[1]]
+
+
+def _as_stored(position: int, operand: ArrayType, params: dict[str, Any], order: Sequence[int]
+               ) -> bool:
+    """Images lie as batch, space, features; kernels as space, in features, out features."""
+    first, last, *space = [order[d] for d in params["dimension_numbers"][position]]
+    wanted = [first, *space, last] if position == 0 else [*space, last, first]
+    return wanted == sorted(wanted)
+
+
 def _resize(params: dict[str, Any], operands: Sequence[Shape],
             results: Sequence[Shape]) -> dict[str, Any]:
     """A block has as many groups as its sizes say."""
@@ -342,7 +366,8 @@ conv_general_dilated_p = defop(
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: batch_conv(
         conv_general_dilated_p, operands, dims, size, params),
-    evaluate=_evaluate, resize=_resize, padded=_padded, localize=_localize,
+    evaluate=_evaluate, cost=DeviceCost(_flops, as_stored=_as_stored),
+    resize=_resize, padded=_padded, localize=_localize,
     samples=lambda: [
         _sample((2, 3, 5, 4), (4, 3, 2, 3)),
         _sample((2, 4, 5, 5), (6, 2, 3, 2), (2, 1), ((1, 2), (0, 1)), features=2),

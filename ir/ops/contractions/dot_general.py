@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost
 from ...dtypes import is_narrow_float
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.matrices.gemm import contract, prepared
@@ -238,6 +239,19 @@ def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
     return with_front
 
 
+# -- cost -----------------------------------------------------------------------------------------
+
+def _as_stored(position: int, operand: ArrayType, params: dict[str, Any], order: Sequence[int]
+               ) -> bool:
+    """Batch dimensions first, and those that are contracted next to each other."""
+    contracted, batch = (dims[position] for dims in params["dimension_numbers"])
+    roles = {order[d]: 0 if d in batch else 1 + (d in contracted)
+             for d, size in enumerate(operand.shape) if size > 1}
+    found = [roles[d] for d in sorted(roles)]
+    groups = [role for i, role in enumerate(found) if not i or role != found[i - 1]]
+    return len(set(groups)) == len(groups) and 0 not in groups[1:]
+
+
 # -- the op ---------------------------------------------------------------------------------------
 
 def _sample(a: Shape, b: Shape, numbers: DotNumbers, einsum: str) -> Sample:
@@ -258,7 +272,7 @@ dot_general_p = defop(
     jvp=(lambda g, out, lhs, rhs, **params: dot_general_p.bind(g, rhs, **params),
          lambda g, out, lhs, rhs, **params: dot_general_p.bind(lhs, g, **params)),
     transpose=_transpose, batch=_batch,
-    evaluate=Evaluator(_evaluate, prepare=_prepared),
+    evaluate=Evaluator(_evaluate, prepare=_prepared), cost=DeviceCost(as_stored=_as_stored),
     samples=lambda: [
         _sample((4, 6), (6, 2), (((1,), (0,)), ((), ())), "ik,kj->ij"),
         _sample((2, 4, 6), (2, 6, 3), (((2,), (1,)), ((0,), (0,))), "bik,bkj->bij"),

@@ -5,11 +5,13 @@ The other dimensions pass through; the transformed ones must be on one device.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Types
 from ...dtypes import issubdtype
 from ...op import Op, Sample, defop, register_param_type
 from ...types import ArrayType, Entries, Shape
@@ -113,6 +115,11 @@ def _evaluate(lead: int, x: np.ndarray, *, fft_type: FftType, fft_lengths: Lengt
     return function(x, s=fft_lengths, axes=axes)
 
 
+def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    n = math.prod(params["fft_lengths"])
+    return 5.0 * max(operands[0].size, results[0].size) * math.log2(max(n, 2))
+
+
 def _sample(shape: Shape, kind: FftType, lengths: Lengths, reference: Any) -> Sample:
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     if kind != FftType.RFFT:
@@ -126,7 +133,7 @@ fft_p = defop(
     linear=((0,),), jvp="linear", transpose=_transpose,
     batch=lambda operands, dims, size, **params: (
         [fft_p.bind(move_first(operands[0], batch_dim(dims)), **params)], [0]),
-    evaluate=_evaluate,
+    evaluate=_evaluate, cost=DeviceCost(_flops),
     samples=lambda: [
         _sample((3, 8), FftType.FFT, (8,), lambda x: np.fft.fft(x)),
         _sample((2, 3, 4), FftType.IFFT, (3, 4), lambda x: np.fft.ifft2(x)),

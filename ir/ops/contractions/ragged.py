@@ -232,33 +232,40 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, sizes: np.ndarray, *,
     sizes = np.maximum(sizes, 0)
     ragged = left[n.lhs_ragged_dimensions[0]]
 
-    def product(a: np.ndarray, a_labels: list, b: np.ndarray, b_labels: list,
-                labels: list) -> np.ndarray:
-        devices = lead_sizes(lead, (a, b))
-        a, a_own = without_common(a, lead)
-        b, b_own = without_common(b, lead)
+    def product(x: _Labelled, y: _Labelled, labels: list) -> np.ndarray:
+        devices = lead_sizes(lead, (x.array, y.array))
+        a, a_own = without_common(x.array, lead)
+        b, b_own = without_common(y.array, lead)
         here = [d for d in range(lead) if devices[d] != 1]
-        result = contract(a, [*a_own, *a_labels], b, [*b_own, *b_labels], [*here, *labels], dtype)
+        result = contract(a, [*a_own, *x.labels], b, [*b_own, *y.labels], [*here, *labels], dtype)
         return result.reshape(devices + result.shape[len(here):])
 
     if mode is BATCH:
-        result = product(lhs, left, rhs, right, out)
+        result = product(_Labelled(lhs, left), _Labelled(rhs, right), out)
     elif sizes.ndim - lead == 1 and is_common(sizes, lead):
-        result = _by_group(lead, lhs, left, rhs, right, out, ragged, mode,
-                           np.cumsum(sizes.reshape(-1).astype(np.int64)), dtype, product)
+        ends = np.cumsum(sizes.reshape(-1).astype(np.int64))
+        result = _by_group(lead, _Labelled(lhs, left), _Labelled(rhs, right), out, n, ends, dtype,
+                           product)
     else:
         prefix = [left[d] for d in _prefix(lhs.ndim - lead, n)] if sizes.ndim - lead > 1 else []
         marked = lhs[..., None] * _members(lead, sizes, prefix, left, ragged,
                                            lhs.shape[lead + left.index(ragged)])
-        result = product(marked, [*left, "g"], rhs, right, out)
+        result = product(_Labelled(marked, [*left, "g"]), _Labelled(rhs, right), out)
     return (result if preferred_element_type is None
             else result.astype(preferred_element_type, copy=False))
 
 
-def _by_group(lead: int, lhs: np.ndarray, left: list, rhs: np.ndarray, right: list, out: list,
-              ragged: str, mode: RaggedDotMode, ends: np.ndarray, dtype: np.dtype,
-              product: Any) -> np.ndarray:
+class _Labelled(NamedTuple):
+    """An array with a label for each dimension behind the devices'."""
+    array: np.ndarray
+    labels: list
+
+
+def _by_group(lead: int, x: _Labelled, y: _Labelled, out: list, n: RaggedDotDimensionNumbers,
+              ends: np.ndarray, dtype: np.dtype, product: Any) -> np.ndarray:
     """One product per group, on slices, where the groups are the same on all devices."""
+    (lhs, left), (rhs, right) = x, y
+    ragged, mode = left[n.lhs_ragged_dimensions[0]], ragged_mode(len(left), n)
     known = dict(zip(left, lhs.shape[lead:], strict=True))
     known |= dict(zip(right, rhs.shape[lead:], strict=True))
     known.setdefault("g", len(ends))
@@ -272,10 +279,11 @@ def _by_group(lead: int, lhs: np.ndarray, left: list, rhs: np.ndarray, right: li
                 matrix = np.take(rhs, g, lead + right.index("g"))
                 labels = [x for x in right if x != "g"]
                 _take(result, lead + out.index(ragged), slice(start, end))[...] = product(
-                    part, left, matrix, labels, out)
+                    _Labelled(part, left), _Labelled(matrix, labels), out)
             else:
                 other = _take(rhs, lead + right.index(ragged), slice(start, end))
-                _take(result, lead, g)[...] = product(part, left, other, right, out[1:])
+                _take(result, lead, g)[...] = product(
+                    _Labelled(part, left), _Labelled(other, right), out[1:])
         start = max(start, end)
     return result
 
@@ -330,7 +338,7 @@ ragged_dot_general_p = defop(
     doc="A product whose lhs has a dimension divided into groups of the sizes in operand 2.",
     infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending,
     sharding_param="out_sharding",
-    linear=((0,), (1,)),
+    linear=((0,), (1,)), passes_sums="never",
     jvp=(lambda g, out, lhs, rhs, sizes, **params: ragged_dot_general_p.bind(
             g, rhs, sizes, **params),
          lambda g, out, lhs, rhs, sizes, **params: ragged_dot_general_p.bind(

@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import BRANCHES
 from ...meshes.manual_state import ManualState
 from ...op import Op, defop
-from ...program import Program
+from ...program import Equation, Program
+from ...region import Region, Slot
 from ...rules.rule import FactorRule
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import spec_from_entries
+from ...support.caches import cached
 from ...types import ArrayType, same_type
 
 Types = Sequence[ArrayType]
@@ -106,25 +109,73 @@ def _results_of(param: str) -> Any:
     return manual
 
 
+def _scan_region(eqn: Equation) -> Region:
+    body: Program = eqn.params["jaxpr"]
+    return Region((("jaxpr", -1, body),), _scan_slots(
+        eqn.params["num_consts"], eqn.params["num_carry"], len(eqn.invars), len(eqn.outvars)),
+        eqn.params["length"])
+
+
+@cached(1024, "what goes where in a scan")
+def _scan_slots(consts: int, carry: int, operands: int, results: int) -> tuple[Slot, ...]:
+    slots = [Slot(i, ((0, i),)) for i in range(consts)]
+    slots += [Slot(consts + k, ((0, consts + k),), ((0, k),), k) for k in range(carry)]
+    slots += [Slot(i, ((0, i),), stacked=True) for i in range(consts + carry, operands)]
+    slots += [Slot(-1, (), ((0, k),), k, stacked=True) for k in range(carry, results)]
+    return tuple(slots)
+
+
+def _while_region(eqn: Equation) -> Region:
+    cond: Program = eqn.params["cond_jaxpr"]
+    body: Program = eqn.params["body_jaxpr"]
+    return Region((("cond_jaxpr", -1, cond), ("body_jaxpr", -1, body)), _while_slots(
+        eqn.params["cond_nconsts"], eqn.params["body_nconsts"], len(eqn.outvars)), None, (0, 0))
+
+
+@cached(1024, "what goes where in a while loop")
+def _while_slots(nc: int, nb: int, results: int) -> tuple[Slot, ...]:
+    slots = [Slot(i, ((0, i),)) for i in range(nc)]
+    slots += [Slot(nc + i, ((1, i),)) for i in range(nb)]
+    slots += [Slot(nc + nb + k, ((1, nb + k), (0, nc + k)), ((1, k),), k) for k in range(results)]
+    return tuple(slots)
+
+
+def _cond_region(eqn: Equation) -> Region:
+    branches: tuple[Program, ...] = eqn.params["branches"]
+    return Region(tuple([("branches", i, b) for i, b in enumerate(branches)]), _cond_slots(
+        len(branches), len(eqn.invars) - 1, len(eqn.outvars)), predicate=(-1, 0))
+
+
+@cached(1024, "what goes where in a cond")
+def _cond_slots(branches: int, operands: int, results: int) -> tuple[Slot, ...]:
+    every = range(branches)
+    slots = [Slot(1 + k, tuple([(b, k) for b in every])) for k in range(operands)]
+    slots += [Slot(-1, (), tuple([(b, k) for b in every]), k) for k in range(results)]
+    return tuple(slots)
+
+
 scan_p = defop(
     "scan",
     doc="Run `jaxpr` `length` times, last item first if `reverse`. Operands: `num_consts` values "
         "that it closes over, `num_carry` carries, then arrays of which each run gets one item "
         "along the first dimension. Results: the last carries, then what the runs gave besides, "
         "stacked. `unroll` is a hint for compilers.",
-    infer=_infer_scan, multiple_results=True, subprograms=("jaxpr",), rule=_no_rule,
-    manual=_results_of("jaxpr"))
+    infer=_infer_scan, multiple_results=True, subprograms=("jaxpr",),
+    region=_scan_region, rule=_no_rule, manual=_results_of("jaxpr"))
 
 while_p = defop(
     "while",
     doc="Run `body_jaxpr` on the carries as long as `cond_jaxpr` of them is true. Operands: "
         "`cond_nconsts` values that the test closes over, `body_nconsts` for the body, carries.",
     infer=_infer_while, multiple_results=True, subprograms=("cond_jaxpr", "body_jaxpr"),
-    rule=_no_rule, manual=_results_of("body_jaxpr"))
+    region=_while_region, rule=_no_rule, manual=_results_of("body_jaxpr"))
 
 cond_p = defop(
     "cond",
     doc="Run the one of the `branches` that the first operand numbers, on the other operands; a "
         "number out of range means the nearest branch.",
-    infer=_infer_cond, multiple_results=True, subprograms=("branches",), rule=_no_rule,
-    manual=_results_of("branches"))
+    infer=_infer_cond, multiple_results=True, subprograms=("branches",),
+    region=_cond_region, rule=_no_rule, manual=_results_of("branches"), facts=(BRANCHES,))
+
+REGIONS = frozenset(op.name for op in (scan_p, while_p, cond_p))
+"""Ops whose programs share values with what is around them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...facts import PER_DEVICE
 from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...meshes.mesh import AbstractMesh, AxisType
 from ...op import Op, defop
@@ -117,4 +118,5 @@ shard_map_p = defop(
     "shard_map",
     doc="Run `jaxpr` on every device's blocks: in_specs say how operands are cut over the "
         "`manual_axes` of `mesh`, out_specs how results are put together.",
-    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=_rule, manual=_manual)
+    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=_rule, manual=_manual,
+    facts=(PER_DEVICE,))

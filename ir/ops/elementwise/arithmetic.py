@@ -227,7 +227,7 @@ def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 div_p = nary(
     "div", "x / y; of integers, truncated toward zero.", (NUMBER, NUMBER),
-    linear=((0,),),
+    linear=((0,),), passes_sums="constants",
     jvp=(lambda g, out, x, y: div(g, y), lambda g, out, x, y: mul(g, neg(div(out, y)))),
     transpose=_div_transpose,
     function=_div, chosen=lambda dtype, params: None if dtype.kind in "iuc" else np.divide,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...dtypes import (
     compute_dtype,
@@ -153,6 +154,11 @@ def _convert(lead: int, x: np.ndarray, *, new_dtype: Any, weak_type: bool, shard
     return x if is_extended(new_dtype) else cast(x, new_dtype)
 
 
+def _convert_flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    (x,), (out,) = operands, results
+    return float(out.size if x.dtype != out.dtype else 0)
+
+
 def _conversion(source: Any, target: Any, low: float, high: float, reference: Any) -> Sample:
     return Sample((values((4, 6), source, low, high),),
                   {"new_dtype": np.dtype(target), "weak_type": False, "sharding": None}, reference,
@@ -165,7 +171,7 @@ convert_element_type_p = defop(
     infer=_convert_infer, rule="... -> ...", explicit=_convert_explicit, pending="keep",
     sharding_param="sharding",
     linear=_convert_linear, jvp=_convert_jvp, transpose=_convert_transpose,
-    evaluate=_convert, arithmetic=False, facts=(CHEAP, EXACT),
+    evaluate=_convert, arithmetic=False, facts=(CHEAP, EXACT), cost=DeviceCost(_convert_flops),
     samples=lambda: [
         _conversion(F32, I32, -9, 9, lambda x: np.trunc(x).astype(int)),
         _conversion(I32, F32, -9, 9, lambda x: x), _conversion(F32, np.float64, -9, 9, lambda x: x),

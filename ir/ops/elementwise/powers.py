@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype
 from ...facts import CHEAP, EXACT, TRANSCENDENTAL
@@ -109,12 +110,18 @@ def _integer_pow(lead: int, x: np.ndarray, *, y: int) -> np.ndarray:
     return _inverse(result) if y < 0 else result
 
 
+def _integer_pow_flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    """By squaring; an inverse is one more."""
+    y, (out,) = abs(params["y"]), results
+    return float(out.size * max(1, y.bit_length() + y.bit_count() - 2 + (params["y"] < 0)))
+
+
 integer_pow_p = defop(
     "integer_pow", doc="x to the power of the integer `y`.",
     infer=_integer_pow_infer, rule="... -> ...", pending=pending.refuse,
     jvp=(_integer_pow_partial,),
     evaluate=_integer_pow,
-    facts=(CHEAP,),
+    facts=(CHEAP,), cost=DeviceCost(_integer_pow_flops),
     samples=lambda: [s for y in (-3, -1, 0, 1, 2, 5) for s in sampled(
         1, lambda x, y=y: x ** y, 0.5, 2, (F32, C64) if y < 0 else (F32, I32), y=y)()])
 

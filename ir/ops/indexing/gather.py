@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, window_traffic
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype
@@ -154,6 +155,16 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
 
 
 # -- derivatives and batching ---------------------------------------------------------------------
+
+def _passes_sums(types: Sequence[ArrayType], params: dict[str, Any]) -> bool:
+    """Is the fill for indices outside the sum of the fills of all terms?"""
+    if params["mode"] is not GatherScatterMode.FILL_OR_DROP:
+        return True
+    fill, inexact = params["fill_value"], types[0].dtype.kind in "fc"
+    if fill is None:                             # NaN; of integers the least
+        return inexact
+    return fill == 0 or (inexact and bool(np.isnan(fill)))
+
 
 def _jvp(g: Any, out: Any, operand: Any, indices: Any, *, fill_value: Any, **params: Any) -> Any:
     return gather_p.bind(g, indices, fill_value=0, **params)
@@ -370,7 +381,8 @@ gather_p = defop(
     "gather",
     doc="Windows of `slice_sizes` of operand 0 at the positions given by the index vectors.",
     infer=_infer, rule=_rule, explicit=_explicit, pending="iterated",
-    linear=((0,),), jvp=(_jvp, None), transpose=_transpose, batch=_batch,
+    linear=((0,),), passes_sums=_passes_sums, jvp=(_jvp, None), transpose=_transpose, batch=_batch,
     evaluate=Evaluator(_evaluate, prepare=_prepared), arithmetic=False,
+    cost=DeviceCost(traffic=window_traffic),
     resize=_resize, padded=_padded, localize=_localize,
     samples=_samples)

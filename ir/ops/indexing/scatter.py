@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Sizes, Types
 from ...facts import IN_PLACE
 from ...kernels.device_dimensions import empty_like, lead_indices, lead_sizes, with_lead
 from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
@@ -268,6 +269,17 @@ def _samples(unique: bool = False) -> list[Sample]:
     return found
 
 
+def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    """Each update is combined with an element."""
+    return float(operands[-1].size)
+
+
+def _traffic(read: Sizes, written: Sizes, operands: Types, params: dict[str, Any]
+             ) -> tuple[Sizes, Sizes]:
+    """In place: the elements that change are read and written."""
+    return [0, *read[1:]], [2 * read[2]]
+
+
 def _defscatter(name: str, doc: str, query_kind: str, ufunc: np.ufunc | None,
                 arithmetic: bool = True, **fields: Any) -> Op:
     combine = write_rows if ufunc is None else accumulate_rows(ufunc)
@@ -286,26 +298,31 @@ scatter_p = _defscatter(
     "Overwrite windows of operand 0, at the positions given by operand 1, with operand " "2.",
     "replicate", None,
     linear=((0, 2),), jvp="linear", transpose=transpose_write,
-    arithmetic=False, facts=(IN_PLACE,),
+    arithmetic=False, facts=(IN_PLACE,), cost=DeviceCost(traffic=_traffic),
     samples=_samples)
 scatter_add_p = _defscatter(
     "scatter-add", "Add operand 2 to windows of operand 0.", "sum", np.add,
     linear=((0, 2),), jvp="linear", transpose=transpose_sum(1),
-    facts=(IN_PLACE,),
+    facts=(IN_PLACE,), cost=DeviceCost(_flops, _traffic),
     samples=_samples)
 scatter_sub_p = _defscatter(
     "scatter-sub", "Subtract operand 2 from windows of operand 0.", "sum", np.subtract,
     linear=((0, 2),), jvp="linear", transpose=transpose_sum(-1),
+    cost=DeviceCost(_flops),
     samples=_samples)
 scatter_mul_p = _defscatter(
     "scatter-mul", "Multiply windows of operand 0 by operand 2.", "prod", np.multiply,
-    linear=((0,),), jvp=(jvp_mul_operand, None, jvp_mul_updates), transpose=transpose_mul,
+    linear=((0,),), passes_sums="never",
+    jvp=(jvp_mul_operand, None, jvp_mul_updates), transpose=transpose_mul,
+    cost=DeviceCost(_flops),
     samples=lambda: _samples(unique=True))
 scatter_min_p = _defscatter(
     "scatter-min", "The smaller of windows of operand 0 and operand 2.", "min", np.minimum,
     jvp=jvp_extremal("scatter-min"),
+    cost=DeviceCost(_flops),
     samples=_samples)
 scatter_max_p = _defscatter(
     "scatter-max", "The larger of windows of operand 0 and operand 2.", "max", np.maximum,
     jvp=jvp_extremal("scatter-max"),
+    cost=DeviceCost(_flops),
     samples=_samples)

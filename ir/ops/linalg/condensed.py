@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import of_matrices
 from ...kernels.matrices.linalg import _each
 from ...op import Sample
 from ...support.lazy import lazy_import
@@ -37,7 +38,7 @@ def _hessenberg(lead: int, a: np.ndarray) -> list[np.ndarray]:
 hessenberg_p = define(
     "hessenberg", "The upper Hessenberg form, Householder vectors below it, and their scales.",
     (2,), _hessenberg_results,
-    evaluate=_hessenberg,
+    evaluate=_hessenberg, cost=of_matrices(lambda m, n: 10 * n ** 3 / 3),
     samples=lambda: [Sample((_matrix(4, 4, 10),), {}, grad=False)])
 
 
@@ -71,5 +72,5 @@ tridiagonal_p = define(
     "The tridiagonal form of Hermitian matrices, with Householder vectors beyond "
     "it; its diagonal, its off-diagonal, and the scales of the vectors.",
     (2,), _tridiagonal_results,
-    evaluate=_tridiagonal,
+    evaluate=_tridiagonal, cost=of_matrices(lambda m, n: 4 * n ** 3 / 3),
     samples=lambda: [Sample((_positive(4, 11),), {"lower": True}, grad=False)])

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...kernels.matrices.blas_threads import on_free_cores
 from ...kernels.matrices.linalg import triangular_solve
 from ...op import LinearOperand, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
@@ -76,6 +78,11 @@ def _transpose(ct: Any, a: Any, b: Any, *, transpose_a: bool, **params: Any) -> 
     return None, triangular_solve_p.bind(a, ct, transpose_a=not transpose_a, **params)
 
 
+def _flops(operands: Types, results: Types, params: Params) -> float:
+    (x,), n = results, operands[0].shape[-1]
+    return float(x.size * n)
+
+
 def _sample(left: bool, lower: bool, flip: bool, unit: bool) -> Sample:
     rng = np.random.default_rng(0)
     a = (rng.normal(size=(3, 3)) + 4 * np.eye(3)).astype(np.float32)
@@ -96,11 +103,12 @@ triangular_solve_p = defop(
     "triangular_solve",
     doc="x with a x = b if left_side, else with x a = b; a is triangular, perhaps transposed.",
     infer=_infer, rule=_rule, explicit=_explicit,
-    linear=((1,),),
+    linear=((1,),), passes_sums="never",
     jvp=(triangular_jvp_a, lambda g, out, a, b, **params: triangular_solve_p.bind(a, g, **params)),
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: (
         [triangular_solve_p.bind(*batch_first(operands, dims, size), **params)], [0]),
-    evaluate=triangular_solve,
+    evaluate=on_free_cores(triangular_solve),
+    cost=DeviceCost(_flops),
     samples=lambda: [_sample(True, True, False, False), _sample(False, False, True, False),
                      _sample(True, False, True, True), _sample(False, True, False, True)])

@@ -59,7 +59,7 @@ tridiagonal_solve_p = define(
     "tridiagonal_solve", "x with A x = b for tridiagonal A, given by its diagonals.", (1, 1, 1, 2),
     _results,
     many=False,
-    linear=((3,),),
+    linear=((3,),), passes_sums="never",
     jvp=(_jvp_of_diagonal(1), _jvp_of_diagonal(0), _jvp_of_diagonal(-1),
          lambda g, out, dl, d, du, b, **params: tridiagonal_solve_p.bind(dl, d, du, g, **params)),
     transpose=_transpose,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Sizes, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...facts import IN_PLACE
@@ -143,6 +144,12 @@ def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarr
     return x
 
 
+def _update_traffic(read: Sizes, written: Sizes, operands: Types, params: dict[str, Any]
+                    ) -> tuple[Sizes, Sizes]:
+    """In place: only what the update covers is written."""
+    return [0, *read[1:]], [read[1]]
+
+
 def _update_localize(context: LocalizeContext) -> list[Any]:
     """Where a written dimension is split: each device writes the rows that it owns.
 
@@ -176,7 +183,7 @@ dynamic_update_slice_p = defop(
     infer=_update_infer, rule=_update_rule, explicit=_update_explicit, pending=_update_pending,
     linear=((0, 1),), jvp="linear", transpose=_update_transpose, batch=_update_batch,
     evaluate=Evaluator(_update_evaluate, prepare=part_updated, write_over=_update_over),
-    arithmetic=False, facts=(IN_PLACE,),
+    arithmetic=False, facts=(IN_PLACE,), cost=DeviceCost(traffic=_update_traffic),
     padded=lambda context: started_on_padding(context, context.operands[1].shape, 2),
     localize=_update_localize,
     samples=lambda: [

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...facts import BITCAST, CHEAP, GENERATED, REARRANGED, VIEW
+from ...facts import BITCAST, CHEAP, GENERATED, PERMUTED, REARRANGED, REPEATS, VIEW
 from ...inference.pending import refuse
 from ...op import LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -150,7 +150,7 @@ broadcast_in_dim_p = defop(
     infer=_broadcast_infer, rule=_broadcast_rule, explicit=_broadcast_explicit, pending="carry",
     sharding_param="sharding",
     linear=((0,),), jvp="linear", transpose=_broadcast_transpose, batch=_broadcast_batch,
-    evaluate=_broadcast_evaluate, arithmetic=False, facts=(VIEW, CHEAP, GENERATED),
+    evaluate=_broadcast_evaluate, arithmetic=False, facts=(VIEW, CHEAP, GENERATED, REPEATS),
     resize=lambda params, operands, results: {**params, "shape": results[0]},
     samples=lambda: [
         Sample((arange(3, 1),), {"shape": (2, 3, 4), "broadcast_dimensions": (1, 2),
@@ -204,7 +204,7 @@ transpose_p = defop(
     batch=_transpose_batch,
     evaluate=lambda lead, x, *, permutation: x.transpose(
         *range(lead), *(lead + p for p in permutation)),
-    arithmetic=False, facts=(VIEW, CHEAP, REARRANGED),
+    arithmetic=False, facts=(VIEW, CHEAP, REARRANGED, PERMUTED),
     samples=lambda: [
         Sample((arange(2, 3, 4),), {"permutation": (2, 0, 1)}, lambda x: x.transpose(2, 0, 1)),
         Sample((arange(4, 3),), {"permutation": (1, 0)}, lambda x: x.T),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, window_traffic
 from ...facts import REARRANGED, VIEW
 from ...op import LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -207,7 +208,8 @@ slice_p = defop(
     explicit=lambda op, types, shapes, params: [resized_entries("slicing", types[0], shapes[0])],
     pending="keep",
     linear=((0,),), jvp="linear", transpose=_slice_transpose, batch=_slice_batch,
-    evaluate=_slice_evaluate, arithmetic=False, facts=(VIEW, REARRANGED), resize=_slice_resize,
+    evaluate=_slice_evaluate, arithmetic=False, facts=(VIEW, REARRANGED),
+    cost=DeviceCost(traffic=window_traffic), resize=_slice_resize,
     padded=_slice_padded, localize=_slice_localize,
     samples=lambda: [
         Sample((arange(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...facts import BY_PLACE
 from ...kernels.generators import rbg, threefry
 from ...kernels.generators.gamma import gamma_numbers
 from ...kernels.key_data import generator_of
@@ -106,8 +107,8 @@ random_gamma_p = defop(
         "or one for each index of the leading dimensions.",
     infer=_gamma_infer, rule=_gamma_rule, explicit=_gamma_explicit,
     jvp=(None, _gamma_jvp_a), batch=_gamma_batch,
-    evaluate=_gamma_evaluate, arithmetic=False, padded=lambda context: None,
-    localize=_gamma_localize)
+    evaluate=_gamma_evaluate, arithmetic=False, facts=(BY_PLACE,),
+    padded=lambda context: None, localize=_gamma_localize)
 
 
 def _gamma_each_evaluate(lead: int, keys: np.ndarray, a: np.ndarray, *, log_space: bool

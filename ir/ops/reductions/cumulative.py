@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Sizes, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype, long_name
@@ -210,6 +211,27 @@ def _evaluate(function: np.ufunc) -> Evaluator:
     return Evaluator(evaluate, prepare=prepared)
 
 
+_BLOCK = 16                    # elements that a compiler scans one after the other
+
+
+def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    (x,) = operands
+    n = x.shape[params["axis"]]
+    return float(x.size // max(n, 1) * _running(n))
+
+
+def _running(n: int) -> int:
+    """Operations of running sums of n elements: within blocks, over the blocks, and of both."""
+    if n <= _BLOCK:
+        return n * (n - 1)
+    return n * _BLOCK + _running(-(-n // _BLOCK))
+
+
+def _scratch(read: Sizes, written: Sizes, operands: Types, params: dict[str, Any]) -> int:
+    """The scans of blocks, before they are put together."""
+    return written[0] if operands[0].shape[params["axis"]] > _BLOCK else 0
+
+
 def _localize(op: Callable[[], Op], combine: str, identity: Callable[[np.dtype], Any]
               ) -> Callable[[LocalizeContext], list[Any]]:
     """A scan of blocks: scan each, exchange the totals, combine each block with those before it.
@@ -286,7 +308,7 @@ def _cumulative(name: str, doc: str, kind: str, *, accepted: Any = np.number, co
         name, doc=doc, infer=_infer(name, accepted), rule=_rule(kind), explicit=_explicit,
         pending="indexed",
         batch=_batch(op),
-        localize=_localize(op, combine, identity),
+        cost=DeviceCost(_flops, scratch=_scratch), localize=_localize(op, combine, identity),
         **fields)
 
 

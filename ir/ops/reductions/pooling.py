@@ -5,11 +5,13 @@ Dimensions without a window pass through; along the others windows reach into ne
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Types
 from ...dtypes import issubdtype
 from ...inference.pending import refuse
 from ...kernels.windows import (
@@ -172,6 +174,12 @@ def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[
     return evaluate
 
 
+def window_flops(operands: Types, results: Types, params: Params) -> float:
+    """Each further element of a window is combined with the first."""
+    elements = min(max(t.size for t in operands), results[0].size)
+    return float(elements * max(1, math.prod(params["window_dimensions"]) - 1))
+
+
 def _padded_with(start: Callable[[np.dtype], Any]) -> Callable[[PaddedContext], list[Padded]]:
     """Padding is neutral, and there are as many windows as are wanted."""
     def padded(context: PaddedContext) -> list[Padded]:
@@ -235,8 +243,8 @@ def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_i
     return defop(
         name, doc=doc, infer=infer, rule=_rule, explicit=window_explicit, pending=refuse,
         batch=batch_with(name),
-        evaluate=_reduce_with(function, identity), padded=_padded_with(identity),
-        localize=_localize(name, identity),
+        evaluate=_reduce_with(function, identity), cost=DeviceCost(window_flops),
+        padded=_padded_with(identity), localize=_localize(name, identity),
         samples=_samples, **fields)
 
 

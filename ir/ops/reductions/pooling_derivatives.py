@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...kernels.device_dimensions import lead_sizes, with_lead
@@ -36,6 +37,7 @@ from .pooling import (
     batch_with,
     factors,
     window_explicit,
+    window_flops,
     window_params,
     window_shape,
 )
@@ -169,7 +171,7 @@ select_and_gather_add_p = defop(
     linear=((0,),),
     jvp=(lambda g, out, t, x, **params: select_and_gather_add_p.bind(g, x, **params), None),
     transpose=_gather_transpose, batch=batch_with("select_and_gather_add"),
-    evaluate=_gather_evaluate,
+    evaluate=_gather_evaluate, cost=DeviceCost(window_flops),
     samples=lambda: [
         Sample((-arange(8, 6), arange(8, 6)),
                {"select_prim": "ge", **window_params((2, 2), (2, 2), ((0, 0), (0, 0)))}),
@@ -243,6 +245,12 @@ def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_pr
     return padded(lead, out, 0, back, ones)
 
 
+def _scatter_flops(operands: Types, results: Types, params: Params) -> float:
+    """Values and places of a window are compared, then one element is added."""
+    source, further = operands[0], math.prod(params["window_dimensions"]) - 1
+    return float(source.size * (further * (7 + source.ndim) + 1))
+
+
 select_and_scatter_add_p = defop(
     "select_and_scatter_add",
     doc="Zeros with the elements of operand 0 added where operand 1 has the largest (select_prim "
@@ -252,7 +260,7 @@ select_and_scatter_add_p = defop(
     linear=((0,),),
     jvp=(lambda g, out, s, x, **params: select_and_scatter_add_p.bind(g, x, **params), None),
     transpose=_scatter_transpose, batch=batch_with("select_and_scatter_add"),
-    evaluate=_scatter_evaluate,
+    evaluate=_scatter_evaluate, cost=DeviceCost(_scatter_flops),
     samples=lambda: [
         Sample((arange(4, 3), arange(8, 6)),
                {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (2, 2),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype, long_name
 from ...kernels.reductions import WIDE, first_position
@@ -76,6 +77,12 @@ def _writable(x: np.ndarray) -> np.ndarray:
     return np.asarray(_Data(x, {**interface, "data": (interface["data"][0], False)}))
 
 
+def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    """A value and its place are compared, and whether it is a number."""
+    (x,), (out,) = operands, results
+    return float((x.size - out.size) * (7 if x.dtype.kind in "iub" else 9))
+
+
 def _position_localize(op: Callable[[], Op]) -> Callable[[LocalizeContext], list[Any]]:
     """Of the best element of each block and its position, the best: ties go to the first block."""
     def localize(context: LocalizeContext) -> list[Any]:
@@ -111,7 +118,7 @@ def _extremal_position(name: str, doc: str, function: Any, ufunc: np.ufunc) -> O
     return declare_reduction(
         name, doc, name, infer=_position_infer, pending="indexed",
         jvp="zero",
-        evaluate=_position(function, ufunc),
+        evaluate=_position(function, ufunc), cost=DeviceCost(_flops),
         localize=_position_localize(lambda: OPS[name]),
         samples=_position_samples(function))
 

@@ -10,11 +10,13 @@ permutation, so it is linear in the operands that are no keys, and transposes to
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ...device_cost import DeviceCost, Sizes, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
@@ -163,6 +165,19 @@ def _order_shows(x: np.ndarray) -> bool:
     return bool(zeros.any() and not zeros.all())
 
 
+def _sort_flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    """n log n; XLA's logarithm is of all elements."""
+    n = max(t.size for t in operands)
+    return n * math.log2(max(n, 2))
+
+
+def _sort_traffic(read: Sizes, written: Sizes, operands: Types, params: dict[str, Any]
+                  ) -> tuple[Sizes, Sizes]:
+    """All of it, as often as sorted blocks are merged to larger ones."""
+    merges = math.ceil(math.log2(max(operands[0].shape[params["dimension"]], 2)))
+    return [merges * n for n in read], [merges * n for n in written]
+
+
 def _sort_padded(context: PaddedContext) -> list[Padded] | None:
     """Padding comes behind all else: its keys are the last there are, and it was last."""
     params, d = context.params, context.params["dimension"]
@@ -202,7 +217,8 @@ sort_p = defop(
     infer=_sort_infer, multiple_results=True, rule=_sort_rule, explicit=_sort_explicit,
     pending="indexed",
     jvp=_sort_jvp, transpose=_sort_transpose, batch=_sort_batch,
-    evaluate=_sort, facts=(IN_PLACE,), padded=_sort_padded, localize=_sort_localize,
+    evaluate=_sort, facts=(IN_PLACE,), cost=DeviceCost(_sort_flops, _sort_traffic),
+    padded=_sort_padded, localize=_sort_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
                lambda x: [np.sort(x, 1)]),
@@ -338,7 +354,7 @@ top_k_p = defop(
     infer=_top_k_infer, multiple_results=True, rule=_top_k_rule, explicit=_top_k_explicit,
     pending="indexed",
     jvp=_top_k_jvp, batch=_top_k_batch,
-    evaluate=_top_k, padded=_top_k_padded, localize=_top_k_localize,
+    evaluate=_top_k, cost=DeviceCost(_sort_flops), padded=_top_k_padded, localize=_top_k_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"k": 2, "axis": 1},
                lambda x: _top_k_reference(x, 2, 1)),

@@ -18,7 +18,7 @@ import numpy as np
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
-from ...reasons.value_paths import substituted
+from ....ir.rewriting.substitution import substituted
 from .rewrites import SCALARS, CodeChange, alike
 
 _REDUCTIONS = ("psum", "psum_invariant", "pmax", "pmin")

@@ -14,10 +14,11 @@ import numpy as np
 from ....ir.meshes.manual_state import ManualState
 from ....ir.op import OPS
 from ....ir.program import Equation, Literal, Program, Var
+from ....ir.rewriting.substitution import substituted
 from ....ir.source.location import UNKNOWN, Location
 from ....ir.spec import PartitionSpec, spec_from_entries
 from ....ir.types import array_type
-from ...reasons.value_paths import Place, substituted
+from ...reasons.value_paths import Place
 from ...words import spec_text
 
 _GATHERS = ("all_gather", "all_gather_invariant")

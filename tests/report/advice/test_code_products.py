@@ -4,9 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import shardtrace as st
-
-from ...user_files import user_file, user_module
+from .explained_code import changed_result, explained_code
 from .test_code_changes import HEAD, values_of
 
 WORDS = "multiply before rows are read"
@@ -30,10 +28,7 @@ def f(x, at, w):
 
 args = struct((4096, 512), "d"), struct((16384,), "d", dtype=np.int32), struct((512, 16))
 """
-    with user_module(user_file(tmp_path, source)) as module:
-        found = st.explain(module.f)(*module.args)
-        best = next((s for c in found.collectives for s in c.suggestions
-                     if WORDS in s.text and len(s.changes) == 1), None)
+    with explained_code(tmp_path, source, WORDS) as (module, found, best):
         if reference is None:
             assert best is None
             return
@@ -41,7 +36,5 @@ args = struct((4096, 512), "d"), struct((16384,), "d", dtype=np.int32), struct((
         assert best.flops < found.flops / 2
         x, at, w = values_of(module.args)
         given = [x / 64, (at % 4096).astype(np.int32), w / 64]
-        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
-            changed = np.asarray(best.apply()(*placed))
+        changed = changed_result(best, module.args, given)
     np.testing.assert_allclose(changed, np.tanh(reference(*given)), rtol=2e-3, atol=2e-3)

@@ -7,6 +7,7 @@ import pytest
 import shardtrace as st
 
 from ...user_files import user_file, user_module
+from .explained_code import changed_result, explained_code
 from .test_code_changes import HEAD
 
 WORDS = "`lax.top_k` instead of sorting"
@@ -37,20 +38,15 @@ def f(h, w):
 
 args = struct((16, 64)), struct((64, 16384), None, "d")
 """
-    with user_module(user_file(tmp_path, source)) as module:
-        found = st.explain(module.f)(*module.args)
-        best = next((s for c in found.collectives for s in c.suggestions
-                     if WORDS in s.text and len(s.changes) == 1), None)
+    with explained_code(tmp_path, source, WORDS) as (module, found, best):
         if reference is None:
             assert best is None
             return
         assert best is not None and best.received_bytes < found.received_bytes / 4
         given = [np.eye(16, 64, dtype=np.float32), np.random.default_rng(0).permutation(
             64 * 16384).reshape(64, 16384).astype(np.float32)]
-        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
-            np.testing.assert_array_equal(np.asarray(best.apply()(*placed)),
-                                          reference(given[1][:16]))
+        np.testing.assert_array_equal(changed_result(best, module.args, given),
+                                      reference(given[1][:16]))
 
 
 def test_a_sort_further_on_is_what_a_value_is_moved_for(tmp_path):

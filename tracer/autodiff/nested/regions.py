@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.diagnostics.diagnostic import fail
+from ....ir.facts import POSITION
 from ....ir.meshes.manual_state import ManualState
 from ....ir.op import OPS
 from ....ir.ops.control.manual import shard_map_p
@@ -201,7 +202,7 @@ def _check_tracking(params: Params, operands: Sequence[Any]) -> None:
 
 def _reads_place(program: Program, axes: frozenset[str]) -> bool:
     """Does something in it depend on where along these axes a device is?"""
-    return any(e.op.name == "axis_index" and not axes.isdisjoint(e.params["axis_name"])
+    return any(POSITION in e.op.facts and not axes.isdisjoint(e.params["axis_name"])
                for e in program.eqns) or any(
                    _reads_place(held, axes) for _, _, held in program.subprograms())
 

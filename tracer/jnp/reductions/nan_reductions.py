@@ -10,6 +10,7 @@ from ....ir.ops.elementwise.arithmetic import div_p, mul_p, sub_p
 from ....ir.ops.elementwise.comparison import le_p
 from ....ir.ops.elementwise.complex_parts import real_p
 from ....ir.ops.elementwise.powers import sqrt_p, square_p
+from ....ir.support.named_tuple import NamedTuple
 from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, narrowed, strong
@@ -32,8 +33,16 @@ def _is_float(a: Any) -> bool:
     return LEVEL[dtype_name(a)] >= 2
 
 
-def _extreme(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: Any, out: Any,
-             keepdims: bool, initial: Any, where: Any) -> Any:
+class _Filled(NamedTuple):
+    """A reduction in which NaN counts as `fill`."""
+    name: str
+    reduce: Callable[..., Any]
+    fill: float
+
+
+def _extreme(how: _Filled, a: Any, axis: Any, out: Any, keepdims: bool, initial: Any, where: Any
+             ) -> Any:
+    name, reduce, fill = how
     check_arraylike(name, a)
     no_out(name, out)
     check_where(name, where)
@@ -54,17 +63,20 @@ def _extreme(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: A
 @sharding_notes.reduction
 def nanmax(a, axis=None, out=None, keepdims=False, initial=None, where=None):
     """Maximum over dimensions, NaN left out; NaN where there is nothing else."""
-    return _extreme("nanmax", reductions.max, -np.inf, a, axis, out, keepdims, initial, where)
+    return _extreme(_Filled("nanmax", reductions.max, -np.inf), a, axis, out, keepdims, initial,
+                    where)
 
 
 @sharding_notes.reduction
 def nanmin(a, axis=None, out=None, keepdims=False, initial=None, where=None):
     """Minimum over dimensions, NaN left out; NaN where there is nothing else."""
-    return _extreme("nanmin", reductions.min, np.inf, a, axis, out, keepdims, initial, where)
+    return _extreme(_Filled("nanmin", reductions.min, np.inf), a, axis, out, keepdims, initial,
+                    where)
 
 
-def _filled(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: Any, dtype: Any,
-            out: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+def _filled(how: _Filled, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any,
+            where: Any) -> Any:
+    name, reduce, fill = how
     check_arraylike(name, a)
     no_out(name, out)
     check_where(name, where)
@@ -75,13 +87,15 @@ def _filled(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: An
 @sharding_notes.reduction
 def nansum(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
     """The sum over all dimensions or those in `axis`, with NaN counting as 0."""
-    return _filled("nansum", reductions.sum, 0, a, axis, dtype, out, keepdims, initial, where)
+    return _filled(_Filled("nansum", reductions.sum, 0), a, axis, dtype, out, keepdims, initial,
+                   where)
 
 
 @sharding_notes.reduction
 def nanprod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
     """The product over all dimensions or those in `axis`, with NaN counting as 1."""
-    return _filled("nanprod", reductions.prod, 1, a, axis, dtype, out, keepdims, initial, where)
+    return _filled(_Filled("nanprod", reductions.prod, 1), a, axis, dtype, out, keepdims, initial,
+                   where)
 
 
 @sharding_notes.reduction

@@ -7,6 +7,7 @@ from the partitioner.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from ....ir.ops.reductions.reduction import (
     reduce_sum_p,
     reduce_xor_p,
 )
+from ....ir.support.named_tuple import NamedTuple
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.reduction import extreme
@@ -86,15 +88,27 @@ def with_kept_dims(result: Any, ndim: int, axes: tuple[int, ...], keepdims: bool
 _OF_BOOLS = {reduce_sum_p: (reduce_or_p, or_p), reduce_prod_p: (reduce_and_p, and_p)}
 
 
-def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool,
-            initial: Any, where: Any, neutral: Any, *, promote: bool = False,
-            upcast: bool = False, as_bool: bool = False, combine: Op | None = None,
-            has_identity: bool = True) -> Array:
-    """The common frame of reductions.
+class _Reduction(NamedTuple):
+    """What tells one reduction from another.
 
-    neutral: scalar that changes nothing. promote: small integers become 32-bit ones. upcast:
-    16-bit floats are reduced in float32. combine: how `initial` is taken in.
+    neutral: dtype -> the scalar that changes nothing. combine: takes in `initial`. promote: small
+    integers become 32-bit ones. upcast: 16-bit floats are reduced in float32. as_bool: of truth
+    values. has_identity: without one, `where` and empty operands need `initial`.
     """
+    name: str
+    op: Op
+    neutral: Callable[[np.dtype], Any]
+    combine: Op | None = None
+    promote: bool = False
+    upcast: bool = False
+    as_bool: bool = False
+    has_identity: bool = True
+
+
+def _reduce(how: _Reduction, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool,
+            initial: Any, where: Any) -> Array:
+    """The common frame of reductions; arguments are those of `sum`."""
+    name, op, neutral, combine, promote, upcast, as_bool, has_identity = how
     no_out(name, out)
     check_where(name, where)
     if not isinstance(a, Array):
@@ -135,6 +149,18 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
     return convert(x, result)
 
 
+def _lowest(dtype: Any) -> Any:
+    return extreme(dtype, False)
+
+
+_SUM = _Reduction("sum", reduce_sum_p, lambda d: 0, add_p, promote=True, upcast=True)
+_PROD = _Reduction("prod", reduce_prod_p, lambda d: 1, mul_p, promote=True, upcast=True)
+_MAX = _Reduction("max", reduce_max_p, _lowest, max_p, has_identity=False)
+_MIN = _Reduction("min", reduce_min_p, lambda d: extreme(d, True), min_p, has_identity=False)
+_ALL = _Reduction("all", reduce_and_p, lambda d: True, as_bool=True)
+_ANY = _Reduction("any", reduce_or_p, lambda d: False, as_bool=True)
+
+
 def promoted_integer(dtype: Any) -> Any:
     """The dtype of sums: bool and small signed integers become int32, unsigned ones uint32."""
     if dtype == BOOL:
@@ -161,8 +187,8 @@ def sum(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=
     >>> jnp.sum(x), jnp.sum(x, axis=0), jnp.sum(x, axis=1, keepdims=True).shape
     (Array(15., dtype=float32), Array([3., 5., 7.], dtype=float32), (2, 1))
     """
-    return _reduce("sum", reduce_sum_p, a, axis, dtype, out, keepdims, initial, where,
-                   lambda d: 0, promote=promote_integers, upcast=True, combine=add_p)
+    return _reduce(_SUM if promote_integers else _SUM._replace(promote=False),
+                   a, axis, dtype, out, keepdims, initial, where)
 
 
 @sharding_notes.reduction
@@ -175,8 +201,8 @@ def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where
     >>> jnp.prod(jnp.array([[1, 2], [3, 4]]), axis=1)
     Array([ 2, 12], dtype=int32)
     """
-    return _reduce("prod", reduce_prod_p, a, axis, dtype, out, keepdims, initial, where,
-                   lambda d: 1, promote=promote_integers, upcast=True, combine=mul_p)
+    return _reduce(_PROD if promote_integers else _PROD._replace(promote=False),
+                   a, axis, dtype, out, keepdims, initial, where)
 
 
 @sharding_notes.reduction
@@ -190,8 +216,7 @@ def max(a, axis=None, out=None, keepdims=False, initial=None, where=None):
     >>> jnp.max(jnp.array([[1, 5], [7, 2]]), axis=0)
     Array([7, 5], dtype=int32)
     """
-    return _reduce("max", reduce_max_p, a, axis, None, out, keepdims, initial, where,
-                   _lowest, combine=max_p, has_identity=False)
+    return _reduce(_MAX, a, axis, None, out, keepdims, initial, where)
 
 
 @sharding_notes.reduction
@@ -205,12 +230,7 @@ def min(a, axis=None, out=None, keepdims=False, initial=None, where=None):
     >>> jnp.min(jnp.array([[1, 5], [7, 2]]), axis=0)
     Array([1, 2], dtype=int32)
     """
-    return _reduce("min", reduce_min_p, a, axis, None, out, keepdims, initial, where,
-                   lambda d: extreme(d, True), combine=min_p, has_identity=False)
-
-
-def _lowest(dtype: Any) -> Any:
-    return extreme(dtype, False)
+    return _reduce(_MIN, a, axis, None, out, keepdims, initial, where)
 
 
 @sharding_notes.reduction
@@ -234,8 +254,7 @@ def all(a, axis=None, out=None, keepdims=False, *, where=None):
     >>> jnp.all(jnp.array([[1, 0], [2, 3]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    return _reduce("all", reduce_and_p, a, axis, None, out, keepdims, None, where,
-                   lambda d: True, as_bool=True)
+    return _reduce(_ALL, a, axis, None, out, keepdims, None, where)
 
 
 @sharding_notes.reduction
@@ -247,15 +266,15 @@ def any(a, axis=None, out=None, keepdims=False, *, where=None):
     >>> jnp.any(jnp.array([[1, 0], [0, 0]]), axis=1)
     Array([ True, False], dtype=bool)
     """
-    return _reduce("any", reduce_or_p, a, axis, None, out, keepdims, None, where,
-                   lambda d: False, as_bool=True)
+    return _reduce(_ANY, a, axis, None, out, keepdims, None, where)
 
 
 def _bitwise_reduce(name: str, op: Op, combine: Op, start: int) -> Any:
+    how = _Reduction(name, op, lambda d: (d.type(bool(start)) if d == BOOL else
+                                          np.array(start).astype(d)[()]), combine)
+
     def reduce(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
-        return _reduce(name, op, a, axis, dtype, out, keepdims, initial, where,
-                       lambda d: (d.type(bool(start)) if d == BOOL
-                                  else np.array(start).astype(d)[()]), combine=combine)
+        return _reduce(how, a, axis, dtype, out, keepdims, initial, where)
 
     return reduce
 

@@ -24,14 +24,15 @@ _VMA_PAGE = "https://docs.jax.dev/en/latest/notebooks/shard_map.html#scan-vma"
 # -- carries ---------------------------------------------------------------------------------------
 
 def check_carry(what: str, f: Callable[..., Any], in_tree: tree.PyTreeDef,
-                in_types: Sequence[ArrayType], out_tree: tree.PyTreeDef,
-                out_types: Sequence[ArrayType], program: Program, outputs: Sequence[Atom],
+                in_types: Sequence[ArrayType], out_tree: tree.PyTreeDef, program: Program,
                 init: Sequence[Any]) -> None:
-    """Raise TypeError unless a body gives the carry back with the types that it takes.
+    """Raise TypeError unless a body returns the carry with the types that it takes.
 
-    what: "scan body" or "while_loop body". outputs: the program's results that are the carry;
-    init: the values that the loop starts with.
+    what: "scan body" or "while_loop body". out_tree: of the carry as returned, the program's first
+    results. init: the values that the loop starts with.
     """
+    outputs = program.outvars[:out_tree.num_leaves]
+    out_types = [a.aval for a in outputs]
     if in_tree == out_tree and all(map(same_type, in_types, out_types)):
         return
     name = _first_parameter(f)

@@ -150,8 +150,7 @@ def _scan(f: Callable[..., Any], init: list[Any], init_tree: tree.PyTreeDef, xs:
             init, taken = promoted, [typeof(x) for x in promoted]
             body, carry_tree = _scan_body(f, in_tree, taken, items)
     program = body.program
-    check_carry("scan body", f, init_tree, taken, carry_tree,
-                program.out_avals[:count], program, program.outvars[:count], init)
+    check_carry("scan body", f, init_tree, taken, carry_tree, program, init)
 
     # A carry that the body only hands on is a constant of the loop; an item that it only hands on
     # need not be stacked again.
@@ -263,7 +262,7 @@ def _while(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init: lis
             init, taken = promoted, [typeof(x) for x in promoted]
             test, body = traced()
     check_carry("while_loop body", body_fun, init_tree, taken, body.out_tree,
-                body.program.out_avals, body.program, body.program.outvars, init)
+                body.program, init)
     # Devices on which the test is false first keep what they have: all that is carried varies.
     while axes := test.program.outvars[0].aval.varying:
         widened = [vary(x, axes) for x in init]
