@@ -55,15 +55,6 @@ class Kinds:
                    for c in changes if (spec := getattr(c, "spec", None))
                    and spec_text(spec) != self.wanted and (had := self.had(c)) is not None)
 
-    def usual(self, changes: Sequence[Change]) -> bool:
-        """Is one of an argument that is laid out like most that are to agree with it, where others
-        are not?
-        """
-        freedoms = self.candidates.freedoms
-        unlike = frozenset() if freedoms is None else freedoms.unlike
-        return bool(unlike) and any(isinstance(c, Argument) and c.index not in unlike
-                                    for c in changes)
-
     def gathers(self, changes: Sequence[Change]) -> bool:
         """Does one leave an argument without axes over which it was split, for no others?"""
         return any(_axes(c.spec) < self.had(c) for c in changes if isinstance(c, Argument))

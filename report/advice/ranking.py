@@ -10,8 +10,7 @@ caller has to exchange instead, if memory or operations rise, and for anything b
 - the collective, or part of it, remains, which weighs more;
 - none of the changes concerns what the collective comes from or, where the user requested it, what
   requested it, which weighs less; so does each further change. A further row of the table of
-  arguments weighs next to nothing, since several may be wrong; so does a row that is laid out like
-  most, where others are not.
+  arguments weighs next to nothing, since several may be wrong.
 
 Among suggestions of nearly equal worth the one with least effort comes first, then the one with
 fewest arguments. If the best one needs no further axes, those that do are left out.
@@ -99,7 +98,6 @@ class Ranking:
         written = [row[0] for row in rows(s.changes)]
         further = (len(written) - 1) * (
             _ROW if all(isinstance(c, Argument) for c in written) else 1)
-        further += _ROW * self.kinds.usual(s.changes)
         stays = 0.0 if self.avoids(s) else min(1.0, s._left)
         return (self.over(s) + _MORE * stays
                 + _LESS * (further + (not self.kinds.direct(s.changes))))

@@ -173,3 +173,13 @@ def test_what_is_padded_less_is_split_no_further() -> None:
     assert cause.text == "`x` as P(None, 'data')"
     best = cause.groups[0][0].suggestions[0]
     assert best.text == "pass `x` as P('data') instead of P(None, 'data')"
+
+
+def test_a_row_is_tried_as_most_of_its_shape_are() -> None:
+    """Queries over other heads than keys and values: an axis that nothing near them has."""
+    ps = table(q=(None, None, "data"))
+    found = st.explain(layer)(ps[0], struct((32, 512, 1024), "data"))
+    tried = [changes for c in found.collectives
+             for changes in found.search.candidates.of(c.record, c.cause)]
+    assert any("`p['q']` as P(None, 'model')" in change.text for changes in tried
+               for change in changes if len(changes) == 1)
