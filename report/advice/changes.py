@@ -18,6 +18,7 @@ from ...ir.program import Equation, Program, Var
 from ...ir.rewriting.substitution import substituted
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
+from ...ir.source.wording import numbered
 from ...ir.spec import PartitionSpec
 from ..reasons.causes import sharding_key
 from ..reasons.value_paths import Place, rewritten
@@ -192,8 +193,7 @@ def text_of(changes: Iterable[Change]) -> str:
             texts.append(first.text_for(", ".join([f"`{name}`" for name in names])))
         elif others and isinstance(first, Rewritten):
             at = sorted({c.location.line for c in (first, *others) if isinstance(c, Rewritten)})
-            where = " and ".join([", ".join(map(str, at[:-1])), str(at[-1])][len(at) < 2:])
-            texts.append(f"{first.change.words} at line{'s' * (len(at) > 1)} {where}")
+            texts.append(f"{first.change.words} at {numbered('line', 'lines', at)}")
         else:
             texts += [c.text for c in (first, *others)]
     return ", and ".join(texts)
