@@ -7,7 +7,8 @@ from typing import Any
 from ..ir.diagnostics.diagnostic import visible
 from ..ir.source.prose import wrapped
 from ..ir.source.wording import duration
-from ..ir.support.html import escaped, grid, listed, page
+from ..ir.support.html import escaped, grid, page
+from ..ir.support.html import listed as html_list
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..partitioner.collectives import CollectiveRecord
@@ -20,7 +21,7 @@ from .explained_collective import ExplainedCollective
 from .gaps import gaps
 from .root_causes import RootCause
 from .warnings.warnings import warnings_of
-from .words import excerpt, quantity
+from .words import excerpt, listed, quantity
 
 rich_table = lazy_import("rich.table")
 rich_console = lazy_import("rich.console")
@@ -267,7 +268,7 @@ def replicated(e: Analysis, s: Suggestion) -> str:
         if isinstance(first, Argument) and not any(first.spec) and any(
                 e.partitioned.in_specs[first.index]):
             names[pattern_of([first.name, *(getattr(c, "name", "") for c in others)])] = None
-    return " and ".join([f"`{name}`" for name in names])
+    return listed([f"`{name}`" for name in names])
 
 
 def _percent(new: float, old: float) -> str:
@@ -345,5 +346,5 @@ def html(e: Analysis, advised: int = 3) -> str:
     """A table for notebooks."""
     heads = ("collective", "bytes", "time", "where, why, and what avoids it")
     return page(f"<b>{escaped(e.name)}</b> on {escaped(str(e.topology))}"
-                + listed([f"{n}: {v}" for n, v in totals(e)])
+                + html_list([f"{n}: {v}" for n, v in totals(e)])
                 + grid(heads, _cells(e, advised)))

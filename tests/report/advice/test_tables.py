@@ -8,7 +8,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace import nn
+from shardtrace import lax, nn
 from shardtrace.ir.settings.context import config
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -173,3 +173,25 @@ def test_what_is_padded_less_is_split_no_further() -> None:
     assert cause.text == "`x` as P(None, 'data')"
     best = cause.groups[0][0].suggestions[0]
     assert best.text == "pass `x` as P('data') instead of P(None, 'data')"
+
+
+def test_a_row_is_tried_as_most_of_its_shape_are() -> None:
+    """Queries over an axis that nothing near them has: to be laid out as keys and values are."""
+    def normal(x: st.Array) -> st.Array:
+        return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+
+    def forward(ps: list[dict[str, st.Array]], x: st.Array) -> st.Array:
+        for p in ps:
+            h = normal(x)
+            q, k, v = (jnp.einsum("bsm,mhd->bshd", h, p[name]) for name in "qkv")
+            s = nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 8)
+            x = x + jnp.einsum("bshd,hdm->bsm", jnp.einsum("bhqk,bkhd->bqhd", s, v), p["o"])
+            h = normal(x)
+            x = x + (nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
+        return x
+
+    ps = table(6, q=(None, None, "data"), gate=(None, "data"))
+    found = st.explain(forward)(ps, struct((32, 512, 1024), "data"))
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert "`ps[*]['q']` as P(None, 'model')" in best.text
+    assert "`ps[*]['gate']` as P(None, 'model')" in best.text
