@@ -18,7 +18,7 @@ from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import Alternative, spelled
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
-from ..regions import has_region, region_of, trips_of, with_programs
+from ..regions import has_region, is_loop, region_of, trips_of, with_programs
 from .folding import fold_reshards
 from .loop_values import stacks_between_loops
 
@@ -175,7 +175,7 @@ class _Held:
 
 def _better(eqn: Equation, around: _Around, prices: Prices) -> _Better:
     """The values of a loop or conditional for which another layout is cheaper."""
-    region, trips, branches = region_of(eqn), trips_of(eqn), eqn.op.name == "cond"
+    region, trips, branches = region_of(eqn), trips_of(eqn), not is_loop(eqn)
     if not around.made and not any([reshard_p in p.ops for _, _, p in region.programs]):
         return {}                           # nothing is resharded
     inside = [_Around(p, p.invars) for _, _, p in region.programs]
@@ -227,7 +227,7 @@ def _rewritten(eqn: Equation, better: _Better, around: _Around,
 
 
 def _reason(eqn: Equation, second: Alternative) -> str:
-    inside = "branches need" if eqn.op.name == "cond" else "body needs"
+    inside = "body needs" if is_loop(eqn) else "branches need"
     return f"`{eqn.op.name}` holds this value as its {inside} it, {second}"
 
 

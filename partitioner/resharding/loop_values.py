@@ -9,7 +9,7 @@ from ...ir.program import Atom, Equation, Program, Var
 from ...ir.region import Region, Slot
 from ...ir.support.named_tuple import NamedTuple
 from ..choice.lookahead import carried_sums
-from ..regions import region_of, trips_of
+from ..regions import has_region, region_of, trips_of
 
 
 def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
@@ -47,7 +47,7 @@ class Stack(NamedTuple):
 
 def stacks_between_loops(program: Program) -> dict[Atom, Stack]:
     """The arrays that loops of a program stack for another loop alone."""
-    loops = [eqn for eqn in program.eqns if eqn.op.name == "scan"]
+    loops = [eqn for eqn in program.eqns if has_region(eqn)]
     if len(loops) < 2:
         return {}
     made: dict[Atom, tuple[Equation, Slot]] = {}
