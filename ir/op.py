@@ -89,11 +89,14 @@ class Evaluator:
     write_over: as `function`, but the result may take the memory of the first operand.
     ufunc: (dtype of the first operand, params) -> the numpy ufunc that `function` is then, or None;
       an executor may give the buffer of the result to it.
+    narrowed: (params, numbers of the results that are read) -> params with which `function` gives
+      None for others, where these take time of their own.
     """
     function: Callable[..., Any]
     prepare: Callable[..., Callable[..., Any] | None] | None = None
     write_over: Callable[..., Any] | None = None
     ufunc: Callable[[np.dtype, dict[str, Any]], np.ufunc | None] | None = None
+    narrowed: Callable[[dict[str, Any], Sequence[int]], dict[str, Any]] | None = None
 
 
 @immutable

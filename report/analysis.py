@@ -16,13 +16,16 @@ from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
 from .advice.candidates import Candidates
 from .advice.freedoms import Freedoms, freedoms_of
-from .advice.suggestion import Found
+from .advice.suggestion import Found, Suggestion
 from .advice.suggestions import SECONDS, Search
 from .advice.trials import Subject
 from .explained_collective import ExplainedCollective
 from .reasons.causes import Cause
 from .reasons.explain_collective import Reasons
 from .root_causes import RootCause, root_causes
+
+_TRIED = 3          # root causes of which it is looked for what avoids them before they are ordered
+_NEARLY = 0.75      # of the most that is saved: as good, and of a dearer cause
 
 
 def costed_collectives(program: Program, topology: Topology
@@ -81,7 +84,28 @@ class Analysis:
 
     @functools.cached_property
     def root_causes(self) -> list[RootCause]:
-        """What is behind the collectives: annotations, that with the dearest collectives first."""
+        """What is behind the collectives: annotations; first what saves most if it is changed, as
+        the suggestions for the first few say, then that with the dearest collectives.
+        """
+        best = [(c.suggestions[0], c) for cause in self.causes_by_cost[:_TRIED]
+                for c in [cause.groups[0][0]] if c.suggestions and not self.search.whole.much(
+                    c.suggestions[0].peak_bytes, c.suggestions[0].flops)]
+        most = max([self.time - s.time for s, _ in best], default=0.0)
+        best.sort(key=lambda found: self.time - found[0].time < _NEARLY * most)
+        for s, c in best:
+            causes = self._causes_of(s, c)
+            c = causes[0].groups[0][0]           # what is told first has to be what avoids it
+            if c.suggestions and self._causes_of(c.suggestions[0], c)[0].text == causes[0].text:
+                return causes
+        return self._causes_of(*best[0]) if best else self.causes_by_cost
+
+    def _causes_of(self, s: Suggestion, c: ExplainedCollective) -> list[RootCause]:
+        """The root causes, first that which a suggestion for a collective changes."""
+        return root_causes(self.collectives, self.partitioned, self.freedoms, s.changes, c)
+
+    @functools.cached_property
+    def causes_by_cost(self) -> list[RootCause]:
+        """The same without a search for suggestions: that with the dearest collectives first."""
         return root_causes(self.collectives, self.partitioned, self.freedoms)
 
     # -- totals ----------------------------------------------------------------------------------

@@ -7,25 +7,29 @@ from typing import Any
 from ..ir.diagnostics.diagnostic import visible
 from ..ir.source.prose import wrapped
 from ..ir.source.wording import duration
-from ..ir.support.html import escaped, grid, listed, page
+from ..ir.support.html import escaped, grid, page
+from ..ir.support.html import listed as html_list
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..partitioner.collectives import CollectiveRecord
 from .advice.changes import Argument, pattern_of, rows
 from .advice.suggestion import Suggestion
+from .advice.trials import MUCH
 from .analysis import Analysis
 from .equal_collectives import causes, grouped, places
 from .explained_collective import ExplainedCollective
 from .gaps import gaps
+from .root_causes import RootCause
 from .warnings.warnings import warnings_of
-from .words import excerpt, quantity
+from .words import excerpt, listed, quantity
 
 rich_table = lazy_import("rich.table")
 rich_console = lazy_import("rich.console")
 rich_text = lazy_import("rich.text")
 
 
-_FEW = 4          # of so many different collectives each is told in full
+_FEW = 4          # collectives of one cause that have a line each
+_REASONS = 3      # sentences on why a collective is there
 
 
 def totals(e: Analysis) -> list[tuple[str, str]]:
@@ -89,10 +93,9 @@ def blocks(e: Analysis, advised: int = 3, width: int = WIDTH, each: bool = False
 
 def _blocks(e: Analysis, advised: int, each: bool) -> Iterator[str]:
     yield "\n".join(header(e))
-    groups = grouped(e.collectives)
-    if each or len(groups) <= _FEW:
+    if each:
         chosen = advised_of(e, advised)
-        for i, group in enumerate(groups, 1):
+        for i, group in enumerate(grouped(e.collectives), 1):
             yield from _entry(e, group, ["", f"{i}. "], group[0] in chosen)
     else:
         yield from _by_cause(e, advised)
@@ -109,17 +112,20 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
     Where fewer than `advised` are told in full more are, first those that only change a layout.
     """
     short = 0
-    left = [g for cause in e.root_causes for g in cause.groups[1:]]
+    root_causes = e.root_causes if advised else e.causes_by_cost
+    left = [g for cause in root_causes for g in cause.groups[1:]]
     left.sort(key=lambda g: g[0].kind in ("all-reduce", "reduce-scatter"))
-    more_advised = {id(g) for g in left[:max(0, advised - len(e.root_causes))]}
-    for i, cause in enumerate(e.root_causes, 1):
+    more_advised = {id(g) for g in left[:max(0, advised - len(root_causes))]}
+    told = _Told()
+    for i, cause in enumerate(root_causes, 1):
         first, *others = cause.groups
         start = ["", f"{i}. because of {cause.said(e.received_bytes)}", "   "] if others else [
-            "", f"{i}. "]
-        yield from _entry(e, first, start, i <= advised)
+            "", f"{i}. because of {cause.text}: " if cause.text else f"{i}. "]
+        told.cause = cause
+        yield from _entry(e, first, start, i <= advised, told)
         for group in others:
             if id(group) in more_advised:
-                yield from _entry(e, group, ["   and "], True)
+                yield from _entry(e, group, ["   and "], True, told)
         others = [g for g in others if id(g) not in more_advised]
         lines = [f"   also {heading(g[0])}{places(g)}, {g[0].source}" for g in others[:_FEW]]
         more = [c for g in others[_FEW:] for c in g]
@@ -129,13 +135,47 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
         short += len(others)
         if lines:
             yield "\n".join(lines)
-    if short:
-        yield "\n(`--all`, or `text(each=True)`, tells in full what is told in a line here)"
+    if short or told.less:
+        yield "\n(`--all`, or `text(each=True)`, tells in full what is shortened here)"
 
 
-def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[str], advised: bool
-           ) -> Iterator[str]:
-    """Equal collectives: what, where, why, and what avoids them. start: what is before it."""
+class _Told:
+    """What a text has told already, which it does not say again. less: has it left out reasons?
+    cause: of which it tells now.
+    """
+
+    def __init__(self) -> None:
+        self.suggestions: set[str] = set()
+        self.less = False
+        self.cause: RootCause | None = None
+
+    def asked(self, c: ExplainedCollective) -> bool:
+        """Is the cause that is told of what asked for this collective?"""
+        return (self.cause is not None and c.asked_by is not None
+                and c.asked_by.location.file == c.source.file
+                and self.cause.text.startswith(c.asked_by.text))
+
+    def nearest(self, sentences: Sequence[str], count: int) -> Sequence[str]:
+        """A few of the sentences (one more is told, too): the first, and those on the cause before
+        others.
+        """
+        count += len(sentences) == count + 1
+        self.less = self.less or len(sentences) > count
+        return [*sentences[:1], *sorted(sentences[1:], key=lambda s: (
+            self.cause is None or not self.cause.is_in(s)))][:count]
+
+    def again(self, s: Suggestion) -> bool:
+        """Was this suggestion told? It is from now on."""
+        seen = s.text in self.suggestions
+        self.suggestions.add(s.text)
+        return seen
+
+
+def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[str], advised: bool,
+           told: _Told | None = None) -> Iterator[str]:
+    """Equal collectives: what, where, why, and what avoids them. start: what is before it; told:
+    what need not be told again (None: all is told).
+    """
     c = group[0]
     lines = [*start[:-1], f"{start[-1]}{heading(c)}{places(group)}"]
     function = c.source.function
@@ -143,15 +183,19 @@ def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[st
     if c.source.line:
         lines.append(f"   --> {c.source}{inside}")
     lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
-    lines.append(f"   {c.verdict}")
-    for k, sentence in enumerate(causes(group)):
+    sentences = causes(group)
+    if told is None or not told.asked(c):
+        lines.append(f"   {c.verdict}")
+    elif c.cause.move is None:
+        sentences = sentences[1:]                # that it is written where it was asked for
+    for k, sentence in enumerate(sentences if told is None else told.nearest(sentences, _REASONS)):
         lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
-    if c.vetoes:
-        lines.append(f"   instead: {c.vetoes[0]}")
-        lines += [f"            {v}" for v in c.vetoes[1:]]
+    vetoes = c.vetoes if told is None else told.nearest(c.vetoes, 1)
+    for k, sentence in enumerate(vetoes):
+        lines.append(f"   {'instead: ' if k == 0 else '         '}{sentence}")
     yield "\n".join(lines)
     if advised:
-        yield "\n".join(advice(e, c))
+        yield "\n".join(advice(e, c, told=told))
 
 
 def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
@@ -162,9 +206,11 @@ def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
     return list(firsts.values())[:count]
 
 
-def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
+def advice(e: Analysis, c: ExplainedCollective, count: int = 3, told: _Told | None = None
+           ) -> list[str]:
+    """What avoids a collective, and what that saves; the latter not of what was told."""
     search = c.search
-    found = search.suggestions[:count]
+    found = _worth_telling(e, search.suggestions)[:count]
     left = search.candidates - search.tried
     tried = (f"of {search.candidates} candidates the first {search.tried} were tried"
              + (", then it was stopped" if search.stopped
@@ -176,6 +222,9 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
     lines = []
     for s in found:
         word = "avoided" if s.removes else "less" if s.lessens else "faster"
+        if told is not None and told.again(s):
+            lines.append(f"   {word} by: {s.text} (as above)")
+            continue
         lines.append(f"   {word} by: {s.text}")
         lines += [f"      {sign} {line}" for both in s.diff
                   for sign, line in zip("-+", both, strict=True)]
@@ -185,6 +234,12 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[str]:
         lines.append(f"   from about {factor:.2g} times the data on, "
                      + ("the first saves no time" if other is None else f"rather: {other.text}"))
     return lines + ([f"   {tried}"] if tried else [])
+
+
+def _worth_telling(e: Analysis, found: Sequence[Suggestion]) -> list[Suggestion]:
+    """Without what takes much more memory or operations, and no less time than the first."""
+    return [s for s in found if s is found[0] or s.time < found[0].time or not (
+        s.peak_bytes > e.peak_bytes * MUCH or s.flops > e.flops * MUCH)]
 
 
 def effect(e: Analysis, s: Suggestion) -> str:
@@ -213,7 +268,7 @@ def replicated(e: Analysis, s: Suggestion) -> str:
         if isinstance(first, Argument) and not any(first.spec) and any(
                 e.partitioned.in_specs[first.index]):
             names[pattern_of([first.name, *(getattr(c, "name", "") for c in others)])] = None
-    return " and ".join([f"`{name}`" for name in names])
+    return listed([f"`{name}`" for name in names])
 
 
 def _percent(new: float, old: float) -> str:
@@ -291,5 +346,5 @@ def html(e: Analysis, advised: int = 3) -> str:
     """A table for notebooks."""
     heads = ("collective", "bytes", "time", "where, why, and what avoids it")
     return page(f"<b>{escaped(e.name)}</b> on {escaped(str(e.topology))}"
-                + listed([f"{n}: {v}" for n, v in totals(e)])
+                + html_list([f"{n}: {v}" for n, v in totals(e)])
                 + grid(heads, _cells(e, advised)))

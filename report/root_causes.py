@@ -19,8 +19,10 @@ from ..ir.rules.rule import ELEMENTWISE
 from ..ir.source.location import Location
 from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
-from .advice.changes import pattern_of, row_of
+from .advice.changes import Argument, Change, Constrain, Result, pattern_of, row_of
+from .advice.code.changes import Rewritten
 from .advice.freedoms import Freedoms
+from .advice.trials import key_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
 from .reasons.causes import whole_axes
@@ -30,6 +32,7 @@ _SUSPECT = 8             # times the bytes, or seconds, that those of a suspect 
 _NEEDED = 0.5            # of the bytes of what no way of running its operation does without
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
+_PLACE = re.compile(r" at line \d+$")
 _ARGUMENT = re.compile(r"argument `(.*)`")
 
 
@@ -56,6 +59,15 @@ class RootCause:
         """Seconds of its collectives, as if each were alone."""
         return sum(c.total_time for c in self.collectives)
 
+    def is_in(self, sentence: str) -> bool:
+        """Does a sentence of a reason speak of it?"""
+        place = _PLACE.search(self.text)
+        if place is not None:
+            return re.search(rf"{place[0]}\b", sentence) is not None
+        name = self.text[1:].partition("`")[0]
+        row = re.escape(name).replace(r"\*", r"[\d., ]+")       # `ps[0..3]['o']` of `ps[*]['o']`
+        return re.search(rf"argument `{row}`", sentence) is not None
+
     def said(self, total: int) -> str:
         """In a sentence. total: bytes that the program receives."""
         n = len(self.collectives)
@@ -69,12 +81,23 @@ class RootCause:
 
 
 def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned,
-                freedoms: Freedoms | None = None) -> list[RootCause]:
+                freedoms: Freedoms | None = None, changes: Sequence[Change] = (),
+                about: ExplainedCollective | None = None) -> list[RootCause]:
     """The root causes, that with the dearest collectives first; an argument that is laid out unlike
-    others rather than these.
+    others rather than these. changes: what of the program is known to save most if it is changed,
+    which is a root cause before all others; about: the collective that they are for. A line of code
+    that is changed is one of this, if no line asked for it.
     """
     rows = _Rows(partitioned, freedoms)
     roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
+    changed = rows.changed(changes)
+    if about is not None and about.cause.asked_by is None and not changed:
+        lines = {rows.placed(_expression(c.location), c.location): True for c in changes
+                 if isinstance(c, Rewritten) and c.location.line}
+        changed |= lines.keys()
+        for c in collectives:
+            if key_of(c.record) == key_of(about.record):
+                roots[id(c)].update(lines)
     left = list(collectives)
     found: list[RootCause] = []
     while left:
@@ -87,14 +110,16 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
                 weights[root] = weights.get(root, 0) + weight
                 direct[root] = direct.get(root, 0) + weight * is_direct
         most = max(weights.values(), default=0)
-        best = max([root for root in weights if weights[root] >= _NEARLY * most],
+        known = [root for root in weights if root in changed]
+        best = max(known or [root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root], root in rows.asked), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
         groups = sorted(grouped(its), key=_order(its, [c for c in its if roots[id(c)].get(best)]))
         found.append(RootCause(best, tuple(map(tuple, groups))))
         left = [c for c in left if best not in roots[id(c)]] if best else []
-    return sorted(found, key=lambda r: (_SUSPECT if r.text in rows.suspect else 1) * -max(
-        sum(c.total_time for c in group) for group in r.groups))
+    return sorted(found, key=lambda r: (r.text not in changed, (
+        _SUSPECT if r.text in rows.suspect else 1) * -max(
+            sum(c.total_time for c in group) for group in r.groups)))
 
 
 def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[ExplainedCollective]
@@ -110,6 +135,11 @@ def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[Explaine
         return (group[0].reason_kind == "needed" and seconds < _MUCH * most,
                 not any(id(c) in own for c in group) or seconds * _MUCH < most)
     return key
+
+
+def _expression(at: Location) -> str:
+    """What is written at a place, in backquotes."""
+    return f"`{at.text() or at.source_line().strip()}`"
 
 
 def _alike(name: str) -> bool:
@@ -149,6 +179,19 @@ class _Rows:
                 yield self.named(path.root, path.root_location), own
         for hold in cause.holds:
             yield self.named(hold.root, hold.root_location), True
+
+    def changed(self, changes: Sequence[Change]) -> set[str]:
+        """The texts of the roots, of those that were met, that changes are of."""
+        found: set[str] = set()
+        for c in changes:
+            if isinstance(c, Argument):
+                found.add(self.text.get(c.name, ""))
+            elif isinstance(c, Result):
+                found |= {root for root in self.asked if root.startswith("`out_shardings`")
+                          and (not c.name or f"result {c.name}" in root)}
+            elif not isinstance(c, Constrain):
+                found.add(self.at.get((c.location.file, c.location.line), ""))
+        return found - {""}
 
     def named(self, root: str, at: Location) -> str:
         match = _ARGUMENT.search(root)

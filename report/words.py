@@ -1,6 +1,8 @@
 """Formats numbers with units, specs and source lines."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..ir.diagnostics.diagnostic import shown_part
 from ..ir.source.location import Location
 from ..ir.spec import PartitionSpec
@@ -27,6 +29,11 @@ def spec_text(spec: PartitionSpec) -> str:
     while entries and entries[-1] == "None":
         entries.pop()
     return f"P({', '.join(entries)})"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `b` and `c`."""
+    return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), *words[-1:]])
 
 
 def excerpt(where: Location) -> str:

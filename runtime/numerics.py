@@ -54,7 +54,7 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
             if narrow:
                 arrays = tuple(x.astype(F32) if i in narrow else x for i, x in enumerate(arrays))
             out = list(evaluate(lead, *arrays, **params))
-            return [as_declared(x, dtype, shape, op)
+            return [None if x is None else as_declared(x, dtype, shape, op)
                     for x, dtype, shape in zip(out, results, shapes, strict=True)]
         return several
     dtype, shape = results[0], shapes[0]

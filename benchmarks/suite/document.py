@@ -69,8 +69,10 @@ SOURCES = """\
   sum that is read, a `shard_map` body that asks for its index) have a leading device dimension.
 - **Partial sums are not formed if only their total is read**: a product and its `psum` are one
   GEMM over devices and contraction.
-- **Short products run on one BLAS thread**, so that none of them waits for a core that another
-  process is using. Afterwards the user's own setting holds again.
+- **BLAS waits for no busy core.** Its threads wait for each other, and where another process has a
+  core, each product waits for a time slice. So products and convolutions are shared among threads
+  of our own, on cores that nobody uses at the time, and factorisations get as many threads of BLAS
+  as cores are free. Afterwards the user's own setting holds again.
 - **Special functions are a few numpy calls** in float32, on many elements at once, and fuse with
   what stands around them. Factorisations, solves and products of many small matrices work the same
   way.

@@ -1,11 +1,12 @@
 """Large evaluations on several threads, one per core.
 
 numpy releases the GIL while a call works on more than some thousand elements. Handing work over
-takes 0.1 ms, so it pays from several million elements on. Matrix products have threads of their
-own (those of BLAS).
+takes 0.1 ms, so it pays from several million elements on.
 
-Threads take blocks from one iterator: where another process has the other core, the calling thread
-does nearly all of them, and it never waits for a thread that has not begun.
+A thread that shares its core with another process is a hindrance: it may wait for its time slice in
+the middle of a block, and the calling thread for it. So only cores that nobody uses at the time
+are asked. Threads take blocks from one iterator, and the calling thread never waits for one that
+has not begun.
 """
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from .lazy import lazy_import
 futures = lazy_import("concurrent.futures.thread")
 
 ENOUGH = 1 << 22                # elements computed from which several threads are faster than one
+LOAD = "/proc/loadavg"          # of Linux: load of 1, 5 and 15 minutes, running/all threads, a PID
 _POOL: list[Any] = []           # one, once there are threads
 
 
@@ -38,14 +40,24 @@ def share_count(elements: int) -> int:
     return CORES if elements >= ENOUGH else 1
 
 
+def free_cores() -> int:
+    """The cores that nobody uses now, as far as the system says how many threads run."""
+    try:
+        with open(LOAD, "rb", 0) as file:
+            running = int(file.read(64).partition(b"/")[0].split()[-1])
+    except (OSError, ValueError, IndexError):
+        return CORES
+    return max(0, (os.cpu_count() or 1) - running)
+
+
 def in_parallel(jobs: Sequence[Callable[[], None]]) -> None:
     """Do all tasks, the first of them here, and raise what one of them raised.
 
-    Each does what there is to do until nothing is left, so tasks that have not begun when the first
-    is done are dropped.
+    Each does what there is to do until nothing is left, so those for which no core is free, and
+    those that have not begun when the first is done, are dropped.
     """
     others = []
-    for job_function in jobs[1:]:
+    for job_function in jobs[1:1 + free_cores()] if len(jobs) > 1 else ():
         held = [job_function]
         others.append((held, _threads().submit(_quietly, held)))
     errors = []

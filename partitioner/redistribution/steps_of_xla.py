@@ -29,8 +29,11 @@ Axes = tuple[str, ...]
 
 
 @cached(4096, "steps of XLA between layouts")
-def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries, ...]:
-    """The layouts on the way, ending with the target; each takes one exchange, or a slice."""
+def steps(mesh: AbstractMesh, source: Entries, target: Entries, permutes: bool = True
+          ) -> tuple[Entries, ...]:
+    """The layouts on the way, ending with the target; each takes one exchange, or a slice.
+    permutes: whether tiles change places where that saves gathering them.
+    """
     sizes = mesh.shape
     now, end = disjoint_axes([source, target], sizes)
     found: list[Entries] = []
@@ -44,12 +47,13 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries
 
     have, want = ({a for axes in entries for a in axes} for entries in (now, end))
     if not have <= want:
-        as_many = _cut_into_as_many(mesh, now, end, mesh.sort_axes(want - have))
-        if as_many is not None:
-            to(as_many)
-            to(end)
-            return tuple(found)
-        to(_with_gathered_last(mesh, now, end))
+        if permutes:
+            as_many = _cut_into_as_many(mesh, now, end, mesh.sort_axes(want - have))
+            if as_many is not None:
+                to(as_many)
+                to(end)
+                return tuple(found)
+            to(_with_gathered_last(mesh, now, end))
         gathered = all(a[:len(b)] == b for a, b in zip(now, end, strict=True))
         for d, axes in enumerate(end):
             to([*now[:d], axes if gathered else (), *now[d + 1:]])

@@ -1,11 +1,12 @@
 """Candidate changes that might avoid a collective: other specs of nearby values, likeliest first.
 
 The values near a collective are the one that it moves, its producer and readers, and everything on
-the paths of its axes back to their annotations. For each, the candidates are other specs: with the
-axes left out, on another dimension, replaced by others, or as the other side wants it. A value is
-changed where it is decided: an argument in its sharding, a constraint in its spec, a result in
-out_shardings, any other value by a constraint after its equation. Values behind collectives that
-take long come first (charges.py), and the first candidate of a value counts more than its second.
+the paths of its axes back to their annotations. For each, the candidates are other specs: that of
+most arguments of its shape, with the axes left out, on another dimension, replaced by others, or as
+the other side wants it. A value is changed where it is decided: an argument in its sharding, a
+constraint in its spec, a result in out_shardings, any other value by a constraint after its
+equation. Values behind collectives that take long come first (charges.py), and the first candidate
+of a value counts more than its second.
 Before all these come changes after which arguments agree along dimensions that can only be split
 together (freedoms.py). Whether a candidate helps is not judged here.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,11 +34,11 @@ from .charges import Charges
 from .code.changes import Rewritten, Site, sites
 from .code.shard_map_bodies import Ungather, body_changes
 from .freedoms import Freedoms
-from .other_layouts import layouts_over_others, merged, other_layouts
+from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
 from .placed_values import PlacedValues, line_of
 
 _NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
-
+_USUAL = 2          # layouts of other arguments of its shape that are tried for one
 
 
 class Candidates(PlacedValues):
@@ -68,7 +70,8 @@ class Candidates(PlacedValues):
                 group = self.alike(c)
                 if not group:            # a value of a derivative alone, which no line of his makes
                     continue
-                rounds.append((self.charge(t, group, axes) / (turn + 1), turn, group))
+                for changed in dict.fromkeys((self.siblings(c), group)):
+                    rounds.append((self.charge(t, changed, axes) / (turn + 1), turn, changed))
                 single += [(c,)] if len(group) > 1 else []
         if not others and self.freedoms is not None:
             rounds += [(self.charge(-1, group, axes), 0, group) for axis in axes
@@ -121,6 +124,23 @@ class Candidates(PlacedValues):
         group = self.groups[isinstance(change, Result)].get(change.index, {change.index: ""})
         return tuple([change.of(i, name) for i, name in group.items()]) if len(group) > 1 else (
             change,)
+
+    def siblings(self, change: Change) -> tuple[Change, ...]:
+        """A change of an argument made to all of its tree that are in the same layout, of whatever
+        name and shape: whoever wrote the table of their specs wrote that layout in several rows.
+        """
+        if not isinstance(change, Argument):
+            return self.alike(change)
+        tree, spec = change.name.partition("[")[0], self.partitioned.in_specs[change.index]
+        group = {i: name for i, (name, own) in enumerate(zip(
+            self.partitioned.traced.arg_names, self.partitioned.in_specs, strict=False))
+            if own == spec and name.partition("[")[0] == tree}
+        for i in group:
+            shape = self.inlined.invars[i].aval.shape
+            if len(change.spec) > len(shape) or not is_layout(
+                    self.mesh, shape, change.spec.padded(len(shape)).entries):
+                return self.alike(change)
+        return tuple([change.of(i, name) for i, name in group.items()])
 
     def beside(self, change: Constrain) -> tuple[Change, ...]:
         """The same constraint on all results of its equation that are of one type with its value.
@@ -222,13 +242,26 @@ class Candidates(PlacedValues):
         if entries is None:
             return
         entries = merged(entries, self.mesh)
-        for new in self.layouts(var.aval.shape, entries, axes, wanted, others, place.is_argument):
+        usual = self.usual.get(var.aval.shape, ()) if place.is_argument and not others else ()
+        for new in itertools.chain(usual, self.layouts(var.aval.shape, entries, axes, wanted,
+                                                       others, place.is_argument)):
             spec = spec_from_entries(new)
             if place.is_argument:
                 if new != entries:
                     yield self.argument(place.index, new)
             elif maker is not None and self.is_of_user(var, maker):
                 yield self.constrained(var, maker, spec)
+
+    @functools.cached_property
+    def usual(self) -> dict[tuple[int, ...], list[Entries]]:
+        """By shape the layouts that most arguments of it have, such as the parameters of a slot."""
+        counts: dict[tuple[int, ...], Counter[Entries]] = {}
+        for v in self.inlined.invars:
+            entries = self.entries.get(self.graph_tensor(v))
+            if entries is not None and v.aval.shape:
+                counts.setdefault(v.aval.shape, Counter())[merged(entries, self.mesh)] += 1
+        return {shape: [new for new, _ in found.most_common(_USUAL)]
+                for shape, found in counts.items() if len(found) > 1}
 
     def constrained(self, var: Var, maker: Equation, spec: PartitionSpec) -> Constrain:
         places = self.by_line[line_of(maker, self.place[var].index)]

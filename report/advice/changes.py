@@ -18,6 +18,7 @@ from ...ir.program import Equation, Program, Var
 from ...ir.rewriting.substitution import substituted
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
+from ...ir.source.wording import numbered
 from ...ir.spec import PartitionSpec
 from ..reasons.causes import sharding_key
 from ..reasons.value_paths import Place, rewritten
@@ -156,7 +157,7 @@ def row_of(name: str) -> str:
 
 def rows(changes: Iterable[Change]) -> list[list[Change]]:
     """The changes as a person would write them: equal ones of arguments or results in one row
-    together, likewise constraints after one line.
+    together, likewise constraints after one line, and one change of several lines.
     """
     found: dict[Any, list[Change]] = {}
     for i, c in enumerate(changes):
@@ -165,6 +166,8 @@ def rows(changes: Iterable[Change]) -> list[list[Change]]:
             key = (type(c), c.spec, c.was, row_of(c.name))
         elif isinstance(c, Constrain):
             key = (Constrain, c.spec, c.location)
+        elif isinstance(c, Rewritten):
+            key = (Rewritten, c.change.words)
         found.setdefault(key, []).append(c)
     return list(found.values())
 
@@ -188,6 +191,9 @@ def text_of(changes: Iterable[Change]) -> str:
         elif others and isinstance(first, Constrain):
             names = [getattr(c, "name", "") for c in (first, *others)]
             texts.append(first.text_for(", ".join([f"`{name}`" for name in names])))
+        elif others and isinstance(first, Rewritten):
+            at = sorted({c.location.line for c in (first, *others) if isinstance(c, Rewritten)})
+            texts.append(f"{first.change.words} at {numbered('line', 'lines', at)}")
         else:
             texts += [c.text for c in (first, *others)]
     return ", and ".join(texts)

@@ -36,6 +36,7 @@ LITTLE = 0.05     # what counts of seconds that are computed less; of a step: wh
 SAME = 1e-9        # differences of time below this part are none
 EQUAL_WORTH = 0.02       # of two that are worth as much within this part the simpler comes first
 SOME = 1.01        # times the memory or operations that count as raising them
+_LESS_WORK = 1.1  # times the operations that a change leaves: what is padded less does not split
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective
 _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
@@ -103,7 +104,7 @@ class Ranking:
 
     def over(self, s: Suggestion) -> bool:
         """Does it split values over further axes?"""
-        return self.kinds.over(s.changes) or s.flops * SOME < self.trials.base.flops and any(
+        return self.kinds.over(s.changes) or s.flops * _LESS_WORK < self.trials.base.flops and any(
             isinstance(c, Argument | Result | Constrain) and any(c.spec) for c in s.changes)
 
     def avoids(self, s: Suggestion) -> bool:
@@ -129,18 +130,24 @@ class Ranking:
 
 
 def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
-    """Not two that do the same, nor a pair that does no better than one of its changes, nor what is
-    like an earlier one but for taking more memory or operations, or for other specs of the same
-    values that are no better in anything. What does as an earlier one, written elsewhere, comes
-    behind what does something else.
+    """Not two that do the same, nor a pair that does no better than one of its changes, nor a part
+    of a row of which an earlier one changes all, nor what is like an earlier one but for taking
+    more memory or operations, or for other specs of the same values that are no better in anything.
+    What does as an earlier one, written elsewhere, comes behind what does something else.
     """
     kept: list[Suggestion] = []
     again: list[Suggestion] = []
     for s in found:
         if not any(set(k.changes) < set(s.changes) or _dearer(s, k) or _same_values(s, k)
-                   or s.text == k.text for k in (*kept, *again)):
+                   or s.text == k.text or _part_of(s, k) for k in (*kept, *again)):
             (again if any(is_equal(s, k) for k in kept) else kept).append(s)
     return [*kept, *again][:_KEPT]
+
+
+def _part_of(s: Suggestion, other: Suggestion) -> bool:
+    """Is it a part of a row that the other one changes as a whole?"""
+    changes = set(s.changes)
+    return any(changes < set(row) for row in rows(other.changes))
 
 
 def is_equal(s: Suggestion, other: Suggestion) -> bool:

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -241,14 +240,15 @@ class _Group:
             for s, size in zip(call.inputs, sizes, strict=False):
                 if s not in made and size < LARGE:
                     continue
-                other = part_of.get(s)
+                mine, other = part_of[out], part_of.get(s)
                 if other is None:
-                    part_of[s] = out
-                    parts[out].append(s)
-                elif other != out:
-                    for t in parts[other]:
-                        part_of[t] = out
-                    parts[out] += parts.pop(other)
+                    part_of[s] = mine
+                    parts[mine].append(s)
+                elif other != mine:
+                    if len(parts[other]) > len(parts[mine]):        # the shorter goes to the other
+                        mine, other = other, mine
+                    part_of.update(dict.fromkeys(parts[other], mine))
+                    parts[mine] += parts.pop(other)
         found: dict[int, list[Call]] = {}
         for call in self.calls:
             found.setdefault(part_of[call.outputs[0]], []).append(call)
@@ -310,8 +310,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
 def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
     """The fused call of a group, followed by those of its results that are views of others."""
     inside = read_counts(calls)
-    calls = _deduplicated(calls, readers - inside)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
+    calls = _deduplicated(calls, needed)
     views: list[Call] = []
     needed_calls: list[Call] = []
     read: set[int] = set()
@@ -335,7 +335,7 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     return [_fused(needed_calls, needed, _best(rows, computed)), *views]
 
 
-def _deduplicated(calls: Sequence[Call], outside: Counter[int]) -> list[Call]:
+def _deduplicated(calls: Sequence[Call], outside: Container[int]) -> list[Call]:
     """The calls without those that repeat an earlier one: within a block, its value is still in a
     register. outside: slots that other calls read.
     """

@@ -11,6 +11,7 @@ Plans follow the data, not the types: a value that the program fails to exchange
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
@@ -204,6 +205,11 @@ class Planner(Workspace):
         inside.planned_bodies = self.planned_bodies
         return inside
 
+    @functools.cached_property
+    def read(self) -> set[Atom]:
+        """What equations read, and what is given."""
+        return {*self.program.outvars}.union(*[eqn.invars for eqn in self.program.eqns])
+
     # -- values --------------------------------------------------------------------------------
     def constant(self, value: Any, aval: ArrayType) -> Value:
         """A captured array, the same on all devices."""
@@ -267,13 +273,18 @@ class Planner(Workspace):
             operands = self.reduce_linear_operands(eqn, operands, members, done)
             slots, kinds = [x.slot for x in operands], [x.kind for x in operands]
         key: tuple = (*kinds, *types)
+        params = eqn.params
+        narrowed = eqn.op.evaluator.narrowed        # type: ignore[union-attr]
+        if narrowed is not None:                    # what only unread results need is left out
+            which = [i for i, v in enumerate(outs) if v in self.read]
+            key, params = (*key, *which), narrowed(params, which)
         if allowed or done:
             key = key, tuple(sorted(allowed.items())), done
         try:
             made = eqn.instance.tables[self.atoms.owner][key]
         except KeyError:
             made = eqn.instance.table(self.atoms.owner)[key] = decide(
-                eqn.op, eqn.params, operands, types, self.atoms, allowed, done)
+                eqn.op, params, operands, types, self.atoms, allowed, done)
         if made.operands is not None:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]

@@ -35,11 +35,13 @@ def test_collectives_are_those_that_another_reader_counts(case: Any) -> None:
     for times, kind, _, members, size in hlo.xla_program(text, case.mesh).exchanges:
         wanted[told(kind, members)] += times * size
     found: Counter[Any] = Counter()
-    branches = 0
+    # of branches the other reader takes the one that exchanges most, and once what a loop does of
+    # which the text does not say how often it runs
+    at_least = False
     for x in report_of(text.splitlines()).collectives:
         found[told(x.kind, x.group_size)] += x.times * x.operand_bytes
-        branches += x.in_branch
-    if branches:                # the other reader goes into the first branch alone
+        at_least = at_least or x.in_branch or not x.is_known
+    if at_least:
         assert all(found[key] >= size for key, size in wanted.items())
     else:
         assert {k: n for k, n in found.items() if n} == {k: n for k, n in wanted.items() if n}

@@ -104,3 +104,46 @@ def test_what_is_computed_element_by_element_of_an_unlike_argument_is_because_of
     right = {"a": struct((16, 512, 256), None, None, "model")}
     found = st.explain(f)(right, {"a": struct((16, 512, 256), "model")}, right)
     assert found.root_causes[0].text == "`mu['a']` as P('model')"
+
+
+def attention(ws: list[dict[str, st.Array]], x: st.Array) -> st.Array:
+    for w in ws:
+        h = norm(x)
+        q, k, v = (jnp.einsum("bsd,dhk->bshk", h, w[name]) for name in "qkv")
+        s = jnp.einsum("bqhk,bthk->bhqt", q, k)
+        s = lax.with_sharding_constraint(s, NamedSharding(MESH, P("model", "data")))   # swapped
+        x = x + jnp.einsum("bhqt,bthk,hkd->bqd", nn.softmax(s), v, w["o"])
+        h = lax.with_sharding_constraint(nn.gelu(norm(x) @ w["up"]),
+                                         NamedSharding(MESH, P("data", None, "model")))
+        x = x + h @ w["down"]
+    return x
+
+
+def test_what_saves_most_if_it_is_changed_comes_before_what_moves_more() -> None:
+    """The sums that any layout of these layers has are of more bytes than what one mistake adds."""
+    layer = {name: struct((1024, 16, 64), None, "model") for name in "qkv"}
+    layer["o"] = struct((16, 64, 1024), "model")
+    layer |= {"up": struct((1024, 4096), None, "model"), "down": struct((4096, 1024), "model")}
+    with st.config.override(shardtrace_objective="time"):
+        found = st.explain(attention)([dict(layer) for _ in range(4)],
+                                      struct((16, 512, 1024), "data"))
+        assert found.root_causes
+    by_cost, first = found.causes_by_cost[0], found.root_causes[0]
+    assert by_cost.received_bytes > first.received_bytes
+    assert by_cost.text != first.text
+    line = attention.__code__.co_firstlineno + 5
+    assert first.text.endswith(f"at line {line}")
+    text = found.text().split("because of ")[1]
+    assert " ".join(text.split()).startswith(first.text)
+    best = first.groups[0][0].suggestions[0]
+    assert f"at line {line}" in best.text and best.time < 0.9 * found.time
+
+
+def test_a_suggestion_is_told_in_full_once_and_reasons_by_the_nearest() -> None:
+    text = str(explained(6, None, "model"))
+    lines = [line.strip() for line in text.splitlines() if " by: " in line]
+    assert len({line.removesuffix(" (as above)") for line in lines}) < len(lines)
+    for n, line in enumerate(lines):
+        assert line.endswith("(as above)") == (line.removesuffix(" (as above)") in lines[:n])
+    full = explained(6, None, "model").text(each=True)
+    assert "(as above)" not in full and full.count("comes from") >= text.count("comes from")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...support.buffer_pool import empty
+from ...support.threads import in_parallel, share_count
 from ..key_data import join_words, split_words
 
 Shape = tuple[int, ...]
@@ -24,7 +25,8 @@ Words = tuple[np.ndarray, np.ndarray]
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 _PARITY = np.uint32(0x1BD11BDA)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PIECE = 3 << 14                   # elements at a time: three buffers of 192 KiB
+_PIECE = 3 << 14                   # elements at a time: three buffers of 192 KiB,
+_WIDE = 1 << 16                    # or a little more where threads wait between passes
 
 
 def threefry2x32(key1: np.ndarray, key2: np.ndarray, count1: np.ndarray, count2: np.ndarray
@@ -130,7 +132,7 @@ def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence
            dtype: np.dtype, write: Callable[[np.ndarray, np.ndarray, np.ndarray], Any]
            ) -> np.ndarray:
     """What `write` makes of the two words at each position of a block, one cache-sized block of it
-    after the other."""
+    after the other, on several threads if there are many."""
     strides = _strides(shape if whole is None else whole)
     first = _first(starts, strides)         # of dimensions of devices, then come those of the keys
     first = first.reshape(first.shape + (1,) * (keys.ndim - first.ndim + len(shape)))
@@ -138,25 +140,31 @@ def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence
     full = np.broadcast_shapes(key1.shape, first.shape)[:keys.ndim] + shape
     out = empty(full, dtype)
     own = dtype == _U32                     # the first words are where the results are to be
-    memory = empty((2 if own else 3, min(out.size, _PIECE)), _U32)
-    positions = _positions((0,) * len(shape), strides)
-    for block in _blocks(full, _PIECE):
-        piece = out[(*block, ...)]
-        n, inner = piece.size, piece.shape[keys.ndim:]
-        if positions.shape != inner:
-            positions = _positions(inner, strides)
-        place = _part(first, block) + _first([b.start for b in block[keys.ndim:]], strides)
-        x2, buffer, x1 = (*memory[:2, :n], piece.reshape(-1) if own else memory[2, :n])
-        low, high = x2.reshape(piece.shape), x1.reshape(piece.shape)
-        np.add(positions, place, out=low, casting="same_kind")
-        if strides.dtype == _U32:
-            high.fill(0)
-        else:
-            np.right_shift(positions + place, np.uint64(32), out=high, casting="same_kind")
-        k1, k2 = (x.reshape(1) if x.size == 1 else np.broadcast_to(x, piece.shape).reshape(-1)
-                  for x in (_part(key1, block), _part(key2, block)))
-        _hash(k1, k2, x1, x2, buffer)
-        write(x1, x2, piece.reshape(-1))
+    threads = share_count(out.size)
+    most = _PIECE if threads == 1 else _WIDE
+    blocks = iter(list(_blocks(full, most)))        # threads cannot share a generator
+
+    def work() -> None:
+        memory = empty((2 if own else 3, min(out.size, most)), _U32)
+        positions = _positions((0,) * len(shape), strides)
+        for block in blocks:
+            piece = out[(*block, ...)]
+            n, inner = piece.size, piece.shape[keys.ndim:]
+            if positions.shape != inner:
+                positions = _positions(inner, strides)
+            place = _part(first, block) + _first([b.start for b in block[keys.ndim:]], strides)
+            x2, buffer, x1 = (*memory[:2, :n], piece.reshape(-1) if own else memory[2, :n])
+            low, high = x2.reshape(piece.shape), x1.reshape(piece.shape)
+            np.add(positions, place, out=low, casting="same_kind")
+            if strides.dtype == _U32:
+                high.fill(0)
+            else:
+                np.right_shift(positions + place, np.uint64(32), out=high, casting="same_kind")
+            k1, k2 = (x.reshape(1) if x.size == 1 else np.broadcast_to(x, piece.shape).reshape(-1)
+                      for x in (_part(key1, block), _part(key2, block)))
+            _hash(k1, k2, x1, x2, buffer)
+            write(x1, x2, piece.reshape(-1))
+    in_parallel([work] * threads)
     return out
 
 

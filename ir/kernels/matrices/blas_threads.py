@@ -1,11 +1,16 @@
-"""Runs products too short to be shared on a single thread of BLAS.
+"""Runs products on a single thread of BLAS, and says how many threads of our own share one.
 
 BLAS threads wait for work by spinning, and a product waits for all of them. If another process
 occupies a core, one of them waits for its time slice, which takes longer than a product of a few
-milliseconds on one thread. The user's setting is restored after each product.
+milliseconds on one thread, and a factorisation is many products: beside a busy process that of 256
+rows takes 100 times as long on two threads. So products are shared among our own threads
+(ir/support/threads.py), which take parts that need no other, and LAPACK gets as many threads of
+BLAS as cores are free. The user's setting is restored behind each.
 """
 from __future__ import annotations
 
+import functools
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -13,17 +18,51 @@ from typing import Any
 
 import numpy as np
 
-from ...support.caches import cached
 from ...support.lazy import lazy_import
+from ...support.threads import CORES, core_count, free_cores, share_count
 
 ctypes = lazy_import("ctypes")
 
 SHORT = 1 << 27         # multiply-adds in float32: about 3 ms, a slice of time, on one thread
 SINGLE_THREAD = 1 << 18         # BLAS itself takes one thread for fewer,
 VECTOR = 1 << 13        # and here where one operand is a vector
+FEWEST = 1 << 12        # elements of a matrix that LAPACK may take several for
 
+NUMPY, SCIPY = "numpy._core._multiarray_umath", "scipy.linalg._fblas"     # that have a BLAS
+_FOUND: dict[str, Threads | None] = {}          # of these; no cache: there is one of each
 _lock = threading.Lock()
-_running, _count = 0, 0         # products on one thread now, and the threads to be restored behind
+
+
+class Threads:
+    """The threads of an OpenBLAS, by its functions that say and set how many there are: as many as
+    the user has set, but for calls that ask for fewer."""
+
+    def __init__(self, get: Callable[[], int], put: Callable[[int], Any]) -> None:
+        self._get, self._put = get, put
+        self._running, self._users = 0, 0
+
+    @property
+    def count(self) -> int:
+        """Those that the user has set."""
+        with _lock:
+            return self._users if self._running else self._get()
+
+    def enter(self, most: int) -> None:
+        """No more than `most` until `leave`."""
+        with _lock:
+            now = self._get()
+            if not self._running:
+                self._users = now
+            if most < now:
+                self._put(most)
+            self._running += 1
+
+    def leave(self) -> None:
+        """What the user has set is in force again, if nobody else has entered."""
+        with _lock:
+            self._running -= 1
+            if not self._running and self._users != self._get():
+                self._put(self._users)
 
 
 def for_work(multiply: Callable[..., np.ndarray], work: int, least: int = SINGLE_THREAD
@@ -37,51 +76,68 @@ def for_work(multiply: Callable[..., np.ndarray], work: int, least: int = SINGLE
     >>> for_work(np.dot, 64 ** 3)(np.ones((64, 64)), np.ones((64, 64)))[0, 0].item()
     64.0
     """
-    if not least <= work < SHORT or _library() is None:
-        return multiply
+    return alone(multiply) if least <= work < SHORT and _library(NUMPY) else multiply
 
-    def alone(*operands: Any, **options: Any) -> np.ndarray:
-        _enter()
+
+def alone(multiply: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """A function of numpy's, on one thread of BLAS."""
+    library = _library(NUMPY)
+    assert library is not None
+
+    def product(*operands: Any, **options: Any) -> np.ndarray:
+        library.enter(1)
         try:
             return multiply(*operands, **options)
         finally:
-            _leave()
-    return alone
+            library.leave()
+    return product
 
 
-def _enter() -> None:
-    global _running, _count
-    get, put = _library()
-    with _lock:
-        if not _running:
-            _count = get()
-            if _count > 1:
-                put(1)
-        _running += 1
+def on_free_cores(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of stacks of matrices, with no more threads of BLAS than cores are free."""
+    @functools.wraps(evaluate)
+    def function(lead: int, a: np.ndarray, *others: Any, **params: Any) -> Any:
+        if math.prod(a.shape[-2:]) < FEWEST:
+            return evaluate(lead, a, *others, **params)
+        most, found = 1 + free_cores(), [x for x in map(_library, (NUMPY, SCIPY)) if x]
+        for library in found:
+            library.enter(most)
+        try:
+            return evaluate(lead, a, *others, **params)
+        finally:
+            for library in found:
+                library.leave()
+    return function
 
 
-def _leave() -> None:
-    global _running
-    with _lock:
-        _running -= 1
-        if not _running and _count > 1:
-            _library()[1](_count)
+def shares(each: int, work: int) -> int:
+    """Among how many threads of our own to share products, each of so many multiply-adds, and all
+    of `work`, of which eight take as long as an element. One where BLAS has more cores, or only one
+    thread."""
+    library = _library(NUMPY)
+    if each < SINGLE_THREAD or each >= SHORT and core_count() > CORES or library is None:
+        return 1
+    return min(share_count(work // 8), library.count)
 
 
-@cached(1, "the functions of BLAS that say and set how many threads there are")
-def _library() -> Any:
-    """The functions that say and set how many threads there are, of the OpenBLAS that numpy has.
+def _library(module: str) -> Threads | None:
+    """The OpenBLAS that a module has, once it is loaded. None where it has another one: that one
+    decides by itself."""
+    if module not in _FOUND and module in sys.modules:
+        with _lock:
+            _FOUND.setdefault(module, _of_file(sys.modules[module].__file__))
+    return _FOUND.get(module)
 
-    None where it has another one: that one decides by itself.
-    """
+
+def _of_file(file: str | None) -> Threads | None:
     try:
-        symbols = ctypes.CDLL(sys.modules["numpy._core._multiarray_umath"].__file__)
-    except (KeyError, OSError):
+        symbols = ctypes.CDLL(file)
+    except OSError:
         return None
     for prefix, suffix in (("scipy_", "64_"), ("scipy_", ""), ("", "64_"), ("", "")):
         try:
-            return (getattr(symbols, f"{prefix}openblas_get_num_threads{suffix}"),
-                    getattr(symbols, f"{prefix}openblas_set_num_threads{suffix}"))
+            return Threads(getattr(symbols, f"{prefix}openblas_get_num_threads{suffix}"),
+                           getattr(symbols, f"{prefix}openblas_set_num_threads{suffix}"))
         except AttributeError:
             continue
     return None

@@ -6,12 +6,16 @@ contiguous runs are copied. The products are written straight to their place in 
 """
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...support.buffer_pool import empty
-from .blas_threads import for_work
+from ...support.threads import in_parallel
+from .blas_threads import alone, for_work, shares
 
 WIDE = 8                         # examples that lie one behind the other, and
 FEW = 128                        # results of each: it pays to compute these one after the other
@@ -46,11 +50,11 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
     each, line = count // max(lines, 1), math.prod(shape) // max(lines, 1)
     per = max(1, max(PIECE, k.nbytes) // max(line * dtype.itemsize, 1))
     step, cut = max(1, min(n, per // max(lines, 1))), -(-lines // -(-lines // per)) if lines else 1
-    memory = empty((step * cut * line,), dtype)
-    multiply = for_work(np.matmul, (step if last else 1) * cut * each * length * o)
     before = (slice(None),) * (0 if last else 2 + spatial)
-    for i in range(0, n, step):
-        for a in range(0, lines, cut):
+
+    def work(pieces: Iterator[tuple[int, int]], multiply: Any) -> None:
+        memory = empty((step * cut * line,), dtype)
+        for i, a in pieces:
             some = rows[i:i + step]
             if spatial:
                 some = some[(slice(None), *before, slice(a, a + cut))]
@@ -65,6 +69,8 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
                 place = out.reshape(n, groups, o, lines, each)[i:i + step, :, :, a:a + cut]
                 multiply(right, piece.reshape(m, groups, length, results),
                          out=place.reshape(m, groups, o, results))
+    _each([(i, a) for i in range(0, n, step) for a in range(0, lines, cut)], work,
+          (step if last else 1) * cut * each * length * o, n * groups * count * length * o)
     if last:
         out = out.reshape(n, *sizes, o)
         return out.transpose(0, spatial + 1, *range(1, spatial + 1))[:, None]
@@ -83,18 +89,32 @@ def _by_results(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
     right = k[0].transpose(*range(1, 2 + spatial), 0).reshape(channels * inside, o)
     rows = x[:, 0].transpose(*range(2, 2 + spatial), 1, *range(2 + spatial, x.ndim - 1), 0)
     step = max(1, min(channels, PIECE // max(1, inside * n * dtype.itemsize)))
-    memory = empty((step * inside * n,), dtype)
     out = empty((*sizes, n, o), dtype)
-    multiply = for_work(np.matmul, step * inside * n * o)
-    for place in np.ndindex(sizes):
-        for c in range(0, channels, step):
-            some = rows[place][c:c + step]
-            piece = memory[:some.size].reshape(some.shape)
-            np.copyto(piece, some)
-            left = piece.reshape(-1, n).T
-            factor = right[c * inside:(c + step) * inside]
-            if c:
-                out[place] += multiply(left, factor)
-            else:
-                multiply(left, factor, out=out[place])
+
+    def work(places: Iterator[tuple[int, ...]], multiply: Any) -> None:
+        memory = empty((step * inside * n,), dtype)
+        for place in places:
+            for c in range(0, channels, step):
+                some = rows[place][c:c + step]
+                piece = memory[:some.size].reshape(some.shape)
+                np.copyto(piece, some)
+                left = piece.reshape(-1, n).T
+                factor = right[c * inside:(c + step) * inside]
+                if c:
+                    out[place] += multiply(left, factor)
+                else:
+                    multiply(left, factor, out=out[place])
+    _each(list(np.ndindex(sizes)), work, step * inside * n * o,
+          math.prod(sizes) * channels * inside * n * o)
     return out.transpose(spatial, spatial + 1, *range(spatial))[:, None]
+
+
+def _each(pieces: Sequence[Any], work: Callable[[Iterator[Any], Any], None], each: int,
+          total: int) -> None:
+    """Do all pieces on as many threads as pay: products of `each` multiply-adds, and of `total`.
+
+    work: does those of an iterator, with numpy's product as it is given.
+    """
+    threads = shares(each, total) if len(pieces) > 1 else 1
+    multiply = alone(np.matmul) if threads > 1 else for_work(np.matmul, each)
+    in_parallel([functools.partial(work, iter(pieces), multiply)] * threads)

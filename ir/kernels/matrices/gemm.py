@@ -15,10 +15,10 @@ import numpy as np
 from ...support.buffer_pool import SMALLEST, empty
 from ...support.caches import cached
 from ...support.named_tuple import NamedTuple
-from ...support.threads import in_parallel, share_count
+from ...support.threads import in_parallel
 from ..device_dimensions import mergeable
 from . import small_matrices
-from .blas_threads import SHORT, SINGLE_THREAD, VECTOR, for_work
+from .blas_threads import VECTOR, alone, for_work, shares
 
 Labels = Sequence[Hashable]
 Shape = tuple[int, ...]
@@ -54,13 +54,13 @@ def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
 def _product_of(left: np.ndarray, right: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """left @ right, where both have the same batch dimensions."""
     shape = (*left.shape[:-1], right.shape[-1])
-    multiply = for_work(np.matmul, _product(left.shape[-2:]) * shape[-1])
+    multiply = _multiply(np.matmul, left.shape, shape)
     if left.ndim > 2 and left.shape[-1] <= small_matrices.FACTOR and (
             small_matrices.are_factors(left.shape, right.shape, dtype)):
         multiply = small_matrices.product
     if _product(shape) * dtype.itemsize < SMALLEST:
         return multiply(left, right)
-    return multiply(left, right, out=empty(shape, dtype))
+    return multiply(left, right, empty(shape, dtype))
 
 
 def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
@@ -129,14 +129,9 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         product = _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart)
     elif left is not None and right is not None:
         (left_shape, left_flip), (right_shape, right_flip) = left, right
-        work = _product(left_shape[-2:]) * whole[-1]
-        faster = np.matmul if plan.batch or is_scalar else np.dot
-        multiply = for_work(faster, work)
+        multiply = _multiply(np.matmul if plan.batch or is_scalar else np.dot, left_shape, whole)
         if plan.batch and small_matrices.are_factors(left_shape, right_shape, dtype):
             multiply = small_matrices.product
-        # For smaller ones, threads would wait for each other in BLAS.
-        elif plan.batch and pooled and SINGLE_THREAD <= work < SHORT:
-            multiply = _shared(multiply, whole, _product(left_shape) * whole[-1])
 
         def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             if a.shape == left_shape and b.shape == right_shape and not plan.batch:
@@ -171,23 +166,34 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
     return product
 
 
-def _shared(multiply: Callable[..., np.ndarray], whole: Shape, work: int
-            ) -> Callable[..., np.ndarray]:
-    """The product of stacks, on several threads if they take so many multiply-adds, of which eight
-    take as long as an element."""
-    threads = share_count(work // 8)
-    d = next((d for d, n in enumerate(whole[:-2]) if n > 1), None)
-    if threads == 1 or d is None:
-        return multiply
-    step = -(-whole[d] // (2 * threads))
+def _multiply(function: Callable[..., np.ndarray], left: Shape, whole: Shape
+              ) -> Callable[..., np.ndarray]:
+    """numpy's product of matrices of these shapes, on as many threads as pay.
 
-    def product(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+    Threads take parts of a stack, or of the longer dimension of a result. They have no need to
+    wait for each other, as those of BLAS do.
+    """
+    *batch, rows, columns = whole
+    each = _product(left[-2:]) * columns            # the left one may be to be transposed
+    threads = shares(each, each * _product(batch))
+    if threads == 1:
+        return for_work(function, each)
+    d = next((d for d, n in enumerate(batch) if n > 1), len(batch) + (columns > rows))
+    step = -(-whole[d] // threads)
+    multiply = alone(np.matmul)
+
+    def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        if d >= len(batch) and np.may_share_memory(a, b):       # BLAS does half of x @ x.T
+            return multiply(a, b, out)
+        if out is None:
+            out = np.empty(whole, a.dtype)
         starts = iter(range(0, whole[d], step))
 
         def some() -> None:
             for start in starts:
                 part = (*(slice(None),) * d, slice(start, start + step))
-                multiply(a[part], b[part], out[part])
+                multiply(a[part] if d <= len(batch) else a, b if d == len(batch) else b[part],
+                         out[part])
         in_parallel([some] * threads)
         return out
     return product

@@ -59,7 +59,7 @@ def finite_only(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
             return function(lead, a, **params)
         results = function(lead, np.where(good[..., None, None], a, np.zeros((), a.dtype)),
                            **params)
-        return [r if r.dtype.kind not in "fc" else np.where(
+        return [r if r is None or r.dtype.kind not in "fc" else np.where(
             good.reshape(good.shape + (1,) * (r.ndim - good.ndim)), r, np.full((), np.nan, r.dtype))
             for r in results]
     return evaluate
@@ -82,10 +82,10 @@ def cholesky(lead: int, a: np.ndarray) -> np.ndarray:
 
 @finite_only
 def svd(lead: int, a: np.ndarray, *, full_matrices: bool, compute_uv: bool, subset_by_index: Any,
-        algorithm: Any) -> Arrays:
+        algorithm: Any, only_values: bool = False) -> list[Any]:
     kept = slice(None) if subset_by_index is None else slice(*subset_by_index)
-    if not compute_uv:
-        return [np.linalg.svd(a, compute_uv=False)[..., kept]]
+    if only_values or not compute_uv:
+        return [np.linalg.svd(a, compute_uv=False)[..., kept], *[None] * (2 * compute_uv)]
     u, s, vt = np.linalg.svd(a, full_matrices=full_matrices)
     if subset_by_index is not None and not full_matrices:
         u, s, vt = u[..., kept], s[..., kept], vt[..., kept, :]
@@ -124,7 +124,10 @@ def lu(lead: int, a: np.ndarray) -> Arrays:
 
 
 @finite_only
-def qr(lead: int, a: np.ndarray, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Arrays:
+def qr(lead: int, a: np.ndarray, *, pivoting: bool, full_matrices: bool, use_magma: Any,
+       only_triangles: bool = False) -> list[Any]:
+    if only_triangles and not pivoting and not full_matrices:
+        return [None, np.linalg.qr(a, "r")]
     if not pivoting:
         q, r = np.linalg.qr(a, "complete" if full_matrices else "reduced")
         return [q, r]

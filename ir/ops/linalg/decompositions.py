@@ -14,6 +14,7 @@ from ...device_cost import of_matrices
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
+from ...kernels.matrices.blas_threads import on_free_cores
 from ...kernels.matrices.linalg import (
     apply_pivots,
     cholesky,
@@ -26,7 +27,7 @@ from ...kernels.matrices.linalg import (
     schur,
     svd,
 )
-from ...op import Op, Sample, defop
+from ...op import Evaluator, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import batch_first
 from ..elementwise.complex_parts import complex_dtype
@@ -95,11 +96,13 @@ def _real(dtype: np.dtype) -> np.dtype:
 
 
 def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., list[tuple]],
-           *, many: bool = True, kinds: Sequence[Any] = (INEXACT,), **fields: Any) -> Op:
+           *, evaluate: Callable[..., Any], many: bool = True, kinds: Sequence[Any] = (INEXACT,),
+           narrowed: Any = None, **fields: Any) -> Op:
     """Declare an op on stacks.
 
     ranks: of one problem's operands. results: (their shapes, first dtype, params) -> (shape, dtype)
     of each result of one problem. many: whether the op gives a list. kinds: dtypes per operand.
+    narrowed: as that of `Evaluator`.
     """
     def infer(*types: ArrayType, **params: Any) -> Any:
         for i, t in enumerate(types):
@@ -127,7 +130,7 @@ def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., l
     op = defop(
         name, doc=doc,
         infer=infer, multiple_results=many, rule=_rule_for(ranks), explicit=_explicit_for(ranks),
-        batch=batch, **fields)
+        batch=batch, evaluate=Evaluator(on_free_cores(evaluate), narrowed=narrowed), **fields)
     return op
 
 
@@ -173,18 +176,24 @@ def _eigh_results(types: Any, a: Shape, dtype: np.dtype, *, subset_by_index: Any
 
 @finite_only
 def _eigh(lead: int, a: np.ndarray, *, lower: bool, sort_eigenvalues: bool, subset_by_index: Any,
-          algorithm: Any) -> list[np.ndarray]:
-    w, v = np.linalg.eigh(a, "L" if lower else "U")
-    if subset_by_index is not None:
-        kept = slice(*subset_by_index)
-        w, v = w[..., kept], v[..., kept]
-    return [v, w]
+          algorithm: Any, only_values: bool = False) -> list[Any]:
+    half, kept = "L" if lower else "U", slice(*subset_by_index or (None,))
+    if only_values:
+        return [None, np.linalg.eigvalsh(a, half)[..., kept]]
+    w, v = np.linalg.eigh(a, half)
+    return [v[..., kept], w[..., kept]]
+
+
+def _narrowed(said: str, needed: int) -> Callable[[dict[str, Any], Sequence[int]], dict[str, Any]]:
+    """Params that say so where result number `needed` is the only one that is read."""
+    return lambda params, read: {**params, said: True} if [*read] == [needed] else params
 
 
 eigh_p = define(
     "eigh", "Eigenvectors and ascending eigenvalues of Hermitian matrices.", (2,), _eigh_results,
     jvp=eigh_jvp,
-    evaluate=_eigh, cost=of_matrices(lambda m, n: 9 * n ** 3),
+    evaluate=_eigh, narrowed=_narrowed("only_values", 1),
+    cost=of_matrices(lambda m, n: 9 * n ** 3),
     samples=lambda: [Sample((_positive(3, 1),), {
         "lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None},
         grad=False)])
@@ -208,7 +217,8 @@ svd_p = define(
     "svd", "Descending singular values, left vectors and adjoint right vectors.", (2,),
     _svd_results,
     jvp=svd_jvp,
-    evaluate=svd, cost=of_matrices(lambda m, n: 12 * m * n * n),
+    evaluate=svd, narrowed=_narrowed("only_values", 0),
+    cost=of_matrices(lambda m, n: 12 * m * n * n),
     samples=lambda: [
         Sample((_matrix(4, 3),), {"full_matrices": False, "compute_uv": False,
                                   "subset_by_index": None, "algorithm": None},
@@ -256,7 +266,8 @@ def _qr_results(types: Any, a: Shape, dtype: np.dtype, *, pivoting: bool, full_m
 qr_p = define(
     "qr", "Q with orthonormal columns and the upper triangular R, with A = Q R.", (2,), _qr_results,
     jvp=qr_jvp,
-    evaluate=qr, cost=of_matrices(lambda m, n: 4 * m * n * n),
+    evaluate=qr, narrowed=_narrowed("only_triangles", 1),
+    cost=of_matrices(lambda m, n: 4 * m * n * n),
     samples=lambda: [Sample((_matrix(4, 3, 4),), {"pivoting": False, "full_matrices": False,
                                                   "use_magma": None}),
                      Sample((_matrix(2, 4, 4),), {"pivoting": False, "full_matrices": False,

@@ -25,8 +25,8 @@ from ....ir.rules.rule import FactorRule
 from .rewrites import REDUCTIONS, CodeChange, alike, called, expression, fit, over
 from .shard_map_bodies import axis_names
 
-_BETWEEN = 32            # values from a value back to the gather that it is made of
-_GATHERS = ("all_gather", "all_gather_invariant")
+BETWEEN = 32            # values from a value back to the gather that it is made of
+GATHERS = ("all_gather", "all_gather_invariant")
 _SUMS = ("psum", "psum_invariant", "pmax", "pmin")
 SPLIT = "split over"     # in the memo of a body: by parameter, the axes over which that is split
 
@@ -35,21 +35,21 @@ def behind(m: Match) -> list[Equation]:
     """The equations that a value is made by from a gather, as far as they are looked through."""
     found: dict[Var, Equation] = {}
     waiting = list(m.eqn.invars)
-    while waiting and len(found) < _BETWEEN:
+    while waiting and len(found) < BETWEEN:
         a = waiting.pop()
         eqn = None if isinstance(a, Literal) or a in found else m.maker(a)
         if eqn is None or isinstance(a, Literal):
             continue
-        if eqn.op.name in _GATHERS:
+        if eqn.op.name in GATHERS:
             found[a] = eqn
         elif eqn.op.collective is None and not eqn.op.subprograms:
             found[a] = eqn
             waiting += eqn.invars
-    return list(found.values()) if any(e.op.name in _GATHERS for e in found.values()) else []
+    return list(found.values()) if any(e.op.name in GATHERS for e in found.values()) else []
 
 
 @dataclass
-class _Blocks:
+class Blocks:
     """Makes of blocks what is made of gathers, by the factor rules of what makes it. gather: one of
     these, all over the same axes, once it has been met; known: by value the same of the block, and
     the dimension along which blocks lie; None of other values.
@@ -61,13 +61,13 @@ class _Blocks:
     def of(self, a: Atom) -> tuple[Atom, int] | None:
         if a not in self.known:
             self.known[a] = None             # it counts while what it is made of is looked at
-            eqn = None if isinstance(a, Literal) or len(self.known) > _BETWEEN else self.m.maker(a)
+            eqn = None if isinstance(a, Literal) or len(self.known) > BETWEEN else self.m.maker(a)
             self.known[a] = None if eqn is None else self.made(eqn)
         return self.known[a]
 
     def made(self, eqn: Equation) -> tuple[Atom, int] | None:
         """What an equation makes of blocks, if that is a block of what it makes of the whole."""
-        if eqn.op.name in _GATHERS:
+        if eqn.op.name in GATHERS:
             return self.gathered(eqn)
         if eqn.op.name == "pvary":
             block = self.of(eqn.invars[0])
@@ -99,7 +99,7 @@ class _Blocks:
     def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
         """The rule of an equation, and the factor along which its operands are blocks."""
         op = eqn.op
-        if self.m.program.op_names.isdisjoint(_GATHERS):
+        if self.m.program.op_names.isdisjoint(GATHERS):
             return None
         if op.collective is not None or op.effect or op.subprograms or op.rule is None:
             return None
@@ -190,7 +190,7 @@ class _Blocks:
         assert self.gather is not None
         axes, waiting = {*axis_names(self.gather)}, [atom]
         split = self.m.program.memo.get(SPLIT, {})
-        for _ in range(_BETWEEN):
+        for _ in range(BETWEEN):
             if not waiting:
                 break
             a = waiting.pop()
@@ -199,9 +199,10 @@ class _Blocks:
             eqn = self.m.maker(a)
             if eqn is None and a in split and not axes & split[a]:
                 continue
-            if eqn is None or eqn.op.effect or eqn.op.subprograms or not eqn.invars:
-                return False
-            if eqn.op.name not in (*_GATHERS, *_SUMS):
+            if eqn is None or eqn.op.effect or eqn.op.subprograms or (
+                    not eqn.invars and eqn.op.evaluate is None):
+                return False             # of another device it is another, such as its number
+            if eqn.op.name not in (*GATHERS, *_SUMS):
                 waiting += eqn.invars
             elif eqn.params.get("axis_index_groups") is not None or not axes <= {*axis_names(eqn)}:
                 return False
@@ -210,7 +211,7 @@ class _Blocks:
 
 def _reduced_first_between(m: Match) -> Atom | None:
     """The same made of the block, reduced, and only that exchanged."""
-    blocks = _Blocks(m)
+    blocks = Blocks(m)
     found = blocks.reduced(m.eqn)
     if found is None or blocks.gather is None:
         return None
@@ -220,10 +221,10 @@ def _reduced_first_between(m: Match) -> Atom | None:
 
 def _smaller_first(m: Match) -> Atom | None:
     """The same made of the block, and only that gathered."""
-    blocks = _Blocks(m)
+    blocks = Blocks(m)
     found = blocks.made(m.eqn)
     gather = blocks.gather
-    if found is None or gather is None or _size(m.eqn.outvars[0]) >= _size(gather.outvars[0]):
+    if found is None or gather is None or size_of(m.eqn.outvars[0]) >= size_of(gather.outvars[0]):
         return None
     value, d = found
     return fit(m, m.emit(gather.op, value, like=gather, **{
@@ -232,8 +233,8 @@ def _smaller_first(m: Match) -> Atom | None:
 
 def _smaller_first_code(m: Match) -> str:
     gather = next((e for a in m.eqn.invars if (e := m.maker(a)) is not None
-                   and e.op.name in _GATHERS and e.params["tiled"]), None)
-    blocks = _Blocks(m)
+                   and e.op.name in GATHERS and e.params["tiled"]), None)
+    blocks = Blocks(m)
     found = None if gather is None else blocks.made(m.eqn)
     if found is None or gather is None:
         return ""
@@ -246,7 +247,7 @@ def _smaller_first_code(m: Match) -> str:
             "tiled=True)").replace("'", '"')
 
 
-def _size(v: Var) -> int:
+def size_of(v: Atom) -> int:
     return math.prod(v.aval.shape) * v.aval.dtype.itemsize
 
 

@@ -4,14 +4,15 @@
     reduce first          a reduction of what is gathered         the reduction, then psum or pmax
     reduce first, summed  a sum of what is summed over devices    the sum of each, then psum
     rows                  a product with one-hot rows             the rows that they name
-    one block             one block of what is gathered           ppermute, or a psum of that block
+    one block             one block of what is gathered, or the   ppermute, or a psum, of that block
+                          same part of one                        or part
     shaped first          a product whose last dimension is       the product with the weight in
                           reshaped                                that shape
 """
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.types import array_type
+from .shard_map_bodies import axis_names
 
 SCALARS = 60             # equations that an index may be computed by
 REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
@@ -117,28 +119,46 @@ def _rows_code(m: Match) -> str:
 
 # -- one block of what is gathered ----------------------------------------------------------------
 
-def _sources(m: Match) -> tuple[int, ...] | None:
-    """From which device each device reads the block that it takes of what is gathered."""
-    if m.groups is not None or len(m.names) != 1:
+def sources(m: Match, read: Equation, gather: Equation) -> tuple[tuple[int, ...], int] | None:
+    """From which device each device reads the block, or the same part of a block, that an equation
+    takes of what is gathered, and where in the block that part begins.
+    """
+    d, names = gather.params["all_gather_dimension"], axis_names(gather)
+    if gather.params["axis_index_groups"] is not None or len(names) != 1:
         return None
-    whole, out = m.eqn.invars[0].aval.shape, m.eqn.outvars[0].aval.shape
-    size = m.x.aval.shape[m.d] if m.tiled else 1
-    n = whole[m.d] // size
-    if out != (*whole[:m.d], size, *whole[m.d + 1:]):
+    whole, out = read.invars[0].aval.shape, read.outvars[0].aval.shape
+    size = gather.invars[0].aval.shape[d] if gather.params["tiled"] else 1
+    n, part = whole[d] // size, out[d]
+    if part > size or out != (*whole[:d], part, *whole[d + 1:]):
         return None
-    if m.eqn.op.name == "slice":
-        starts = [np.full(n, s) for s in m.eqn.params["start_indices"]]
+    if read.op.name == "slice":
+        starts = [np.full(n, s) for s in read.params["start_indices"]]
     else:
-        starts = [by_device(m, a, n) for a in m.eqn.invars[1:]]
+        starts = [by_device(m, a, n, names) for a in read.invars[1:]]
     if any(s is None for s in starts):
         return None
-    if any(s.any() for d, s in enumerate(starts) if d != m.d):      # type: ignore[union-attr]
+    if any(s.any() for at, s in enumerate(starts) if at != d):      # type: ignore[union-attr]
         return None
-    start = np.clip(starts[m.d], 0, whole[m.d] - size)              # type: ignore[arg-type]
-    return tuple((start // size).tolist()) if not (start % size).any() else None
+    start = np.clip(starts[d], 0, whole[d] - part)                  # type: ignore[arg-type]
+    first = int(start[0]) % size
+    if (start % size != first).any() or first + part > size:
+        return None
+    return tuple((start // size).tolist()), first
 
 
-def by_device(m: Match, atom: Atom, n: int) -> np.ndarray | None:
+def own_part(m: Match, read: Equation, gather: Equation, first: int) -> Atom:
+    """The part of its own block that a device has of what an equation takes of another's block."""
+    x, d, out = gather.invars[0], gather.params["all_gather_dimension"], read.outvars[0].aval.shape
+    if gather.params["tiled"] and out[d] < x.aval.shape[d]:
+        cut = [(0, size) for size in x.aval.shape]
+        cut[d] = first, first + out[d]
+        x = m.emit(OPS["slice"], x, start_indices=tuple([a for a, _ in cut]),
+                   limit_indices=tuple([b for _, b in cut]), strides=None)
+    return x if x.aval.shape == out else m.emit(
+        OPS["reshape"], x, new_sizes=out, dimensions=None, sharding=None)
+
+
+def by_device(m: Match, atom: Atom, n: int, names: Sequence[str]) -> np.ndarray | None:
     """A scalar on each of n devices; None where it hangs on more than their number on the axis."""
     known: dict[Atom, np.ndarray | None] = {}
     left = SCALARS
@@ -158,7 +178,7 @@ def by_device(m: Match, atom: Atom, n: int) -> np.ndarray | None:
         if eqn.op.name == "axis_index":
             names = eqn.params["axis_name"]
             own = tuple(names) if isinstance(names, tuple | list) else (names,)
-            return np.arange(n, dtype=np.int32) if own == tuple(m.names) else None
+            return np.arange(n, dtype=np.int32) if own == tuple(names) else None
         given = [value(a) for a in eqn.invars]
         if any(g is None for g in given):
             return None
@@ -173,33 +193,32 @@ def by_device(m: Match, atom: Atom, n: int) -> np.ndarray | None:
 
 
 def _one_block(m: Match) -> Atom | None:
-    source = _sources(m)
-    if source is None:
+    gather = m.maker(m.whole)
+    found = None if gather is None else sources(m, m.eqn, gather)
+    if found is None or gather is None:
         return None
+    source, first = found
     n = len(source)
-    x = m.x
+    x = own_part(m, m.eqn, gather, first)
     if set(source) == set(range(n)):
         if source != tuple(range(n)):
             x = m.emit(OPS["ppermute"], x, axis_name=tuple(m.names),
                        perm=tuple((s, d) for d, s in enumerate(source)))
     elif len(set(source)) == 1:
-        x = _broadcast(m, x, source[0])
+        x = broadcast(m, x, source[0], tuple(m.names))
     else:
         return None
-    shape = m.eqn.outvars[0].aval.shape
-    if x.aval.shape != shape:
-        x = m.emit(OPS["reshape"], x, new_sizes=shape, dimensions=None, sharding=None)
     return fit(m, x)
 
 
-def _broadcast(m: Match, x: Atom, block: int) -> Atom:
+def broadcast(m: Match, x: Atom, block: int, names: tuple[str, ...]) -> Atom:
     """The block of one device on all: a sum to which the others give nothing."""
-    varies = x.aval.manual.varying & set(m.names)
-    index = m.emit(OPS["axis_index"], axis_name=tuple(m.names), varying=bool(varies))
+    varies = x.aval.manual.varying & set(names)
+    index = m.emit(OPS["axis_index"], axis_name=names, varying=bool(varies))
     mine = m.emit(OPS["eq"], index, alike(m, np.int32(block), index))
     none = m.emit(OPS["broadcast_in_dim"], alike(m, np.zeros((), x.aval.dtype)[()], x),
                   shape=x.aval.shape, broadcast_dimensions=(), sharding=None)
-    return over(m, "psum", m.emit(OPS["select_n"], mine, none, x))
+    return over(m, "psum", m.emit(OPS["select_n"], mine, none, x), names)
 
 
 def alike(m: Match, number: Any, other: Atom) -> Atom:
@@ -210,10 +229,15 @@ def alike(m: Match, number: Any, other: Atom) -> Atom:
 
 
 def _one_block_code(m: Match) -> str:
-    source, x, text = _sources(m), called(m, m.x), expression(m.eqn)
-    if source is None or not x or not text or not m.tiled and m.d:
+    gather, x, text = m.maker(m.whole), called(m, m.x), expression(m.eqn)
+    found = None if gather is None else sources(m, m.eqn, gather)
+    if found is None or not x or not text or not m.tiled and m.d:
         return ""
-    n = len(source)
+    source, first = found
+    n, size, part = len(source), m.x.aval.shape[m.d], m.eqn.outvars[0].aval.shape[m.d]
+    if m.tiled and part < size:
+        rows = f"{first or ''}:{first + part if first + part < size else ''}"
+        x = f"{x}[{':, ' * m.d}{rows}]"
     shift = (source[0]) % n
     if len(set(source)) == 1:
         return (f"lax.psum(jnp.where(lax.axis_index({axes_text(m)}) == {source[0]}, {x}, 0), "
@@ -288,7 +312,7 @@ CHANGES: tuple[CodeChange, ...] = (
         "look rows up instead of multiplying with one-hot rows", _rows_code),
     CodeChange(Rewrite(
         "one block", GATHERED + "out = dynamic_slice|slice whole *starts", _one_block,
-        why="each device receives the block that it reads, and no other"),
+        why="each device receives the block, or part of one, that it reads, and no other"),
         "exchange the one block that is read instead of gathering all", _one_block_code),
     CodeChange(Rewrite(
         "shaped first", "product = dot_general x w {dimension_numbers=dims}\n"

@@ -162,7 +162,7 @@ def _product_first(m: Match) -> Atom | None:
 # -- own blocks -----------------------------------------------------------------------------------
 
 def _starts(m: Match, n: int) -> list[np.ndarray | None]:
-    return [by_device(m, a, n) for a in m.eqn.invars[1:]]
+    return [by_device(m, a, n, m.names) for a in m.eqn.invars[1:]]
 
 
 def _own(m: Match, whole: tuple[int, ...]) -> tuple[int, int] | None:

@@ -19,6 +19,7 @@ from ....ir.source.location import UNKNOWN, Location
 from ....ir.spec import PartitionSpec, spec_from_entries
 from ....ir.types import array_type
 from ...reasons.value_paths import Place
+from ...words import spec_text
 
 _GATHERS = ("all_gather", "all_gather_invariant")
 _SUMS = ("psum", "psum_invariant")
@@ -161,8 +162,4 @@ def body_changes(place: Place, eqn: Equation, location: Location, equal: bool
             if tuple(entries[dim][-len(gone):]) == gone:
                 entries[dim] = tuple(entries[dim][:-len(gone)])
                 spec = spec_from_entries(entries)
-                yield Ungather(place, n, k, spec, inner.location, _text(spec))
-
-
-def _text(spec: PartitionSpec) -> str:
-    return str(spec)
+                yield Ungather(place, n, k, spec, inner.location, spec_text(spec))

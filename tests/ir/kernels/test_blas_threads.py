@@ -1,21 +1,30 @@
 """Short products run on one thread of BLAS, and what the user has set is in force behind them."""
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from shardtrace.ir.kernels.matrices import blas_threads
-from shardtrace.ir.kernels.matrices.blas_threads import SHORT, SINGLE_THREAD, for_work
+from shardtrace.ir.kernels.matrices.blas_threads import (
+    NUMPY,
+    SHORT,
+    SINGLE_THREAD,
+    Threads,
+    for_work,
+    on_free_cores,
+)
 
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """How many threads BLAS has, three at first."""
     count = [3]
-    monkeypatch.setattr(blas_threads, "_library",
-                        lambda: (lambda: count[0], lambda n: count.__setitem__(0, n)))
+    library = Threads(lambda: count[0], lambda n: count.__setitem__(0, n))
+    monkeypatch.setattr(blas_threads, "_library", lambda module: library)
     yield count
 
 
@@ -47,12 +56,43 @@ def test_threads_are_restored_behind_errors_and_by_the_last_of_several_products(
     assert threads == [3]
 
 
+@pytest.mark.parametrize(("free", "size", "wanted"), [
+    (0, 64, 1), (1, 64, 2), (9, 64, 3), (0, 8, 3)])
+def test_a_factorisation_has_no_more_threads_than_cores_are_free(
+        threads: list[int], monkeypatch: pytest.MonkeyPatch, free: int, size: int, wanted: int
+        ) -> None:
+    monkeypatch.setattr(blas_threads, "free_cores", lambda: free)
+    found = on_free_cores(lambda lead, a, *, lower: (list(threads), lower))(
+        0, np.ones((2, size, size)), lower=True)
+    assert found == ([wanted], True)
+    assert threads == [3]
+
+
+def test_the_fewest_threads_count_of_calls_at_the_same_time(threads: list[int]) -> None:
+    library = blas_threads._library(NUMPY)
+    assert library is not None
+    library.enter(2)
+    library.enter(1)
+    library.enter(2)
+    assert (threads, library.count) == ([1], 3)
+    for _ in range(3):
+        library.leave()
+    assert threads == [3]
+
+
 def test_the_library_of_numpy_is_found_or_left_alone() -> None:
-    found = blas_threads._library()
+    found = blas_threads._library(NUMPY)
     if found is not None:
-        get, put = found
-        before = get()
-        put(1)
-        assert get() == 1
-        put(before)
-        assert get() == before
+        before = found.count
+        found.enter(1)
+        assert (found._get(), found.count) == (1, before)
+        found.leave()
+        assert found._get() == before
+
+
+def test_a_library_is_known_once_its_module_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas_threads, "_FOUND", {})
+    assert blas_threads._library("no_such_module") is None
+    monkeypatch.setitem(sys.modules, "no_such_module", types.SimpleNamespace(__file__="/nowhere"))
+    assert blas_threads._library("no_such_module") is None
+    assert blas_threads._library(NUMPY) is blas_threads._library(NUMPY)

@@ -11,6 +11,12 @@ from shardtrace.ir.support import threads
 from shardtrace.ir.support.threads import in_parallel, share_count
 
 
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """Nobody else computes."""
+    monkeypatch.setattr(threads, "free_cores", lambda: 16)
+
+
 class Work:
     """Pieces that several threads take from one source; who did which."""
 
@@ -80,6 +86,26 @@ def test_an_error_is_raised_where_the_work_came_from(here):
     tasks = [fails, lambda: None] if here else [lambda: begun.wait(60), fails]
     with pytest.raises(ArithmeticError, match="no"):
         in_parallel(tasks)
+
+
+def test_cores_that_are_in_use_are_not_asked(monkeypatch):
+    monkeypatch.setattr(threads, "free_cores", lambda: 1)
+    ran = [threading.Event() for _ in range(3)]
+    in_parallel([lambda: ran[1].wait(60), ran[1].set, ran[2].set])
+    assert [one.is_set() for one in ran] == [False, True, False]
+
+
+def test_how_many_cores_are_free_is_asked_of_the_system(monkeypatch, tmp_path):
+    monkeypatch.undo()
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(threads, "CORES", 5)
+    found = []
+    for text in ("0.52 0.58 0.59 3/597 4711\n", "9.00 9.00 9.00 11/597 4711\n", "", "none"):
+        (tmp_path / "load").write_text(text)
+        monkeypatch.setattr(threads, "LOAD", str(tmp_path / "load"))
+        found.append(threads.free_cores())
+    monkeypatch.setattr(threads, "LOAD", str(tmp_path / "nowhere"))
+    assert [*found, threads.free_cores()] == [5, 0, 5, 5, 5]
 
 
 def test_large_work_is_shared(monkeypatch):

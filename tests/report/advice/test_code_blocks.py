@@ -10,8 +10,10 @@ from shardtrace.report.advice.code.changes import sites
 from ...user_files import user_file, user_module
 from .test_code_changes import HEAD, values_of
 
-SMALLER, PRODUCTS, REDUCED = ("compute what is smaller of each block", "sum the products of each",
-                              "reduce before the exchange")
+SMALLER, PRODUCTS, REDUCED, OWN, ONE = (
+    "compute what is smaller of each block", "sum the products of each",
+    "reduce before the exchange", "compute each device's own block",
+    "compute what is smaller of the one block")
 # what is made of it; the same in numpy; the words of the change; what is typed in
 CASES = {
     "a product": ("whole @ w", lambda x, w: x @ w, SMALLER,
@@ -28,6 +30,13 @@ CASES = {
     "a product over its rows": ("whole.T @ whole", lambda x, w: x.T @ x, PRODUCTS, ""),
     "a product with its transpose": ("(whole @ w).T @ whole", lambda x, w: (x @ w).T @ x,
                                      PRODUCTS, ""),
+    "a sum of rows by their labels": (
+        "(jnp.argmax(whole @ w, 1)[:, None] == jnp.arange(8)).astype(np.float32).T @ whole",
+        lambda x, w: (np.argmax(x @ w, 1)[:, None] == np.arange(8)).astype(np.float32).T @ x,
+        PRODUCTS, ""),
+    "a mean of one block": ("(whole[2048:3072] ** 2).mean(0)",
+                            lambda x, w: (x[2048:3072] ** 2).mean(0), ONE, ""),
+    "a product of one block": ("whole[:1024] @ w", lambda x, w: x[:1024] @ w, ONE, ""),
     "a mean of products": ("(whole @ w).mean(0)", lambda x, w: (x @ w).mean(0), REDUCED, "")}
 
 
@@ -67,6 +76,31 @@ args = (struct((8192, 64), "d"), struct((64, 8)))
         with user_module(user_file(tmp_path, source.replace(old, new))) as module:
             np.testing.assert_allclose(np.asarray(st.jit(module.f)(*placed)), changed, rtol=1e-3)
             assert st.explain(module.f)(*module.args).received_bytes == best.received_bytes
+
+
+@pytest.mark.parametrize("start", ["i * 1024", "i * 1024 + 1"])
+def test_own_rows_of_what_is_made_are_made_of_own_rows(start, tmp_path):
+    source = HEAD + f"""\
+def body(x, w):
+    i = lax.axis_index("d")
+    made = jnp.tanh(lax.all_gather(x, "d", axis=0, tiled=True)) @ w
+    return lax.dynamic_slice_in_dim(made, {start}, 1024)
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"))
+args = (struct((8192, 64), "d"), struct((64, 8)))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = next((s for c in found.collectives for s in c.suggestions if OWN in s.text), None)
+        if "+" in start:
+            assert best is None
+            return
+        assert best is not None and best.received_bytes == 0
+        given = [v / 64 for v in values_of(module.args)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        np.testing.assert_allclose(np.asarray(best.apply()(*placed)),
+                                   np.tanh(given[0]) @ given[1], rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("checked", [True, False])

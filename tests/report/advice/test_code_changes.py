@@ -93,6 +93,16 @@ def body(x):
 f, args = mapped(body), (struct((512, 1024), "d"),)
 """, lambda x: (blocks(x) + blocks(x)[2]).reshape(x.shape),
         'lax.psum(jnp.where(lax.axis_index("d") == 2, x, 0), "d")'),
+    "the last row of the block before": ("""
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    i = lax.axis_index("d")
+    return x + lax.dynamic_slice_in_dim(whole, (i * 64 - 1) % 512, 1)
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""", lambda x: (blocks(x) + np.roll(blocks(x)[:, -1:], 1, 0)).reshape(x.shape),
+        'lax.ppermute(x[63:], "d", [((i + 7) % 8, i) for i in range(8)])'),
     "own block of a sum": ("""
 def body(x):
     total = lax.psum(x, "d")
@@ -139,6 +149,14 @@ f, args = mapped(body), (struct((512, 1024), "d"),)
 def body(x):
     every = lax.all_gather(x, "d")
     return every[jnp.argmax(x) % 8]
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+""",
+    "a part of two blocks": """
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return lax.dynamic_slice_in_dim(whole, lax.axis_index("d") * 56 + 32, 64)
 
 
 f, args = mapped(body), (struct((512, 1024), "d"),)
@@ -392,3 +410,26 @@ args = struct((4096, 256), ("data", "model")), struct((8192,), "data", dtype=np.
             np.testing.assert_allclose(np.asarray(st.jit(module.f)(*placed)), wanted, rtol=1e-5)
             assert st.explain(module.f)(*module.args).received_bytes == best.received_bytes
 
+
+
+def test_what_several_lines_read_of_one_gather_is_told_together(tmp_path) -> None:
+    source = HEAD + """\
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    i = lax.axis_index("d") * 64
+    above = lax.dynamic_slice_in_dim(whole, (i - 1) % 512, 1)
+    below = lax.dynamic_slice_in_dim(whole, (i + 64) % 512, 1)
+    return x + jnp.concatenate([above, x[:-1]]) + jnp.concatenate([x[1:], below])
+
+
+f, args = mapped(body), (struct((512, 1024), "d"),)
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        (gather,) = st.explain(module.f)(*module.args).collectives
+        best = gather.suggestions[0]
+        at = gather.source.line
+        assert best.text.endswith(f"at lines {at + 2} and {at + 3}") and len(best.diff) == 2
+        x = values_of(module.args)[0]
+        placed = st.device_put(x, module.args[0].sharding)
+        np.testing.assert_allclose(np.asarray(best.apply()(placed)),
+                                   x + np.roll(x, 1, 0) + np.roll(x, -1, 0))

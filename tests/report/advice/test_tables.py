@@ -8,7 +8,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace import nn
+from shardtrace import lax, nn
 from shardtrace.ir.settings.context import config
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -130,3 +130,68 @@ def test_an_argument_that_most_disagree_with_is_suspect():
     assert suspects(table(1, up=("model",)), x) == {"ps[0]['up']"}
     assert suspects(table(1, up=("model",), o=(None, None, "data")), x) == {
         "ps[0]['up']", "ps[0]['o']"}
+
+
+def test_most_rows_of_one_tree_may_be_wrong_alike() -> None:
+    """Three tables of four are split along the rows that are looked up: none of them alone, nor
+    what most agree on, is the mend.
+    """
+    def rows(tables: dict[str, st.Array], ids: dict[str, st.Array], w: st.Array, v: st.Array
+             ) -> st.Array:
+        h = jnp.concatenate([tables[name][ids[name]] for name in names], -1)
+        return nn.sigmoid(nn.relu(h @ w) @ v)
+
+    names = ("user", "item", "shop", "city")
+    tables = {n: struct((65536, 128), "data") for n in names[:3]}
+    tables["city"] = struct((4096, 128), None, "model")
+    ids = {n: st.ShapeDtypeStruct((32768,), np.int32, sharding=NamedSharding(MESH, P("data")))
+           for n in names}
+    found = st.explain(rows)(tables, ids, struct((512, 1024), None, "model"),
+                             struct((1024, 1), "model"))
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert all(f"`tables['{n}']` as P(None, " in best.text for n in names[:3])
+    assert "city" not in best.text and best.time < 0.7 * found.time
+    assert found.root_causes[0].text.endswith("as P('data')")
+
+
+def test_what_is_padded_less_is_split_no_further() -> None:
+    """A sequence of 257 over 8 devices is computed as one of 264: by the batch it is not."""
+    def encoder(ws: list[dict[str, st.Array]], token: st.Array, x: st.Array) -> st.Array:
+        h = jnp.concatenate([jnp.broadcast_to(token, (64, 1, 768)), x], axis=1)
+        for w in ws:
+            q, k, v = (jnp.einsum("bsd,dhk->bshk", h, w[n]) for n in "qkv")
+            s = nn.softmax(jnp.einsum("bqhk,bthk->bhqt", q, k))
+            h = h + jnp.einsum("bhqt,bthk,hkd->bqd", s, v, w["o"])
+            h = h + nn.gelu(h @ w["up"]) @ w["down"]
+        return h
+
+    ws = [{**{n: struct((768, 12, 64), None, "model") for n in "qkv"},
+           "o": struct((12, 64, 768), "model"), "up": struct((768, 3072), None, "model"),
+           "down": struct((3072, 768), "model")} for _ in range(2)]
+    found = st.explain(encoder)(ws, struct((1, 1, 768)), struct((64, 256, 768), None, "data"))
+    cause = found.root_causes[0]
+    assert cause.text == "`x` as P(None, 'data')"
+    best = cause.groups[0][0].suggestions[0]
+    assert best.text == "pass `x` as P('data') instead of P(None, 'data')"
+
+
+def test_a_row_is_tried_as_most_of_its_shape_are() -> None:
+    """Queries over an axis that nothing near them has: to be laid out as keys and values are."""
+    def normal(x: st.Array) -> st.Array:
+        return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+
+    def forward(ps: list[dict[str, st.Array]], x: st.Array) -> st.Array:
+        for p in ps:
+            h = normal(x)
+            q, k, v = (jnp.einsum("bsm,mhd->bshd", h, p[name]) for name in "qkv")
+            s = nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 8)
+            x = x + jnp.einsum("bshd,hdm->bsm", jnp.einsum("bhqk,bkhd->bqhd", s, v), p["o"])
+            h = normal(x)
+            x = x + (nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
+        return x
+
+    ps = table(6, q=(None, None, "data"), gate=(None, "data"))
+    found = st.explain(forward)(ps, struct((32, 512, 1024), "data"))
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert "`ps[*]['q']` as P(None, 'model')" in best.text
+    assert "`ps[*]['gate']` as P(None, 'model')" in best.text
