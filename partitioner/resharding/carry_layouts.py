@@ -66,8 +66,8 @@ def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot, 
     costs: dict[Entries, tuple[int, int]] = {}
     for entries in dict.fromkeys(t.entries for t in (param.aval, *sources, *reads)):
         held = typed(param.aval, param.aval.mesh, entries)
-        cost = trips_of(maker) * min(prices.between(t, held) for t in sources) + trips_of(
-            reader) * sum(prices.between(held, t) for t in reads)
+        cost = trips_of(region_of(maker)) * min(prices.between(t, held) for t in sources)
+        cost += trips_of(region_of(reader)) * sum(prices.between(held, t) for t in reads)
         costs[entries] = cost, held.local_size
     first, *others = sorted(costs, key=costs.__getitem__)
     if costs[first] >= costs[param.aval.entries]:
@@ -175,7 +175,8 @@ class _Held:
 
 def _better(eqn: Equation, around: _Around, prices: Prices) -> _Better:
     """The values of a loop or conditional for which another layout is cheaper."""
-    region, trips, branches = region_of(eqn), trips_of(eqn), not is_loop(eqn)
+    region, branches = region_of(eqn), not is_loop(eqn)
+    trips = trips_of(region)
     if not around.made and not any([reshard_p in p.ops for _, _, p in region.programs]):
         return {}                           # nothing is resharded
     inside = [_Around(p, p.invars) for _, _, p in region.programs]
