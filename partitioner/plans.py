@@ -175,7 +175,7 @@ def _best_plan(given: Program, program: Program, request: PartitionRequest, pass
     if taken.stages is first:
         return first
     if dump is not None and dump.folder is not None:
-        dump.rewind(len(first))
+        dump.rewind(len(taken.stages))
     return dict(made_by(taken.objective, dump))
 
 

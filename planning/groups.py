@@ -54,7 +54,8 @@ def uses(program: Program, path: Path = (), runs: int = 1, outside: int = 1,
             consts: Sequence[Var] = ()
             if eqn.op.name == "scan":
                 consts = inner.invars[:eqn.params["num_consts"]]
-            yield from uses(inner, (*path, step), runs * trips_of(eqn), runs, frozenset(consts))
+            yield from uses(inner, (*path, step), runs * trips_of(region_of(eqn)), runs,
+                            frozenset(consts))
 
 
 class Group:

@@ -299,7 +299,7 @@ class _Chooser:
         if has_region(eqn):
             region = region_of(eqn)
             repeats = constants_of(region, eqn, self.repeats)
-            if stacks and eqn.op.name == "scan":
+            if stacks and any([slot.stacked for slot in region.slots]):
                 free = {k for k, v in enumerate(results) if v in stacks}
                 region = region_of(_with_slices(eqn, region, operands))
             programs = {(name, place): self.nested(

@@ -252,7 +252,9 @@ class AxisPaths(Values):
                        root.location, frozenset(str(a) for e in entries for a in e), at)
 
     def leaving(self, tensor: int) -> Iterator[int]:
-        """The value that a constraint, or the end of the program, lays out again."""
+        """The tensors of the same value as a constraint, or the end of the program, lays it out
+        again.
+        """
         assert self.origins is not None
         for node in self.neighbours.get(tensor, ()):
             op = node.equation.op.name if node.equation is not None else ""

@@ -138,8 +138,8 @@ def idle_axes(e: Analysis) -> Iterator[Waste]:
 
 def _splits(t: ArrayType, entries: Entries, axes: Iterable[str], mesh: Any
             ) -> Iterator[tuple[Entries, str]]:
-    """The dimensions of a type that could be split over unused axes which divide them, large ones
-    first.
+    """(layout, axis) for each way to split a whole dimension over one of these axes that is unused
+    and divides it, large dimensions first.
     """
     used = {a for e in entries for a in e}
     for axis in axes:

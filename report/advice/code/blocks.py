@@ -145,7 +145,7 @@ class Blocks:
 
     def gathered(self, eqn: Equation) -> tuple[Atom, int] | None:
         params, x = eqn.params, eqn.invars[0]
-        if params["axis_index_groups"] is not None or (
+        if params.get("axis_index_groups") is not None or (
                 self.gather is not None and axis_names(self.gather) != axis_names(eqn)):
             return None
         self.gather, d = eqn, params["all_gather_dimension"]
