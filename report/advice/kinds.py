@@ -55,13 +55,6 @@ class Kinds:
                    for c in changes if (spec := getattr(c, "spec", None))
                    and spec_text(spec) != self.wanted and (had := self.had(c)) is not None)
 
-    def exchanges(self, change: Change) -> bool:
-        """Does it split an argument over other axes, into no more parts than before?"""
-        if not isinstance(change, Argument):
-            return False
-        new, had = _axes(change.spec), self.had(change)
-        return bool(new - had) and self.parts(new) <= self.parts(had)
-
     def gathers(self, changes: Sequence[Change]) -> bool:
         """Does one leave an argument without axes over which it was split, for no others?"""
         return any(_axes(c.spec) < self.had(c) for c in changes if isinstance(c, Argument))

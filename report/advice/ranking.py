@@ -103,13 +103,9 @@ class Ranking:
                 + _LESS * (further + (not self.kinds.direct(s.changes))))
 
     def over(self, s: Suggestion) -> bool:
-        """Does it split values over further axes? Not if an argument takes another axis instead of
-        one that it had, though less may be computed, too, where that was idle.
-        """
-        return self.kinds.over(s.changes) or (
-            s.flops * _LESS_WORK < self.trials.base.flops and any(
-                isinstance(c, Argument | Result | Constrain) and any(c.spec)
-                and not self.kinds.exchanges(c) for c in s.changes))
+        """Does it split values over further axes?"""
+        return self.kinds.over(s.changes) or s.flops * _LESS_WORK < self.trials.base.flops and any(
+            isinstance(c, Argument | Result | Constrain) and any(c.spec) for c in s.changes)
 
     def avoids(self, s: Suggestion) -> bool:
         """Does it remove the collective, or nearly, or as much as that is of what is exchanged at

@@ -83,13 +83,6 @@ def a_bias_over_positions(q, k, bias):
     return nn.softmax(jnp.einsum("bqhk,bthk->bhqt", q, k) + bias)
 
 
-@case(struct((4096, 256), "data"), struct((65536, 256), None, "data"), reason="argument `queue`",
-      fix=r"^pass `queue` as P\('model'\) instead of P\(None, 'data'\)$")
-def a_queue_over_the_axis_of_the_batch(q, queue):
-    z = q @ queue.T / 0.07
-    return (nn.logsumexp(z, -1) - z[:, 0]).mean()
-
-
 @case(struct((64, 32, 32, 256), "data"), struct((64, 1024), "data"),
       struct((1024, 256), None, "data"), struct((3, 3, 256, 256)),
       fix=r"^pass `wt` as P\(\) instead of P\(None, 'data'\)$", reason="argument `wt`")
